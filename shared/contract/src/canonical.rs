@@ -1,0 +1,133 @@
+//! Canonical JSON (RFC 8785) and its SHA-256: the same content has the same digest in every language.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::str::FromStr;
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use sha2::{Digest as _, Sha256};
+
+const PREFIX: &str = "sha256:";
+
+/// `sha256:` and 64 lower-case hex digits.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Digest([u8; 32]);
+
+impl Digest {
+    /// Digest of bytes as they are.
+    pub fn of_bytes(bytes: &[u8]) -> Self {
+        Self(Sha256::digest(bytes).into())
+    }
+
+    /// Digest of a value's canonical JSON.
+    ///
+    /// # Panics
+    /// Never for our documents: their maps have string keys and they hold no NaN.
+    pub fn of_value<T: Serialize>(value: &T) -> Self {
+        Self::of_bytes(&canonical_json(value))
+    }
+
+    /// The raw 32 bytes.
+    pub const fn as_bytes(&self) -> &[u8; 32] {
+        &self.0
+    }
+}
+
+/// A value's canonical JSON.
+///
+/// # Panics
+/// Where the value cannot be JSON at all (a map with keys that are no strings, a number that is no number),
+/// which is a mistake in a type of ours, not in anybody's input.
+#[allow(clippy::expect_used)]
+pub fn canonical_json<T: Serialize>(value: &T) -> Vec<u8> {
+    serde_json_canonicalizer::to_vec(value).expect("documents of the contract are JSON")
+}
+
+impl fmt::Display for Digest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(PREFIX)?;
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for Digest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// Why a text is not a digest.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("'{0}' is not a digest: sha256: and 64 lower-case hex digits")]
+pub struct DigestError(String);
+
+impl FromStr for Digest {
+    type Err = DigestError;
+    fn from_str(text: &str) -> Result<Self, DigestError> {
+        let refuse = || DigestError(text.chars().take(80).collect());
+        let hex = text.strip_prefix(PREFIX).ok_or_else(refuse)?.as_bytes();
+        if hex.len() != 64 {
+            return Err(refuse());
+        }
+        let mut bytes = [0; 32];
+        for (byte, pair) in bytes.iter_mut().zip(hex.chunks_exact(2)) {
+            *byte =
+                nibble(pair[0]).zip(nibble(pair[1])).map(|(high, low)| high << 4 | low).ok_or_else(refuse)?;
+        }
+        Ok(Self(bytes))
+    }
+}
+
+const fn nibble(digit: u8) -> Option<u8> {
+    match digit {
+        b'0'..=b'9' => Some(digit - b'0'),
+        b'a'..=b'f' => Some(digit - b'a' + 10),
+        _ => None,
+    }
+}
+
+impl Serialize for Digest {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Digest {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = Cow::<'de, str>::deserialize(deserializer)?;
+        text.parse().map_err(serde::de::Error::custom)
+    }
+}
+
+impl JsonSchema for Digest {
+    fn schema_name() -> Cow<'static, str> {
+        "Digest".into()
+    }
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "type": "string", "pattern": "^sha256:[0-9a-f]{64}$" })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn key_order_and_spacing_do_not_change_a_digest() {
+        let one: serde_json::Value = serde_json::from_str(r#"{"b": 1.0, "a": ["x", null]}"#).unwrap();
+        let two: serde_json::Value = serde_json::from_str(r#"{"a":["x",null],"b":1}"#).unwrap();
+        assert_eq!(Digest::of_value(&one), Digest::of_value(&two));
+    }
+
+    #[test]
+    fn text_and_back() {
+        let digest = Digest::of_bytes(b"");
+        let text = "sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
+        assert_eq!(digest.to_string(), text);
+        assert_eq!(text.parse::<Digest>().unwrap(), digest);
+        for bad in ["", "sha256:", "md5:00", &text.to_uppercase(), &text[..70]] {
+            assert!(bad.parse::<Digest>().is_err(), "{bad:?} was let in");
+        }
+    }
+}

@@ -1,0 +1,284 @@
+//! DesiredState: everything one device shall run. What it does not name is removed.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::Timestamp;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use crate::canonical::Digest;
+use crate::decode::{Document, Violation};
+use crate::ids::{ComponentName, DeploymentId, Generation};
+use crate::limits::{COMPONENTS_MAX, DEPLOYMENTS_PER_DEVICE_MAX};
+use crate::profile::Workload;
+use crate::version::{ApiVersion, kind};
+
+/// `muster.desired.<site>.<device>`
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct DesiredState {
+    /// `muster/v1`
+    pub api_version: ApiVersion,
+    /// `DesiredState`
+    pub kind: kind::DesiredState,
+    /// Rises strictly with every document of this device.
+    pub generation: Generation,
+    /// When the publisher made it.
+    pub issued_at: Timestamp,
+    /// The device is taken out of every view; then there are no deployments.
+    #[serde(default)]
+    pub retired: bool,
+    /// Where it comes from.
+    pub source: Source,
+    /// What shall run, ordered by id.
+    pub deployments: Vec<DesiredDeployment>,
+}
+
+/// Where a desired state, or one entry of it, comes from.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Source {
+    /// Which way it came.
+    pub kind: SourceKind,
+    /// What exactly: a commit, a request's id, a plan.
+    pub revision: String,
+}
+
+/// The ways in which desired state comes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum SourceKind {
+    /// A Git repository.
+    Git,
+    /// A request to the publisher.
+    Api,
+    /// The planner.
+    Plan,
+}
+
+/// One deployment of a device.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct DesiredDeployment {
+    /// Its id; a change of content keeps it.
+    pub id: DeploymentId,
+    /// Its name for people.
+    pub name: String,
+    /// The application it is an instance of.
+    pub application_id: String,
+    /// The generation at which this digest last changed.
+    pub target_generation: Generation,
+    /// Digest of the entry without `targetGeneration` and `digest`.
+    pub digest: Digest,
+    /// What to run.
+    pub profile: Profile,
+    /// Values and where they go.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub parameters: BTreeMap<String, Parameter>,
+    /// Where this entry comes from, if not from where the document does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<Source>,
+}
+
+/// A deployment profile: components of one type, in the order in which they are installed.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Profile {
+    /// The type of every component.
+    #[serde(rename = "type")]
+    pub profile_type: ProfileType,
+    /// The components in order.
+    pub components: Vec<Component>,
+}
+
+/// Types of components. The older drafts' names are read and the newest written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum ProfileType {
+    /// Processes of the device's operating system (ours).
+    Process,
+    /// Compose packages.
+    #[serde(alias = "docker-compose")]
+    Compose,
+    /// Helm charts.
+    #[serde(alias = "helm.v3")]
+    Helm,
+    /// Scripts for simulations (ours).
+    Simulated,
+}
+
+/// One component.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Component {
+    /// Its name.
+    pub name: ComponentName,
+    /// What its profile type says about it; see [`Workload`].
+    #[serde(default)]
+    pub properties: Map<String, Value>,
+}
+
+/// A value and where it goes.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Parameter {
+    /// A string, a number, a truth value, or an array of these.
+    pub value: Value,
+    /// Where it goes.
+    pub targets: Vec<Target>,
+}
+
+/// Where a parameter goes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Target {
+    /// An environment variable (`process`, `compose`) or a values path (`helm`).
+    pub pointer: String,
+    /// The components that get it.
+    pub components: Vec<ComponentName>,
+}
+
+/// The part of an entry that its digest covers.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Content<'a> {
+    id: &'a DeploymentId,
+    name: &'a str,
+    application_id: &'a str,
+    profile: &'a Profile,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    parameters: &'a BTreeMap<String, Parameter>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    source: Option<&'a Source>,
+}
+
+impl DesiredDeployment {
+    /// The digest its content has: what `digest` must say.
+    pub fn content_digest(&self) -> Digest {
+        let Self { id, name, application_id, target_generation: _, digest: _, profile, parameters, source } =
+            self;
+        Digest::of_value(&Content { id, name, application_id, profile, parameters, source: source.as_ref() })
+    }
+
+    /// The components with their properties understood, in order.
+    ///
+    /// # Errors
+    /// The component and the property that cannot be understood.
+    pub fn workloads(&self) -> Result<Vec<(&Component, Workload)>, Violation> {
+        self.profile
+            .components
+            .iter()
+            .enumerate()
+            .map(|(at, component)| {
+                let workload = Workload::of(self.profile.profile_type, component);
+                Ok((
+                    component,
+                    workload.map_err(|broken| broken.within(format!("profile.components[{at}]")))?,
+                ))
+            })
+            .collect()
+    }
+
+    /// The rules of one entry but for its digest, which a publisher has yet to fill in.
+    ///
+    /// # Errors
+    /// The first broken rule.
+    pub fn check_content(&self) -> Result<(), Violation> {
+        let components = &self.profile.components;
+        if components.is_empty() || components.len() > COMPONENTS_MAX {
+            let rule = format!("has {} components; 1 to {COMPONENTS_MAX} are allowed", components.len());
+            return Err(Violation::at("profile.components", rule));
+        }
+        let mut names = BTreeSet::new();
+        for (at, component) in components.iter().enumerate() {
+            if !names.insert(&component.name) {
+                let rule = format!("'{}' is there twice", component.name);
+                return Err(Violation::at(format!("profile.components[{at}].name"), rule));
+            }
+        }
+        self.workloads()?;
+        self.parameters.iter().try_for_each(|(name, parameter)| {
+            parameter
+                .check(self.profile.profile_type, &names)
+                .map_err(|broken| broken.within(format!("parameters.{name}")))
+        })
+    }
+}
+
+impl Parameter {
+    fn check(&self, profile: ProfileType, components: &BTreeSet<&ComponentName>) -> Result<(), Violation> {
+        let scalar = |value: &Value| value.is_string() || value.is_number() || value.is_boolean();
+        let fits = scalar(&self.value) || self.value.as_array().is_some_and(|items| items.iter().all(scalar));
+        if !fits {
+            return Err(Violation::at("value", "is no string, number, truth value or array of these"));
+        }
+        for (at, target) in self.targets.iter().enumerate() {
+            if matches!(profile, ProfileType::Process | ProfileType::Compose)
+                && target.environment_variable().is_none()
+            {
+                let rule = format!(
+                    "'{}' is not an environment variable (NAME, ENV.NAME or env.NAME)",
+                    target.pointer
+                );
+                return Err(Violation::at(format!("targets[{at}].pointer"), rule));
+            }
+            if let Some(stranger) = target.components.iter().find(|name| !components.contains(name)) {
+                let rule = format!("aims at component '{stranger}', which the deployment does not have");
+                return Err(Violation::at(format!("targets[{at}].components"), rule));
+            }
+        }
+        Ok(())
+    }
+
+    /// The value as an environment variable carries it: arrays as JSON.
+    pub fn environment_value(&self) -> String {
+        match &self.value {
+            Value::String(text) => text.clone(),
+            other => other.to_string(),
+        }
+    }
+}
+
+impl Target {
+    /// The environment variable that the pointer names: `NAME`, `ENV.NAME` or `env.NAME`.
+    pub fn environment_variable(&self) -> Option<&str> {
+        let pointer = &*self.pointer;
+        let name = pointer.strip_prefix("ENV.").or_else(|| pointer.strip_prefix("env.")).unwrap_or(pointer);
+        crate::profile::is_env_name(name).then_some(name)
+    }
+}
+
+impl Document for DesiredState {
+    const KIND: &'static str = "DesiredState";
+
+    fn check(&self) -> Result<(), Violation> {
+        if self.retired && !self.deployments.is_empty() {
+            return Err(Violation::at("deployments", "must be empty where retired is true"));
+        }
+        if self.deployments.len() > DEPLOYMENTS_PER_DEVICE_MAX {
+            let rule =
+                format!("has {} entries; {DEPLOYMENTS_PER_DEVICE_MAX} are allowed", self.deployments.len());
+            return Err(Violation::at("deployments", rule));
+        }
+        let mut ids = BTreeSet::new();
+        for (at, entry) in self.deployments.iter().enumerate() {
+            let here = || format!("deployments[{at}]");
+            if !ids.insert(&entry.id) {
+                return Err(Violation::at(
+                    format!("{}.id", here()),
+                    format!("'{}' is there twice", entry.id),
+                ));
+            }
+            if entry.target_generation > self.generation {
+                let rule = format!(
+                    "{} is above the document's generation {}",
+                    entry.target_generation, self.generation
+                );
+                return Err(Violation::at(format!("{}.targetGeneration", here()), rule));
+            }
+            entry.check_content().map_err(|broken| broken.within(here()))?;
+            let digest = entry.content_digest();
+            if entry.digest != digest {
+                let rule = format!("says {}, its content has {digest}", entry.digest);
+                return Err(Violation::at(format!("{}.digest", here()), rule));
+            }
+        }
+        Ok(())
+    }
+}

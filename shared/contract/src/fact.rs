@@ -1,0 +1,438 @@
+//! Facts: what LEDGER holds. Each is complete in itself, so the newest of a subject supersedes the older ones.
+
+use std::collections::BTreeMap;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use jiff::Timestamp;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use crate::canonical::Digest;
+use crate::decode::{self, Document, Refusal, Violation};
+use crate::desired::DesiredState;
+use crate::ids::{DeploymentId, Epoch, Generation, Seq};
+use crate::limits::QUARANTINE_PAYLOAD_BYTES_MAX;
+use crate::ranges::SeqRanges;
+use crate::report::{CapabilitiesReport, StatusReport, check_components};
+use crate::state::{ComponentStatus, DeploymentStatus};
+use crate::subjects::LedgerSubject;
+use crate::version::{ApiVersion, kind};
+
+/// How a fact reached the hub.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Provenance {
+    /// The device sent it.
+    #[default]
+    Push,
+    /// Something at the hub asked for it.
+    Pull,
+    /// It was read from metrics.
+    Metrics,
+}
+
+/// How much of what happened a fact shows.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Fidelity {
+    /// One of all changes.
+    #[default]
+    Event,
+    /// What was so at a moment.
+    Snapshot,
+    /// One of some moments.
+    Sampled,
+}
+
+/// `muster.status.<site>.<device>.<deployment>`: a status report as the border let it in.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct StatusFact {
+    /// `muster/v1`
+    pub api_version: ApiVersion,
+    /// `StatusFact`
+    pub kind: kind::StatusFact,
+    /// See [`StatusReport::epoch`].
+    pub epoch: Epoch,
+    /// See [`StatusReport::seq`].
+    pub seq: Seq,
+    /// See [`StatusReport::head`].
+    pub head: Seq,
+    /// See [`StatusReport::observed_at`].
+    pub observed_at: Timestamp,
+    /// See [`StatusReport::deployment`].
+    pub deployment: DeploymentId,
+    /// See [`StatusReport::generation`].
+    pub generation: Generation,
+    /// See [`StatusReport::digest`].
+    pub digest: Digest,
+    /// See [`StatusReport::status`].
+    pub status: DeploymentStatus,
+    /// See [`StatusReport::components`].
+    pub components: Vec<ComponentStatus>,
+    /// See [`StatusReport::current`].
+    pub current: bool,
+    /// See [`StatusReport::coalesced`].
+    #[serde(default, skip_serializing_if = "SeqRanges::is_empty")]
+    pub coalesced: SeqRanges,
+    /// When the bus took the report in, by the hub's clock.
+    pub received_at: Timestamp,
+    /// How it came.
+    #[serde(default)]
+    pub origin: Provenance,
+    /// How much it shows.
+    #[serde(default)]
+    pub fidelity: Fidelity,
+    /// A later report of this deployment was in already.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub late: bool,
+    /// The same fact said again before it ages out.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub reasserted: bool,
+}
+
+impl StatusFact {
+    /// The fact that a report becomes.
+    pub fn of(report: StatusReport, received_at: Timestamp, late: bool) -> Self {
+        let StatusReport {
+            api_version,
+            kind: kind::StatusReport::StatusReport,
+            epoch,
+            seq,
+            head,
+            observed_at,
+            deployment,
+            generation,
+            digest,
+            status,
+            components,
+            current,
+            coalesced,
+        } = report;
+        Self {
+            api_version,
+            kind: kind::StatusFact::default(),
+            epoch,
+            seq,
+            head,
+            observed_at,
+            deployment,
+            generation,
+            digest,
+            status,
+            components,
+            current,
+            coalesced,
+            received_at,
+            origin: Provenance::Push,
+            fidelity: Fidelity::Event,
+            late,
+            reasserted: false,
+        }
+    }
+}
+
+/// `muster.device.<site>.<device>`: a capabilities report as the border let it in.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct DeviceFact {
+    /// `muster/v1`
+    pub api_version: ApiVersion,
+    /// `DeviceFact`
+    pub kind: kind::DeviceFact,
+    /// See [`CapabilitiesReport::epoch`].
+    pub epoch: Epoch,
+    /// See [`CapabilitiesReport::seq`].
+    pub seq: Seq,
+    /// See [`CapabilitiesReport::head`].
+    pub head: Seq,
+    /// See [`CapabilitiesReport::observed_at`].
+    pub observed_at: Timestamp,
+    /// See [`CapabilitiesReport::properties`].
+    pub properties: Map<String, Value>,
+    /// See [`CapabilitiesReport::labels`].
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
+    /// See [`CapabilitiesReport::agent_version`].
+    pub agent_version: String,
+    /// See [`CapabilitiesReport::coalesced`].
+    #[serde(default, skip_serializing_if = "SeqRanges::is_empty")]
+    pub coalesced: SeqRanges,
+    /// When the bus took the report in, by the hub's clock.
+    pub received_at: Timestamp,
+    /// The same fact said again before it ages out.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub reasserted: bool,
+}
+
+impl DeviceFact {
+    /// The fact that a report becomes.
+    pub fn of(report: CapabilitiesReport, received_at: Timestamp) -> Self {
+        let CapabilitiesReport {
+            api_version,
+            kind: kind::CapabilitiesReport::CapabilitiesReport,
+            epoch,
+            seq,
+            head,
+            observed_at,
+            properties,
+            labels,
+            agent_version,
+            coalesced,
+        } = report;
+        Self {
+            api_version,
+            kind: kind::DeviceFact::default(),
+            epoch,
+            seq,
+            head,
+            observed_at,
+            properties,
+            labels,
+            agent_version,
+            coalesced,
+            received_at,
+            reasserted: false,
+        }
+    }
+}
+
+/// Whether the hub hears a device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Liveness {
+    /// Within the lease.
+    Fresh,
+    /// Silent for longer than the lease.
+    Stale,
+}
+
+/// `muster.liveness.<site>.<device>`: on transitions, and when a fresh device's backlog appears or drains.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct LivenessFact {
+    /// `muster/v1`
+    pub api_version: ApiVersion,
+    /// `LivenessFact`
+    pub kind: kind::LivenessFact,
+    /// Fresh or stale.
+    pub state: Liveness,
+    /// When the bus last took in anything of the device.
+    pub last_heard_at: Timestamp,
+    /// The device's epoch.
+    pub epoch: Epoch,
+    /// Highest report number the device has spoken of; 0 before the first.
+    pub head: u64,
+    /// What the hub held of this epoch at that moment, so that the present can be rebuilt when the facts
+    /// themselves have aged out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub account: Option<Account>,
+}
+
+/// The accounting of one epoch: `head = received + coalesced + quarantined + missing`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Account {
+    /// Numbers the hub holds as facts.
+    pub received: u64,
+    /// Numbers declared as folded into others.
+    pub coalesced: u64,
+    /// Numbers held in quarantine.
+    pub quarantined: u64,
+    /// Numbers up to `head` that are not in yet.
+    #[serde(default, skip_serializing_if = "SeqRanges::is_empty")]
+    pub missing: SeqRanges,
+}
+
+/// Why a standing is overdue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum DeadlineKind {
+    /// The device reported nothing for the target generation.
+    NeverStarted,
+    /// The device stayed in a state that is not an end.
+    Stuck,
+}
+
+/// `muster.deadline.<site>.<device>.<deployment>`: hub time made a fact, once. Void for a later generation.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct DeadlineFact {
+    /// `muster/v1`
+    pub api_version: ApiVersion,
+    /// Always `DeadlineFact`. The contract calls the reason of the deadline `kind` as well; on the wire that is
+    /// `deadline`, because one object cannot have the key twice.
+    pub kind: kind::DeadlineFact,
+    /// The target generation it is about.
+    pub generation: Generation,
+    /// What did not happen.
+    pub deadline: DeadlineKind,
+    /// Since when it was awaited, in hub time.
+    pub since: Timestamp,
+    /// How long it was given.
+    pub limit_seconds: u64,
+}
+
+/// `muster.quarantine.<site>.<device>`: a message that could not be let in, kept with the reason.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct QuarantineFact {
+    /// `muster/v1`
+    pub api_version: ApiVersion,
+    /// `QuarantineFact`
+    pub kind: kind::QuarantineFact,
+    /// What is wrong with it, in words a person can act on.
+    pub reason: String,
+    /// Its epoch, if one could be read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub epoch: Option<Epoch>,
+    /// Its number, if one could be read: then it counts as quarantined in the account.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seq: Option<Seq>,
+    /// The subject it was sent to.
+    pub subject: String,
+    /// When the bus took it in.
+    pub received_at: Timestamp,
+    /// Its bytes, up to 64 KiB of them.
+    pub payload_base64: String,
+    /// Its real size.
+    pub bytes: u64,
+    /// How many messages of this device are in quarantine, with this one.
+    pub count_for_device: u64,
+}
+
+impl QuarantineFact {
+    /// The payload as kept: base64 of at most the contract's limit.
+    pub fn encode_payload(payload: &[u8]) -> String {
+        BASE64.encode(&payload[..payload.len().min(QUARANTINE_PAYLOAD_BYTES_MAX)])
+    }
+
+    /// The bytes kept; `None` where they are not base64.
+    pub fn payload(&self) -> Option<Vec<u8>> {
+        BASE64.decode(&self.payload_base64).ok()
+    }
+}
+
+/// `muster.incident.<site>.<device>`: something about a device that a person should know.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Incident {
+    /// `muster/v1`
+    pub api_version: ApiVersion,
+    /// `Incident`
+    pub kind: kind::Incident,
+    /// When the hub saw it.
+    pub at: Timestamp,
+    /// What it is, with its evidence.
+    #[serde(flatten)]
+    pub what: IncidentKind,
+}
+
+/// The incidents, each with its evidence.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "type", rename_all = "camelCase", rename_all_fields = "camelCase")]
+pub enum IncidentKind {
+    /// The device lost its memory and began a new epoch.
+    Amnesia {
+        /// The epoch known before.
+        known_epoch: Epoch,
+        /// The new one.
+        epoch: Epoch,
+    },
+    /// An older epoch spoke after a newer one: two devices share one identity, or one was restored from a copy.
+    Clone {
+        /// The epoch known.
+        known_epoch: Epoch,
+        /// The older one that spoke.
+        epoch: Epoch,
+        /// Its number.
+        seq: Seq,
+    },
+    /// One number came with two contents.
+    SequenceFork {
+        /// The epoch.
+        epoch: Epoch,
+        /// The number.
+        seq: Seq,
+        /// Digest of the content held.
+        held: Digest,
+        /// Digest of the other content.
+        other: Digest,
+    },
+    /// The device's clock is off.
+    ClockSkew {
+        /// Seconds the device is ahead of the hub (negative: behind).
+        seconds: i64,
+    },
+    /// Numbers are missing although later ones came.
+    Gap {
+        /// The epoch.
+        epoch: Epoch,
+        /// The numbers.
+        missing: SeqRanges,
+    },
+    /// Nothing is missing any more.
+    GapClosed {
+        /// The epoch.
+        epoch: Epoch,
+        /// Everything up to here is held.
+        through: u64,
+    },
+    /// A device that was retired still reports.
+    RetiredButAlive {
+        /// The generation that retired it.
+        generation: Generation,
+    },
+}
+
+macro_rules! documents {
+    ($($name:ident),+) => { $( impl Document for $name { const KIND: &'static str = stringify!($name); } )+ };
+}
+documents!(DeviceFact, LivenessFact, DeadlineFact, QuarantineFact, Incident);
+
+impl Document for StatusFact {
+    const KIND: &'static str = "StatusFact";
+
+    fn check(&self) -> Result<(), Violation> {
+        check_components(&self.components)
+    }
+}
+
+/// A fact of LEDGER, by its subject.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Fact {
+    /// What a device shall run.
+    Desired(DesiredState),
+    /// What a deployment on a device is.
+    Status(StatusFact),
+    /// What a device is.
+    Device(DeviceFact),
+    /// Whether a device is heard.
+    Liveness(LivenessFact),
+    /// What did not happen in time.
+    Deadline(DeadlineFact),
+    /// What a person should know.
+    Incident(Incident),
+    /// What could not be let in.
+    Quarantine(QuarantineFact),
+}
+
+impl Fact {
+    /// Parses the fact that a subject carries.
+    ///
+    /// # Errors
+    /// A refusal that names the field and the rule.
+    pub fn parse(subject: &LedgerSubject, bytes: &[u8]) -> Result<Self, Refusal> {
+        match subject {
+            LedgerSubject::Desired(_) => decode::parse(bytes).map(Self::Desired),
+            LedgerSubject::Status(..) => decode::parse(bytes).map(Self::Status),
+            LedgerSubject::Device(_) => decode::parse(bytes).map(Self::Device),
+            LedgerSubject::Liveness(_) => decode::parse(bytes).map(Self::Liveness),
+            LedgerSubject::Deadline(..) => decode::parse(bytes).map(Self::Deadline),
+            LedgerSubject::Incident(_) => decode::parse(bytes).map(Self::Incident),
+            LedgerSubject::Quarantine(_) => decode::parse(bytes).map(Self::Quarantine),
+        }
+    }
+}

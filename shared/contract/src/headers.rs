@@ -1,0 +1,20 @@
+//! Names of message headers. NATS header names are case-sensitive.
+
+/// The bus's own message id; recognised for the duplicate window. Random, so that nobody can guess and occupy it.
+pub const MSG_ID: &str = "Nats-Msg-Id";
+/// Guards against a subject captured by another stream.
+pub const EXPECTED_STREAM: &str = "Nats-Expected-Stream";
+/// Compare-and-set on the last sequence of the subject.
+pub const EXPECTED_LAST_SUBJECT_SEQUENCE: &str = "Nats-Expected-Last-Subject-Sequence";
+/// W3C trace context.
+pub const TRACEPARENT: &str = "traceparent";
+/// CloudEvents: version of the attributes.
+pub const CE_SPECVERSION: &str = "ce-specversion";
+/// CloudEvents: identity of the event.
+pub const CE_ID: &str = "ce-id";
+/// CloudEvents: who says it.
+pub const CE_SOURCE: &str = "ce-source";
+/// CloudEvents: what kind of event it is.
+pub const CE_TYPE: &str = "ce-type";
+/// The CloudEvents version we speak.
+pub const CE_SPECVERSION_VALUE: &str = "1.0";

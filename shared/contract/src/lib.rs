@@ -1,0 +1,35 @@
+//! The contract: what devices, services and subscribers in any language say to each other.
+//!
+//! Bytes are parsed once, at the door, into documents made of validated types; whatever holds such a
+//! document may rely on its rules. This crate has no IO, asks no clock and holds no business rule: rules
+//! live in `muster-domain`, the bus in `muster-bus`.
+//!
+//! Reading order: [`ids`] and [`limits`], then [`subjects`], then the documents in the order in which they
+//! travel: [`desired`] → [`report`] → [`fact`] → [`view`], with [`presence`], [`receipt`] and [`query`]
+//! beside them. [`decode`] is the door, [`canonical`] the digest.
+
+pub mod canonical;
+pub mod decode;
+pub mod desired;
+pub mod fact;
+pub mod headers;
+pub mod ids;
+pub mod limits;
+pub mod presence;
+pub mod profile;
+pub mod query;
+pub mod ranges;
+pub mod receipt;
+pub mod report;
+pub mod state;
+pub mod subjects;
+pub mod version;
+pub mod view;
+
+pub use decode::{Document, Refusal};
+pub use ids::{
+    ComponentName, Counter, DeploymentId, DeviceId, DeviceKey, Epoch, Generation, LabelError, Seq, SiteId,
+};
+pub use jiff::Timestamp;
+pub use ranges::SeqRanges;
+pub use state::State;

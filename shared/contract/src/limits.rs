@@ -1,0 +1,67 @@
+//! Every limit of the contract as a named constant; the relations between them are asserted at compile time.
+//!
+//! A limit that belongs to one service only (a batch, a poll) lives in that service.
+
+use std::time::Duration;
+
+/// Largest document on the bus, headers not counted.
+pub const MESSAGE_BYTES_MAX: usize = 256 * 1024;
+/// Longest identifier: a DNS label.
+pub const LABEL_CHARS_MAX: usize = 63;
+/// Components of one deployment.
+pub const COMPONENTS_MAX: usize = 256;
+/// Deployments of one device.
+pub const DEPLOYMENTS_PER_DEVICE_MAX: usize = 128;
+/// Longest error message; a longer one is cut and says so.
+pub const ERROR_MESSAGE_BYTES_MAX: usize = 4 * 1024;
+/// Payload kept with a quarantined message; a longer one is cut, `bytes` keeps its real size.
+pub const QUARANTINE_PAYLOAD_BYTES_MAX: usize = 64 * 1024;
+/// Rows a device keeps for the hub before it folds or drops.
+pub const OUTBOX_ROWS_DEFAULT: usize = 100_000;
+/// Bytes a device keeps for the hub before it folds or drops.
+pub const OUTBOX_BYTES_DEFAULT: usize = 64 * 1024 * 1024;
+/// Rows already covered by a receipt that a device keeps for a hub restored from an old backup.
+pub const COVERED_ROWS_KEPT: usize = 10_000;
+/// How long covered rows are kept for the same reason.
+pub const COVERED_AGE_KEPT: Duration = Duration::from_secs(24 * 60 * 60);
+/// Reports a device has under way at once.
+pub const IN_FLIGHT_MAX: usize = 256;
+/// Time between two heartbeats of a device.
+pub const HEARTBEAT: Duration = Duration::from_secs(30);
+/// Part of a heartbeat's interval by which it varies, so that a fleet does not beat in step.
+pub const HEARTBEAT_JITTER: f64 = 0.1;
+/// Silence after which a device is stale, in hub time.
+pub const LEASE: Duration = Duration::from_secs(90);
+/// Time in which the bus itself recognises a message id it has seen.
+pub const DUPLICATE_WINDOW: Duration = Duration::from_secs(120);
+/// Shortest upper bound of the reconnect delay.
+pub const RECONNECT_MIN: Duration = Duration::from_secs(1);
+/// Longest reconnect delay.
+pub const RECONNECT_MAX: Duration = Duration::from_secs(60);
+/// Clock difference between device and hub that is an incident.
+pub const CLOCK_SKEW_MAX: Duration = Duration::from_secs(5 * 60);
+/// Time a deployment may stay waiting or unfinished on a fresh device, if it says nothing itself.
+pub const DEADLINE_DEFAULT: Duration = Duration::from_secs(30 * 60);
+/// Least time between two receipts for one device.
+pub const RECEIPT_INTERVAL: Duration = Duration::from_secs(1);
+/// Most writes a second of one view.
+pub const VIEW_WRITES_PER_SECOND: u32 = 5;
+/// Partitions of UPLINK and PRESENCE.
+pub const PARTITIONS: u16 = 16;
+/// Ranges one receipt lists at most; the rest follows in later receipts.
+pub const RECEIPT_RANGES_MAX: usize = 1024;
+
+const _: () = {
+    assert!(
+        LEASE.as_secs() > 2 * HEARTBEAT.as_secs() + (HEARTBEAT.as_secs() as f64 * HEARTBEAT_JITTER) as u64
+    );
+    assert!(RECONNECT_MIN.as_secs() < RECONNECT_MAX.as_secs());
+    assert!(RECONNECT_MAX.as_secs() < LEASE.as_secs());
+    assert!(ERROR_MESSAGE_BYTES_MAX * 8 < MESSAGE_BYTES_MAX);
+    // A quarantined payload grows by a third in base64 and must still fit with its evidence.
+    assert!(QUARANTINE_PAYLOAD_BYTES_MAX * 4 / 3 + 16 * 1024 < MESSAGE_BYTES_MAX);
+    assert!(COVERED_ROWS_KEPT < OUTBOX_ROWS_DEFAULT);
+    assert!(IN_FLIGHT_MAX < COVERED_ROWS_KEPT);
+    assert!(CLOCK_SKEW_MAX.as_secs() > LEASE.as_secs());
+    assert!(PARTITIONS.is_power_of_two());
+};

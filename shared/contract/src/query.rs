@@ -1,0 +1,344 @@
+//! Questions to the query service (`muster.query.*`) and to the publisher (`muster.publisher.*`), and their answers.
+//! An answer is either what was asked for or an [`ErrorReply`].
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use crate::fact::{Account, DeadlineFact, Incident};
+use crate::ids::{DeploymentId, DeviceId, DeviceKey, Epoch, Generation, Seq, SiteId};
+use crate::state::{ComponentStatus, DeploymentStatus, State};
+use crate::view::{AsOf, DeploymentView, Freshness, Standing};
+
+/// Rows of one answer, where the request does not say.
+pub const PAGE_DEFAULT: usize = 200;
+/// Most rows of one answer.
+pub const PAGE_MAX: usize = 1000;
+
+/// A question. Every field is optional on the wire; which are needed depends on the endpoint.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Query {
+    /// A deployment.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub id: Option<DeploymentId>,
+    /// A site.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub site: Option<SiteId>,
+    /// A device; needs its site.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub device: Option<DeviceId>,
+    /// How much of it.
+    pub output: Output,
+    /// Most rows wanted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub limit: Option<usize>,
+    /// Rows after this one: `next` of the page before.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub after: Option<String>,
+}
+
+/// How much an answer shows.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Output {
+    /// The view alone.
+    #[default]
+    Summary,
+    /// And a line for each device.
+    All,
+    /// And all that is known of each line.
+    Detail,
+}
+
+/// What went wrong with a question.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ErrorReply {
+    /// What went wrong.
+    pub error: ErrorBody,
+}
+
+/// A code for programs and a sentence for people.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ErrorBody {
+    /// For programs.
+    pub code: ErrorCode,
+    /// For people: what, where and what to do.
+    pub message: String,
+}
+
+/// Codes of errors.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum ErrorCode {
+    /// The question itself is wrong.
+    BadRequest,
+    /// There is no such deployment, site or device.
+    NotFound,
+    /// It is there but in the way (another writer won, a source is busy).
+    Conflict,
+    /// The service has not caught up yet.
+    NotReady,
+    /// The service failed.
+    Internal,
+}
+
+/// Answer of `muster.query.deployment`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct DeploymentAnswer {
+    /// The view.
+    pub view: DeploymentView,
+    /// A line for each device, with `output` all or detail, ordered by site and device.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub devices: Vec<StandingLine>,
+    /// There is more: ask again with this as `after`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<String>,
+}
+
+/// Answer of `muster.query.deployments`: views ordered by id.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct DeploymentsAnswer {
+    /// Up to where the answer has read.
+    pub as_of: AsOf,
+    /// The views.
+    pub deployments: Vec<DeploymentView>,
+    /// There is more: ask again with this as `after`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<String>,
+}
+
+/// Answer of `muster.query.devices`: ordered by site and device.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct DevicesAnswer {
+    /// Up to where the answer has read.
+    pub as_of: AsOf,
+    /// The devices.
+    pub devices: Vec<DeviceLine>,
+    /// There is more: ask again with this as `after`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<String>,
+}
+
+/// One device in a list.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct DeviceLine {
+    /// Which.
+    #[serde(flatten)]
+    pub key: DeviceKey,
+    /// Whether it is heard.
+    pub freshness: Freshness,
+    /// When the hub last heard it, as far as facts tell: freshness itself is a fact only when it changes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_heard_at: Option<Timestamp>,
+    /// It was taken out of the fleet.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub retired: bool,
+    /// Its epoch.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub epoch: Option<Epoch>,
+    /// Highest report number it has spoken of.
+    pub head: u64,
+    /// The accounting of its epoch.
+    pub account: Account,
+    /// Generation of its desired state.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub generation: Option<Generation>,
+    /// Its targets by standing.
+    pub standings: BTreeMap<Standing, u64>,
+    /// How many incidents it has had.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub incidents: u64,
+    /// Messages without a readable number in quarantine, beside those in the account.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub unnumbered_quarantined: u64,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref)]
+const fn is_zero(count: &u64) -> bool {
+    *count == 0
+}
+
+/// Answer of `muster.query.device`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct DeviceAnswer {
+    /// Up to where the answer has read.
+    pub as_of: AsOf,
+    /// The device.
+    pub device: DeviceLine,
+    /// Its deployments, ordered by id.
+    pub deployments: Vec<StandingLine>,
+    /// What it says it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub capabilities: Option<Map<String, Value>>,
+    /// Its labels.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
+    /// Version of its agent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent_version: Option<String>,
+    /// Its last incident.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_incident: Option<Incident>,
+}
+
+/// A device's standing with a deployment.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct StandingLine {
+    /// The device.
+    #[serde(flatten)]
+    pub key: DeviceKey,
+    /// The deployment.
+    pub deployment: DeploymentId,
+    /// Where it stands.
+    pub standing: Standing,
+    /// Whether that is fresh.
+    pub freshness: Freshness,
+    /// Whether that is known.
+    pub known: bool,
+    /// It shall not run any more and is still there.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub leaving: bool,
+    /// It is past its deadline.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub overdue: Option<DeadlineFact>,
+    /// Generation at which its target last changed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub target_generation: Option<Generation>,
+    /// The last report, unless nothing was heard.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub report: Option<LastReport>,
+}
+
+/// The last report of a deployment on a device.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct LastReport {
+    /// The state reported.
+    pub state: State,
+    /// The generation it is about.
+    pub generation: Generation,
+    /// When the device saw it, by its own clock.
+    pub observed_at: Timestamp,
+    /// When the hub took it in.
+    pub received_at: Timestamp,
+    /// Which report it is.
+    pub epoch: Epoch,
+    /// Which report it is.
+    pub seq: Seq,
+    /// Where LEDGER holds it.
+    pub ledger_seq: u64,
+    /// The whole status, with `output` detail.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub status: Option<DeploymentStatus>,
+    /// The components, with `output` detail.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub components: Vec<ComponentStatus>,
+}
+
+/// Request of `muster.publisher.apply`: this device shall run these documents as well, until they are removed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ApplyRequest {
+    /// The device.
+    #[serde(flatten)]
+    pub key: DeviceKey,
+    /// Margo ApplicationDeployment documents as YAML.
+    pub documents: String,
+}
+
+/// Request of `muster.publisher.remove`: what was applied by request is taken back.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct RemoveRequest {
+    /// The device.
+    #[serde(flatten)]
+    pub key: DeviceKey,
+    /// The deployment; all that were applied by request where none is named.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub id: Option<DeploymentId>,
+}
+
+/// Request of `muster.publisher.retire`: the device leaves the fleet.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct RetireRequest {
+    /// The device.
+    #[serde(flatten)]
+    pub key: DeviceKey,
+}
+
+/// Answer to apply, remove and retire.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PublishAnswer {
+    /// Generation of the device's desired state now.
+    pub generation: Generation,
+    /// False where that is what it was before.
+    pub changed: bool,
+    /// What the device shall run now.
+    pub deployments: Vec<DeploymentId>,
+}
+
+/// Answer of `muster.publisher.status`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PublisherStatus {
+    /// The Git source, if there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub git: Option<GitStatus>,
+    /// Devices with a desired state.
+    pub devices: u64,
+    /// Desired states published since the start.
+    pub published: u64,
+}
+
+/// What the publisher knows of its Git source.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct GitStatus {
+    /// Where it is; credentials in it are left out.
+    pub url: String,
+    /// The branch.
+    pub branch: String,
+    /// Last commit that was published whole.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub applied: Option<String>,
+    /// Newest commit, if it was refused, and why.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refused: Option<RefusedCommit>,
+    /// When the repository was last asked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub polled_at: Option<Timestamp>,
+    /// Why the last poll failed, if it did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+}
+
+/// A commit that was refused as a whole.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct RefusedCommit {
+    /// The commit.
+    pub revision: String,
+    /// Everything that is wrong with it.
+    pub problems: Vec<Problem>,
+}
+
+/// One thing that is wrong with a commit or a request.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Problem {
+    /// The file.
+    pub file: String,
+    /// The line, where one is to blame.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub line: Option<u64>,
+    /// The field.
+    pub field: String,
+    /// The rule and how it is broken.
+    pub rule: String,
+}

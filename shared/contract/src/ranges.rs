@@ -1,0 +1,219 @@
+//! Sets of sequence numbers as ordered, disjoint, closed ranges: `[[1,3],[7,7]]` on the wire.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::{Deserialize, Deserializer, Serialize};
+
+/// A set of sequence numbers (from 1 on). Its ranges are sorted, do not overlap and do not touch.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize)]
+#[serde(transparent)]
+pub struct SeqRanges(Vec<(u64, u64)>);
+
+/// Why a list is not a set of ranges.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "[{from},{to}] is not a range: both ends count from 1, the first is not above the second, and ranges ascend without overlap"
+)]
+pub struct RangeError {
+    /// Its first number.
+    pub from: u64,
+    /// Its last number.
+    pub to: u64,
+}
+
+impl SeqRanges {
+    /// The empty set.
+    pub const fn new() -> Self {
+        Self(Vec::new())
+    }
+
+    /// The set `from..=to`; empty where `from` is above `to`.
+    pub fn span(from: u64, to: u64) -> Self {
+        Self(if from <= to && from > 0 { vec![(from, to)] } else { Vec::new() })
+    }
+
+    /// True where nothing is in it.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// How many numbers are in it.
+    pub fn count(&self) -> u64 {
+        self.0.iter().map(|(from, to)| to - from + 1).sum()
+    }
+
+    /// The highest number.
+    pub fn max(&self) -> Option<u64> {
+        self.0.last().map(|range| range.1)
+    }
+
+    /// The lowest number.
+    pub fn min(&self) -> Option<u64> {
+        self.0.first().map(|range| range.0)
+    }
+
+    /// The ranges in ascending order.
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = (u64, u64)> + '_ {
+        self.0.iter().copied()
+    }
+
+    /// How many ranges.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// True where the number is in the set.
+    pub fn contains(&self, number: u64) -> bool {
+        let after = self.0.partition_point(|range| range.0 <= number);
+        after > 0 && self.0[after - 1].1 >= number
+    }
+
+    /// Adds one number; false where it was in already.
+    pub fn insert(&mut self, number: u64) -> bool {
+        self.insert_span(number, number) == 1
+    }
+
+    /// Adds `from..=to` and says how many of them are new.
+    pub fn insert_span(&mut self, from: u64, to: u64) -> u64 {
+        if from > to || from == 0 {
+            return 0;
+        }
+        // The ranges that overlap the new one or touch it are first..last.
+        let first = self.0.partition_point(|range| range.1.saturating_add(1) < from);
+        let last = self.0.partition_point(|range| range.0 <= to.saturating_add(1));
+        if first == last {
+            self.0.insert(first, (from, to));
+            return to - from + 1;
+        }
+        let known: u64 = self.0[first..last]
+            .iter()
+            .map(|&(low, high)| (high.min(to) + 1).saturating_sub(low.max(from)))
+            .sum();
+        let merged = (self.0[first].0.min(from), self.0[last - 1].1.max(to));
+        self.0.splice(first..last, [merged]);
+        to - from + 1 - known
+    }
+
+    /// Adds all of another set and says how many are new.
+    pub fn extend(&mut self, other: &Self) -> u64 {
+        other.iter().map(|(from, to)| self.insert_span(from, to)).sum()
+    }
+
+    /// The numbers of `1..=through` that are not in the set.
+    pub fn missing(&self, through: u64) -> Self {
+        let mut holes = Vec::new();
+        let mut next = 1;
+        for &(from, to) in &self.0 {
+            if from > through {
+                break;
+            }
+            if from > next {
+                holes.push((next, from - 1));
+            }
+            next = to.saturating_add(1);
+        }
+        if next <= through {
+            holes.push((next, through));
+        }
+        Self(holes)
+    }
+
+    /// The set without its numbers above `max_ranges` ranges: the lowest are kept.
+    pub fn truncated(mut self, max_ranges: usize) -> Self {
+        self.0.truncate(max_ranges);
+        self
+    }
+}
+
+impl TryFrom<Vec<(u64, u64)>> for SeqRanges {
+    type Error = RangeError;
+    fn try_from(list: Vec<(u64, u64)>) -> Result<Self, RangeError> {
+        let mut above = 0;
+        for &(from, to) in &list {
+            if from == 0 || from > to || from <= above {
+                return Err(RangeError { from, to });
+            }
+            above = to;
+        }
+        let mut set = Self::new();
+        for (from, to) in list {
+            set.insert_span(from, to);
+        }
+        Ok(set)
+    }
+}
+
+impl<'de> Deserialize<'de> for SeqRanges {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let list = Vec::<(u64, u64)>::deserialize(deserializer)?;
+        list.try_into().map_err(serde::de::Error::custom)
+    }
+}
+
+impl fmt::Display for SeqRanges {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, (from, to)) in self.iter().enumerate() {
+            let comma = if at == 0 { "" } else { "," };
+            if from == to { write!(f, "{comma}{from}")? } else { write!(f, "{comma}{from}-{to}")? }
+        }
+        Ok(())
+    }
+}
+
+impl JsonSchema for SeqRanges {
+    fn schema_name() -> Cow<'static, str> {
+        "SeqRanges".into()
+    }
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "type": "array",
+            "description": "Closed ranges [from, to] of sequence numbers, ascending, without overlap.",
+            "items": { "type": "array", "minItems": 2, "maxItems": 2, "items": { "type": "integer", "minimum": 1 } }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn behaves_as_a_set_of_numbers(spans in prop::collection::vec((1u64..60, 0u64..12), 0..40)) {
+            let mut ranges = SeqRanges::new();
+            let mut model = BTreeSet::new();
+            for (from, length) in spans {
+                let new = (from..=from + length).filter(|n| model.insert(*n)).count() as u64;
+                prop_assert_eq!(ranges.insert_span(from, from + length), new);
+            }
+            prop_assert_eq!(ranges.count(), model.len() as u64);
+            prop_assert_eq!(ranges.max(), model.last().copied());
+            for number in 1..80 {
+                prop_assert_eq!(ranges.contains(number), model.contains(&number));
+            }
+            let missing: Vec<u64> = ranges.missing(75).iter().flat_map(|(a, b)| a..=b).collect();
+            prop_assert_eq!(missing, (1..=75).filter(|n| !model.contains(n)).collect::<Vec<_>>());
+            let again: SeqRanges = serde_json::from_str(&serde_json::to_string(&ranges).unwrap()).unwrap();
+            prop_assert_eq!(again, ranges);
+        }
+    }
+
+    #[test]
+    fn a_list_that_is_no_set_is_refused() {
+        for bad in ["[[0,3]]", "[[4,3]]", "[[1,5],[5,6]]", "[[7,8],[1,2]]", "[[1]]"] {
+            assert!(serde_json::from_str::<SeqRanges>(bad).is_err(), "{bad} was let in");
+        }
+    }
+
+    #[test]
+    fn reads_well_in_a_sentence() {
+        let set = SeqRanges::try_from(vec![(1, 3), (7, 7)]).unwrap();
+        assert_eq!(set.to_string(), "1-3,7");
+    }
+}

@@ -1,0 +1,193 @@
+//! What a device reports: the status of a deployment, or its own capabilities. Both share one sequence.
+//!
+//! The device and its site are the subject's, never the body's.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::Timestamp;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use crate::canonical::Digest;
+use crate::decode::{self, Document, Refusal, Violation};
+use crate::ids::{DeploymentId, Epoch, Generation, Seq};
+use crate::limits::COMPONENTS_MAX;
+use crate::ranges::SeqRanges;
+use crate::state::{ComponentStatus, DeploymentStatus};
+use crate::version::{ApiVersion, kind};
+
+/// `muster.report.<site>.<device>`: one change of one deployment, with the full state after it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct StatusReport {
+    /// `muster/v1`
+    pub api_version: ApiVersion,
+    /// `StatusReport`
+    pub kind: kind::StatusReport,
+    /// The device's epoch.
+    pub epoch: Epoch,
+    /// The report's number within the epoch.
+    pub seq: Seq,
+    /// Highest number ever given at the moment of sending.
+    pub head: Seq,
+    /// When the device saw it, by the device's own clock: for people, never for order.
+    pub observed_at: Timestamp,
+    /// The deployment.
+    pub deployment: DeploymentId,
+    /// The generation being applied (Margo's adoptedManifestVersion).
+    pub generation: Generation,
+    /// Digest of the entry being applied.
+    pub digest: Digest,
+    /// Margo's status.
+    pub status: DeploymentStatus,
+    /// One entry for every component, from the first report on.
+    pub components: Vec<ComponentStatus>,
+    /// No later report of this deployment exists up to `head`.
+    pub current: bool,
+    /// Numbers of reports folded into this one.
+    #[serde(default, skip_serializing_if = "SeqRanges::is_empty")]
+    pub coalesced: SeqRanges,
+}
+
+/// `muster.report.<site>.<device>` too: what the device is. First thing of every epoch, and again on change.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct CapabilitiesReport {
+    /// `muster/v1`
+    pub api_version: ApiVersion,
+    /// `CapabilitiesReport`
+    pub kind: kind::CapabilitiesReport,
+    /// The device's epoch.
+    pub epoch: Epoch,
+    /// The report's number within the epoch.
+    pub seq: Seq,
+    /// Highest number ever given at the moment of sending.
+    pub head: Seq,
+    /// When the device saw it, by the device's own clock.
+    pub observed_at: Timestamp,
+    /// Margo's DeviceCapabilities: cpus, memory, storage, peripherals, interfaces, supportedDeploymentTypes.
+    pub properties: Map<String, Value>,
+    /// Labels of the device.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
+    /// Version of the agent.
+    pub agent_version: String,
+    /// Numbers of reports folded into this one.
+    #[serde(default, skip_serializing_if = "SeqRanges::is_empty")]
+    pub coalesced: SeqRanges,
+}
+
+/// Either report: what UPLINK carries.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Report {
+    /// A deployment's status.
+    Status(StatusReport),
+    /// The device's capabilities.
+    Capabilities(CapabilitiesReport),
+}
+
+impl Report {
+    /// Parses either report by its `kind`.
+    ///
+    /// # Errors
+    /// A refusal that names the field and the rule.
+    pub fn parse(bytes: &[u8]) -> Result<Self, Refusal> {
+        // Status reports are all but a few of the traffic: they are tried first and pay for no second look.
+        match decode::parse::<StatusReport>(bytes) {
+            Ok(report) => Ok(Self::Status(report)),
+            Err(refusal) => match decode::peek(bytes).kind.as_deref() {
+                Some(CapabilitiesReport::KIND) => decode::parse(bytes).map(Self::Capabilities),
+                Some(StatusReport::KIND) => Err(refusal),
+                Some(other) => Err(Refusal::Shape {
+                    kind: "report",
+                    path: "kind".to_owned(),
+                    reason: format!("'{other}' is neither StatusReport nor CapabilitiesReport"),
+                }),
+                None => Err(refusal),
+            },
+        }
+    }
+
+    /// Its epoch.
+    pub const fn epoch(&self) -> Epoch {
+        match self {
+            Self::Status(report) => report.epoch,
+            Self::Capabilities(report) => report.epoch,
+        }
+    }
+
+    /// Its number.
+    pub const fn seq(&self) -> Seq {
+        match self {
+            Self::Status(report) => report.seq,
+            Self::Capabilities(report) => report.seq,
+        }
+    }
+
+    /// The head it advertises.
+    pub const fn head(&self) -> Seq {
+        match self {
+            Self::Status(report) => report.head,
+            Self::Capabilities(report) => report.head,
+        }
+    }
+
+    /// Numbers folded into it.
+    pub const fn coalesced(&self) -> &SeqRanges {
+        match self {
+            Self::Status(report) => &report.coalesced,
+            Self::Capabilities(report) => &report.coalesced,
+        }
+    }
+
+    /// When the device saw it.
+    pub const fn observed_at(&self) -> Timestamp {
+        match self {
+            Self::Status(report) => report.observed_at,
+            Self::Capabilities(report) => report.observed_at,
+        }
+    }
+}
+
+fn check_numbers(seq: Seq, head: Seq, coalesced: &SeqRanges) -> Result<(), Violation> {
+    if head < seq {
+        return Err(Violation::at("head", format!("{head} is below the report's own seq {seq}")));
+    }
+    if let Some(top) = coalesced.max().filter(|top| *top >= seq.get()) {
+        return Err(Violation::at("coalesced", format!("{top} is not below the report's own seq {seq}")));
+    }
+    Ok(())
+}
+
+pub(crate) fn check_components(components: &[ComponentStatus]) -> Result<(), Violation> {
+    if components.len() > COMPONENTS_MAX {
+        let rule = format!("has {} entries; {COMPONENTS_MAX} are allowed", components.len());
+        return Err(Violation::at("components", rule));
+    }
+    let mut names = BTreeSet::new();
+    match components.iter().position(|component| !names.insert(&component.name)) {
+        Some(at) => {
+            let rule = format!("'{}' is there twice", components[at].name);
+            Err(Violation::at(format!("components[{at}].name"), rule))
+        }
+        None => Ok(()),
+    }
+}
+
+impl Document for StatusReport {
+    const KIND: &'static str = "StatusReport";
+
+    fn check(&self) -> Result<(), Violation> {
+        check_numbers(self.seq, self.head, &self.coalesced)?;
+        check_components(&self.components)
+    }
+}
+
+impl Document for CapabilitiesReport {
+    const KIND: &'static str = "CapabilitiesReport";
+
+    fn check(&self) -> Result<(), Violation> {
+        check_numbers(self.seq, self.head, &self.coalesced)
+    }
+}

@@ -1,0 +1,260 @@
+//! Subjects: every one is built and parsed here, with its shape written above it.
+
+use std::fmt;
+
+use crate::ids::{DeploymentId, DeviceKey, LabelError, SiteId};
+
+/// Names of the streams and the bucket.
+pub mod stream {
+    /// Desired state and receipts, to devices.
+    pub const DOWNLINK: &str = "DOWNLINK";
+    /// Reports, from devices.
+    pub const UPLINK: &str = "UPLINK";
+    /// Heartbeats, from devices.
+    pub const PRESENCE: &str = "PRESENCE";
+    /// Facts: the one total order.
+    pub const LEDGER: &str = "LEDGER";
+    /// Views, by key.
+    pub const VIEWS_BUCKET: &str = "views";
+}
+
+/// `muster.desired.<site>.<device>` in DOWNLINK (and sourced into LEDGER).
+pub fn desired(key: &DeviceKey) -> String {
+    format!("muster.desired.{}.{}", key.site, key.device)
+}
+
+/// `muster.receipt.<site>.<device>` in DOWNLINK.
+pub fn receipt(key: &DeviceKey) -> String {
+    format!("muster.receipt.{}.{}", key.site, key.device)
+}
+
+/// `muster.live.*.<site>.<device>`: what DOWNLINK republishes for one device, as it is stored.
+pub fn live(key: &DeviceKey) -> String {
+    format!("muster.live.*.{}.{}", key.site, key.device)
+}
+
+/// `muster.report.<site>.<device>`: where a device publishes; UPLINK stores it under its partition.
+pub fn report(key: &DeviceKey) -> String {
+    format!("muster.report.{}.{}", key.site, key.device)
+}
+
+/// `muster.presence.<site>.<device>`: where a device's heart beats.
+pub fn presence(key: &DeviceKey) -> String {
+    format!("muster.presence.{}.{}", key.site, key.device)
+}
+
+/// `muster.report.<p>.>`: one partition of UPLINK as stored.
+pub fn report_partition(partition: u16) -> String {
+    format!("muster.report.{partition}.>")
+}
+
+/// `muster.presence.<p>.>`: one partition of PRESENCE as stored.
+pub fn presence_partition(partition: u16) -> String {
+    format!("muster.presence.{partition}.>")
+}
+
+/// `muster.query.<what>`: the query service.
+pub const QUERY_PREFIX: &str = "muster.query";
+/// `muster.publisher.<verb>`: requests to the publisher: apply, remove, retire, status.
+pub const PUBLISHER_PREFIX: &str = "muster.publisher";
+
+/// Token that stands for a site or device whose real name is not an identifier. No identifier can be it.
+pub const NOBODY: &str = "_";
+
+/// Who sent a message that UPLINK or PRESENCE stored under `muster.<room>.<p>.<site>.<device>`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Origin {
+    /// The device, or why the subject names none.
+    pub device: Result<DeviceKey, LabelError>,
+    /// The subject without its partition: as the device published it.
+    pub subject: String,
+}
+
+/// Parses `muster.<report|presence>.<p>.<site>.<device>`; `None` where the subject has another shape.
+pub fn origin(subject: &str) -> Option<Origin> {
+    let mut tokens = subject.split('.');
+    let (
+        Some("muster"),
+        Some(room @ ("report" | "presence")),
+        Some(partition),
+        Some(site),
+        Some(device),
+        None,
+    ) = (tokens.next(), tokens.next(), tokens.next(), tokens.next(), tokens.next(), tokens.next())
+    else {
+        return None;
+    };
+    partition.parse::<u16>().ok()?;
+    let key = site.parse().and_then(|site| Ok(DeviceKey { site, device: device.parse()? }));
+    Some(Origin { device: key, subject: format!("muster.{room}.{site}.{device}") })
+}
+
+/// A subject of LEDGER.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum LedgerSubject {
+    /// `muster.desired.<site>.<device>`
+    Desired(DeviceKey),
+    /// `muster.status.<site>.<device>.<deployment>`
+    Status(DeviceKey, DeploymentId),
+    /// `muster.device.<site>.<device>`
+    Device(DeviceKey),
+    /// `muster.liveness.<site>.<device>`
+    Liveness(DeviceKey),
+    /// `muster.deadline.<site>.<device>.<deployment>`
+    Deadline(DeviceKey, DeploymentId),
+    /// `muster.incident.<site>.<device>`
+    Incident(DeviceKey),
+    /// `muster.quarantine.<site>.<device>`; [`NOBODY`] twice where the sender's name is no identifier.
+    Quarantine(Option<DeviceKey>),
+}
+
+impl LedgerSubject {
+    /// Parses a subject; `None` where LEDGER has none of that shape.
+    pub fn parse(subject: &str) -> Option<Self> {
+        let mut tokens = subject.split('.');
+        if tokens.next() != Some("muster") {
+            return None;
+        }
+        let (room, site, device) = (tokens.next()?, tokens.next()?, tokens.next()?);
+        let (deployment, rest) = (tokens.next(), tokens.next());
+        if rest.is_some() {
+            return None;
+        }
+        if (room, site, device, deployment) == ("quarantine", NOBODY, NOBODY, None) {
+            return Some(Self::Quarantine(None));
+        }
+        let key = DeviceKey { site: site.parse().ok()?, device: device.parse().ok()? };
+        match (room, deployment) {
+            ("desired", None) => Some(Self::Desired(key)),
+            ("status", Some(id)) => Some(Self::Status(key, id.parse().ok()?)),
+            ("device", None) => Some(Self::Device(key)),
+            ("liveness", None) => Some(Self::Liveness(key)),
+            ("deadline", Some(id)) => Some(Self::Deadline(key, id.parse().ok()?)),
+            ("incident", None) => Some(Self::Incident(key)),
+            ("quarantine", None) => Some(Self::Quarantine(Some(key))),
+            _ => None,
+        }
+    }
+
+    /// The device it is about, where it has one.
+    pub const fn device(&self) -> Option<&DeviceKey> {
+        match self {
+            Self::Desired(key)
+            | Self::Status(key, _)
+            | Self::Device(key)
+            | Self::Liveness(key)
+            | Self::Deadline(key, _)
+            | Self::Incident(key) => Some(key),
+            Self::Quarantine(key) => key.as_ref(),
+        }
+    }
+}
+
+impl fmt::Display for LedgerSubject {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut write = |room: &str, key: &DeviceKey| write!(f, "muster.{room}.{}.{}", key.site, key.device);
+        match self {
+            Self::Desired(key) => write("desired", key),
+            Self::Status(key, id) => write("status", key).and_then(|()| write!(f, ".{id}")),
+            Self::Device(key) => write("device", key),
+            Self::Liveness(key) => write("liveness", key),
+            Self::Deadline(key, id) => write("deadline", key).and_then(|()| write!(f, ".{id}")),
+            Self::Incident(key) => write("incident", key),
+            Self::Quarantine(Some(key)) => write("quarantine", key),
+            Self::Quarantine(None) => write!(f, "muster.quarantine.{NOBODY}.{NOBODY}"),
+        }
+    }
+}
+
+/// A key of the bucket `views`.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum ViewKey {
+    /// `deployment.<id>`
+    Deployment(DeploymentId),
+    /// `site.<site>`
+    Site(SiteId),
+    /// `fleet`
+    Fleet,
+}
+
+impl ViewKey {
+    /// Parses a key; `None` where the bucket has none of that shape.
+    pub fn parse(key: &str) -> Option<Self> {
+        match key.split_once('.') {
+            None if key == "fleet" => Some(Self::Fleet),
+            Some(("deployment", id)) => Some(Self::Deployment(id.parse().ok()?)),
+            Some(("site", site)) => Some(Self::Site(site.parse().ok()?)),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for ViewKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Deployment(id) => write!(f, "deployment.{id}"),
+            Self::Site(site) => write!(f, "site.{site}"),
+            Self::Fleet => f.write_str("fleet"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ledger_subjects_are_read_as_they_are_written() {
+        for text in [
+            "muster.desired.plant7.press-4",
+            "muster.status.plant7.press-4.web",
+            "muster.device.plant7.press-4",
+            "muster.liveness.plant7.press-4",
+            "muster.deadline.plant7.press-4.web",
+            "muster.incident.plant7.press-4",
+            "muster.quarantine.plant7.press-4",
+            "muster.quarantine._._",
+        ] {
+            assert_eq!(LedgerSubject::parse(text).unwrap().to_string(), text);
+        }
+        for bad in [
+            "",
+            "muster",
+            "muster.status.a.b",
+            "muster.status.a.b.c.d",
+            "muster.device.a",
+            "muster.device.a.b.c",
+            "other.device.a.b",
+            "muster.device.A.b",
+            "muster.device._._",
+        ] {
+            assert_eq!(LedgerSubject::parse(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn the_origin_of_a_report_is_its_stored_subject() {
+        let known = origin("muster.report.7.plant7.press-4").unwrap();
+        assert_eq!(known.device.unwrap().to_string(), "plant7/press-4");
+        assert_eq!(known.subject, "muster.report.plant7.press-4");
+        let unknown = origin("muster.presence.0.Plant_7.press-4").unwrap();
+        assert_eq!(unknown.device.unwrap_err().text, "Plant_7");
+        for bad in [
+            "muster.report.plant7.press-4",
+            "muster.report.x.a.b",
+            "muster.report.1.a.b.c",
+            "muster.status.1.a.b",
+        ] {
+            assert_eq!(origin(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn view_keys_are_read_as_they_are_written() {
+        for text in ["fleet", "site.plant7", "deployment.web"] {
+            assert_eq!(ViewKey::parse(text).unwrap().to_string(), text);
+        }
+        assert_eq!(ViewKey::parse("site.A"), None);
+        assert_eq!(ViewKey::parse("other"), None);
+    }
+}

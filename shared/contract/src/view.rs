@@ -1,0 +1,331 @@
+//! Views: what is true of a deployment, a site and the fleet, with how much of it is known.
+//!
+//! A view is a pure function of LEDGER up to `asOf.ledgerSeq`. Buckets of zero are left out; what is there adds up.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::canonical::Digest;
+use crate::decode::Document;
+use crate::ids::{ComponentName, DeploymentId, DeviceKey, SiteId};
+use crate::state::State;
+use crate::version::{ApiVersion, kind};
+
+/// Up to where a view has read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct AsOf {
+    /// Sequence in LEDGER of the last fact read; 0 before the first.
+    pub ledger_seq: u64,
+    /// When the bus stored that fact.
+    pub at: Timestamp,
+}
+
+/// Where a device stands with a deployment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Standing {
+    /// Targeted; nothing heard for this deployment.
+    Waiting,
+    /// The last fact is for a generation below the target.
+    Outdated,
+    /// Reported: pending.
+    Pending,
+    /// Reported: installing.
+    Installing,
+    /// Reported: installed.
+    Installed,
+    /// Reported: removing.
+    Removing,
+    /// Reported: removed.
+    Removed,
+    /// Reported: failed.
+    Failed,
+}
+
+impl Standing {
+    /// All of them.
+    pub const ALL: [Self; 8] = [
+        Self::Waiting,
+        Self::Outdated,
+        Self::Pending,
+        Self::Installing,
+        Self::Installed,
+        Self::Removing,
+        Self::Removed,
+        Self::Failed,
+    ];
+
+    /// The word on the wire.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Waiting => "waiting",
+            Self::Outdated => "outdated",
+            Self::Pending => "pending",
+            Self::Installing => "installing",
+            Self::Installed => "installed",
+            Self::Removing => "removing",
+            Self::Removed => "removed",
+            Self::Failed => "failed",
+        }
+    }
+}
+
+impl From<State> for Standing {
+    fn from(state: State) -> Self {
+        match state {
+            State::Pending => Self::Pending,
+            State::Installing => Self::Installing,
+            State::Installed => Self::Installed,
+            State::Removing => Self::Removing,
+            State::Removed => Self::Removed,
+            State::Failed => Self::Failed,
+        }
+    }
+}
+
+/// Whether what is shown of a device is fresh.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Freshness {
+    /// Heard within the lease.
+    Fresh,
+    /// Heard once, silent for longer than the lease.
+    Stale,
+    /// Never heard.
+    Never,
+}
+
+/// A count split by freshness.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Split {
+    /// Of fresh devices.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub fresh: u64,
+    /// Of stale ones.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub stale: u64,
+    /// Of those never heard.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub never: u64,
+}
+
+impl Split {
+    /// The three together.
+    pub const fn total(self) -> u64 {
+        self.fresh + self.stale + self.never
+    }
+
+    /// The count of one freshness.
+    pub const fn get_mut(&mut self, freshness: Freshness) -> &mut u64 {
+        match freshness {
+            Freshness::Fresh => &mut self.fresh,
+            Freshness::Stale => &mut self.stale,
+            Freshness::Never => &mut self.never,
+        }
+    }
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref)]
+const fn is_zero(count: &u64) -> bool {
+    *count == 0
+}
+
+/// The verdict on a deployment: the first that holds, in this order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum Verdict {
+    /// No targets, and nothing leaving. Never success.
+    Empty,
+    /// No targets; some devices still have it.
+    Removing,
+    /// Some device failed for the current target.
+    Failing,
+    /// Some device is past its deadline.
+    Overdue,
+    /// Some target's standing is not known.
+    Incomplete,
+    /// Some device is at work.
+    Progressing,
+    /// Some device has not begun.
+    Waiting,
+    /// Installed everywhere, but some devices are stale.
+    ConvergedStale,
+    /// Installed everywhere, fresh and known.
+    Converged,
+}
+
+impl Verdict {
+    /// The word on the wire.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Empty => "empty",
+            Self::Removing => "removing",
+            Self::Failing => "failing",
+            Self::Overdue => "overdue",
+            Self::Incomplete => "incomplete",
+            Self::Progressing => "progressing",
+            Self::Waiting => "waiting",
+            Self::ConvergedStale => "convergedStale",
+            Self::Converged => "converged",
+        }
+    }
+}
+
+/// The bounds of the truth.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Bounds {
+    /// Devices installed for the current target, fresh and known.
+    pub lo: u64,
+    /// Targets without those known to have failed.
+    pub hi: u64,
+}
+
+/// How much is known.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Complete {
+    /// Devices whose standing is known.
+    pub devices: u64,
+    /// Of so many.
+    pub of: u64,
+    /// Reports that exist and are not in.
+    pub missing_reports: u64,
+}
+
+/// How often an error is reported, with one example.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ErrorCount {
+    /// Its code.
+    pub code: String,
+    /// Devices that report it.
+    pub count: u64,
+    /// The first of them by site, device and component.
+    pub example: ErrorExample,
+}
+
+/// Where an error is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ErrorExample {
+    /// The device.
+    #[serde(flatten)]
+    pub device: DeviceKey,
+    /// The component, unless it is the deployment as a whole.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub component: Option<ComponentName>,
+    /// What the device says.
+    pub message: String,
+}
+
+/// Counts by standing, split by freshness. They add up to `targets`.
+pub type Counts = BTreeMap<Standing, Split>;
+
+/// `deployment.<id>`
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct DeploymentView {
+    /// `muster/v1`
+    pub api_version: ApiVersion,
+    /// `DeploymentView`
+    pub kind: kind::DeploymentView,
+    /// The deployment.
+    pub deployment: DeploymentId,
+    /// Up to where it has read.
+    pub as_of: AsOf,
+    /// The verdict.
+    pub verdict: Verdict,
+    /// Devices that shall run it.
+    pub targets: u64,
+    /// Devices that shall not and still have it.
+    pub leaving: u64,
+    /// Targets past their deadline; a mark beside the standing, so they are in `counts` too.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub overdue: u64,
+    /// Targets by standing and freshness.
+    pub counts: Counts,
+    /// The bounds of the truth.
+    pub converged: Bounds,
+    /// How much is known.
+    pub complete: Complete,
+    /// States of each component over the targets.
+    pub components: BTreeMap<ComponentName, BTreeMap<State, u64>>,
+    /// Errors of failed targets, most frequent first, then by code.
+    pub errors: Vec<ErrorCount>,
+    /// SHA-256 of the canonical JSON of everything but `asOf` and `digest`.
+    pub digest: Digest,
+}
+
+/// `site.<site>`
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct SiteView {
+    /// `muster/v1`
+    pub api_version: ApiVersion,
+    /// `SiteView`
+    pub kind: kind::SiteView,
+    /// The site.
+    pub site: SiteId,
+    /// The counts.
+    #[serde(flatten)]
+    pub tally: Tally,
+}
+
+/// `fleet`
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct FleetView {
+    /// `muster/v1`
+    pub api_version: ApiVersion,
+    /// `FleetView`
+    pub kind: kind::FleetView,
+    /// The counts.
+    #[serde(flatten)]
+    pub tally: Tally,
+}
+
+/// What a site's view and the fleet's have in common.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Tally {
+    /// Up to where it has read.
+    pub as_of: AsOf,
+    /// Devices by freshness; retired ones are not counted.
+    pub devices: Split,
+    /// Pairs of device and deployment that shall be.
+    pub targets: u64,
+    /// Pairs that shall not be and still are.
+    pub leaving: u64,
+    /// Targets past their deadline.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub overdue: u64,
+    /// Targets by standing and freshness.
+    pub counts: Counts,
+    /// Deployments by verdict (in a site's view: the verdict on the site's devices alone).
+    pub deployments: BTreeMap<Verdict, u64>,
+    /// Devices whose every report is in, of all devices.
+    pub complete: Complete,
+    /// SHA-256 of the canonical JSON of everything but `asOf` and `digest`.
+    pub digest: Digest,
+}
+
+macro_rules! documents {
+    ($($name:ident),+) => { $( impl Document for $name { const KIND: &'static str = stringify!($name); } )+ };
+}
+documents!(DeploymentView, SiteView, FleetView);
+
+/// The digest that a view must carry.
+///
+/// # Panics
+/// Never: views are JSON objects.
+#[allow(clippy::expect_used)]
+pub fn content_digest<V: Serialize>(view: &V) -> Digest {
+    let mut value = serde_json::to_value(view).expect("views are JSON");
+    if let Some(object) = value.as_object_mut() {
+        object.remove("asOf");
+        object.remove("digest");
+    }
+    Digest::of_value(&value)
+}
