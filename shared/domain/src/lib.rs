@@ -1,1 +1,3 @@
-//! Being built.
+//! The rules of Muster, pure: facts and documents in, decisions and views out. No IO, no clock, no async, no log.
+
+pub mod aggregate;
