@@ -1,1 +1,5 @@
-//! Being built.
+//! The agent: runs what one device shall run and reports every change, also through outages and crashes.
+//!
+//! Being built room by room.
+
+pub mod runtime;

@@ -1,0 +1,3 @@
+//! The door of `muster-agent`.
+
+fn main() {}
