@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
-use schemars::JsonSchema;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -17,6 +17,10 @@ use crate::version::{ApiVersion, kind};
 /// `muster.desired.<site>.<device>`
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[schemars(extend(
+    "if" = { "properties": { "retired": { "const": true } }, "required": ["retired"] },
+    "then" = { "properties": { "deployments": { "maxItems": 0 } } }
+))]
 pub struct DesiredState {
     /// `muster/v1`
     pub api_version: ApiVersion,
@@ -32,6 +36,7 @@ pub struct DesiredState {
     /// Where it comes from.
     pub source: Source,
     /// What shall run, ordered by id.
+    #[schemars(length(max = DEPLOYMENTS_PER_DEVICE_MAX))]
     pub deployments: Vec<DesiredDeployment>,
 }
 
@@ -87,6 +92,7 @@ pub struct Profile {
     #[serde(rename = "type")]
     pub profile_type: ProfileType,
     /// The components in order.
+    #[schemars(length(min = 1, max = COMPONENTS_MAX))]
     pub components: Vec<Component>,
 }
 
@@ -120,9 +126,17 @@ pub struct Component {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Parameter {
     /// A string, a number, a truth value, or an array of these.
+    #[schemars(schema_with = "parameter_value")]
     pub value: Value,
     /// Where it goes.
     pub targets: Vec<Target>,
+}
+
+fn parameter_value(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": ["string", "number", "boolean", "array"],
+        "items": { "type": ["string", "number", "boolean"] }
+    })
 }
 
 /// Where a parameter goes.

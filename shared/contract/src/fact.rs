@@ -13,7 +13,7 @@ use crate::canonical::Digest;
 use crate::decode::{self, Document, Refusal, Violation};
 use crate::desired::DesiredState;
 use crate::ids::{DeploymentId, Epoch, Generation, Seq};
-use crate::limits::QUARANTINE_PAYLOAD_BYTES_MAX;
+use crate::limits::{COMPONENTS_MAX, QUARANTINE_PAYLOAD_BYTES_MAX};
 use crate::ranges::SeqRanges;
 use crate::report::{CapabilitiesReport, StatusReport, check_components};
 use crate::state::{ComponentStatus, DeploymentStatus};
@@ -71,6 +71,7 @@ pub struct StatusFact {
     /// See [`StatusReport::status`].
     pub status: DeploymentStatus,
     /// See [`StatusReport::components`].
+    #[schemars(length(max = COMPONENTS_MAX))]
     pub components: Vec<ComponentStatus>,
     /// See [`StatusReport::current`].
     pub current: bool,
@@ -296,6 +297,7 @@ pub struct QuarantineFact {
     /// When the bus took it in.
     pub received_at: Timestamp,
     /// Its bytes, up to 64 KiB of them.
+    #[schemars(extend("contentEncoding" = "base64"))]
     pub payload_base64: String,
     /// Its real size.
     pub bytes: u64,
@@ -396,6 +398,7 @@ impl Document for StatusFact {
     const KIND: &'static str = "StatusFact";
 
     fn check(&self) -> Result<(), Violation> {
+        self.status.check()?;
         check_components(&self.components)
     }
 }

@@ -12,7 +12,8 @@ pub const LABEL_CHARS_MAX: usize = 63;
 pub const COMPONENTS_MAX: usize = 256;
 /// Deployments of one device.
 pub const DEPLOYMENTS_PER_DEVICE_MAX: usize = 128;
-/// Longest error message; a longer one is cut and says so.
+/// Longest error message, and longest code, source and reason beside it. Whoever writes a longer one cuts it and
+/// says so; a report with a longer one is refused, because views repeat what it says.
 pub const ERROR_MESSAGE_BYTES_MAX: usize = 4 * 1024;
 /// Payload kept with a quarantined message; a longer one is cut, `bytes` keeps its real size.
 pub const QUARANTINE_PAYLOAD_BYTES_MAX: usize = 64 * 1024;

@@ -42,6 +42,7 @@ pub struct StatusReport {
     /// Margo's status.
     pub status: DeploymentStatus,
     /// One entry for every component, from the first report on.
+    #[schemars(length(max = COMPONENTS_MAX))]
     pub components: Vec<ComponentStatus>,
     /// No later report of this deployment exists up to `head`.
     pub current: bool,
@@ -166,13 +167,16 @@ pub(crate) fn check_components(components: &[ComponentStatus]) -> Result<(), Vio
         return Err(Violation::at("components", rule));
     }
     let mut names = BTreeSet::new();
-    match components.iter().position(|component| !names.insert(&component.name)) {
-        Some(at) => {
-            let rule = format!("'{}' is there twice", components[at].name);
-            Err(Violation::at(format!("components[{at}].name"), rule))
+    for (at, component) in components.iter().enumerate() {
+        if !names.insert(&component.name) {
+            let rule = format!("'{}' is there twice", component.name);
+            return Err(Violation::at(format!("components[{at}].name"), rule));
         }
-        None => Ok(()),
+        if let Some(error) = &component.error {
+            error.check().map_err(|broken| broken.within(format!("components[{at}].error")))?;
+        }
     }
+    Ok(())
 }
 
 impl Document for StatusReport {
@@ -180,6 +184,7 @@ impl Document for StatusReport {
 
     fn check(&self) -> Result<(), Violation> {
         check_numbers(self.seq, self.head, &self.coalesced)?;
+        self.status.check()?;
         check_components(&self.components)
     }
 }

@@ -6,6 +6,7 @@ use std::str::FromStr;
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
 
+use crate::decode::Violation;
 use crate::ids::ComponentName;
 use crate::limits::ERROR_MESSAGE_BYTES_MAX;
 
@@ -87,12 +88,15 @@ impl<'de> Deserialize<'de> for State {
 pub struct StatusError {
     /// A short word for programs.
     #[serde(default)]
+    #[schemars(length(max = ERROR_MESSAGE_BYTES_MAX))]
     pub code: String,
     /// The component's name, or the deployment's where no component is to blame.
     #[serde(default)]
+    #[schemars(length(max = ERROR_MESSAGE_BYTES_MAX))]
     pub source: String,
     /// A sentence for people.
     #[serde(default)]
+    #[schemars(length(max = ERROR_MESSAGE_BYTES_MAX))]
     pub message: String,
 }
 
@@ -102,9 +106,24 @@ impl StatusError {
         Self { code: code.into(), source: source.into(), message: bounded_message(message.into()) }
     }
 
+    /// No field may be longer than the contract allows: views repeat them.
+    pub(crate) fn check(&self) -> Result<(), Violation> {
+        [("code", &self.code), ("source", &self.source), ("message", &self.message)]
+            .into_iter()
+            .try_for_each(|(field, text)| check_length(field, text))
+    }
+
     fn is_blank(&self) -> bool {
         self.code.is_empty() && self.source.is_empty() && self.message.is_empty()
     }
+}
+
+fn check_length(field: &str, text: &str) -> Result<(), Violation> {
+    if text.len() <= ERROR_MESSAGE_BYTES_MAX {
+        return Ok(());
+    }
+    let rule = format!("has {} bytes; {ERROR_MESSAGE_BYTES_MAX} are allowed", text.len());
+    Err(Violation::at(field, rule))
 }
 
 fn bounded_message(message: String) -> String {
@@ -135,8 +154,19 @@ pub struct DeploymentStatus {
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "error_or_blank")]
     pub error: Option<StatusError>,
     /// Why it is in this state, where that is no error (what a pending one waits for).
+    #[schemars(length(max = ERROR_MESSAGE_BYTES_MAX))]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+}
+
+impl DeploymentStatus {
+    pub(crate) fn check(&self) -> Result<(), Violation> {
+        if let Some(error) = &self.error {
+            error.check().map_err(|broken| broken.within("status.error"))?;
+        }
+        let reason = self.reason.as_deref().unwrap_or_default();
+        check_length("reason", reason).map_err(|broken| broken.within("status"))
+    }
 }
 
 /// Margo's entry for one component.
@@ -181,5 +211,19 @@ mod tests {
         let error = StatusError::new("X", "web", "ä".repeat(ERROR_MESSAGE_BYTES_MAX));
         assert!(error.message.len() <= ERROR_MESSAGE_BYTES_MAX);
         assert!(error.message.ends_with("(cut: 8192 bytes in all)"), "{}", &error.message[4000..]);
+    }
+
+    #[test]
+    fn a_text_over_the_limit_is_a_violation_of_its_field() {
+        let error = StatusError {
+            code: "X".repeat(ERROR_MESSAGE_BYTES_MAX + 1),
+            source: String::new(),
+            message: String::new(),
+        };
+        let status = DeploymentStatus { state: State::Failed, error: Some(error), reason: None };
+        assert_eq!(
+            status.check().unwrap_err().to_string(),
+            "status.error.code: has 4097 bytes; 4096 are allowed"
+        );
     }
 }
