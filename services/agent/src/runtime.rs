@@ -11,7 +11,8 @@
 //!
 //! Made by `app` with what they need and the sending half of the channel of exits:
 //! `process::ProcessRuntime::new(device: DeviceKey, data_dir: &Path, exits: mpsc::Sender<Exit>)` and
-//! `simulated::SimulatedRuntime::new(device: DeviceKey, exits: mpsc::Sender<Exit>)`. Neither touches anything yet.
+//! `simulated::SimulatedRuntime::new(device: DeviceKey, data_dir: &Path, clock: Arc<dyn Clock>, exits: mpsc::Sender<Exit>)`
+//! (what it pretends to run outlives the agent too, and its clock says since when). Neither touches anything yet.
 
 use std::collections::BTreeMap;
 
@@ -73,12 +74,14 @@ pub struct UnitName {
     pub component: ComponentName,
 }
 
-/// A unit of this device that runs now, whoever started it (this agent or an earlier life of it).
+/// A unit of this device that runs now, whoever started it (this agent or an earlier life of it). A job that has
+/// ended well counts as running until it is stopped: it holds its place, and does not run again for its digest.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Running {
     /// Its name.
     pub name: UnitName,
-    /// The first [`DIGEST_PREFIX_CHARS`] hex digits of its digest: see [`Unit::digest_prefix`].
+    /// The first [`DIGEST_PREFIX_CHARS`] hex digits of its digest: see [`Unit::digest_prefix`]. Empty where only
+    /// remains are left (children of a main process that is gone): no version of it, and to be stopped.
     pub digest_prefix: String,
 }
 
@@ -139,7 +142,8 @@ pub trait Runtime: Send + Sync + 'static {
     ) -> BoxFuture<'a, Result<(), StatusError>>;
 
     /// Everything of this device that runs now, also what an earlier life of the agent started, whether wanted or
-    /// not. The caller tells strangers from its own.
+    /// not. The caller tells strangers from its own. Looking changes nothing: what an earlier life started is watched
+    /// from its [`Runtime::start`] on, so a caller starts also what it finds here and wants.
     ///
     /// # Errors
     /// [`code::INVENTORY_FAILED`], `source` the device's name.
