@@ -1,0 +1,143 @@
+//! The settings every service has, from flags and `MUSTER_*` variables, and the way settings are checked.
+//!
+//! clap hands over raw text; [`Problems`] turns text into values and keeps every refusal, so that a person learns
+//! of all bad values at once. A service flattens [`CommonArgs`] into its own arguments. Nothing here reads the
+//! environment itself, opens a connection or has a default that is not visible in `--help`.
+
+mod problems;
+mod values;
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+pub use problems::{Problem, Problems, variable};
+pub use values::{LogFormat, NatsUrl, ValueError};
+
+/// The settings of every service, as typed by a person.
+#[derive(Debug, Clone, clap::Args)]
+#[command(next_help_heading = "Settings of every service")]
+pub struct CommonArgs {
+    /// NATS servers to connect to; several separated by commas
+    #[arg(long, env = "MUSTER_NATS_URL", value_name = "URL", default_value = "nats://127.0.0.1:4222")]
+    pub nats_url: String,
+
+    /// File with the NATS credentials (JWT and seed) to log in with
+    #[arg(long, env = "MUSTER_CREDS", value_name = "FILE")]
+    pub creds: Option<String>,
+
+    /// Where to serve /live, /ready and /metrics, such as 127.0.0.1:9100; port 0 takes any free one
+    #[arg(long, env = "MUSTER_HTTP_ADDR", value_name = "IP:PORT")]
+    pub http_addr: Option<String>,
+
+    /// How to write the log on standard error: text or json
+    #[arg(long, env = "MUSTER_LOG_FORMAT", value_name = "FORMAT", default_value = "text")]
+    pub log_format: String,
+
+    /// What to log: error, warn, info, debug or trace; or per module, such as info,muster_bus=debug
+    #[arg(long, alias = "log-level", env = "MUSTER_LOG", value_name = "FILTER", default_value = "info")]
+    pub log: String,
+}
+
+/// The settings of every service, checked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Common {
+    /// NATS servers to connect to.
+    pub nats_url: NatsUrl,
+    /// File with the NATS credentials; it existed when the settings were checked.
+    pub creds: Option<PathBuf>,
+    /// Where to serve health and metrics; nowhere if none.
+    pub http_addr: Option<SocketAddr>,
+    /// How log lines look.
+    pub log_format: LogFormat,
+    /// Which log lines are written, in `tracing` filter syntax.
+    pub log_filter: String,
+}
+
+impl CommonArgs {
+    /// The checked settings, or `None` if any was refused, which `problems` then holds.
+    pub fn check(&self, problems: &mut Problems) -> Option<Common> {
+        let nats_url = problems.parse("--nats-url", &self.nats_url);
+        let creds = problems.optional("--creds", self.creds.as_deref(), Problems::file);
+        let http_addr = problems.optional("--http-addr", self.http_addr.as_deref(), Problems::address);
+        let log_format = problems.parse("--log-format", &self.log_format);
+        let log_filter = problems.log_filter("--log", &self.log);
+        Some(Common {
+            nats_url: nats_url?,
+            creds: creds?,
+            http_addr: http_addr?,
+            log_format: log_format?,
+            log_filter: log_filter?,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use clap::{CommandFactory, Parser};
+
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Args {
+        #[command(flatten)]
+        common: CommonArgs,
+        /// Time after which a silent device is stale
+        #[arg(long, env = "MUSTER_LEASE", default_value = "90s")]
+        lease: String,
+        /// Site of the device
+        #[arg(long, env = "MUSTER_SITE")]
+        site: Option<String>,
+    }
+
+    type Checked = Result<(Common, Duration, u16), Problems>;
+
+    fn check(words: &[&str]) -> Checked {
+        let args = Args::try_parse_from([&["test"], words].concat()).unwrap();
+        let mut problems = Problems::default();
+        let common = args.common.check(&mut problems);
+        let lease =
+            problems.duration("--lease", &args.lease, Duration::from_secs(5)..=Duration::from_secs(3600));
+        let site = problems.required("--site", args.site.as_deref(), Problems::parse);
+        problems.finish(|| Some((common?, lease?, site?)))
+    }
+
+    #[test]
+    fn defaults_reach_a_local_server_and_serve_nothing() {
+        let (common, lease, _) = check(&["--site", "7"]).unwrap();
+        assert_eq!(common.nats_url.as_str(), "nats://127.0.0.1:4222");
+        assert_eq!((common.creds, common.http_addr), (None, None));
+        assert_eq!((common.log_format, common.log_filter.as_str()), (LogFormat::Text, "info"));
+        assert_eq!(lease, Duration::from_secs(90));
+    }
+
+    #[test]
+    fn every_bad_value_is_reported_at_once_with_flag_variable_value_and_rule() {
+        let words = [
+            "--nats-url=nats://a,http://me:secret@b:4222,nats://c:99999",
+            "--creds=/no/such/file.creds",
+            "--http-addr=localhost",
+            "--log-format=xml",
+            "--log=muster=loud",
+            "--lease=1s",
+        ];
+        let shown = check(&words).unwrap_err().to_string();
+        assert_eq!(shown, include_str!("config/problems.golden"), "\n{shown}");
+    }
+
+    #[test]
+    fn an_empty_value_is_not_the_same_as_none() {
+        let shown = check(&["--site=7", "--creds=", "--http-addr="]).unwrap_err().to_string();
+        assert_eq!(shown.matches("leave the setting out").count(), 2, "{shown}");
+    }
+
+    #[test]
+    fn each_flag_has_the_variable_of_its_name() {
+        let command = Args::command();
+        for argument in command.get_arguments().filter(|a| a.get_env().is_some()) {
+            let flag = format!("--{}", argument.get_long().unwrap());
+            assert_eq!(argument.get_env().unwrap().to_str(), Some(variable(&flag).as_str()));
+        }
+    }
+}
