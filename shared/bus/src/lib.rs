@@ -1,1 +1,39 @@
-//! Being built.
+//! The bus: NATS JetStream as Muster uses it, and the only crate that names `async_nats`.
+//!
+//! Reading order: [`config`] and [`connect`] (a [`Bus`] and its [`Link`]), [`topology`] and [`converge`]
+//! (streams as data), [`message`], then the ways in ([`publish`], [`window`]) and the ways out ([`read`],
+//! [`replay`], [`deliveries`], [`views`]), and [`request`] with [`serve`]. It moves bytes and positions; it
+//! parses no document and holds no rule of the domain.
+
+pub mod bus;
+pub mod config;
+pub mod connect;
+pub mod converge;
+pub mod deliveries;
+pub mod link;
+pub mod message;
+pub mod partition;
+pub mod publish;
+pub mod read;
+pub mod replay;
+pub mod request;
+pub mod serve;
+pub mod topology;
+pub mod views;
+pub mod window;
+
+pub use bus::Bus;
+pub use config::BusConfig;
+pub use connect::ConnectError;
+pub use converge::{Difference, TopologyError};
+pub use deliveries::{Deliveries, PartitionFloor};
+pub use link::Link;
+pub use message::{Delivery, Headers, Outgoing, Stored};
+pub use partition::partition_of;
+pub use publish::{PublishError, PublishErrorKind};
+pub use read::{ReadError, StreamState, Subscription};
+pub use replay::{Replay, Start};
+pub use request::RequestError;
+pub use serve::{Call, EndpointSpec, Fault, ServiceSpec, Serving};
+pub use views::{ViewEntry, ViewWatch};
+pub use window::Window;

@@ -1,0 +1,67 @@
+//! How to reach the server.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use muster_contract::DeviceKey;
+use muster_contract::limits::RECONNECT_MAX;
+
+/// Commands a service may have queued for the connection.
+pub const SERVICE_CLIENT_CAPACITY: usize = 2048;
+/// Commands a device may have queued. What is queued while the link is down is sent after it is up again, so
+/// a device keeps this small: its outbox is the queue.
+pub const DEVICE_CLIENT_CAPACITY: usize = 64;
+/// Time between two pings. The link is given up when a third would be due, so a half-open link is found within three
+/// of these.
+pub const PING_INTERVAL: Duration = Duration::from_secs(10);
+/// Bytes UPLINK may hold before the server refuses reports and outboxes keep them.
+pub const UPLINK_BYTES_MAX: u64 = 8 * 1024 * 1024 * 1024;
+
+/// How to reach the server and how to behave towards it.
+#[derive(Debug, Clone)]
+pub struct BusConfig {
+    /// `nats://`, `tls://` addresses, separated by commas; may carry `user:password@`.
+    pub url: String,
+    /// A `.creds` file with JWT and seed; read again at every connect.
+    pub creds: Option<PathBuf>,
+    /// Certificates (PEM) to trust besides the system's.
+    pub tls_ca: Option<PathBuf>,
+    /// The client's name in the server's monitoring.
+    pub name: String,
+    /// One token under which replies arrive, `_INBOX_<site>_<device>` for a device; the library's own if unset.
+    pub inbox_prefix: Option<String>,
+    /// Longest delay between two attempts to connect.
+    pub reconnect_max: Duration,
+    /// Commands that may be queued for the connection.
+    pub client_capacity: usize,
+    /// Time between two pings.
+    pub ping_interval: Duration,
+    /// `max_bytes` of UPLINK if `converge` creates it; smaller on small disks.
+    pub uplink_bytes_max: u64,
+}
+
+impl BusConfig {
+    /// A service's configuration.
+    pub fn service(url: impl Into<String>, name: impl Into<String>) -> Self {
+        Self {
+            url: url.into(),
+            creds: None,
+            tls_ca: None,
+            name: name.into(),
+            inbox_prefix: None,
+            reconnect_max: RECONNECT_MAX,
+            client_capacity: SERVICE_CLIENT_CAPACITY,
+            ping_interval: PING_INTERVAL,
+            uplink_bytes_max: UPLINK_BYTES_MAX,
+        }
+    }
+
+    /// A device's configuration: its own inbox prefix and a small queue.
+    pub fn device(url: impl Into<String>, key: &DeviceKey) -> Self {
+        Self {
+            inbox_prefix: Some(format!("_INBOX_{}_{}", key.site, key.device)),
+            client_capacity: DEVICE_CLIENT_CAPACITY,
+            ..Self::service(url, format!("muster-agent {key}"))
+        }
+    }
+}

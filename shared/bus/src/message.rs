@@ -1,0 +1,120 @@
+//! Messages as they leave and as they arrive, with a header list that hides the library's own.
+
+use std::fmt;
+
+use async_nats::HeaderMap;
+use bytes::Bytes;
+use muster_contract::Timestamp;
+
+use crate::deliveries::AckHandle;
+
+/// A message to publish. What is not set is not sent.
+#[derive(Debug, Clone, Default)]
+pub struct Outgoing {
+    /// Where to.
+    pub subject: String,
+    /// The document.
+    pub payload: Bytes,
+    /// Headers besides the three below.
+    pub headers: Headers,
+    /// `Nats-Msg-Id`. Recognised within the duplicate window for the whole stream, so nobody else may be able
+    /// to guess it unless every writer of the stream is trusted.
+    pub message_id: Option<String>,
+    /// `Nats-Expected-Stream`: refuse rather than be stored by another stream.
+    pub expected_stream: Option<&'static str>,
+    /// Compare-and-set: the sequence of the last message of this subject, 0 for none.
+    pub expected_last_subject_sequence: Option<u64>,
+}
+
+impl Outgoing {
+    /// A message without headers or expectations.
+    pub fn new(subject: impl Into<String>, payload: impl Into<Bytes>) -> Self {
+        Self { subject: subject.into(), payload: payload.into(), ..Self::default() }
+    }
+}
+
+/// Where a message was stored.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Stored {
+    /// The stream.
+    pub stream: String,
+    /// Its sequence there; of the first one if this is a duplicate.
+    pub sequence: u64,
+    /// The stream already held a message with this id.
+    pub duplicate: bool,
+}
+
+/// A message that arrived.
+#[derive(Debug, Clone)]
+pub struct Delivery {
+    /// The subject it is stored under; for a republished message, the subject of the original.
+    pub subject: String,
+    /// The document.
+    pub payload: Bytes,
+    /// Its headers.
+    pub headers: Headers,
+    /// Its sequence in the stream; 0 for a message no stream holds.
+    pub stream_seq: u64,
+    /// When the stream stored it; the epoch's zero for a message no stream holds.
+    pub stored_at: Timestamp,
+    /// Messages the reader still had before it when this one was sent; 0 means it has caught up.
+    pub pending: u64,
+    pub(crate) ack: Option<AckHandle>,
+}
+
+impl Delivery {
+    /// A message as if it had arrived, for whoever stands in for the bus in a test or a simulation.
+    pub fn new(
+        subject: impl Into<String>,
+        payload: impl Into<Bytes>,
+        stream_seq: u64,
+        stored_at: Timestamp,
+    ) -> Self {
+        Self {
+            subject: subject.into(),
+            payload: payload.into(),
+            headers: Headers::new(),
+            stream_seq,
+            stored_at,
+            pending: 0,
+            ack: None,
+        }
+    }
+}
+
+/// Header names and values. Names are case-sensitive.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct Headers(pub(crate) HeaderMap);
+
+impl Headers {
+    /// No headers.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Sets a header in place of one of the same name. Line breaks in a value become spaces.
+    pub fn insert(&mut self, name: &'static str, value: impl AsRef<str>) {
+        self.0.insert(name, value.as_ref().replace(['\r', '\n'], " "));
+    }
+
+    /// The last value of a header.
+    pub fn get(&self, name: &str) -> Option<&str> {
+        self.0.get_last(name).map(|value| value.as_str())
+    }
+
+    /// All headers; one of several values comes several times.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.0.iter().flat_map(|(name, values)| values.iter().map(move |v| (name.as_ref(), v.as_str())))
+    }
+
+    /// True without any header.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl fmt::Debug for Headers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_map().entries(self.iter()).finish()
+    }
+}

@@ -1,0 +1,1 @@
+//! Streams, consumers and the bucket as data.
