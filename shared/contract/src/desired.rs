@@ -216,7 +216,15 @@ impl DesiredDeployment {
 }
 
 impl Parameter {
-    fn check(&self, profile: ProfileType, components: &BTreeSet<&ComponentName>) -> Result<(), Violation> {
+    /// The rules of one parameter of a deployment that has these components.
+    ///
+    /// # Errors
+    /// The first broken rule; its path starts at the parameter.
+    pub fn check(
+        &self,
+        profile: ProfileType,
+        components: &BTreeSet<&ComponentName>,
+    ) -> Result<(), Violation> {
         let scalar = |value: &Value| value.is_string() || value.is_number() || value.is_boolean();
         let fits = scalar(&self.value) || self.value.as_array().is_some_and(|items| items.iter().all(scalar));
         if !fits {

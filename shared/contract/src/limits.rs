@@ -15,6 +15,12 @@ pub const DEPLOYMENTS_PER_DEVICE_MAX: usize = 128;
 /// Longest error message, and longest code, source and reason beside it. Whoever writes a longer one cuts it and
 /// says so; a report with a longer one is refused, because views repeat what it says.
 pub const ERROR_MESSAGE_BYTES_MAX: usize = 4 * 1024;
+/// Part of an error's code by which errors are told apart.
+pub const ERROR_CODE_BYTES_MAX: usize = 128;
+/// Error codes that one view lists; it declares how many more there are.
+pub const VIEW_ERRORS_MAX: usize = 40;
+/// Longest error message in a view: an example, not the record.
+pub const VIEW_MESSAGE_BYTES_MAX: usize = 512;
 /// Payload kept with a quarantined message; a longer one is cut, `bytes` keeps its real size.
 pub const QUARANTINE_PAYLOAD_BYTES_MAX: usize = 64 * 1024;
 /// Rows a device keeps for the hub before it folds or drops.
@@ -59,6 +65,13 @@ const _: () = {
     assert!(RECONNECT_MIN.as_secs() < RECONNECT_MAX.as_secs());
     assert!(RECONNECT_MAX.as_secs() < LEASE.as_secs());
     assert!(ERROR_MESSAGE_BYTES_MAX * 8 < MESSAGE_BYTES_MAX);
+    // A view with every error and every component still fits into a message, though JSON may take six bytes for one
+    // of a text. Names need no escapes; four of them stand for the names and counts of a line.
+    assert!(
+        VIEW_ERRORS_MAX * (6 * (ERROR_CODE_BYTES_MAX + VIEW_MESSAGE_BYTES_MAX) + 4 * LABEL_CHARS_MAX)
+            + COMPONENTS_MAX * 4 * LABEL_CHARS_MAX
+            < MESSAGE_BYTES_MAX
+    );
     // A quarantined payload grows by a third in base64 and must still fit with its evidence.
     assert!(QUARANTINE_PAYLOAD_BYTES_MAX * 4 / 3 + 16 * 1024 < MESSAGE_BYTES_MAX);
     assert!(COVERED_ROWS_KEPT < OUTBOX_ROWS_DEFAULT);

@@ -81,8 +81,10 @@ impl Workload {
 }
 
 fn typed<T: DeserializeOwned>(properties: &Map<String, Value>) -> Result<T, Violation> {
-    serde_path_to_error::deserialize(properties)
-        .map_err(|error| Violation::at(format!("properties.{}", error.path()), error.inner()))
+    serde_path_to_error::deserialize(properties).map_err(|error| match error.path().to_string().as_str() {
+        "." => Violation::at("properties", error.inner()),
+        path => Violation::at(format!("properties.{path}"), error.inner()),
+    })
 }
 
 /// Margo's `wait` and `timeout`.

@@ -87,10 +87,7 @@ impl SeqRanges {
             self.0.insert(first, (from, to));
             return to - from + 1;
         }
-        let known: u64 = self.0[first..last]
-            .iter()
-            .map(|&(low, high)| (high.min(to) + 1).saturating_sub(low.max(from)))
-            .sum();
+        let known: u64 = self.0[first..last].iter().map(|&range| overlap(range, (from, to))).sum();
         let merged = (self.0[first].0.min(from), self.0[last - 1].1.max(to));
         self.0.splice(first..last, [merged]);
         to - from + 1 - known
@@ -101,23 +98,61 @@ impl SeqRanges {
         other.iter().map(|(from, to)| self.insert_span(from, to)).sum()
     }
 
+    /// Takes `from..=to` out and says how many of them were in.
+    pub fn remove_span(&mut self, from: u64, to: u64) -> u64 {
+        if from > to || from == 0 {
+            return 0;
+        }
+        let (first, last) = self.overlapping(from, to);
+        let removed = self.0[first..last].iter().map(|&range| overlap(range, (from, to))).sum();
+        let below =
+            self.0[first..last].first().filter(|range| range.0 < from).map(|range| (range.0, from - 1));
+        let above = self.0[first..last].last().filter(|range| range.1 > to).map(|range| (to + 1, range.1));
+        self.0.splice(first..last, below.into_iter().chain(above));
+        removed
+    }
+
+    /// The numbers of `from..=to` that are in the set.
+    pub fn within(&self, from: u64, to: u64) -> Self {
+        let (first, last) = self.overlapping(from, to);
+        Self(self.0[first..last].iter().map(|&(low, high)| (low.max(from), high.min(to))).collect())
+    }
+
+    /// How many numbers up to `through` are in the set.
+    pub fn count_through(&self, through: u64) -> u64 {
+        self.0.iter().map(|&range| overlap(range, (1, through))).sum()
+    }
+
     /// The numbers of `1..=through` that are not in the set.
     pub fn missing(&self, through: u64) -> Self {
+        self.missing_within(1, through)
+    }
+
+    /// The numbers of `from..=to` that are not in the set. `from` counts from 1.
+    pub fn missing_within(&self, from: u64, to: u64) -> Self {
         let mut holes = Vec::new();
-        let mut next = 1;
-        for &(from, to) in &self.0 {
-            if from > through {
-                break;
+        let mut next = from.max(1);
+        let (first, last) = self.overlapping(from, to);
+        for &(low, high) in &self.0[first..last] {
+            if low > next {
+                holes.push((next, low - 1));
             }
-            if from > next {
-                holes.push((next, from - 1));
+            match high.checked_add(1) {
+                Some(above) => next = above,
+                None => return Self(holes),
             }
-            next = to.saturating_add(1);
         }
-        if next <= through {
-            holes.push((next, through));
+        if next <= to {
+            holes.push((next, to));
         }
         Self(holes)
+    }
+
+    /// Which of the ranges share a number with `from..=to`: an index range that is empty where none does.
+    fn overlapping(&self, from: u64, to: u64) -> (usize, usize) {
+        let first = self.0.partition_point(|range| range.1 < from);
+        let last = self.0.partition_point(|range| range.0 <= to);
+        (first, last.max(first))
     }
 
     /// The set without its numbers above `max_ranges` ranges: the lowest are kept.
@@ -125,6 +160,12 @@ impl SeqRanges {
         self.0.truncate(max_ranges);
         self
     }
+}
+
+/// How many numbers two ranges share.
+fn overlap(one: (u64, u64), other: (u64, u64)) -> u64 {
+    let (low, high) = (one.0.max(other.0), one.1.min(other.1));
+    if low <= high { high - low + 1 } else { 0 }
 }
 
 impl TryFrom<Vec<(u64, u64)>> for SeqRanges {
@@ -202,6 +243,37 @@ mod tests {
             let again: SeqRanges = serde_json::from_str(&serde_json::to_string(&ranges).unwrap()).unwrap();
             prop_assert_eq!(again, ranges);
         }
+
+        #[test]
+        fn parts_and_holes_are_those_of_the_set(
+            spans in prop::collection::vec((1u64..60, 0u64..6), 0..20),
+            (from, length) in (1u64..70, 0u64..30),
+        ) {
+            let mut ranges = SeqRanges::new();
+            spans.iter().for_each(|(from, length)| { ranges.insert_span(*from, from + length); });
+            let numbers = |set: &SeqRanges| set.iter().flat_map(|(a, b)| a..=b).collect::<Vec<_>>();
+            let model = numbers(&ranges);
+            let span = from..=from + length;
+            let inside: Vec<u64> = model.iter().copied().filter(|n| span.contains(n)).collect();
+            prop_assert_eq!(&numbers(&ranges.within(from, from + length)), &inside);
+            let holes: Vec<u64> = span.clone().filter(|n| !model.contains(n)).collect();
+            prop_assert_eq!(numbers(&ranges.missing_within(from, from + length)), holes);
+            prop_assert_eq!(ranges.count_through(from), model.iter().filter(|n| **n <= from).count() as u64);
+            prop_assert_eq!(ranges.remove_span(from, from + length), inside.len() as u64);
+            let rest: Vec<u64> = model.iter().copied().filter(|n| !span.contains(n)).collect();
+            prop_assert_eq!(numbers(&ranges), rest);
+        }
+    }
+
+    #[test]
+    fn the_end_of_u64_is_a_number_like_any_other() {
+        let mut ranges = SeqRanges::span(1, u64::MAX);
+        assert_eq!(ranges.insert_span(u64::MAX, u64::MAX), 0);
+        assert_eq!(ranges.insert_span(5, u64::MAX), 0);
+        assert!(ranges.missing(u64::MAX).is_empty());
+        assert_eq!(ranges.remove_span(2, u64::MAX), u64::MAX - 1);
+        assert_eq!(ranges.count_through(u64::MAX), 1);
+        assert_eq!(ranges.missing(3), SeqRanges::span(2, 3));
     }
 
     #[test]

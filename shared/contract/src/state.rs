@@ -103,7 +103,11 @@ pub struct StatusError {
 impl StatusError {
     /// An error whose message respects the contract's limit; what is cut off is declared in the text.
     pub fn new(code: impl Into<String>, source: impl Into<String>, message: impl Into<String>) -> Self {
-        Self { code: code.into(), source: source.into(), message: bounded_message(message.into()) }
+        Self {
+            code: code.into(),
+            source: source.into(),
+            message: cut(message.into(), ERROR_MESSAGE_BYTES_MAX),
+        }
     }
 
     /// No field may be longer than the contract allows: views repeat them.
@@ -126,16 +130,14 @@ fn check_length(field: &str, text: &str) -> Result<(), Violation> {
     Err(Violation::at(field, rule))
 }
 
-fn bounded_message(message: String) -> String {
-    if message.len() <= ERROR_MESSAGE_BYTES_MAX {
-        return message;
+/// A text of at most so many bytes; what is cut off is declared in the text itself.
+pub fn cut(text: String, bytes_max: usize) -> String {
+    if text.len() <= bytes_max {
+        return text;
     }
-    let declared = format!(" … (cut: {} bytes in all)", message.len());
-    let mut keep = ERROR_MESSAGE_BYTES_MAX - declared.len();
-    while !message.is_char_boundary(keep) {
-        keep -= 1;
-    }
-    format!("{}{declared}", &message[..keep])
+    let declared = format!(" … (cut: {} bytes in all)", text.len());
+    let keep = text.floor_char_boundary(bytes_max.saturating_sub(declared.len()));
+    format!("{}{declared}", &text[..keep])
 }
 
 /// Reads an optional error. Margo's own examples carry an error of empty strings beside good states: that is none.

@@ -196,10 +196,14 @@ pub struct Complete {
     pub missing_reports: u64,
 }
 
+/// The code of an error that has none, and of a failure without an error.
+pub const UNSPECIFIED: &str = "unspecified";
+
 /// How often an error is reported, with one example.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ErrorCount {
-    /// Its code.
+    /// Its code, cut to [`ERROR_CODE_BYTES_MAX`](crate::limits::ERROR_CODE_BYTES_MAX);
+    /// [`UNSPECIFIED`] where the device gives none.
     pub code: String,
     /// Devices that report it.
     pub count: u64,
@@ -216,8 +220,26 @@ pub struct ErrorExample {
     /// The component, unless it is the deployment as a whole.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub component: Option<ComponentName>,
-    /// What the device says.
+    /// What the device says, cut to [`VIEW_MESSAGE_BYTES_MAX`](crate::limits::VIEW_MESSAGE_BYTES_MAX).
     pub message: String,
+}
+
+/// What is not shown, so that a view stays a message: the highest names and the rarest errors. No count leaves it out.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Omitted {
+    /// Components beyond [`COMPONENTS_MAX`](crate::limits::COMPONENTS_MAX).
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub components: u64,
+    /// Error codes beyond [`VIEW_ERRORS_MAX`](crate::limits::VIEW_ERRORS_MAX).
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub errors: u64,
+}
+
+impl Omitted {
+    /// True where everything is shown.
+    pub const fn is_nothing(&self) -> bool {
+        self.components == 0 && self.errors == 0
+    }
 }
 
 /// Counts by standing, split by freshness. They add up to `targets`.
@@ -250,10 +272,14 @@ pub struct DeploymentView {
     pub converged: Bounds,
     /// How much is known.
     pub complete: Complete,
-    /// States of each component over the targets.
+    /// States of each component over the targets that report for their current target: a component of an older
+    /// generation is no evidence for the new one.
     pub components: BTreeMap<ComponentName, BTreeMap<State, u64>>,
-    /// Errors of failed targets, most frequent first, then by code.
+    /// Errors of failed targets, most frequent first, then by code. One device counts once for each code.
     pub errors: Vec<ErrorCount>,
+    /// What the limits of a view left out.
+    #[serde(default, skip_serializing_if = "Omitted::is_nothing")]
+    pub omitted: Omitted,
     /// SHA-256 of the canonical JSON of everything but `asOf` and `digest`.
     pub digest: Digest,
 }
