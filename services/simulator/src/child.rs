@@ -1,0 +1,170 @@
+//! The processes of a fleet: each in a process group of its own, its output in a file, stopped in order.
+//!
+//! A child that does not end in time after SIGTERM is killed. What an earlier run left behind after it was
+//! killed itself is found by the fleet's directory in its environment and ended.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::{ExitStatus, Stdio};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process_group};
+use tokio::process::{Child as Process, Command};
+
+use crate::error::Error;
+
+/// Names the fleet's directory in the environment of every process of a fleet.
+pub const FLEET_DIR_VARIABLE: &str = "MUSTER_FLEET_DIR";
+/// Time between SIGTERM and SIGKILL: above the drain deadline of every service.
+pub const STOP_PATIENCE: Duration = Duration::from_secs(25);
+
+/// How to start a process, so that it can be started again.
+#[derive(Debug, Clone)]
+pub struct Spec {
+    /// Its name in logs and in the name of its log file.
+    pub name: String,
+    /// The program.
+    pub program: PathBuf,
+    /// Its arguments.
+    pub args: Vec<String>,
+}
+
+/// A running process.
+#[derive(Debug)]
+pub struct Child {
+    spec: Spec,
+    process: Process,
+    log: PathBuf,
+}
+
+impl Child {
+    /// Starts a process whose output is appended to `<dir>/logs/<name>.log`.
+    ///
+    /// # Errors
+    /// The log file or the process could not be made.
+    pub fn start(spec: Spec, dir: &Path) -> Result<Self, Error> {
+        let log = dir.join("logs").join(format!("{}.log", spec.name));
+        let output = open_log(&log).map_err(|source| Error::Prepare { path: log.clone(), source })?;
+        let errors = output.try_clone().map_err(|source| Error::Prepare { path: log.clone(), source })?;
+        let process = Command::new(&spec.program)
+            .args(&spec.args)
+            .env(FLEET_DIR_VARIABLE, dir)
+            .stdin(Stdio::null())
+            .stdout(output)
+            .stderr(errors)
+            .process_group(0)
+            .kill_on_drop(true)
+            .spawn()
+            .map_err(|source| Error::Start { program: spec.program.clone(), source })?;
+        Ok(Self { spec, process, log })
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.spec.name
+    }
+
+    /// Where its output goes.
+    pub fn log(&self) -> &Path {
+        &self.log
+    }
+
+    /// Fails if it has ended, which no process of a fleet does by itself.
+    ///
+    /// # Errors
+    /// The exit status and where the output is.
+    pub fn expect_running(&mut self) -> Result<(), Error> {
+        match self.process.try_wait() {
+            Ok(None) => Ok(()),
+            Ok(Some(status)) => {
+                Err(Error::Ended { name: self.spec.name.clone(), status, log: self.log.clone() })
+            }
+            Err(source) => Err(Error::Watch { name: self.spec.name.clone(), source }),
+        }
+    }
+
+    /// Asks it to end and waits; kills it when it takes too long.
+    ///
+    /// # Errors
+    /// Its end could not be awaited.
+    pub async fn stop(mut self) -> Result<ExitStatus, Error> {
+        let name = self.spec.name.clone();
+        self.signal(Signal::TERM);
+        if tokio::time::timeout(STOP_PATIENCE, self.process.wait()).await.is_err() {
+            tracing::warn!(process = name, log = %self.log.display(), "did not end in time and is killed");
+            self.signal(Signal::KILL);
+        }
+        self.process.wait().await.map_err(|source| Error::Watch { name, source })
+    }
+
+    fn signal(&self, signal: Signal) {
+        let group = self.process.id().and_then(|id| Pid::from_raw(id.cast_signed()));
+        if let Some(group) = group {
+            // Fails only if the group has ended already, which is what a signal here is for.
+            kill_process_group(group, signal).unwrap_or_default();
+        }
+    }
+}
+
+fn open_log(path: &Path) -> std::io::Result<File> {
+    if let Some(dir) = path.parent() {
+        std::fs::create_dir_all(dir)?;
+    }
+    File::options().create(true).append(true).open(path)
+}
+
+/// Kills what an earlier run of the fleet in this directory left behind; says how many processes that were.
+pub fn sweep(dir: &Path) -> usize {
+    let marker = format!("{FLEET_DIR_VARIABLE}={}", dir.display());
+    let Ok(entries) = std::fs::read_dir("/proc") else { return 0 };
+    entries
+        .flatten()
+        .filter_map(|entry| Pid::from_raw(entry.file_name().to_str()?.parse().ok()?))
+        .filter(|pid| carries(*pid, &marker))
+        .filter(|pid| rustix::process::kill_process(*pid, Signal::KILL).is_ok())
+        .count()
+}
+
+fn carries(pid: Pid, marker: &str) -> bool {
+    std::fs::read(format!("/proc/{}/environ", pid.as_raw_nonzero()))
+        .is_ok_and(|environment| environment.split(|byte| *byte == 0).any(|entry| entry == marker.as_bytes()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sleeper(dir: &Path) -> Child {
+        let spec = Spec { name: "sleeper".to_owned(), program: "sleep".into(), args: vec!["600".to_owned()] };
+        Child::start(spec, dir).unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_child_is_stopped_by_a_signal() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut child = sleeper(dir.path());
+        child.expect_running().unwrap();
+        let status = child.stop().await.unwrap();
+        assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(15));
+    }
+
+    #[tokio::test]
+    async fn an_end_nobody_asked_for_names_the_log() {
+        let dir = tempfile::tempdir().unwrap();
+        let spec = Spec { name: "short".to_owned(), program: "false".into(), args: Vec::new() };
+        let mut child = Child::start(spec, dir.path()).unwrap();
+        child.process.wait().await.unwrap();
+        let message = child.expect_running().unwrap_err().to_string();
+        assert!(message.contains("short") && message.contains("logs/short.log"), "{message}");
+    }
+
+    #[tokio::test]
+    async fn what_an_earlier_run_left_is_swept_away_and_nothing_else() {
+        let (mine, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let mut left = sleeper(mine.path());
+        let mut stranger = sleeper(other.path());
+        assert_eq!(sweep(mine.path()), 1);
+        left.process.wait().await.unwrap();
+        stranger.expect_running().unwrap();
+    }
+}

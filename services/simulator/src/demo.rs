@@ -1,0 +1,197 @@
+//! The demo: starts a fleet, lets the weather break its links, commits releases meanwhile (one of them bad), mends
+//! everything, and says what is true in the end. What it shows on the way is the real `muster watch`.
+
+use std::path::Path;
+use std::process::Stdio;
+use std::time::Duration;
+
+use muster_bus::{Bus, BusConfig};
+use muster_contract::DeviceKey;
+use tokio::process::{Child as Process, Command};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::child;
+use crate::config::Config;
+use crate::error::Error;
+use crate::fleet::{Fleet, Places, find_program};
+use crate::hub::Hub;
+use crate::repository::{self, Repository};
+use crate::tally::{self, Accounting, Commits, Tally};
+use crate::weather::Weather;
+
+/// Time between two commits.
+const COMMIT_EVERY: Duration = Duration::from_secs(8);
+/// Which commit has a mistake in it, counted from 1.
+const BAD_COMMIT: u64 = 2;
+/// Calm at the end of a run of given length, in which everything must converge.
+const CALM: Duration = Duration::from_secs(12);
+/// Time beyond the given length that a slow machine gets to converge.
+const GRACE: Duration = Duration::from_secs(30);
+/// Time between two looks at whether it has.
+const LOOK: Duration = Duration::from_millis(200);
+
+/// Runs the demo until its time is over or `stop` is cancelled.
+///
+/// # Errors
+/// The fleet could not be started, or a part of it ended by itself.
+pub async fn run(config: &Config, stop: &CancellationToken) -> Result<Tally, Error> {
+    let places = prepare(config)?;
+    let repository = Repository::create(places.dir.join("repository")).await?;
+    let devices = config.device_keys();
+    repository::write_devices(&repository, &devices)?;
+    repository::write_release(&repository, &config.site_names(), 1)?;
+    repository.commit("Release 1").await?;
+    let mut fleet = Fleet::start(&places, &repository, &devices).await?;
+    let hub = Hub::new(connect(&fleet, stop).await?);
+    let mut screen = show(config, &places, &fleet)?;
+    let played = play(config, &mut fleet, &repository, &hub, &devices, stop).await;
+    if let Some(screen) = &mut screen {
+        screen.kill().await.unwrap_or_default();
+    }
+    tracing::info!("stopping the fleet");
+    let stopped = fleet.stop().await;
+    let tally = played?;
+    stopped?;
+    Ok(tally)
+}
+
+/// A clean directory: what an earlier run left in it, and left running, is removed.
+fn prepare(config: &Config) -> Result<Places, Error> {
+    let dir = std::path::absolute(&config.dir)
+        .map_err(|source| Error::Prepare { path: config.dir.clone(), source })?;
+    let swept = child::sweep(&dir);
+    if swept > 0 {
+        tracing::warn!(processes = swept, "an earlier run left processes behind; they were ended");
+    }
+    let made = match std::fs::remove_dir_all(&dir) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
+        _ => std::fs::create_dir_all(&dir),
+    };
+    made.map_err(|source| Error::Prepare { path: dir.clone(), source })?;
+    Ok(Places { dir, programs: config.programs.clone(), nats_server: config.nats_server.clone() })
+}
+
+async fn connect(fleet: &Fleet, stop: &CancellationToken) -> Result<Bus, Error> {
+    let config = BusConfig::service(format!("nats://{}", fleet.nats), "muster-simulator");
+    Bus::connect(config, stop).await.map_err(Error::Bus)
+}
+
+/// Shows the fleet by the command that people use for it, unless a program reads the output.
+fn show(config: &Config, places: &Places, fleet: &Fleet) -> Result<Option<Process>, Error> {
+    let program = find_program(&places.programs, "muster")?;
+    tracing::info!(
+        nats.url = format!("nats://{}", fleet.nats),
+        logs = %places.dir.join("logs").display(),
+        "the fleet is up; ask it: {} --nats-url nats://{} status",
+        program.display(),
+        fleet.nats
+    );
+    if config.json {
+        return Ok(None);
+    }
+    let watch = Command::new(&program)
+        .args(["--nats-url", &format!("nats://{}", fleet.nats), "watch"])
+        .stdin(Stdio::null())
+        .kill_on_drop(true)
+        .spawn()
+        .map_err(|source| Error::Start { program, source })?;
+    Ok(Some(watch))
+}
+
+async fn play(
+    config: &Config,
+    fleet: &mut Fleet,
+    repository: &Repository,
+    hub: &Hub,
+    devices: &[DeviceKey],
+    stop: &CancellationToken,
+) -> Result<Tally, Error> {
+    let begin = Instant::now();
+    let end = config.length.map(|length| begin + length);
+    let storm_end = end.map(|end| end.checked_sub(CALM).unwrap_or(begin).max(begin));
+    let weather = Weather::begin(&fleet.devices, hub, config.seed);
+    let commits = storm(config, fleet, repository, storm_end, stop).await?;
+    tracing::info!("every link is mended now; the fleet converges");
+    let (links, time_to_truth) = weather.end().await;
+    // Ctrl-C asks for the end, not for a verdict: then the fleet is shown as it is.
+    let patience = if stop.is_cancelled() { begin } else { end.unwrap_or(begin) + GRACE };
+    let converged = converge(fleet, hub, devices.len(), patience, stop).await?;
+    if let Some(end) = end {
+        stop.run_until_cancelled(tokio::time::sleep_until(end)).await;
+    }
+    let lines = hub.devices().await.unwrap_or_default();
+    let views = hub.deployments().await.unwrap_or_default();
+    Ok(Tally {
+        converged: converged && tally::is_converged(devices.len(), &lines, &views),
+        seed: config.seed,
+        seconds: begin.elapsed().as_secs(),
+        devices: tally::freshness(&lines),
+        deployments: views.iter().map(Into::into).collect(),
+        accounting: Accounting::of(&lines),
+        links,
+        commits,
+        time_to_truth,
+    })
+}
+
+/// Commits releases while the weather is bad.
+async fn storm(
+    config: &Config,
+    fleet: &mut Fleet,
+    repository: &Repository,
+    until: Option<Instant>,
+    stop: &CancellationToken,
+) -> Result<Commits, Error> {
+    let mut commits = Commits { made: 1, bad: 0 };
+    loop {
+        let next = Instant::now() + COMMIT_EVERY;
+        let over = until.is_some_and(|until| next >= until);
+        let pause = tokio::time::sleep_until(until.filter(|_| over).unwrap_or(next));
+        if stop.run_until_cancelled(pause).await.is_none() || over {
+            return Ok(commits);
+        }
+        fleet.expect_running()?;
+        commits.made += 1;
+        let release = u32::try_from(commits.made).unwrap_or(u32::MAX);
+        if commits.made == BAD_COMMIT {
+            commits.bad += 1;
+            repository::write_bad_release(repository, release)?;
+            repository.commit("Release with a slip of the pen").await?;
+        } else {
+            repository::write_release(repository, &config.site_names(), release)?;
+            repository.commit(&format!("Release {release}")).await?;
+        }
+        tracing::info!(release, "committed");
+    }
+}
+
+async fn converge(
+    fleet: &mut Fleet,
+    hub: &Hub,
+    devices: usize,
+    patience: Instant,
+    stop: &CancellationToken,
+) -> Result<bool, Error> {
+    loop {
+        fleet.expect_running()?;
+        if let (Ok(lines), Ok(views)) = (hub.devices().await, hub.deployments().await)
+            && tally::is_converged(devices, &lines, &views)
+        {
+            return Ok(true);
+        }
+        if Instant::now() >= patience || stop.is_cancelled() {
+            return Ok(false);
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+/// Where the programs of this build are: beside the running one.
+///
+/// # Errors
+/// The running program cannot say where it is.
+pub fn own_directory() -> std::io::Result<std::path::PathBuf> {
+    let own = std::env::current_exe()?;
+    Ok(own.parent().map(Path::to_path_buf).unwrap_or_default())
+}

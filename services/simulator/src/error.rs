@@ -1,0 +1,93 @@
+//! What can go wrong with a simulated fleet.
+
+use std::path::PathBuf;
+use std::process::ExitStatus;
+use std::time::Duration;
+
+/// A failure of the simulation itself, not of what it simulates.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A file or directory of the fleet.
+    #[error("could not prepare {}: is its directory writable, and is there room on the disk?", path.display())]
+    Prepare {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+    /// A program is not where it should be.
+    #[error("there is no {} in {}: build it with `cargo build --release --bins`, or name its directory with --bin-dir", name, dir.display())]
+    NoProgram {
+        /// Which.
+        name: String,
+        /// Where it was looked for.
+        dir: PathBuf,
+    },
+    /// No nats-server.
+    #[error("there is no nats-server at {}: fetch one with `make tools`, or name one with --nats-server", path.display())]
+    NoServer {
+        /// Where it was looked for.
+        path: PathBuf,
+    },
+    /// A process could not be started.
+    #[error("could not start {}", program.display())]
+    Start {
+        /// Which.
+        program: PathBuf,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+    /// A process could not be watched.
+    #[error("could not wait for {name}")]
+    Watch {
+        /// Which.
+        name: String,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+    /// A process ended by itself.
+    #[error("{name} ended by itself ({status}); its output is in {}", log.display())]
+    Ended {
+        /// Which.
+        name: String,
+        /// How.
+        status: ExitStatus,
+        /// Its output.
+        log: PathBuf,
+    },
+    /// A process did not become ready.
+    #[error("{name} is not ready after {waited:?}: {last}; its output is in {}", log.display())]
+    NotReady {
+        /// Which.
+        name: String,
+        /// How long it was given.
+        waited: Duration,
+        /// What it answered last.
+        last: String,
+        /// Its output.
+        log: PathBuf,
+    },
+    /// The network.
+    #[error("could not open {what} on the loopback interface")]
+    Network {
+        /// What.
+        what: String,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+    /// Git.
+    #[error("`git {args}` failed: {output}; is git installed?")]
+    Git {
+        /// The command.
+        args: String,
+        /// What it said.
+        output: String,
+    },
+    /// The bus.
+    #[error("could not reach the fleet's own NATS server")]
+    Bus(#[source] muster_bus::ConnectError),
+}

@@ -1,0 +1,5 @@
+//! The door of `muster-simulator`.
+
+fn main() -> std::process::ExitCode {
+    muster_simulator::app::main()
+}

@@ -1,0 +1,185 @@
+//! The fleet's Git repository: a real one, with a folder for every device and deployments on each level.
+//!
+//! It writes Margo documents and commits them; what they mean is the publisher's business.
+
+use std::path::{Path, PathBuf};
+
+use muster_contract::DeviceKey;
+use tokio::process::Command;
+
+use crate::error::Error;
+
+/// The branch that is published.
+pub const BRANCH: &str = "main";
+
+/// A Git repository on this machine.
+#[derive(Debug)]
+pub struct Repository {
+    dir: PathBuf,
+}
+
+impl Repository {
+    /// Makes an empty repository.
+    ///
+    /// # Errors
+    /// Git or the disk refuses.
+    pub async fn create(dir: PathBuf) -> Result<Self, Error> {
+        std::fs::create_dir_all(&dir).map_err(|source| Error::Prepare { path: dir.clone(), source })?;
+        let repository = Self { dir };
+        repository.git(&["init", "--quiet", "--initial-branch", BRANCH]).await?;
+        Ok(repository)
+    }
+
+    /// Where it is.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// Writes a file, with its folders.
+    ///
+    /// # Errors
+    /// The disk refuses.
+    pub fn write(&self, path: &str, text: &str) -> Result<(), Error> {
+        let path = self.dir.join(path);
+        let written =
+            path.parent().map_or(Ok(()), std::fs::create_dir_all).and_then(|()| std::fs::write(&path, text));
+        written.map_err(|source| Error::Prepare { path, source })
+    }
+
+    /// Commits everything.
+    ///
+    /// # Errors
+    /// Git refuses.
+    pub async fn commit(&self, message: &str) -> Result<(), Error> {
+        self.git(&["add", "--all"]).await?;
+        self.git(&["commit", "--quiet", "--message", message]).await
+    }
+
+    async fn git(&self, args: &[&str]) -> Result<(), Error> {
+        let failed = |output: String| Error::Git { args: args.join(" "), output };
+        let output = Command::new("git")
+            .args([
+                "-c",
+                "user.name=Muster demo",
+                "-c",
+                "user.email=demo@localhost",
+                "-c",
+                "commit.gpgsign=false",
+            ])
+            .args(args)
+            .current_dir(&self.dir)
+            .output()
+            .await
+            .map_err(|error| failed(error.to_string()))?;
+        if output.status.success() {
+            return Ok(());
+        }
+        Err(failed(String::from_utf8_lossy(&output.stderr).trim().to_owned()))
+    }
+}
+
+/// A folder for each device, by which it exists.
+///
+/// # Errors
+/// The disk refuses.
+pub fn write_devices(repository: &Repository, devices: &[DeviceKey]) -> Result<(), Error> {
+    devices
+        .iter()
+        .try_for_each(|key| repository.write(&format!("sites/{}/{}/.gitkeep", key.site, key.device), ""))
+}
+
+/// What the demo's fleet runs at a release: two deployments everywhere, one more at each site.
+///
+/// # Errors
+/// The disk refuses.
+pub fn write_release(repository: &Repository, sites: &[String], release: u32) -> Result<(), Error> {
+    repository.write("fleet/telemetry.yaml", &telemetry(release))?;
+    repository.write("fleet/gateway.yaml", GATEWAY)?;
+    sites
+        .iter()
+        .try_for_each(|site| repository.write(&format!("sites/{site}/line.yaml"), &line(site, release)))
+}
+
+/// A release that nothing may come of: a parameter is aimed at a component that does not exist.
+///
+/// # Errors
+/// The disk refuses.
+pub fn write_bad_release(repository: &Repository, release: u32) -> Result<(), Error> {
+    repository.write(
+        "fleet/telemetry.yaml",
+        &telemetry(release).replace("components: [collector]", "components: [colector]"),
+    )
+}
+
+/// Two components in order; the first start of every release fails, so that there is something to see.
+fn telemetry(release: u32) -> String {
+    format!(
+        r#"# Two components, the second after the first is ready. The collector fails once on each new release.
+id: telemetry
+metadata: {{name: telemetry}}
+spec:
+  applicationId: com-example-telemetry
+  deploymentProfile:
+    type: process
+    components:
+      - name: migrate
+        properties:
+          command: sh
+          args: ["-c", "sleep 0.3"]
+          readiness: {{type: exit}}
+      - name: collector
+        properties:
+          command: sh
+          args: ["-c", "if [ -e seen-$RELEASE ]; then exec sleep 86400; fi; touch seen-$RELEASE; echo release $RELEASE: cold cache >&2; exit 3"]
+          readiness: {{type: uptime, for: 500ms}}
+          timeout: 0m20s
+  parameters:
+    release:
+      value: "{release}"
+      targets:
+        - {{pointer: RELEASE, components: [collector]}}
+"#
+    )
+}
+
+const GATEWAY: &str = r#"# In the form of the 2024 draft, as older tools write it.
+apiVersion: application.margo.org/v1alpha1
+kind: ApplicationDeployment
+metadata:
+  annotations: {id: 6f0b2a52-6c0e-4a4b-9a57-5c1d8f1e2a10, applicationId: com-example-gateway}
+  name: gateway
+  namespace: margo-apps
+spec:
+  deploymentProfile:
+    type: process
+    components:
+      - name: gateway
+        properties:
+          command: sleep
+          args: ["86400"]
+          wait: "true"
+"#;
+
+fn line(site: &str, release: u32) -> String {
+    format!(
+        r#"id: line-{site}
+metadata: {{name: line-{site}}}
+spec:
+  applicationId: com-example-line
+  deploymentProfile:
+    type: process
+    components:
+      - name: controller
+        properties:
+          command: sh
+          args: ["-c", "touch ready; exec sleep 86400"]
+          readiness: {{type: file, path: ready}}
+  parameters:
+    speed:
+      value: {speed}
+      targets:
+        - {{pointer: LINE_SPEED, components: [controller]}}
+"#,
+        speed = 100 + release
+    )
+}

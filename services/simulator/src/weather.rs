@@ -1,0 +1,140 @@
+//! The weather over the fleet: breaks and mends each link by its schedule, and measures after every outage how long
+//! the hub takes to know the truth about the device behind it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use muster_contract::view::Freshness;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::flap::Flapping;
+use crate::fleet::Device;
+use crate::http;
+use crate::hub::Hub;
+use crate::link::Condition;
+use crate::tally::{Faults, TimeToTruth};
+
+/// Time between two looks at the hub's answer: the resolution of the measurement.
+const LOOK: Duration = Duration::from_millis(10);
+/// The agent's metric for the highest report number it has given.
+const HEAD_METRIC: &str = "muster_agent_head";
+
+/// Weather that is blowing.
+pub struct Weather {
+    links: JoinSet<()>,
+    calm: CancellationToken,
+    cuts: Arc<AtomicU64>,
+    stalls: Arc<AtomicU64>,
+    samples: mpsc::UnboundedReceiver<Duration>,
+}
+
+impl Weather {
+    /// Begins to break links. The devices live as long as the weather.
+    pub fn begin(devices: &Arc<Vec<Device>>, hub: &Hub, seed: u64) -> Self {
+        let (sender, samples) = mpsc::unbounded_channel();
+        let mut weather = Self {
+            links: JoinSet::new(),
+            calm: CancellationToken::new(),
+            cuts: Arc::default(),
+            stalls: Arc::default(),
+            samples,
+        };
+        for at in 0..devices.len() {
+            let over = Over {
+                devices: Arc::clone(devices),
+                at,
+                hub: hub.clone(),
+                cuts: Arc::clone(&weather.cuts),
+                stalls: Arc::clone(&weather.stalls),
+                samples: sender.clone(),
+            };
+            weather.links.spawn(over.blow(Flapping::new(seed, at), weather.calm.clone()));
+        }
+        weather
+    }
+
+    /// Mends every link for good and says what was done to them.
+    pub async fn end(mut self) -> (Faults, TimeToTruth) {
+        self.calm.cancel();
+        while self.links.join_next().await.is_some() {}
+        self.samples.close();
+        let mut samples = Vec::new();
+        while let Some(sample) = self.samples.recv().await {
+            samples.push(sample);
+        }
+        let faults =
+            Faults { cuts: self.cuts.load(Ordering::Relaxed), stalls: self.stalls.load(Ordering::Relaxed) };
+        (faults, TimeToTruth::of(samples))
+    }
+}
+
+/// The weather over one link.
+struct Over {
+    devices: Arc<Vec<Device>>,
+    at: usize,
+    hub: Hub,
+    cuts: Arc<AtomicU64>,
+    stalls: Arc<AtomicU64>,
+    samples: mpsc::UnboundedSender<Duration>,
+}
+
+impl Over {
+    async fn blow(self, mut flapping: Flapping, calm: CancellationToken) {
+        let device = &self.devices[self.at];
+        let mut before = (Condition::Open, device.link.connections());
+        loop {
+            let (condition, lasts) = flapping.turn();
+            device.link.set(condition);
+            match condition {
+                Condition::Cut => self.cuts.fetch_add(1, Ordering::Relaxed),
+                Condition::Stalled => self.stalls.fetch_add(1, Ordering::Relaxed),
+                Condition::Open => 0,
+            };
+            let until = Instant::now() + lasts;
+            if condition == Condition::Open && before.0 == Condition::Cut {
+                let measured = tokio::time::timeout_at(until, self.measure(before.1));
+                if let Some(Ok(sample)) = calm.run_until_cancelled(measured).await {
+                    self.report(sample);
+                }
+            }
+            before = (condition, device.link.connections());
+            if calm.run_until_cancelled(tokio::time::sleep_until(until)).await.is_none() {
+                device.link.set(Condition::Open);
+                return;
+            }
+        }
+    }
+
+    fn report(&self, sample: Option<Duration>) {
+        if let Some(sample) = sample {
+            // The receiver lives until every sender has ended.
+            self.samples.send(sample).unwrap_or_default();
+        }
+    }
+
+    /// Time from the first connection after the cut until the hub's answer is complete and fresh; `None` where the
+    /// device cannot be asked for its own head.
+    async fn measure(&self, connections_before: u64) -> Option<Duration> {
+        let device = &self.devices[self.at];
+        while device.link.connections() == connections_before {
+            tokio::time::sleep(LOOK).await;
+        }
+        let connected = Instant::now();
+        let metrics = http::get(device.http, "/metrics").await.ok()?;
+        let head = http::metric(&metrics.body, HEAD_METRIC)? as u64;
+        while !self.knows_all(head).await {
+            tokio::time::sleep(LOOK).await;
+        }
+        Some(connected.elapsed())
+    }
+
+    async fn knows_all(&self, head: u64) -> bool {
+        let Ok(answer) = self.hub.device(&self.devices[self.at].key).await else { return false };
+        let line = answer.device;
+        line.freshness == Freshness::Fresh && line.head >= head && line.account.missing.is_empty()
+    }
+}
