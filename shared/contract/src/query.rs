@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 use crate::fact::{Account, DeadlineFact, Incident};
 use crate::ids::{DeploymentId, DeviceId, DeviceKey, Epoch, Generation, Seq, SiteId};
 use crate::state::{ComponentStatus, DeploymentStatus, State};
-use crate::view::{AsOf, DeploymentView, Freshness, Standing};
+use crate::view::{AsOf, DeploymentView, Freshness, Standing, keyed};
 
 /// Rows of one answer, where the request does not say.
 pub const PAGE_DEFAULT: usize = 200;
@@ -151,6 +151,7 @@ pub struct DeviceLine {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub generation: Option<Generation>,
     /// Its targets by standing.
+    #[schemars(schema_with = "keyed::<Standing, u64>")]
     pub standings: BTreeMap<Standing, u64>,
     /// How many incidents it has had.
     #[serde(default, skip_serializing_if = "is_zero")]

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
-use schemars::JsonSchema;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
 use crate::canonical::Digest;
@@ -245,6 +245,15 @@ impl Omitted {
 /// Counts by standing, split by freshness. They add up to `targets`.
 pub type Counts = BTreeMap<Standing, Split>;
 
+/// The schema of a map whose keys are not any text.
+pub(crate) fn keyed<K: JsonSchema, V: JsonSchema>(generator: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "object",
+        "propertyNames": generator.subschema_for::<K>(),
+        "additionalProperties": generator.subschema_for::<V>()
+    })
+}
+
 /// `deployment.<id>`
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
@@ -267,6 +276,7 @@ pub struct DeploymentView {
     #[serde(default, skip_serializing_if = "is_zero")]
     pub overdue: u64,
     /// Targets by standing and freshness.
+    #[schemars(schema_with = "keyed::<Standing, Split>")]
     pub counts: Counts,
     /// The bounds of the truth.
     pub converged: Bounds,
@@ -274,6 +284,7 @@ pub struct DeploymentView {
     pub complete: Complete,
     /// States of each component over the targets that report for their current target: a component of an older
     /// generation is no evidence for the new one.
+    #[schemars(schema_with = "keyed::<ComponentName, BTreeMap<State, u64>>")]
     pub components: BTreeMap<ComponentName, BTreeMap<State, u64>>,
     /// Errors of failed targets, most frequent first, then by code. One device counts once for each code.
     pub errors: Vec<ErrorCount>,
@@ -328,8 +339,10 @@ pub struct Tally {
     #[serde(default, skip_serializing_if = "is_zero")]
     pub overdue: u64,
     /// Targets by standing and freshness.
+    #[schemars(schema_with = "keyed::<Standing, Split>")]
     pub counts: Counts,
     /// Deployments by verdict (in a site's view: the verdict on the site's devices alone).
+    #[schemars(schema_with = "keyed::<Verdict, u64>")]
     pub deployments: BTreeMap<Verdict, u64>,
     /// Devices whose every report is in, of all devices.
     pub complete: Complete,
