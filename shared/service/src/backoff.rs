@@ -54,7 +54,7 @@ impl FullJitter {
 
 #[cfg(test)]
 mod tests {
-    use proptest::prelude::*;
+    use proptest::{prop_assert, proptest};
 
     use super::*;
 
