@@ -2,4 +2,5 @@
 //!
 //! Being built room by room.
 
+pub mod db;
 pub mod runtime;

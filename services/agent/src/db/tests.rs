@@ -1,0 +1,182 @@
+//! Claims about the database file: who may open it, what happens to a damaged one, what a commit means.
+
+use super::*;
+
+const SCHEMA: &str = "CREATE TABLE IF NOT EXISTS numbers (n INTEGER PRIMARY KEY);";
+
+/// More than fits on the first pages of the file.
+const MANY: &str = "WITH RECURSIVE s(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM s LIMIT 5000) \
+                    INSERT INTO numbers SELECT n FROM s";
+
+fn device(name: &str) -> DeviceKey {
+    format!("plant7/{name}").parse().unwrap()
+}
+
+fn open(dir: &Path) -> Result<Db, Error> {
+    Db::open(dir, &device("press-4"), SCHEMA, Timestamp::UNIX_EPOCH)
+}
+
+fn add(n: i64) -> impl FnOnce(&Connection) -> rusqlite::Result<usize> + Send + 'static {
+    move |connection| connection.execute("INSERT INTO numbers VALUES (?1)", [n])
+}
+
+async fn numbers(db: &Db) -> Vec<i64> {
+    let read = |connection: &Connection| {
+        let mut statement = connection.prepare("SELECT n FROM numbers ORDER BY n")?;
+        statement.query_map([], |row| row.get(0))?.collect()
+    };
+    db.run(read).await.unwrap()
+}
+
+fn set_aside_files(dir: &Path) -> Vec<String> {
+    let names =
+        std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let mut names: Vec<_> = names.filter(|name| name.contains(".damaged-")).collect();
+    names.sort();
+    names
+}
+
+#[tokio::test]
+async fn what_was_answered_is_there_after_reopening() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = open(dir.path()).unwrap();
+    for n in 0..10 {
+        db.run(add(n)).await.unwrap();
+    }
+    db.close().await;
+    assert!(matches!(db.run(add(99)).await, Err(Error::Closed)));
+    assert_eq!(numbers(&open(dir.path()).unwrap()).await, (0..10).collect::<Vec<_>>());
+}
+
+#[tokio::test]
+async fn of_jobs_that_share_a_commit_only_the_one_that_fails_is_undone() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = open(dir.path()).unwrap();
+    db.run(add(1)).await.unwrap();
+    // The first job holds the writer, so the others gather behind it.
+    let (held, hold) = std::sync::mpsc::channel::<()>();
+    let first = db.run(move |_| {
+        _ = hold.recv();
+        Ok(())
+    });
+    let half = |connection: &Connection| {
+        connection.execute("INSERT INTO numbers VALUES (5)", [])?;
+        connection.execute("INSERT INTO numbers VALUES (1)", [])
+    };
+    let (_, _, failed, _, ()) = tokio::join!(first, db.run(add(2)), db.run(half), db.run(add(3)), async {
+        drop(held);
+    });
+    assert!(matches!(failed, Err(Error::Write(_))), "{failed:?}");
+    assert_eq!(numbers(&db).await, [1, 2, 3]);
+}
+
+#[tokio::test]
+async fn one_agent_a_directory() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = open(dir.path()).unwrap();
+    let message = open(dir.path()).unwrap_err().to_string();
+    assert!(message.contains(&format!("another agent (process {})", std::process::id())), "{message}");
+    db.close().await;
+    open(dir.path()).unwrap();
+}
+
+#[tokio::test]
+async fn a_directory_of_another_device_is_refused_and_left_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    open(dir.path()).unwrap().close().await;
+    let other = Db::open(dir.path(), &device("press-5"), SCHEMA, Timestamp::UNIX_EPOCH);
+    let message = other.unwrap_err().to_string();
+    assert!(message.contains("belongs to plant7/press-4, not to plant7/press-5"), "{message}");
+    open(dir.path()).unwrap();
+}
+
+#[tokio::test]
+async fn a_file_of_a_newer_format_is_refused_and_left_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    open(dir.path()).unwrap().close().await;
+    let connection = Connection::open(dir.path().join(FILE)).unwrap();
+    connection.execute_batch("PRAGMA user_version=99").unwrap();
+    drop(connection);
+    let message = open(dir.path()).unwrap_err().to_string();
+    assert!(message.contains("has format 99"), "{message}");
+    assert!(set_aside_files(dir.path()).is_empty());
+}
+
+#[tokio::test]
+async fn a_directory_that_cannot_be_made_is_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("file");
+    std::fs::write(&file, "").unwrap();
+    let message = open(&file.join("agent")).unwrap_err().to_string();
+    assert!(message.contains("cannot use the data directory") && message.contains("writable"), "{message}");
+}
+
+#[tokio::test]
+async fn damaged_files_are_set_aside_and_never_deleted() {
+    let torn = |bytes: &mut Vec<u8>| bytes.truncate(bytes.len() / 2);
+    let scribbled = |bytes: &mut Vec<u8>| bytes[4096..].fill(0x5a);
+    let foreign =
+        |bytes: &mut Vec<u8>| *bytes = b"this is no database, and it is longer than a header".repeat(9);
+    let damages: [(&str, &dyn Fn(&mut Vec<u8>)); 3] =
+        [("torn", &torn), ("scribbled", &scribbled), ("foreign", &foreign)];
+    for (case, damage) in damages {
+        let dir = tempfile::tempdir().unwrap();
+        let db = open(dir.path()).unwrap();
+        // The file must have more than its first pages.
+        db.run(|c| c.execute(MANY, [])).await.unwrap();
+        db.close().await;
+        let path = dir.path().join(FILE);
+        let mut bytes = std::fs::read(&path).unwrap();
+        damage(&mut bytes);
+        std::fs::write(&path, &bytes).unwrap();
+        let db = open(dir.path()).unwrap();
+        assert!(numbers(&db).await.is_empty(), "{case}: a new database is empty");
+        assert_eq!(set_aside_files(dir.path()), ["agent.db.damaged-19700101T000000Z"], "{case}");
+        assert_eq!(
+            std::fs::read(dir.path().join("agent.db.damaged-19700101T000000Z")).unwrap(),
+            bytes,
+            "{case}"
+        );
+        db.close().await;
+        std::fs::write(&path, "again").unwrap();
+        open(dir.path()).unwrap().close().await;
+        assert_eq!(set_aside_files(dir.path()).len(), 2, "{case}: two of the same second");
+    }
+}
+
+#[tokio::test]
+async fn damage_found_in_use_is_marked_and_set_aside_at_the_next_start() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = open(dir.path()).unwrap();
+    let corrupt = |_: &Connection| -> rusqlite::Result<()> {
+        let code = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_CORRUPT);
+        Err(rusqlite::Error::SqliteFailure(code, None))
+    };
+    assert!(matches!(db.run(corrupt).await, Err(Error::Damaged(_))));
+    db.damaged().await;
+    db.close().await;
+    let db = open(dir.path()).unwrap();
+    assert_eq!(set_aside_files(dir.path()).len(), 1);
+    db.close().await;
+    open(dir.path()).unwrap();
+    assert_eq!(set_aside_files(dir.path()).len(), 1, "the mark is gone");
+}
+
+#[tokio::test]
+async fn a_full_disk_fails_the_write_and_passes() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = open(dir.path()).unwrap();
+    db.run(add(1)).await.unwrap();
+    let pages: i64 = db.run(|c| c.query_row("PRAGMA page_count", [], |row| row.get(0))).await.unwrap();
+    // SQLite's own limit answers like a full disk does: SQLITE_FULL.
+    db.run(move |c| c.query_row(&format!("PRAGMA max_page_count={pages}"), [], |_| Ok(()))).await.unwrap();
+    let fill = |c: &Connection| {
+        c.execute_batch("CREATE TABLE big AS SELECT zeroblob(100000) FROM (VALUES (1), (2));")
+    };
+    let error = db.run(fill).await.unwrap_err();
+    assert!(matches!(error, Error::Write(_)) && error.to_string().contains("disk full"), "{error:?}");
+    db.run(|c| c.query_row("PRAGMA max_page_count=1000000", [], |_| Ok(()))).await.unwrap();
+    db.run(fill).await.unwrap();
+    db.run(add(2)).await.unwrap();
+    assert_eq!(numbers(&db).await, [1, 2]);
+}
