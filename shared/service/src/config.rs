@@ -13,28 +13,51 @@ use std::path::PathBuf;
 pub use problems::{Problem, Problems, variable};
 pub use values::{LogFormat, NatsUrl, ValueError};
 
+/// Where these settings stand in `--help`.
+const HEADING: &str = "Settings of every service";
+
 /// The settings of every service, as typed by a person.
 #[derive(Debug, Clone, clap::Args)]
-#[command(next_help_heading = "Settings of every service")]
 pub struct CommonArgs {
     /// NATS servers to connect to; several separated by commas
-    #[arg(long, env = "MUSTER_NATS_URL", value_name = "URL", default_value = "nats://127.0.0.1:4222")]
+    #[arg(
+        long,
+        help_heading = HEADING,
+        env = "MUSTER_NATS_URL",
+        // It may hold a password, which `--help` must not show.
+        hide_env_values = true,
+        value_name = "URL",
+        default_value = "nats://127.0.0.1:4222"
+    )]
     pub nats_url: String,
 
     /// File with the NATS credentials (JWT and seed) to log in with
-    #[arg(long, env = "MUSTER_CREDS", value_name = "FILE")]
+    #[arg(long, help_heading = HEADING, env = "MUSTER_CREDS", value_name = "FILE")]
     pub creds: Option<String>,
 
     /// Where to serve /live, /ready and /metrics, such as 127.0.0.1:9100; port 0 takes any free one
-    #[arg(long, env = "MUSTER_HTTP_ADDR", value_name = "IP:PORT")]
+    #[arg(long, help_heading = HEADING, env = "MUSTER_HTTP_ADDR", value_name = "IP:PORT")]
     pub http_addr: Option<String>,
 
     /// How to write the log on standard error: text or json
-    #[arg(long, env = "MUSTER_LOG_FORMAT", value_name = "FORMAT", default_value = "text")]
+    #[arg(
+        long,
+        help_heading = HEADING,
+        env = "MUSTER_LOG_FORMAT",
+        value_name = "FORMAT",
+        default_value = "text"
+    )]
     pub log_format: String,
 
     /// What to log: error, warn, info, debug or trace; or per module, such as info,muster_bus=debug
-    #[arg(long, alias = "log-level", env = "MUSTER_LOG", value_name = "FILTER", default_value = "info")]
+    #[arg(
+        long,
+        help_heading = HEADING,
+        alias = "log-level",
+        env = "MUSTER_LOG",
+        value_name = "FILTER",
+        default_value = "info"
+    )]
     pub log: String,
 }
 

@@ -183,6 +183,12 @@ fn every_setting_is_explained_with_its_variable() {
 }
 
 #[test]
+fn the_help_shows_no_password_from_the_environment() {
+    let output = ticker().arg("--help").env("MUSTER_NATS_URL", "nats://me:secret@hub").output().unwrap();
+    assert!(!String::from_utf8(output.stdout).unwrap().contains("secret"));
+}
+
+#[test]
 fn json_logs_are_one_object_a_line_panics_included() {
     let (_, _, log) = run(&["--log-format=json", "--defect=panic", "--tick=10ms"]);
     assert!(log.contains("the spring jumped out"), "{log}");
