@@ -74,15 +74,14 @@ where
     let life = Life::new();
     let build = Info::new(vec![("service", program), ("version", VERSION)]);
     life.health().metrics(|registry| registry.register("build", "What this process was built from", build));
+    // Before the start: a signal that comes while the first task runs must drain it, not kill it.
+    let mut signals = watch.block_on(async { Signals::listen() }).map_err(Error::Signals)?;
     let kept = begin(&workers, &life, common.http_addr, start);
-    let exit = watch.block_on(async {
-        let mut signals = Signals::listen().map_err(Error::Signals)?;
-        Ok(until_stopped(&life, &mut signals).await)
-    });
+    let exit = watch.block_on(until_stopped(&life, &mut signals));
     drop(kept);
     // Not waiting: a thread that is stuck must not hold up a process that has said how it ends.
     workers.shutdown_background();
-    exit
+    Ok(exit)
 }
 
 /// Starts the service as a task, so that its failure is treated like any other's. Its handle waits in the channel.
