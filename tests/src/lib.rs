@@ -1,1 +1,4 @@
 //! Being built.
+
+pub mod golden;
+pub mod schemas;

@@ -1,0 +1,30 @@
+//! Makes the files under `schemas/` from the contract's types, so that a test can compare the two. It decides
+//! how the files look; what they say is decided in `shared/contract` and `shared/bus`.
+
+pub mod asyncapi;
+pub mod catalogue;
+pub mod json_schema;
+mod ordered;
+
+use std::path::PathBuf;
+
+/// A file that is generated: its path under `schemas/` and its text.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Generated {
+    /// Path under `schemas/`.
+    pub path: String,
+    /// What it must hold.
+    pub text: String,
+}
+
+/// Every generated file.
+pub fn generated() -> Vec<Generated> {
+    let mut files: Vec<_> = json_schema::files();
+    files.push(Generated { path: "asyncapi.yaml".to_owned(), text: asyncapi::text() });
+    files
+}
+
+/// The folder `schemas/` of this tree.
+pub fn folder() -> PathBuf {
+    PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../schemas"))
+}

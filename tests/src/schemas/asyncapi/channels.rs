@@ -1,0 +1,285 @@
+//! Channels: one for each kind of subject. The addresses are the contract's, with its identifiers as parameters.
+
+use muster_contract::subjects::{self, LedgerSubject, ViewKey, stream};
+use muster_contract::{DeploymentId, DeviceKey};
+use serde_json::{Map, Value, json};
+
+/// A kind of subject.
+pub(super) struct Channel {
+    /// Its name in the file.
+    pub(super) name: &'static str,
+    /// The subject, with `{site}`, `{device}` and `{deployment}`.
+    pub(super) address: String,
+    /// The documents it carries.
+    pub(super) messages: &'static [&'static str],
+    /// The stream that holds it.
+    stream: Option<&'static str>,
+    about: &'static str,
+}
+
+/// All channels by name.
+pub(super) fn all() -> Map<String, Value> {
+    let named = list().into_iter().map(|channel| (channel.name.to_owned(), channel.value()));
+    named.chain([("answers".to_owned(), answers())]).collect()
+}
+
+pub(super) fn list() -> Vec<Channel> {
+    [downlink(), uplink(), ledger(), views(), requests()].into_iter().flatten().collect()
+}
+
+// Identifiers that no address contains otherwise; they become the parameters.
+const SITE: &str = "x-site-x";
+const DEVICE: &str = "x-device-x";
+const DEPLOYMENT: &str = "x-deployment-x";
+
+fn key() -> DeviceKey {
+    let label = "these are labels";
+    DeviceKey { site: SITE.parse().expect(label), device: DEVICE.parse().expect(label) }
+}
+
+fn deployment() -> DeploymentId {
+    DEPLOYMENT.parse().expect("this is a label")
+}
+
+fn with_parameters(subject: &str) -> String {
+    subject.replace(SITE, "{site}").replace(DEVICE, "{device}").replace(DEPLOYMENT, "{deployment}")
+}
+
+impl Channel {
+    fn new(
+        name: &'static str,
+        subject: &str,
+        stream: Option<&'static str>,
+        messages: &'static [&'static str],
+        about: &'static str,
+    ) -> Self {
+        Self { name, address: with_parameters(subject), messages, stream, about }
+    }
+
+    fn value(&self) -> Value {
+        let mut value = json!({
+            "address": self.address,
+            "description": self.about,
+            "messages": references(self.messages, "#/components/messages"),
+        });
+        let parameters: Map<_, _> = parameters(&self.address)
+            .map(|name| (name.to_owned(), json!({ "$ref": format!("#/components/parameters/{name}") })))
+            .collect();
+        if !parameters.is_empty() {
+            value["parameters"] = parameters.into();
+        }
+        if let Some(stream) = self.stream {
+            value["x-muster-stream"] = stream.into();
+        }
+        value
+    }
+}
+
+fn parameters(address: &str) -> impl Iterator<Item = &str> {
+    address.split('{').skip(1).filter_map(|rest| rest.split_once('}').map(|(name, _)| name))
+}
+
+pub(super) fn references(messages: &[&str], at: &str) -> Map<String, Value> {
+    messages.iter().map(|name| ((*name).to_owned(), json!({ "$ref": format!("{at}/{name}") }))).collect()
+}
+
+fn downlink() -> Vec<Channel> {
+    let live = subjects::live(&key()).replace('*', "{document}");
+    vec![
+        Channel::new(
+            "desired",
+            &subjects::desired(&key()),
+            Some(stream::DOWNLINK),
+            &["DesiredState"],
+            "What one device shall run. The newest message is the truth: read it by direct get, follow it on `live`. \
+             LEDGER sources it.",
+        ),
+        Channel::new(
+            "receipt",
+            &subjects::receipt(&key()),
+            Some(stream::DOWNLINK),
+            &["Receipt"],
+            "What the hub holds of a device's reports. Read it by direct get, follow it on `live`.",
+        ),
+        Channel::new(
+            "live",
+            &live,
+            None,
+            &["DesiredState", "Receipt"],
+            "DOWNLINK's messages republished as they are stored: core NATS, at most once, a hint to look. The header \
+             `Nats-Subject` names the original subject.",
+        ),
+    ]
+}
+
+fn uplink() -> Vec<Channel> {
+    let stored = subjects::report_partition(0).replace(".0.>", ".{partition}.{site}.{device}");
+    vec![
+        Channel::new(
+            "report",
+            &subjects::report(&key()),
+            None,
+            &["StatusReport", "CapabilitiesReport"],
+            "Where a device publishes its reports, and nobody else. The bus stores it under `reportStored`.",
+        ),
+        Channel::new(
+            "reportStored",
+            &stored,
+            Some(stream::UPLINK),
+            &["StatusReport", "CapabilitiesReport"],
+            "Reports by partition, as UPLINK holds them until ingest has them in LEDGER.",
+        ),
+        Channel::new(
+            "presence",
+            &subjects::presence(&key()),
+            None,
+            &["Heartbeat"],
+            "Where a device's heart beats. The bus stores it under `presenceStored`.",
+        ),
+        Channel::new(
+            "presenceStored",
+            &subjects::presence_partition(0).replace(".0.>", ".{partition}.{site}.{device}"),
+            Some(stream::PRESENCE),
+            &["Heartbeat"],
+            "The newest heartbeat of each device, in memory.",
+        ),
+    ]
+}
+
+fn ledger() -> Vec<Channel> {
+    let fact = |name, subject: LedgerSubject, message, about| {
+        Channel::new(name, &subject.to_string(), Some(stream::LEDGER), message, about)
+    };
+    vec![
+        fact(
+            "status",
+            LedgerSubject::Status(key(), deployment()),
+            &["StatusFact"],
+            "What a deployment on a device is.",
+        ),
+        fact("device", LedgerSubject::Device(key()), &["DeviceFact"], "What a device says it is."),
+        fact(
+            "liveness",
+            LedgerSubject::Liveness(key()),
+            &["LivenessFact"],
+            "Whether the hub hears a device.",
+        ),
+        fact(
+            "deadline",
+            LedgerSubject::Deadline(key(), deployment()),
+            &["DeadlineFact"],
+            "What did not happen in time.",
+        ),
+        fact(
+            "incident",
+            LedgerSubject::Incident(key()),
+            &["Incident"],
+            "What a person should know of a device.",
+        ),
+        fact(
+            "quarantine",
+            LedgerSubject::Quarantine(Some(key())),
+            &["QuarantineFact"],
+            "What could not be let in, with the reason.",
+        ),
+        fact(
+            "quarantineOfNobody",
+            LedgerSubject::Quarantine(None),
+            &["QuarantineFact"],
+            "The same, where the sender's name is no identifier.",
+        ),
+    ]
+}
+
+fn views() -> Vec<Channel> {
+    let bucket = format!("$KV.{}", stream::VIEWS_BUCKET);
+    let held = Some("KV_views");
+    let site = SITE.parse().expect("this is a label");
+    vec![
+        Channel::new(
+            "deploymentView",
+            &format!("{bucket}.{}", ViewKey::Deployment(deployment())),
+            held,
+            &["DeploymentView"],
+            "Key `deployment.<id>` of the bucket `views`: the newest view of a deployment.",
+        ),
+        Channel::new(
+            "siteView",
+            &format!("{bucket}.{}", ViewKey::Site(site)),
+            held,
+            &["SiteView"],
+            "Key `site.<site>` of the bucket `views`: the newest view of a site.",
+        ),
+        Channel::new(
+            "fleetView",
+            &format!("{bucket}.{}", ViewKey::Fleet),
+            held,
+            &["FleetView"],
+            "Key `fleet` of the bucket `views`: the newest view of everything.",
+        ),
+    ]
+}
+
+fn requests() -> Vec<Channel> {
+    let request = |name, prefix, verb, message, about| {
+        Channel::new(name, &format!("{prefix}.{verb}"), None, message, about)
+    };
+    let (query, publisher) = (subjects::QUERY_PREFIX, subjects::PUBLISHER_PREFIX);
+    vec![
+        request("queryDeployment", query, "deployment", &["Query"], "One deployment, by `id`."),
+        request("queryDeployments", query, "deployments", &["Query"], "All deployments, page by page."),
+        request("queryDevice", query, "device", &["Query"], "One device, by `site` and `device`."),
+        request(
+            "queryDevices",
+            query,
+            "devices",
+            &["Query"],
+            "All devices, or those of a `site`, page by page.",
+        ),
+        request("querySite", query, "site", &["Query"], "The view of one `site`."),
+        request("queryFleet", query, "fleet", &["Query"], "The view of everything."),
+        request("publisherApply", publisher, "apply", &["ApplyRequest"], "A device shall run these as well."),
+        request(
+            "publisherRemove",
+            publisher,
+            "remove",
+            &["RemoveRequest"],
+            "Takes back what was applied so.",
+        ),
+        request(
+            "publisherRetire",
+            publisher,
+            "retire",
+            &["RetireRequest"],
+            "Takes a device out of the fleet.",
+        ),
+        request(
+            "publisherStatus",
+            publisher,
+            "status",
+            &["Query"],
+            "How the publisher's sources are; any payload.",
+        ),
+    ]
+}
+
+/// Replies go to the inbox that the request names.
+fn answers() -> Value {
+    json!({
+        "address": null,
+        "description": "The reply inbox of a request.",
+        "messages": references(&ANSWERS, "#/components/messages"),
+    })
+}
+
+const ANSWERS: [&str; 9] = [
+    "DeploymentAnswer",
+    "DeploymentsAnswer",
+    "DeviceAnswer",
+    "DevicesAnswer",
+    "SiteView",
+    "FleetView",
+    "PublishAnswer",
+    "PublisherStatus",
+    "ErrorReply",
+];

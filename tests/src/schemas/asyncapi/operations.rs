@@ -1,0 +1,121 @@
+//! Operations: who sends and who receives on each channel, by the roles of the contract.
+
+use serde_json::{Map, Value, json};
+
+use super::channels;
+
+/// What a role does with a channel.
+#[derive(Clone, Copy)]
+enum Action {
+    Send,
+    Receive,
+}
+use Action::{Receive, Send};
+
+/// Role, action and channels. A role that is not listed with a channel has no right to it.
+const ROLES: [(&str, Action, &[&str]); 14] = [
+    ("device", Send, &["report", "presence"]),
+    ("device", Receive, &["desired", "receipt", "live"]),
+    ("publisher", Send, &["desired"]),
+    (
+        "publisher",
+        Receive,
+        &["desired", "publisherApply", "publisherRemove", "publisherRetire", "publisherStatus"],
+    ),
+    ("ingest", Receive, &["reportStored", "presenceStored"]),
+    ("ingest", Send, &["receipt"]),
+    (
+        "ingest",
+        Send,
+        &["status", "device", "liveness", "deadline", "incident", "quarantine", "quarantineOfNobody"],
+    ),
+    (
+        "rollup",
+        Receive,
+        &[
+            "desired",
+            "status",
+            "device",
+            "liveness",
+            "deadline",
+            "incident",
+            "quarantine",
+            "quarantineOfNobody",
+        ],
+    ),
+    ("rollup", Send, &["deploymentView", "siteView", "fleetView"]),
+    (
+        "rollup",
+        Receive,
+        &["queryDeployment", "queryDeployments", "queryDevice", "queryDevices", "querySite", "queryFleet"],
+    ),
+    (
+        "viewer",
+        Receive,
+        &[
+            "desired",
+            "status",
+            "device",
+            "liveness",
+            "deadline",
+            "incident",
+            "quarantine",
+            "quarantineOfNobody",
+        ],
+    ),
+    ("viewer", Receive, &["deploymentView", "siteView", "fleetView"]),
+    (
+        "viewer",
+        Send,
+        &["queryDeployment", "queryDeployments", "queryDevice", "queryDevices", "querySite", "queryFleet"],
+    ),
+    ("operator", Send, &["publisherApply", "publisherRemove", "publisherRetire", "publisherStatus"]),
+];
+
+/// What answers a request, by its channel.
+const REPLIES: [(&str, &str); 10] = [
+    ("queryDeployment", "DeploymentAnswer"),
+    ("queryDeployments", "DeploymentsAnswer"),
+    ("queryDevice", "DeviceAnswer"),
+    ("queryDevices", "DevicesAnswer"),
+    ("querySite", "SiteView"),
+    ("queryFleet", "FleetView"),
+    ("publisherApply", "PublishAnswer"),
+    ("publisherRemove", "PublishAnswer"),
+    ("publisherRetire", "PublishAnswer"),
+    ("publisherStatus", "PublisherStatus"),
+];
+
+/// All operations by name: `device.send.report`.
+pub(super) fn all() -> Map<String, Value> {
+    ROLES
+        .iter()
+        .flat_map(|(role, action, names)| names.iter().map(move |name| operation(role, *action, name)))
+        .collect()
+}
+
+fn operation(role: &str, action: Action, name: &str) -> (String, Value) {
+    let channel = channels::list().into_iter().find(|channel| channel.name == name);
+    let channel = channel.unwrap_or_else(|| panic!("there is no channel {name}"));
+    let action = match action {
+        Send => "send",
+        Receive => "receive",
+    };
+    let mut value = json!({
+        "action": action,
+        "channel": { "$ref": format!("#/channels/{name}") },
+        "messages": messages(name, channel.messages),
+        "x-muster-role": role,
+    });
+    if let Some((_, answer)) = REPLIES.iter().find(|(request, _)| *request == name) {
+        value["reply"] = json!({
+            "channel": { "$ref": "#/channels/answers" },
+            "messages": messages("answers", &[answer, "ErrorReply"]),
+        });
+    }
+    (format!("{role}.{action}.{name}"), value)
+}
+
+fn messages(channel: &str, names: &[&str]) -> Vec<Value> {
+    names.iter().map(|name| json!({ "$ref": format!("#/channels/{channel}/messages/{name}") })).collect()
+}

@@ -1,0 +1,107 @@
+//! Every shape of the contract by its name: the documents of the streams and buckets, and the requests and answers
+//! of the services. What is not listed here has no schema.
+
+use muster_contract::decode::{self, Document};
+use muster_contract::desired::DesiredState;
+use muster_contract::fact::{DeadlineFact, DeviceFact, Incident, LivenessFact, QuarantineFact, StatusFact};
+use muster_contract::presence::Heartbeat;
+use muster_contract::profile::{Package, Process, Simulated};
+use muster_contract::query::{
+    ApplyRequest, DeploymentAnswer, DeploymentsAnswer, DeviceAnswer, DevicesAnswer, ErrorReply,
+    PublishAnswer, PublisherStatus, Query, RemoveRequest, RetireRequest,
+};
+use muster_contract::receipt::Receipt;
+use muster_contract::report::{CapabilitiesReport, StatusReport};
+use muster_contract::view::{DeploymentView, FleetView, SiteView};
+use schemars::{JsonSchema, Schema, SchemaGenerator};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+/// Makes a schema with the settings it is given.
+pub type Make = fn(SchemaGenerator) -> Schema;
+
+/// One shape.
+pub struct Shape {
+    /// Its name: the document's `kind`, or the type's name.
+    pub name: &'static str,
+    /// Its schema.
+    pub schema: Make,
+    /// Reads bytes as our services do and says what they then hold, or why they refuse.
+    pub read: fn(&[u8]) -> Result<Value, String>,
+}
+
+/// Documents: what streams and buckets hold.
+pub const DOCUMENTS: [Shape; 14] = [
+    document::<DesiredState>(),
+    document::<StatusReport>(),
+    document::<CapabilitiesReport>(),
+    document::<Heartbeat>(),
+    document::<Receipt>(),
+    document::<StatusFact>(),
+    document::<DeviceFact>(),
+    document::<LivenessFact>(),
+    document::<DeadlineFact>(),
+    document::<QuarantineFact>(),
+    document::<Incident>(),
+    document::<DeploymentView>(),
+    document::<SiteView>(),
+    document::<FleetView>(),
+];
+
+/// Requests and answers of the query service and the publisher.
+pub const MESSAGES: [Shape; 11] = [
+    message::<Query>("Query"),
+    message::<DeploymentAnswer>("DeploymentAnswer"),
+    message::<DeploymentsAnswer>("DeploymentsAnswer"),
+    message::<DeviceAnswer>("DeviceAnswer"),
+    message::<DevicesAnswer>("DevicesAnswer"),
+    message::<ErrorReply>("ErrorReply"),
+    message::<ApplyRequest>("ApplyRequest"),
+    message::<RemoveRequest>("RemoveRequest"),
+    message::<RetireRequest>("RetireRequest"),
+    message::<PublishAnswer>("PublishAnswer"),
+    message::<PublisherStatus>("PublisherStatus"),
+];
+
+/// What a component's `properties` may say, by the type of its profile.
+pub const PROPERTIES: [(&str, Make); 4] = [
+    ("process", SchemaGenerator::into_root_schema_for::<Process>),
+    ("simulated", SchemaGenerator::into_root_schema_for::<Simulated>),
+    ("compose", SchemaGenerator::into_root_schema_for::<Package>),
+    ("helm", SchemaGenerator::into_root_schema_for::<Package>),
+];
+
+/// Every shape that has examples.
+pub fn shapes() -> impl Iterator<Item = &'static Shape> {
+    DOCUMENTS.iter().chain(&MESSAGES)
+}
+
+/// The shape of a name.
+pub fn shape(name: &str) -> Option<&'static Shape> {
+    shapes().find(|shape| shape.name == name)
+}
+
+const fn document<T: Document + JsonSchema>() -> Shape {
+    Shape {
+        name: T::KIND,
+        schema: SchemaGenerator::into_root_schema_for::<T>,
+        read: |bytes| decode::parse::<T>(bytes).map(value_of).map_err(|refusal| refusal.to_string()),
+    }
+}
+
+const fn message<T: Serialize + DeserializeOwned + JsonSchema>(name: &'static str) -> Shape {
+    Shape { name, schema: SchemaGenerator::into_root_schema_for::<T>, read: read_message::<T> }
+}
+
+fn read_message<T: Serialize + DeserializeOwned>(bytes: &[u8]) -> Result<Value, String> {
+    let mut json = serde_json::Deserializer::from_slice(bytes);
+    serde_path_to_error::deserialize::<_, T>(&mut json)
+        .map(value_of)
+        .map_err(|error| format!("{}: {}", error.path(), error.inner()))
+}
+
+#[allow(clippy::needless_pass_by_value)]
+fn value_of<T: Serialize>(document: T) -> Value {
+    serde_json::to_value(document).expect("documents of the contract are JSON")
+}

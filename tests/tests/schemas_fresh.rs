@@ -1,0 +1,94 @@
+//! The files under `schemas/` say what the code says. `UPDATE_SCHEMAS=1` rewrites them instead of failing.
+
+#![allow(clippy::unwrap_used, reason = "a failure here is the test's result")]
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use muster_tests::{golden, schemas};
+use serde_json::Value;
+
+const SWITCH: &str = "UPDATE_SCHEMAS";
+const REMEDY: &str = "UPDATE_SCHEMAS=1 cargo test -p muster-tests --test schemas_fresh";
+
+#[test]
+fn schemas_and_asyncapi_are_what_the_code_says() {
+    let differences: String = schemas::generated()
+        .iter()
+        .filter_map(|file| golden::difference(&schemas::folder().join(&file.path), &file.text, SWITCH))
+        .collect();
+    assert!(differences.is_empty(), "schemas/ is stale; `{REMEDY}` rewrites it\n{differences}");
+}
+
+#[test]
+fn no_schema_file_is_left_over() {
+    let wanted: BTreeSet<_> = schemas::generated().into_iter().map(|file| file.path).collect();
+    for folder in ["json", "json/properties"] {
+        for name in json_files(&schemas::folder().join(folder)) {
+            let path = format!("{folder}/{name}");
+            assert!(wanted.contains(&path), "schemas/{path} belongs to no type: delete it");
+        }
+    }
+}
+
+#[test]
+fn every_schema_is_a_schema() {
+    for shape in schemas::catalogue::shapes() {
+        let schema = schemas::json_schema::schema(shape);
+        let verdict = jsonschema::meta::validate(schema.as_value());
+        assert!(verdict.is_ok(), "{}: {}", shape.name, verdict.unwrap_err());
+    }
+}
+
+#[test]
+fn descriptions_name_nothing_of_rust() {
+    for file in schemas::generated() {
+        let rust = |word: &&str| {
+            word.contains("::") || word.contains("[`") || word.contains("_MAX") || word.contains("`UN")
+        };
+        let found: Vec<_> = file.text.split_whitespace().filter(rust).collect();
+        assert!(found.is_empty(), "{}: {found:?}", file.path);
+    }
+}
+
+#[test]
+fn every_reference_of_asyncapi_leads_somewhere() {
+    let document = schemas::asyncapi::document();
+    for reference in references(&document) {
+        let found = match reference.strip_prefix('#') {
+            Some(pointer) => document.pointer(pointer).is_some(),
+            None => schemas::folder().join(&reference).exists(),
+        };
+        assert!(found, "asyncapi.yaml: {reference} leads nowhere");
+    }
+}
+
+#[test]
+fn every_shape_travels_on_a_channel() {
+    let references: BTreeSet<_> =
+        references(&schemas::asyncapi::document()["channels"]).into_iter().collect();
+    for shape in schemas::catalogue::shapes() {
+        let message = format!("#/components/messages/{}", shape.name);
+        assert!(references.contains(&message), "no channel carries {}", shape.name);
+    }
+}
+
+fn references(value: &Value) -> Vec<String> {
+    match value {
+        Value::Object(object) => object
+            .iter()
+            .flat_map(|(key, value)| match value {
+                Value::String(reference) if key == "$ref" => vec![reference.clone()],
+                other => references(other),
+            })
+            .collect(),
+        Value::Array(items) => items.iter().flat_map(references).collect(),
+        _ => Vec::new(),
+    }
+}
+
+fn json_files(folder: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
+    let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    names.filter(|name| name.ends_with(".json")).collect()
+}
