@@ -1,0 +1,38 @@
+# Muster: the verbs of this repository. `make` lists them. A fresh machine needs Rust, make and python3 with pip.
+.DEFAULT_GOAL := help
+.PHONY: help demo test build tools bench clean
+
+CARGO ?= cargo
+target := $(or $(CARGO_TARGET_DIR),target)
+# How long `make demo` runs, in seconds; until Ctrl-C if empty.
+DEMO_SECONDS ?=
+# 1: `make demo` prints one JSON object at its end instead of the live view.
+DEMO_JSON ?=
+
+demo_flags := $(if $(DEMO_SECONDS),--seconds '$(DEMO_SECONDS)') $(if $(filter 1 true yes,$(DEMO_JSON)),--json)
+
+help: ## list the verbs
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-6s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: ## a fleet of 20 agents on flapping links, live until Ctrl-C (DEMO_SECONDS=45 DEMO_JSON=1 for a report)
+	@.ci/fetch-nats-server >&2
+	@$(CARGO) build --locked --release --workspace --bins >&2
+	@exec '$(target)/release/muster-simulator' demo $(demo_flags)
+
+test: ## everything that must hold before a change is shared; says at the end what ran
+	@.ci/test
+
+build: ## all programs, for debugging, into target/debug
+	@$(CARGO) build --locked --workspace --bins
+
+tools: ## a NATS server and the Python packages that tests and demo need, into .tools
+	@.ci/tools >&2
+
+bench: ## throughput and latency from report to view, beside the raw hops
+	@.ci/fetch-nats-server >&2
+	@$(CARGO) build --locked --release --workspace --bins >&2
+	@$(CARGO) bench --locked --package muster-tests
+
+clean: ## remove everything that was built, fetched or left by a demo
+	@$(CARGO) clean
+	@rm -rf .tools .demo
