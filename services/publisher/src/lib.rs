@@ -1,1 +1,8 @@
-//! Being built.
+//! The publisher: Git and requests in, one validated desired state for each device out.
+pub mod compose;
+pub mod content;
+pub mod held;
+pub mod margo;
+pub mod plan;
+pub mod problems;
+pub mod source;

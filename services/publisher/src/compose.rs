@@ -1,0 +1,207 @@
+//! What a device shall be, put together from its two sources: Git and requests. Pure.
+//!
+//! What was asked for by request stays until it is taken back and wins over Git on the same id. A device exists when
+//! its folder does, or when something was asked for it. A folder that goes leaves an empty document behind, not a
+//! retired device: retiring is a decision of its own.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use muster_contract::desired::{Source, SourceKind};
+use muster_contract::{DeploymentId, DeviceKey};
+
+use crate::content::Content;
+use crate::held::{Document, Held};
+use crate::plan::{Wanted, draft};
+use crate::problems::Problems;
+use crate::source::Fleet;
+
+/// What is known of the Git source.
+#[derive(Debug, Clone, Copy)]
+pub enum Git<'a> {
+    /// There is none: what came from Git once stays as it is.
+    Absent,
+    /// There is one, and it has not had a good commit since the start: what came from it stays as it is.
+    Unknown,
+    /// Its last good commit.
+    Known(&'a Fleet),
+}
+
+/// Why a request cannot be met.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum RequestRefused {
+    /// It was never applied by request.
+    #[error("'{id}' was not applied to {key} by request{}", if *.in_git { "; it comes from Git: remove it there" } else { "" })]
+    NotRequested {
+        /// The device.
+        key: DeviceKey,
+        /// The deployment.
+        id: DeploymentId,
+        /// Git has it.
+        in_git: bool,
+    },
+    /// Nobody has ever published anything for the device.
+    #[error("{0} has no desired state: check the name")]
+    UnknownDevice(DeviceKey),
+    /// Git says that the device is there.
+    #[error("{key} is in Git: remove the folder sites/{key} there first, or the next commit brings it back")]
+    InGit {
+        /// The device.
+        key: DeviceKey,
+    },
+    /// Whether Git has something to say is not known.
+    #[error(
+        "Git may have a say on {0}, and no commit of it was good since the publisher started; \
+         `muster publisher status` says why. Ask again once it is"
+    )]
+    GitUnknown(DeviceKey),
+    /// The device would have more than a document can say.
+    #[error("{0}")]
+    TooMuch(String),
+}
+
+/// What a commit makes of a device; none if it has no say on it.
+pub fn commit(key: &DeviceKey, fleet: &Fleet, held: &Held) -> Option<Wanted> {
+    let git = fleet.devices.get(key);
+    let known = held.document.as_ref().is_some_and(|document| !document.retired);
+    if git.is_none() && !known {
+        return None;
+    }
+    let contents = merge(git.into_iter().flatten(), held.requested());
+    Some(Wanted { retired: false, source: git_source(fleet), contents })
+}
+
+/// The devices for which a commit makes a new document.
+///
+/// # Errors
+/// The devices that would get more than a document can say.
+pub fn changes(fleet: &Fleet, held: &BTreeMap<DeviceKey, Held>) -> Result<BTreeSet<DeviceKey>, Problems> {
+    let (mut changed, mut problems) = (BTreeSet::new(), Problems::default());
+    let nothing = Held::default();
+    for key in fleet.devices.keys().chain(held.keys()).collect::<BTreeSet<_>>() {
+        let held = held.get(key).unwrap_or(&nothing);
+        let Some(wanted) = commit(key, fleet, held) else { continue };
+        if let Err(rule) = wanted.check() {
+            problems.push(&format!("sites/{key}"), || None, ".", rule);
+        }
+        if draft(held, &wanted).is_some() {
+            changed.insert(key.clone());
+        }
+    }
+    problems.or(changed)
+}
+
+/// The device shall run `contents` as well. One that it runs already by request, unchanged, keeps its place.
+///
+/// # Errors
+/// [`RequestRefused::TooMuch`].
+pub fn apply(
+    key: &DeviceKey,
+    git: Git<'_>,
+    held: &Held,
+    contents: &[Content],
+    request: &Source,
+) -> Result<Wanted, RequestRefused> {
+    let mut requested: BTreeMap<_, _> =
+        held.requested().map(|content| (content.id().clone(), content.clone())).collect();
+    for content in contents {
+        let same = requested.get(content.id()).is_some_and(|before| before.same_but_for_source(content));
+        if !same {
+            requested.insert(content.id().clone(), Arc::new(content.requested_by(request.clone())));
+        }
+    }
+    let wanted = Wanted {
+        retired: false,
+        source: base(key, git, held, request),
+        contents: merge(git_part(key, git, held), requested.values()),
+    };
+    wanted.check().map_err(RequestRefused::TooMuch)?;
+    Ok(wanted)
+}
+
+/// What was applied by request is taken back: one deployment or all. What Git says of the id holds again.
+///
+/// # Errors
+/// Where nothing of that name was applied, or where it is not known what Git says.
+pub fn remove(
+    key: &DeviceKey,
+    git: Git<'_>,
+    held: &Held,
+    id: Option<&DeploymentId>,
+    request: &Source,
+) -> Result<Wanted, RequestRefused> {
+    let document = held.document.as_ref().ok_or_else(|| RequestRefused::UnknownDevice(key.clone()))?;
+    if let Some(id) = id
+        && !held.requested().any(|content| content.id() == id)
+    {
+        let in_git = held.from_git().any(|content| content.id() == id);
+        return Err(RequestRefused::NotRequested { key: key.clone(), id: id.clone(), in_git });
+    }
+    if document.retired {
+        return Ok(Wanted { retired: true, source: document.source.clone(), contents: Vec::new() });
+    }
+    if matches!(git, Git::Unknown) && document.source.kind == SourceKind::Git {
+        return Err(RequestRefused::GitUnknown(key.clone()));
+    }
+    let left = held.requested().filter(|content| id.is_some_and(|id| content.id() != id));
+    let contents = merge(git_part(key, git, held), left);
+    Ok(Wanted { retired: false, source: base(key, git, held, request), contents })
+}
+
+/// The device leaves the fleet, with everything applied to it.
+///
+/// # Errors
+/// Where Git has the device, or where it is not known whether it has.
+pub fn retire(
+    key: &DeviceKey,
+    git: Git<'_>,
+    held: &Held,
+    request: &Source,
+) -> Result<Wanted, RequestRefused> {
+    let by_git = |document: &Document| document.source.kind == SourceKind::Git;
+    match git {
+        Git::Known(fleet) if fleet.devices.contains_key(key) => {
+            Err(RequestRefused::InGit { key: key.clone() })
+        }
+        Git::Unknown if held.document.as_ref().is_some_and(by_git) => {
+            Err(RequestRefused::GitUnknown(key.clone()))
+        }
+        _ => Ok(Wanted { retired: true, source: request.clone(), contents: Vec::new() }),
+    }
+}
+
+/// What Git says of a device: its last good commit, or what came from Git before.
+fn git_part<'a>(key: &DeviceKey, git: Git<'a>, held: &'a Held) -> Vec<&'a Arc<Content>> {
+    match git {
+        Git::Known(fleet) => fleet.devices.get(key).into_iter().flatten().collect(),
+        Git::Absent | Git::Unknown => held.from_git().collect(),
+    }
+}
+
+/// Where a document comes from whose entries do not all come by request: from Git, if that has a part in it.
+fn base(key: &DeviceKey, git: Git<'_>, held: &Held, request: &Source) -> Source {
+    match (git, &held.document) {
+        (Git::Known(fleet), _) if fleet.devices.contains_key(key) => git_source(fleet),
+        (Git::Absent | Git::Unknown, Some(document)) if document.source.kind == SourceKind::Git => {
+            document.source.clone()
+        }
+        _ => request.clone(),
+    }
+}
+
+fn git_source(fleet: &Fleet) -> Source {
+    Source { kind: SourceKind::Git, revision: fleet.revision.clone() }
+}
+
+/// Both sources by id, a request before Git.
+fn merge<'a>(
+    git: impl IntoIterator<Item = &'a Arc<Content>>,
+    requested: impl IntoIterator<Item = &'a Arc<Content>>,
+) -> Vec<Arc<Content>> {
+    let by_id: BTreeMap<_, _> =
+        git.into_iter().chain(requested).map(|content| (content.id(), content)).collect();
+    by_id.into_values().cloned().collect()
+}
+
+#[cfg(test)]
+mod tests;

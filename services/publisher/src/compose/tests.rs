@@ -1,0 +1,172 @@
+//! Two sources for one device: who wins, what stays, what is refused.
+
+use muster_contract::Generation;
+
+use super::*;
+use crate::content::tests::{content, request};
+
+fn key() -> DeviceKey {
+    "a/one".parse().unwrap()
+}
+
+fn fleet(revision: &str, contents: &[Arc<Content>]) -> Fleet {
+    Fleet { revision: revision.to_owned(), devices: [(key(), contents.to_vec())].into() }
+}
+
+fn nobody(revision: &str) -> Fleet {
+    Fleet { revision: revision.to_owned(), devices: BTreeMap::new() }
+}
+
+fn hold(held: &Held, wanted: &Wanted) -> Held {
+    draft(held, wanted).unwrap().stored(held.sequence + 1)
+}
+
+fn commands(wanted: &Wanted) -> Vec<String> {
+    let shown = |content: &Arc<Content>| {
+        let entry = content.targeting(Generation::FIRST);
+        let command = entry.profile.components[0].properties["command"].as_str().unwrap().to_owned();
+        format!("{}={command}", entry.id)
+    };
+    wanted.contents.iter().map(shown).collect()
+}
+
+/// Held after a commit with `log` and `web`, and a request for another `web`.
+fn both() -> (Fleet, Held) {
+    let fleet = fleet("c1", &[content("log", "git"), content("web", "git")]);
+    let held = hold(&Held::default(), &commit(&key(), &fleet, &Held::default()).unwrap());
+    let wanted = apply_one(Git::Known(&fleet), &held, "web", "api", "r1");
+    let held = hold(&held, &wanted);
+    (fleet, held)
+}
+
+fn apply_one(git: Git<'_>, held: &Held, id: &str, command: &str, revision: &str) -> Wanted {
+    apply(&key(), git, held, &[Content::clone(&content(id, command))], &request(revision)).unwrap()
+}
+
+#[test]
+fn a_request_wins_over_git_until_it_is_removed() {
+    let (fleet, held) = both();
+    let again = commit(&key(), &fleet, &held).unwrap();
+    assert_eq!(commands(&again), ["log=git", "web=api"]);
+    assert_eq!(draft(&held, &again), None, "the commit that is applied already changes nothing");
+    let id = "web".parse().unwrap();
+    let removed = remove(&key(), Git::Known(&fleet), &held, Some(&id), &request("r2")).unwrap();
+    assert_eq!(commands(&removed), ["log=git", "web=git"]);
+    assert_eq!(removed.source, Source { kind: SourceKind::Git, revision: "c1".to_owned() });
+}
+
+#[test]
+fn a_request_says_who_asked_and_git_entries_say_the_commit() {
+    let (_, held) = both();
+    let document = held.document.unwrap();
+    assert_eq!(document.source.revision, "c1");
+    let sources: Vec<_> =
+        document.entries.iter().map(|entry| entry.content.targeting(entry.target).source).collect();
+    assert_eq!(sources, [None, Some(request("r1"))]);
+}
+
+#[test]
+fn the_same_request_again_changes_nothing() {
+    let (fleet, held) = both();
+    let again = apply_one(Git::Known(&fleet), &held, "web", "api", "r2");
+    assert_eq!(draft(&held, &again), None);
+    let other = apply_one(Git::Known(&fleet), &held, "web", "other", "r3");
+    assert_eq!(commands(&other), ["log=git", "web=other"]);
+    assert!(draft(&held, &other).is_some());
+}
+
+#[test]
+fn a_folder_that_goes_leaves_what_was_requested() {
+    let (_, held) = both();
+    let gone = commit(&key(), &nobody("c2"), &held).unwrap();
+    assert_eq!((commands(&gone), gone.retired), (vec!["web=api".to_owned()], false));
+    assert_eq!(gone.source.revision, "c2");
+}
+
+#[test]
+fn a_folder_that_goes_leaves_an_empty_document() {
+    let held = hold(
+        &Held::default(),
+        &commit(&key(), &fleet("c1", &[content("log", "git")]), &Held::default()).unwrap(),
+    );
+    let gone = commit(&key(), &nobody("c2"), &held).unwrap();
+    assert!(gone.contents.is_empty() && !gone.retired);
+    assert_eq!(commit(&key(), &nobody("c2"), &Held::default()), None, "a device nobody knows of");
+}
+
+#[test]
+fn before_the_first_good_commit_what_git_said_stays() {
+    let (_, held) = both();
+    for git in [Git::Unknown, Git::Absent] {
+        let wanted = apply_one(git, &held, "db", "api", "r2");
+        assert_eq!(commands(&wanted), ["db=api", "log=git", "web=api"]);
+        assert_eq!(wanted.source.revision, "c1");
+    }
+}
+
+#[test]
+fn a_device_known_only_by_request_is_none_of_gits_business() {
+    let held = hold(&Held::default(), &apply_one(Git::Unknown, &Held::default(), "db", "api", "r1"));
+    assert_eq!(held.document.as_ref().unwrap().source, request("r1"));
+    let wanted = commit(&key(), &nobody("c1"), &held).unwrap();
+    assert_eq!(draft(&held, &wanted), None);
+    let all = remove(&key(), Git::Unknown, &held, None, &request("r2")).unwrap();
+    assert!(all.contents.is_empty() && !all.retired);
+}
+
+#[test]
+fn removing_what_was_never_requested_is_refused() {
+    let (fleet, held) = both();
+    let refused = |held: &Held, id: &str| {
+        let id = id.parse().unwrap();
+        remove(&key(), Git::Known(&fleet), held, Some(&id), &request("r")).unwrap_err().to_string()
+    };
+    assert_eq!(
+        refused(&held, "log"),
+        "'log' was not applied to a/one by request; it comes from Git: remove it there"
+    );
+    assert_eq!(refused(&held, "nothing"), "'nothing' was not applied to a/one by request");
+    assert_eq!(refused(&Held::default(), "web"), "a/one has no desired state: check the name");
+}
+
+#[test]
+fn removing_waits_for_git_to_say_what_comes_back() {
+    let (_, held) = both();
+    let refused = remove(&key(), Git::Unknown, &held, None, &request("r2")).unwrap_err();
+    assert_eq!(refused, RequestRefused::GitUnknown(key()));
+    assert!(remove(&key(), Git::Absent, &held, None, &request("r2")).is_ok());
+}
+
+#[test]
+fn retiring_is_for_devices_that_git_does_not_have() {
+    let (fleet, held) = both();
+    let refused = retire(&key(), Git::Known(&fleet), &held, &request("r")).unwrap_err();
+    assert!(refused.to_string().contains("remove the folder sites/a/one"), "{refused}");
+    assert!(retire(&key(), Git::Unknown, &held, &request("r")).is_err());
+    let nobody = nobody("c2");
+    let wanted = retire(&key(), Git::Known(&nobody), &held, &request("r")).unwrap();
+    assert!(wanted.retired && wanted.contents.is_empty());
+    let retired = hold(&held, &wanted);
+    assert_eq!(commit(&key(), &nobody, &retired), None, "a retired device stays retired");
+    let back = commit(&key(), &fleet, &retired).unwrap();
+    assert!(!back.retired, "a folder brings it back");
+    let removed = remove(&key(), Git::Known(&fleet), &retired, None, &request("r")).unwrap();
+    assert_eq!(draft(&retired, &removed), None);
+}
+
+#[test]
+fn a_commit_that_asks_too_much_of_a_device_is_refused_with_its_folder() {
+    let many: Vec<_> = (0..128).map(|at| content(&format!("d{at}"), "run")).collect();
+    let held = hold(&Held::default(), &apply_one(Git::Absent, &Held::default(), "own", "api", "r1"));
+    let problems = changes(&fleet("c1", &many), &[(key(), held.clone())].into()).unwrap_err();
+    assert_eq!(
+        problems.to_string(),
+        "sites/a/one: .: the device would have 129 deployments; 128 are allowed"
+    );
+    assert_eq!(changes(&fleet("c1", &many), &BTreeMap::new()).unwrap().len(), 1);
+    let plenty: Vec<_> = many.iter().map(|content| Content::clone(content)).collect();
+    assert!(matches!(
+        apply(&key(), Git::Absent, &held, &plenty, &request("r2")),
+        Err(RequestRefused::TooMuch(_))
+    ));
+}

@@ -1,0 +1,138 @@
+//! The content of a deployment: what it is on every device that has it, apart from the generation at which a
+//! device got it. Shared between devices, compared by digest, ordered by id.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use muster_contract::canonical::Digest;
+use muster_contract::desired::{DesiredDeployment, Source, SourceKind};
+use muster_contract::{DeploymentId, Generation};
+
+/// A deployment without a target generation, its digest computed.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Content {
+    entry: DesiredDeployment,
+    wire_bytes: usize,
+}
+
+impl Content {
+    /// The content of an entry. Its target generation is left out, its digest computed anew.
+    pub fn of(mut entry: DesiredDeployment) -> Self {
+        entry.digest = entry.content_digest();
+        // The longest generation there is, so that no later one makes the entry longer than measured.
+        entry.target_generation = Generation::new(u64::MAX).unwrap_or(Generation::FIRST);
+        let wire_bytes = serde_json::to_vec(&entry).map_or(usize::MAX, |json| json.len());
+        Self { entry, wire_bytes }
+    }
+
+    /// The deployment's id.
+    pub const fn id(&self) -> &DeploymentId {
+        &self.entry.id
+    }
+
+    /// Digest of the content.
+    pub const fn digest(&self) -> Digest {
+        self.entry.digest
+    }
+
+    /// Bytes it takes in a document at most, without a comma.
+    pub const fn wire_bytes(&self) -> usize {
+        self.wire_bytes
+    }
+
+    /// True where it came by request (a person's or a plan's), not from Git: it then stays until it is taken back.
+    pub fn is_requested(&self) -> bool {
+        self.entry.source.as_ref().is_some_and(|source| source.kind != SourceKind::Git)
+    }
+
+    /// The same as requested by `source`.
+    #[must_use]
+    pub fn requested_by(&self, source: Source) -> Self {
+        Self::of(DesiredDeployment { source: Some(source), ..self.entry.clone() })
+    }
+
+    /// True where nothing but the request differs.
+    pub fn same_but_for_source(&self, other: &Self) -> bool {
+        let plain =
+            |content: &Self| DesiredDeployment { source: None, ..content.entry.clone() }.content_digest();
+        plain(self) == plain(other)
+    }
+
+    /// The entry of a document in which this content holds since `generation`.
+    pub fn targeting(&self, generation: Generation) -> DesiredDeployment {
+        DesiredDeployment { target_generation: generation, ..self.entry.clone() }
+    }
+}
+
+/// Gives equal contents one place in memory: a fleet's documents are mostly the same deployments again and again.
+#[derive(Debug, Default)]
+pub struct Interner(HashMap<Digest, Arc<Content>>);
+
+impl Interner {
+    /// The one place of this content.
+    pub fn share(&mut self, content: Content) -> Arc<Content> {
+        self.0.entry(content.digest()).or_insert_with(|| Arc::new(content)).clone()
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use muster_contract::desired::{Component, Profile, ProfileType};
+    use serde_json::json;
+
+    use super::*;
+
+    /// A deployment that runs `command`.
+    pub(crate) fn content(id: &str, command: &str) -> Arc<Content> {
+        let serde_json::Value::Object(properties) = json!({ "command": command }) else { unreachable!() };
+        let components = vec![Component { name: "main".parse().unwrap(), properties }];
+        Arc::new(Content::of(DesiredDeployment {
+            id: id.parse().unwrap(),
+            name: id.to_owned(),
+            application_id: "app".to_owned(),
+            target_generation: Generation::FIRST,
+            digest: Digest::of_bytes(b""),
+            profile: Profile { profile_type: ProfileType::Process, components },
+            parameters: Default::default(),
+            source: None,
+        }))
+    }
+
+    /// A request's name.
+    pub(crate) fn request(revision: &str) -> Source {
+        Source { kind: SourceKind::Api, revision: revision.to_owned() }
+    }
+
+    #[test]
+    fn the_digest_is_the_one_the_contract_asks_for() {
+        let entry = content("web", "run").targeting(Generation::FIRST);
+        assert_eq!(entry.digest, entry.content_digest());
+    }
+
+    #[test]
+    fn a_request_is_part_of_the_digest_but_not_of_sameness() {
+        let (git, one, two) = (content("web", "run"), request("one"), request("two"));
+        let (one, two) = (git.requested_by(one), git.requested_by(two));
+        assert_ne!(one.digest(), two.digest());
+        assert!(one.same_but_for_source(&two) && one.same_but_for_source(&git));
+        assert!(!git.is_requested() && one.is_requested());
+        assert!(!one.same_but_for_source(&content("web", "other")));
+    }
+
+    #[test]
+    fn equal_contents_share_one_place() {
+        let mut interner = Interner::default();
+        let one = interner.share(Content::clone(&content("web", "run")));
+        let two = interner.share(Content::clone(&content("web", "run")));
+        assert!(Arc::ptr_eq(&one, &two));
+    }
+
+    #[test]
+    fn no_generation_makes_an_entry_longer_than_measured() {
+        let content = content("web", "run");
+        for generation in [1, 77, u64::MAX] {
+            let entry = content.targeting(Generation::new(generation).unwrap());
+            assert!(serde_json::to_vec(&entry).unwrap().len() <= content.wire_bytes());
+        }
+    }
+}

@@ -1,0 +1,285 @@
+//! One Margo ApplicationDeployment, of any draft, to the content the contract knows.
+//!
+//! The drafts differ in where they say things: the early one (2024) has `apiVersion`, `kind` and the ids as
+//! annotations, the newest `id` and `spec.applicationId` and no envelope; those in between mix them. Each place is
+//! read, and where two of them speak they must agree. A field that nothing reads is refused: most often it is a
+//! slip of the pen, and else somebody relies on what would not happen.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use muster_contract::canonical::Digest;
+use muster_contract::decode::Violation;
+use muster_contract::desired::{Component, DesiredDeployment, Parameter, Profile, ProfileType, Target};
+use muster_contract::limits::COMPONENTS_MAX;
+use muster_contract::profile::Workload;
+use muster_contract::{ComponentName, DeploymentId, Generation};
+use serde_json::{Map, Value};
+
+use super::Level;
+use super::node::{Findings, Node, Object};
+use super::path::Path;
+
+/// `apiVersion` of the drafts that have one.
+const API_VERSIONS: [&str; 3] =
+    ["application.margo.org/v1alpha1", "margo.org/v1-alpha1", "margo.deployment/v1"];
+const KIND: &str = "ApplicationDeployment";
+/// Margo's own bound on application ids.
+const APPLICATION_ID_CHARS_MAX: usize = 200;
+/// Longest name, as in Kubernetes.
+const NAME_CHARS_MAX: usize = 253;
+/// Profile types by every name they have had.
+const PROFILE_TYPES: &str = "process, simulated, compose (docker-compose), helm (helm.v3)";
+
+/// How serde begins its refusal of what YAML takes for something else than text because it has no quotes.
+const UNQUOTED: [&str; 3] =
+    ["invalid type: integer", "invalid type: floating point", "invalid type: boolean"];
+
+/// Reads a document meant for `level`.
+///
+/// # Errors
+/// Everything that is wrong with it.
+pub(super) fn read(value: &Value, level: &Level) -> Result<DesiredDeployment, Findings> {
+    let mut found = Findings::default();
+    let entry = deployment(&Node { value, path: Path::default() }, level, &mut found);
+    match entry {
+        Some(entry) if found.0.is_empty() => match entry.check_content() {
+            Ok(()) => Ok(entry),
+            // A rule of the contract that the reading does not know: still named, if less precisely.
+            Err(Violation { path, rule }) => {
+                found.push(&Path::default().key("spec").below(&path), rule);
+                Err(found)
+            }
+        },
+        _ => Err(found),
+    }
+}
+
+fn deployment(root: &Node<'_>, level: &Level, found: &mut Findings) -> Option<DesiredDeployment> {
+    let root = root.object(&["apiVersion", "kind", "id", "metadata", "spec"], found)?;
+    envelope(&root, found);
+    let metadata = root
+        .required("metadata", found)
+        .and_then(|node| node.object(&["name", "namespace", "deviceId", "labels", "annotations"], found));
+    let spec = root
+        .required("spec", found)
+        .and_then(|node| node.object(&["applicationId", "deploymentProfile", "parameters"], found));
+    let annotations = metadata
+        .as_ref()
+        .and_then(|metadata| metadata.optional("annotations"))
+        .and_then(|node| node.open_object(found));
+
+    let id = said_once(Some(&root), annotations.as_ref(), "id", found)
+        .and_then(|node| node.parse::<DeploymentId>(found));
+    let application_id = said_once(spec.as_ref(), annotations.as_ref(), "applicationId", found)
+        .and_then(|node| application_id(&node, found));
+    let name = metadata.as_ref().and_then(|metadata| describe(metadata, level, found));
+    let profile = spec
+        .as_ref()
+        .and_then(|spec| spec.required("deploymentProfile", found))
+        .and_then(|node| profile(&node, found));
+    let parameters = spec.as_ref().and_then(|spec| parameters(spec, profile.as_ref(), found));
+    Some(DesiredDeployment {
+        id: id?,
+        name: name?,
+        application_id: application_id?,
+        target_generation: Generation::FIRST,
+        digest: Digest::of_bytes(b""),
+        profile: profile?,
+        parameters: parameters?,
+        source: None,
+    })
+}
+
+/// `apiVersion` and `kind`: both or, since the newest draft, neither.
+fn envelope(root: &Object<'_>, found: &mut Findings) {
+    let (version, kind) = (root.optional("apiVersion"), root.optional("kind"));
+    if version.is_some() != kind.is_some() {
+        let missing = if version.is_none() { "apiVersion" } else { "kind" };
+        found.push(&root.path.key(missing), "is missing: apiVersion and kind come together, or not at all");
+    }
+    let mut one_of = |node: Option<Node<'_>>, allowed: &[&str]| {
+        let Some(text) = node.as_ref().and_then(|node| node.text(found)) else { return };
+        if !allowed.contains(&text) {
+            let path = node.map(|node| node.path).unwrap_or_default();
+            found.push(&path, format!("'{text}' is not known; read are: {}", allowed.join(", ")));
+        }
+    };
+    one_of(version, &API_VERSIONS);
+    one_of(kind, &[KIND]);
+}
+
+/// A field that the newest draft has in `new` and the earlier ones among the annotations.
+fn said_once<'a>(
+    new: Option<&Object<'a>>,
+    annotations: Option<&Object<'a>>,
+    key: &str,
+    found: &mut Findings,
+) -> Option<Node<'a>> {
+    let early = annotations.and_then(|annotations| annotations.optional(key));
+    let new = new?;
+    match (new.optional(key), early) {
+        (Some(one), Some(other)) if one.value != other.value => {
+            found.push(&other.path, format!("is not what {} says: say it once", one.path));
+            None
+        }
+        (None, None) => {
+            let rule = format!("is missing (in earlier drafts: metadata.annotations.{key})");
+            found.push(&new.path.key(key), rule);
+            None
+        }
+        (one, other) => one.or(other),
+    }
+}
+
+fn application_id(node: &Node<'_>, found: &mut Findings) -> Option<String> {
+    let text = node.text(found)?;
+    let allowed = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+    if text.len() <= APPLICATION_ID_CHARS_MAX && text.bytes().all(allowed) {
+        return Some(text.to_owned());
+    }
+    let rule =
+        format!("is not an application id: 1 to {APPLICATION_ID_CHARS_MAX} characters of a-z, 0-9 and '-'");
+    found.push(&node.path, rule);
+    None
+}
+
+/// Everything of `metadata` but the annotations: gives the name, checks the rest.
+fn describe(metadata: &Object<'_>, level: &Level, found: &mut Findings) -> Option<String> {
+    if let Some(namespace) = metadata.optional("namespace") {
+        namespace.text(found);
+    }
+    if let Some(labels) = metadata.optional("labels").and_then(|node| node.open_object(found)) {
+        for (key, value) in labels.map {
+            Node { value, path: labels.path.key(key) }.text(found);
+        }
+    }
+    if let Some(node) = metadata.optional("deviceId")
+        && let Some(device) = node.text(found)
+        && !level.is_meant_by(device)
+    {
+        found.push(&node.path, format!("'{device}' {}", level.expectation()));
+    }
+    let name = metadata.required("name", found)?;
+    let text = name.text(found)?;
+    if text.chars().count() <= NAME_CHARS_MAX && !text.chars().any(char::is_control) {
+        return Some(text.to_owned());
+    }
+    found.push(
+        &name.path,
+        format!("is not a name: 1 to {NAME_CHARS_MAX} characters, none of them a control character"),
+    );
+    None
+}
+
+fn profile(node: &Node<'_>, found: &mut Findings) -> Option<Profile> {
+    let profile = node.object(&["type", "components", "deviceConstraints"], found)?;
+    if let Some(constraints) = profile.optional("deviceConstraints") {
+        found.push(&constraints.path, "would not be evaluated by any device: leave it out and aim by folder");
+    }
+    let profile_type = profile.required("type", found).and_then(|node| profile_type(&node, found));
+    let components = profile.required("components", found).and_then(|node| {
+        let items = node.list(found)?;
+        if items.is_empty() || items.len() > COMPONENTS_MAX {
+            found.push(
+                &node.path,
+                format!("has {} components; 1 to {COMPONENTS_MAX} are allowed", items.len()),
+            );
+            return None;
+        }
+        let mut names = BTreeSet::new();
+        let read: Vec<_> =
+            items.iter().map(|item| component(item, profile_type, &mut names, found)).collect();
+        read.into_iter().collect::<Option<Vec<_>>>()
+    });
+    Some(Profile { profile_type: profile_type?, components: components? })
+}
+
+fn profile_type(node: &Node<'_>, found: &mut Findings) -> Option<ProfileType> {
+    let text = node.text(found)?;
+    let known = serde_json::from_value(node.value.clone()).ok();
+    if known.is_none() {
+        found.push(&node.path, format!("'{text}' is not a type of profile; there are {PROFILE_TYPES}"));
+    }
+    known
+}
+
+fn component(
+    node: &Node<'_>,
+    profile_type: Option<ProfileType>,
+    names: &mut BTreeSet<ComponentName>,
+    found: &mut Findings,
+) -> Option<Component> {
+    let object = node.object(&["name", "properties"], found)?;
+    let name = object.required("name", found).and_then(|node| node.parse::<ComponentName>(found));
+    let properties = match object.optional("properties") {
+        None => Some(Map::new()),
+        Some(node) => node.open_object(found).map(|properties| properties.map.clone()),
+    };
+    let component = Component { name: name?, properties: properties? };
+    if !names.insert(component.name.clone()) {
+        found.push(&node.path.key("name"), format!("'{}' is there twice", component.name));
+    }
+    understand(profile_type?, &component, &node.path, found);
+    Some(component)
+}
+
+/// Holds a component's properties against its profile type.
+fn understand(profile_type: ProfileType, component: &Component, path: &Path, found: &mut Findings) {
+    if let Err(Violation { path: field, rule }) = Workload::of(profile_type, component) {
+        let unquoted =
+            UNQUOTED.iter().any(|start| rule.starts_with(start)) && rule.ends_with("expected a string");
+        let hint = if unquoted { "; write it in quotes" } else { "" };
+        found.push(&path.below(&field), format!("{rule}{hint}"));
+    }
+    let mut rest = component.clone();
+    while let Some(unread) = Workload::unread_property(profile_type, &rest).map(str::to_owned) {
+        found.push(&path.key("properties").key(&unread), "is not a property of this type of component");
+        rest.properties.remove(&unread);
+    }
+}
+
+fn parameters(
+    spec: &Object<'_>,
+    profile: Option<&Profile>,
+    found: &mut Findings,
+) -> Option<BTreeMap<String, Parameter>> {
+    let Some(node) = spec.optional("parameters") else { return Some(BTreeMap::new()) };
+    let object = node.open_object(found)?;
+    let mut read = BTreeMap::new();
+    for (name, value) in object.map {
+        let node = Node { value, path: object.path.key(name) };
+        if let Some(parameter) = parameter(&node, profile, found) {
+            read.insert(name.clone(), parameter);
+        }
+    }
+    Some(read)
+}
+
+fn parameter(node: &Node<'_>, profile: Option<&Profile>, found: &mut Findings) -> Option<Parameter> {
+    let object = node.object(&["value", "targets"], found)?;
+    let value = object.required("value", found).map(|node| node.value.clone());
+    let targets = object.required("targets", found).and_then(|node| {
+        let items = node.list(found)?;
+        let read: Vec<_> = items.iter().map(|item| target(item, found)).collect();
+        read.into_iter().collect::<Option<Vec<_>>>()
+    });
+    let parameter = Parameter { value: value?, targets: targets? };
+    if let Some(profile) = profile {
+        let names = profile.components.iter().map(|component| &component.name).collect();
+        if let Err(Violation { path, rule }) = parameter.check(profile.profile_type, &names) {
+            found.push(&node.path.below(&path), rule);
+        }
+    }
+    Some(parameter)
+}
+
+fn target(node: &Node<'_>, found: &mut Findings) -> Option<Target> {
+    let object = node.object(&["pointer", "components"], found)?;
+    let pointer = object.required("pointer", found).and_then(|node| node.text(found));
+    let components = object.required("components", found).and_then(|node| {
+        let items = node.list(found)?;
+        let read: Vec<_> = items.iter().map(|item| item.parse::<ComponentName>(found)).collect();
+        read.into_iter().collect::<Option<Vec<_>>>()
+    });
+    Some(Target { pointer: pointer?.to_owned(), components: components? })
+}

@@ -1,0 +1,90 @@
+//! The place of a field in a document, as steps from its root and as the text a person reads.
+
+use std::fmt;
+
+/// One step down.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Step {
+    /// Into the field of a mapping.
+    Key(String),
+    /// Into the item of a list.
+    Index(usize),
+}
+
+/// Steps from the root of a document: `spec.deploymentProfile.components[0].name`, or `.` for the root.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Path(Vec<Step>);
+
+impl Path {
+    /// The steps.
+    pub(super) fn steps(&self) -> &[Step] {
+        &self.0
+    }
+
+    /// The field `key` of what is here.
+    pub(super) fn key(&self, key: &str) -> Self {
+        self.with(Step::Key(key.to_owned()))
+    }
+
+    /// The item `at` of what is here.
+    pub(super) fn index(&self, at: usize) -> Self {
+        self.with(Step::Index(at))
+    }
+
+    /// What is `rest` (as the contract writes paths) below here.
+    pub(super) fn below(&self, rest: &str) -> Self {
+        let mut path = self.clone();
+        for part in rest.split('.').filter(|part| !part.is_empty()) {
+            let (key, indexes) = part.split_once('[').unwrap_or((part, ""));
+            path.0.push(Step::Key(key.to_owned()));
+            path.0.extend(indexes.split(['[', ']']).filter_map(|index| index.parse().ok()).map(Step::Index));
+        }
+        path
+    }
+
+    /// Goes one step down, in place.
+    pub(super) fn enter(&mut self, step: Step) {
+        self.0.push(step);
+    }
+
+    /// Goes back up.
+    pub(super) fn leave(&mut self) {
+        self.0.pop();
+    }
+
+    fn with(&self, step: Step) -> Self {
+        let mut path = self.clone();
+        path.0.push(step);
+        path
+    }
+}
+
+impl fmt::Display for Path {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0.is_empty() {
+            return f.write_str(".");
+        }
+        for (at, step) in self.0.iter().enumerate() {
+            match step {
+                Step::Key(key) if at == 0 => f.write_str(key)?,
+                Step::Key(key) => write!(f, ".{key}")?,
+                Step::Index(index) => write!(f, "[{index}]")?,
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_of_the_contract_are_read_as_they_are_written() {
+        for text in ["properties.command", "targets[0].components", "properties.args[2]"] {
+            assert_eq!(Path::default().below(text).to_string(), text);
+        }
+        assert_eq!(Path::default().to_string(), ".");
+        assert_eq!(Path::default().key("spec").below("properties..").to_string(), "spec.properties");
+    }
+}

@@ -1,0 +1,269 @@
+//! YAML text to the documents in it, as JSON values. Only what is the same in every JSON reader gets through: no
+//! tags, no field twice, no number that loses digits, and not more nodes than a file of honest size has, whatever
+//! its aliases multiply to. What a document means is not known here.
+
+use std::cell::{Cell, RefCell};
+use std::fmt;
+
+use serde::de::{DeserializeSeed, Deserializer, EnumAccess, Error, MapAccess, SeqAccess, Visitor};
+use serde_json::{Map, Number, Value};
+
+use super::key::Key;
+use super::path::{Path, Step};
+
+/// Values one file may hold, counted after its aliases are followed.
+pub(super) const NODES_MAX: usize = 100_000;
+/// Documents one file may hold.
+pub(super) const DOCUMENTS_MAX: usize = 1024;
+/// Largest integer that every JSON reader keeps exact: 2^53 - 1.
+const EXACT_INTEGER_MAX: u64 = (1 << 53) - 1;
+
+/// Why a document could not be read.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Unreadable {
+    /// Where in the document.
+    pub(super) path: Path,
+    /// The line in the file, if it has one.
+    pub(super) line: Option<u64>,
+    /// What is wrong.
+    pub(super) rule: String,
+}
+
+/// Reads the documents of a file in order. After one that breaks the syntax of YAML nothing more can be read.
+pub(super) fn documents(text: &str) -> Vec<Result<Value, Unreadable>> {
+    let mut documents = Vec::new();
+    let builder = Builder::default();
+    for source in serde_norway::Deserializer::from_str(text) {
+        if documents.len() == DOCUMENTS_MAX {
+            let rule = format!("has more than {DOCUMENTS_MAX} documents: split the file");
+            documents.push(Err(Unreadable { path: Path::default(), line: None, rule }));
+            break;
+        }
+        let read = builder.start().read(source);
+        let last = read.is_err() && !builder.may_go_on();
+        documents.push(read);
+        if last {
+            break;
+        }
+    }
+    documents
+}
+
+/// Where the reading is and what it has found wrong itself.
+#[derive(Default)]
+struct Builder {
+    nodes: Cell<usize>,
+    path: RefCell<Path>,
+    rule: RefCell<Option<String>>,
+}
+
+impl Builder {
+    fn start(&self) -> Seed<'_> {
+        *self.path.borrow_mut() = Path::default();
+        self.rule.borrow_mut().take();
+        Seed(self)
+    }
+
+    /// True where the last document was refused for a rule of ours, so that the parser is still sound.
+    fn may_go_on(&self) -> bool {
+        self.rule.borrow().is_some() && self.nodes.get() <= NODES_MAX
+    }
+
+    fn refuse<E: Error>(&self, rule: impl Into<String>) -> E {
+        self.rule.borrow_mut().get_or_insert_with(|| rule.into());
+        E::custom("refused")
+    }
+
+    /// A field's name, refused while the parser still stands on it if the mapping has it already.
+    fn admit(&self, key: &str, taken: &Map<String, Value>) -> Result<String, &'static str> {
+        if !taken.contains_key(key) {
+            return Ok(key.to_owned());
+        }
+        self.path.borrow_mut().enter(Step::Key(key.to_owned()));
+        *self.rule.borrow_mut() = Some("is there twice in one mapping".to_owned());
+        Err("refused")
+    }
+
+    fn count<E: Error>(&self) -> Result<(), E> {
+        self.nodes.set(self.nodes.get() + 1);
+        if self.nodes.get() <= NODES_MAX {
+            return Ok(());
+        }
+        Err(self
+            .refuse(format!("the file holds more than {NODES_MAX} values (its aliases followed): split it")))
+    }
+
+    fn inside<T, E>(&self, step: Step, read: impl FnOnce() -> Result<T, E>) -> Result<T, E> {
+        self.path.borrow_mut().enter(step);
+        let value = read()?;
+        // Not reached on an error: the path then stays where it happened.
+        self.path.borrow_mut().leave();
+        Ok(value)
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Seed<'a>(&'a Builder);
+
+impl Seed<'_> {
+    fn read(self, source: serde_norway::Deserializer<'_>) -> Result<Value, Unreadable> {
+        self.deserialize(source).map_err(|error| {
+            let line = error.location().map(|at| at.line() as u64);
+            let rule = self.0.rule.borrow().clone();
+            let rule = rule.unwrap_or_else(|| format!("is not YAML: {error}"));
+            Unreadable { path: self.0.path.borrow().clone(), line, rule }
+        })
+    }
+}
+
+impl<'de> DeserializeSeed<'de> for Seed<'_> {
+    type Value = Value;
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Seed<'_> {
+    type Value = Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a value that JSON has")
+    }
+
+    fn visit_unit<E: Error>(self) -> Result<Value, E> {
+        self.0.count().map(|()| Value::Null)
+    }
+
+    fn visit_none<E: Error>(self) -> Result<Value, E> {
+        self.visit_unit()
+    }
+
+    fn visit_bool<E: Error>(self, value: bool) -> Result<Value, E> {
+        self.0.count().map(|()| Value::Bool(value))
+    }
+
+    fn visit_u64<E: Error>(self, value: u64) -> Result<Value, E> {
+        self.0.count()?;
+        if value > EXACT_INTEGER_MAX { Err(self.0.refuse(inexact(value))) } else { Ok(value.into()) }
+    }
+
+    fn visit_i64<E: Error>(self, value: i64) -> Result<Value, E> {
+        self.0.count()?;
+        if value.unsigned_abs() > EXACT_INTEGER_MAX {
+            Err(self.0.refuse(inexact(value)))
+        } else {
+            Ok(value.into())
+        }
+    }
+
+    fn visit_u128<E: Error>(self, value: u128) -> Result<Value, E> {
+        Err(self.0.refuse(inexact(value)))
+    }
+
+    fn visit_i128<E: Error>(self, value: i128) -> Result<Value, E> {
+        Err(self.0.refuse(inexact(value)))
+    }
+
+    fn visit_f64<E: Error>(self, value: f64) -> Result<Value, E> {
+        self.0.count()?;
+        Number::from_f64(value)
+            .map(Value::Number)
+            .ok_or_else(|| self.0.refuse(format!("{value} is no number that JSON has: write it in quotes")))
+    }
+
+    fn visit_str<E: Error>(self, value: &str) -> Result<Value, E> {
+        self.0.count().map(|()| Value::String(value.to_owned()))
+    }
+
+    fn visit_enum<A: EnumAccess<'de>>(self, _: A) -> Result<Value, A::Error> {
+        Err(self.0.refuse("has a YAML tag ('!…'), which nothing here reads: leave it out"))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
+        self.0.count()?;
+        let mut list = Vec::new();
+        while let Some(item) = self.0.inside(Step::Index(list.len()), || items.next_element_seed(self))? {
+            list.push(item);
+        }
+        Ok(Value::Array(list))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<Value, A::Error> {
+        self.0.count()?;
+        let mut map = Map::new();
+        while let Some(key) = fields.next_key_seed(Key(|key: &str| self.0.admit(key, &map)))? {
+            let value = self.0.inside(Step::Key(key.clone()), || fields.next_value_seed(self))?;
+            map.insert(key, value);
+        }
+        Ok(Value::Object(map))
+    }
+}
+
+fn inexact(value: impl fmt::Display) -> String {
+    format!("{value} is beyond ±{EXACT_INTEGER_MAX}, where JSON readers lose digits: write it in quotes")
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn documents_become_json_in_order() {
+        let read = documents("a: 1\nb: [x, 1.5, true, null]\n---\n---\n\"c\": &a {d: e}\nf: *a\n");
+        let values: Vec<_> = read.into_iter().map(Result::unwrap).collect();
+        let third = json!({"c": {"d": "e"}, "f": {"d": "e"}});
+        assert_eq!(values, [json!({"a": 1, "b": ["x", 1.5, true, null]}), Value::Null, third]);
+    }
+
+    #[test]
+    fn what_json_readers_disagree_about_is_refused_with_its_place() {
+        for (text, path, line, rule) in [
+            ("a: 1\nb:\n  c: 1\n  c: 2\n", "b.c", 4, "twice"),
+            ("a: 1\nb: 9007199254740993\n", "b", 2, "digits"),
+            ("a: -9007199254740993\n", "a", 1, "digits"),
+            ("a:\n- 1\n- 99999999999999999999999\n", "a[1]", 3, "digits"),
+            ("a: .nan\n", "a", 1, "no number"),
+            ("a: b\nc: !secret d\n", "c", 2, "tag"),
+            ("a: b\nc: [d\n", "c[1]", 3, "not YAML"),
+            ("a: *b\n", "a", 1, "anchor"),
+        ] {
+            let refused = documents(text).remove(0).unwrap_err();
+            assert_eq!((refused.path.to_string().as_str(), refused.line), (path, Some(line)), "{refused:?}");
+            assert!(refused.rule.contains(rule), "{refused:?}");
+        }
+    }
+
+    #[test]
+    fn a_refused_document_does_not_hide_the_next() {
+        let read = documents("a: 1\na: 2\n---\nb: 1\n");
+        assert!(read[0].is_err());
+        assert_eq!(read[1], Ok(json!({"b": 1})));
+    }
+
+    #[test]
+    fn broken_syntax_ends_the_file() {
+        let read = documents("a: 1\n---\nb: [\n---\nc: 1\n");
+        assert_eq!(read.len(), 2, "{read:?}");
+        assert!(read[1].is_err());
+    }
+
+    #[test]
+    fn aliases_that_multiply_are_stopped() {
+        let mut text = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n".to_owned();
+        for level in 1..8 {
+            let of = vec![format!("*a{}", level - 1); 10].join(", ");
+            text += &format!("a{level}: &a{level} [{of}]\n");
+        }
+        let read = documents(&text);
+        assert!(read[0].as_ref().unwrap_err().rule.contains("values"), "{read:?}");
+    }
+
+    #[test]
+    fn too_many_documents_are_one_problem() {
+        let read = documents(&"---\na: 1\n".repeat(DOCUMENTS_MAX + 10));
+        assert_eq!(read.len(), DOCUMENTS_MAX + 1);
+        assert!(read[DOCUMENTS_MAX].is_err());
+    }
+}

@@ -1,0 +1,111 @@
+//! Everything that is wrong with a commit or a request, collected up to a bound: a person corrects a commit once,
+//! not once for each of its mistakes. Nothing here decides what is wrong.
+
+use std::fmt;
+
+use muster_contract::query::Problem;
+
+/// Problems kept of one commit or request; of the rest only the number is known.
+pub const PROBLEMS_MAX: usize = 50;
+/// Longest text of a problem; a longer one is cut, so that a list of problems always fits into an answer.
+const TEXT_CHARS_MAX: usize = 400;
+
+const _: () = assert!(PROBLEMS_MAX * 2 * 4 * TEXT_CHARS_MAX < muster_contract::limits::MESSAGE_BYTES_MAX);
+
+/// Problems by file and line. Not empty where it is an error.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Problems {
+    kept: Vec<Problem>,
+    dropped: usize,
+}
+
+impl Problems {
+    /// Adds one; `line` is asked for only where there is room for it.
+    pub fn push(
+        &mut self,
+        file: &str,
+        line: impl FnOnce() -> Option<u64>,
+        field: impl fmt::Display,
+        rule: impl fmt::Display,
+    ) {
+        if self.kept.len() < PROBLEMS_MAX {
+            let (field, rule) = (cut(&field.to_string()), cut(&rule.to_string()));
+            self.kept.push(Problem { file: cut(file), line: line(), field, rule });
+        } else {
+            self.dropped += 1;
+        }
+    }
+
+    /// True where nothing is wrong.
+    pub const fn is_empty(&self) -> bool {
+        self.kept.is_empty()
+    }
+
+    /// `value`, if nothing was wrong.
+    ///
+    /// # Errors
+    /// The problems.
+    pub fn or<T>(self, value: T) -> Result<T, Self> {
+        if self.is_empty() { Ok(value) } else { Err(self) }
+    }
+
+    /// The list for an answer. If some were dropped, a last entry says how many.
+    pub fn into_list(mut self) -> Vec<Problem> {
+        self.kept.sort_by(|one, other| (&one.file, one.line).cmp(&(&other.file, other.line)));
+        if self.dropped > 0 {
+            let rule = format!("{} more problems are not listed", self.dropped);
+            self.kept.push(Problem { file: ".".to_owned(), line: None, field: ".".to_owned(), rule });
+        }
+        self.kept
+    }
+}
+
+/// One line a problem: `FILE:LINE: FIELD: RULE`.
+impl fmt::Display for Problems {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, problem) in self.clone().into_list().iter().enumerate() {
+            let Problem { file, line, field, rule } = problem;
+            let end = if at == 0 { "" } else { "\n" };
+            match line {
+                Some(line) => write!(f, "{end}{file}:{line}: {field}: {rule}")?,
+                None => write!(f, "{end}{file}: {field}: {rule}")?,
+            }
+        }
+        Ok(())
+    }
+}
+
+fn cut(text: &str) -> String {
+    match text.char_indices().nth(TEXT_CHARS_MAX) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_more_than_the_bound_is_kept_and_the_rest_is_counted() {
+        let mut problems = Problems::default();
+        for at in 0..PROBLEMS_MAX + 7 {
+            problems.push("f.yaml", || Some(at as u64 + 1), "id", "x".repeat(10_000));
+        }
+        let list = problems.into_list();
+        assert_eq!(list.len(), PROBLEMS_MAX + 1);
+        assert_eq!(list[PROBLEMS_MAX].rule, "7 more problems are not listed");
+        assert_eq!(list[0].rule.chars().count(), TEXT_CHARS_MAX + 1);
+    }
+
+    #[test]
+    fn a_problem_reads_like_a_compilers() {
+        let mut problems = Problems::default();
+        problems.push("fleet/a.yaml", || Some(3), "spec.parameters", "is a list");
+        problems.push("sites/B", || None, ".", "is no site");
+        assert_eq!(
+            problems.to_string(),
+            "fleet/a.yaml:3: spec.parameters: is a list\nsites/B: .: is no site"
+        );
+    }
+}

@@ -1,0 +1,196 @@
+//! A commit's files to the fleet they ask for: which devices there are, and what each shall run.
+//!
+//! ```text
+//! fleet/*.yaml                    every device
+//! sites/<site>/*.yaml             the devices of a site
+//! sites/<site>/<device>/*.yaml    one device, which exists because the folder does
+//! ```
+//!
+//! The nearer level wins on the same deployment id. Files elsewhere at the top are nobody's business here. A commit
+//! is taken or refused as a whole; where its bytes come from is not known here.
+
+use std::collections::btree_map::Entry as Slot;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Display;
+use std::sync::Arc;
+
+use muster_contract::{DeploymentId, DeviceKey, LabelError};
+
+use crate::content::{Content, Interner};
+use crate::margo::{self, Level};
+use crate::problems::Problems;
+
+/// Files of one commit.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Tree {
+    /// The commit's id.
+    pub revision: String,
+    /// Its files, by path.
+    pub files: Vec<File>,
+}
+
+/// One file of a commit.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct File {
+    /// Its path from the root of the repository, `/` between folders.
+    pub path: String,
+    /// What is there.
+    pub body: Body,
+}
+
+/// What is at a path.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Body {
+    /// A file that the publisher reads ([`wants`]).
+    Text(Vec<u8>),
+    /// A file that it would read, but for its size in bytes.
+    TooLong(u64),
+    /// A file whose content does not matter: it only makes its folder exist.
+    Unread,
+    /// A symbolic link.
+    Link,
+    /// A repository within the repository.
+    Submodule,
+}
+
+/// What a commit asks for.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Fleet {
+    /// The commit.
+    pub revision: String,
+    /// What each device shall run, ordered by id. A device without deployments is there with none.
+    pub devices: BTreeMap<DeviceKey, Vec<Arc<Content>>>,
+}
+
+/// True for a path whose content [`read`] needs.
+pub fn wants(path: &str) -> bool {
+    is_ours(path) && is_yaml(path)
+}
+
+/// Reads a commit.
+///
+/// # Errors
+/// Everything that is wrong with it, by file, line, field and rule.
+pub fn read(tree: &Tree) -> Result<Fleet, Problems> {
+    let mut reading = Reading::default();
+    let mut files: Vec<_> = tree.files.iter().filter(|file| is_ours(&file.path)).collect();
+    files.sort_by(|one, other| one.path.cmp(&other.path));
+    for file in files {
+        reading.file(file);
+    }
+    let devices = reading.devices.iter().map(|key| (key.clone(), reading.compose(key))).collect();
+    reading.problems.or(Fleet { revision: tree.revision.clone(), devices })
+}
+
+/// Where a path is: in the folder of a device, and whether documents are read there.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Place {
+    device: Option<DeviceKey>,
+    level: Option<Level>,
+}
+
+fn place(path: &str) -> Result<Place, LabelError> {
+    let folders: Vec<_> = path.split('/').collect();
+    match folders[..] {
+        ["fleet", _] => Ok(Place { device: None, level: Some(Level::Fleet) }),
+        ["sites", site, _] => Ok(Place { device: None, level: Some(Level::Site(site.parse()?)) }),
+        ["sites", site, device, _, ..] => {
+            let key = DeviceKey { site: site.parse()?, device: device.parse()? };
+            let level = (folders.len() == 4).then(|| Level::Device(key.clone()));
+            Ok(Place { device: Some(key), level })
+        }
+        _ => Ok(Place::default()),
+    }
+}
+
+fn is_ours(path: &str) -> bool {
+    path.starts_with("fleet/") || path.starts_with("sites/")
+}
+
+fn is_yaml(path: &str) -> bool {
+    let end = path.rsplit_once('.').map(|(_, end)| end);
+    end.is_some_and(|end| end.eq_ignore_ascii_case("yaml") || end.eq_ignore_ascii_case("yml"))
+}
+
+/// The deployments of one level by id, each with the file and the document in it that says it.
+type Shelf<'a> = BTreeMap<DeploymentId, (Arc<Content>, &'a File, usize)>;
+
+#[derive(Default)]
+struct Reading<'a> {
+    shelves: BTreeMap<Level, Shelf<'a>>,
+    devices: BTreeSet<DeviceKey>,
+    interner: Interner,
+    problems: Problems,
+}
+
+impl<'a> Reading<'a> {
+    fn file(&mut self, file: &'a File) {
+        match place(&file.path) {
+            Err(error) => self.refuse(file, format!("folder {error}")),
+            Ok(Place { device, level }) => {
+                self.devices.extend(device);
+                self.body(file, level);
+            }
+        }
+    }
+
+    fn body(&mut self, file: &'a File, level: Option<Level>) {
+        match (&file.body, level) {
+            (Body::Link, _) => {
+                self.refuse(file, "is a symbolic link, and only files are read: put a copy here")
+            }
+            (Body::Submodule, _) => {
+                self.refuse(file, "is a submodule, and its files are not read: copy them")
+            }
+            (_, Some(_)) if !is_yaml(&file.path) => {}
+            (Body::TooLong(bytes), Some(_)) => self.refuse(file, margo::too_long(*bytes)),
+            (Body::Text(text), Some(level)) => {
+                for entry in margo::read(&file.path, text, &level, &mut self.problems) {
+                    self.put(&level, file, entry);
+                }
+            }
+            (_, None) if is_yaml(&file.path) => self.refuse(
+                file,
+                "is not read here: deployments belong into fleet/, sites/<site>/ or sites/<site>/<device>/",
+            ),
+            (Body::Text(_) | Body::TooLong(_) | Body::Unread, _) => {}
+        }
+    }
+
+    fn put(&mut self, level: &Level, file: &'a File, entry: margo::Entry) {
+        let content = self.interner.share(entry.content);
+        match self.shelves.entry(level.clone()).or_default().entry(content.id().clone()) {
+            Slot::Vacant(slot) => {
+                slot.insert((content, file, entry.document));
+            }
+            Slot::Occupied(slot) => {
+                let (_, other, document) = slot.get();
+                let line = |file: &File, document| match &file.body {
+                    Body::Text(text) => margo::line_of_document(text, document),
+                    _ => None,
+                };
+                let place = line(other, *document).map_or_else(String::new, |line| format!(":{line}"));
+                let rule =
+                    format!("'{}' is in {}{place} already, for the same devices", slot.key(), other.path);
+                self.problems.push(&file.path, || line(file, entry.document), "id", rule);
+            }
+        }
+    }
+
+    fn refuse(&mut self, file: &File, rule: impl Display) {
+        self.problems.push(&file.path, || None, ".", rule);
+    }
+
+    /// What a device shall run: the nearest level's word on each id.
+    fn compose(&self, key: &DeviceKey) -> Vec<Arc<Content>> {
+        let levels = [Level::Fleet, Level::Site(key.site.clone()), Level::Device(key.clone())];
+        let mut nearest = BTreeMap::new();
+        for shelf in levels.iter().filter_map(|level| self.shelves.get(level)) {
+            nearest.extend(shelf.iter().map(|(id, (content, ..))| (id, content)));
+        }
+        nearest.into_values().cloned().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,133 @@
+//! The rules of the tree, one table each.
+
+use super::*;
+
+fn document(id: &str, command: &str) -> String {
+    format!(
+        "id: {id}\nmetadata: {{name: {id}}}\nspec: {{applicationId: app, deploymentProfile: {{type: process, \
+         components: [{{name: main, properties: {{command: {command}}}}}]}}}}\n"
+    )
+}
+
+fn tree(files: &[(&str, &str)]) -> Tree {
+    let body = |path: &str, text: &str| {
+        if wants(path) { Body::Text(text.as_bytes().to_vec()) } else { Body::Unread }
+    };
+    let file = |(path, text): &(&str, &str)| File { path: (*path).to_owned(), body: body(path, text) };
+    Tree { revision: "r1".to_owned(), files: files.iter().map(file).collect() }
+}
+
+/// Each device with `id=command` of what it shall run.
+fn shown(fleet: &Fleet) -> Vec<String> {
+    let command = |content: &Content| {
+        let entry = content.targeting(muster_contract::Generation::FIRST);
+        format!("{}={}", entry.id, entry.profile.components[0].properties["command"].as_str().unwrap())
+    };
+    let line = |(key, contents): (&DeviceKey, &Vec<Arc<Content>>)| {
+        let all: Vec<_> = contents.iter().map(|content| command(content)).collect();
+        format!("{key}: {}", all.join(" ")).trim_end().to_owned()
+    };
+    fleet.devices.iter().map(line).collect()
+}
+
+#[test]
+fn each_level_reaches_its_devices_and_the_nearer_one_wins() {
+    let (everywhere, site) = (document("log", "fleet"), document("web", "site"));
+    let both = format!("{}---\n{}", document("log", "near"), document("own", "device"));
+    let fleet = read(&tree(&[
+        ("fleet/log.yaml", &everywhere),
+        ("sites/a/web.yml", &site),
+        ("sites/a/one/own.YAML", &both),
+        ("sites/a/two/.gitkeep", ""),
+        ("sites/b/three/notes/readme.md", ""),
+    ]))
+    .unwrap();
+    assert_eq!(fleet.revision, "r1");
+    assert_eq!(
+        shown(&fleet),
+        ["a/one: log=near own=device web=site", "a/two: log=fleet web=site", "b/three: log=fleet"]
+    );
+}
+
+#[test]
+fn a_device_exists_when_its_folder_does() {
+    let fleet = read(&tree(&[
+        ("sites/a/one/.gitkeep", ""),
+        ("sites/a/notes.txt", ""),
+        ("sites/readme.md", ""),
+        ("readme.md", ""),
+        ("deployment.yaml", "not ours: ["),
+        ("docs/fleet/x.yaml", "not ours: ["),
+    ]))
+    .unwrap();
+    assert_eq!(shown(&fleet), ["a/one:"]);
+    assert_eq!(read(&tree(&[])).unwrap().devices.len(), 0);
+}
+
+#[test]
+fn equal_deployments_are_held_once() {
+    let same = document("log", "same");
+    let files = [("sites/a/one/x.yaml", same.as_str()), ("sites/b/two/y.yaml", &same)];
+    let fleet = read(&tree(&files)).unwrap();
+    let held: Vec<_> = fleet.devices.values().map(|contents| Arc::as_ptr(&contents[0])).collect();
+    assert_eq!(held[0], held[1]);
+}
+
+#[test]
+fn what_is_in_the_wrong_place_is_named() {
+    let text = document("web", "run");
+    for (path, wanted) in [
+        ("sites/Plant_7/one/x.yaml", "sites/Plant_7/one/x.yaml: .: folder 'Plant_7' is not a valid site"),
+        ("sites/a/Press 4/.gitkeep", "sites/a/Press 4/.gitkeep: .: folder 'Press 4' is not a valid device"),
+        ("sites/-/readme.md", "sites/-/readme.md: .: folder '-' is not a valid site"),
+        ("sites/x.yaml", "sites/x.yaml: .: is not read here"),
+        ("fleet/sub/x.yaml", "fleet/sub/x.yaml: .: is not read here"),
+        ("sites/a/one/sub/x.yml", "sites/a/one/sub/x.yml: .: is not read here"),
+    ] {
+        let problems = read(&tree(&[(path, &text)])).unwrap_err().to_string();
+        assert!(problems.starts_with(wanted), "{problems}");
+    }
+}
+
+#[test]
+fn what_is_no_file_or_too_long_is_named() {
+    for (path, body, wanted) in [
+        ("fleet/x.yaml", Body::Link, "symbolic link"),
+        ("sites/a/one", Body::Link, "symbolic link"),
+        ("sites/a/one", Body::Submodule, "submodule"),
+        ("fleet/x.yaml", Body::TooLong(2_000_000), "2000000 bytes"),
+    ] {
+        let file = File { path: path.to_owned(), body };
+        let problems = read(&Tree { revision: "r".to_owned(), files: vec![file] }).unwrap_err().to_string();
+        assert!(problems.starts_with(path) && problems.contains(wanted), "{problems}");
+    }
+}
+
+#[test]
+fn an_id_twice_at_one_level_names_both_places() {
+    let (one, other) =
+        (document("web", "a"), format!("{}---\n{}", document("log", "b"), document("web", "c")));
+    let problems = read(&tree(&[("sites/a/x.yaml", &one), ("sites/a/y.yaml", &other), ("sites/a/p/k", "")]));
+    assert_eq!(
+        problems.unwrap_err().to_string(),
+        "sites/a/y.yaml:5: id: 'web' is in sites/a/x.yaml:1 already, for the same devices"
+    );
+}
+
+#[test]
+fn everything_wrong_with_a_commit_is_found_in_one_reading() {
+    let bad = "id: Bad\nmetadata: {name: x}\nspec: {}\n";
+    let files = [("fleet/a.yaml", bad), ("sites/B/c/d.yaml", bad), ("sites/b/c/d.yaml", "- no\n")];
+    let problems = read(&tree(&files)).unwrap_err().into_list();
+    let places: Vec<_> = problems.iter().map(|p| (p.file.as_str(), p.field.as_str())).collect();
+    assert_eq!(
+        places,
+        [
+            ("fleet/a.yaml", "id"),
+            ("fleet/a.yaml", "spec.applicationId"),
+            ("fleet/a.yaml", "spec.deploymentProfile"),
+            ("sites/B/c/d.yaml", "."),
+            ("sites/b/c/d.yaml", "."),
+        ]
+    );
+}
