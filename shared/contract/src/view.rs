@@ -159,6 +159,19 @@ pub enum Verdict {
 }
 
 impl Verdict {
+    /// All of them, the first that holds first.
+    pub const ALL: [Self; 9] = [
+        Self::Empty,
+        Self::Removing,
+        Self::Failing,
+        Self::Overdue,
+        Self::Incomplete,
+        Self::Progressing,
+        Self::Waiting,
+        Self::ConvergedStale,
+        Self::Converged,
+    ];
+
     /// The word on the wire.
     pub const fn as_str(self) -> &'static str {
         match self {

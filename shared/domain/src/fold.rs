@@ -1,0 +1,30 @@
+//! The fold: LEDGER's facts in, what is true of every deployment, site and fleet out.
+//!
+//! Pure and total: [`Fleet::apply`] takes any fact at any time, never fails and never recounts. A fact changes the
+//! share of one device in the counts, so the old share is taken out and the new one put in. What is shown is a
+//! function of the facts alone:
+//!
+//! - Status and device facts are ordered by (epoch, seq), desired states and deadlines by generation, all by maximum;
+//!   the numbers held of an epoch are a union. Neither cares for the order in which facts come, how often, or how late.
+//! - Liveness speaks of hub time, so among the facts of one epoch the newest in LEDGER holds. It is compared with other
+//!   liveness facts only. Incidents, and quarantined messages without a number, are counted as they come.
+//!
+//! Nothing here parses, stores, waits or asks a clock.
+
+mod answer;
+mod apply;
+mod culprits;
+mod device;
+mod fleet;
+mod holdings;
+mod record;
+mod report;
+mod standing;
+mod tally;
+mod totals;
+mod view;
+
+pub use answer::Page;
+pub use fleet::{Fleet, Outcome, Position};
+pub use record::{DeviceRecord, RowRecord};
+pub use tally::{Devices, Group};

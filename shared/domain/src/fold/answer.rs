@@ -1,0 +1,180 @@
+//! Answers to the questions of the query service, from memory: lines for each device, in order and by the page.
+
+use std::collections::BTreeMap;
+use std::ops::Bound::{Excluded, Included, Unbounded};
+
+use muster_contract::query::{
+    DeploymentAnswer, DeploymentsAnswer, DeviceAnswer, DeviceLine, DevicesAnswer, Output, StandingLine,
+};
+use muster_contract::view::Standing;
+use muster_contract::{DeploymentId, DeviceId, DeviceKey, SiteId};
+
+use super::device::Device;
+use super::fleet::Fleet;
+use super::standing::{Row, Share};
+
+/// Which part of an ordered list is wanted.
+#[derive(Debug, Clone)]
+pub struct Page<K> {
+    /// Rows after this one only.
+    pub after: Option<K>,
+    /// At most so many rows, at least one.
+    pub limit: usize,
+}
+
+impl Fleet {
+    /// The view of a deployment, and with `output` all or detail a line for each device (of one site, if one is
+    /// named). None where there is no such view.
+    pub fn deployment_answer(
+        &self,
+        id: &DeploymentId,
+        output: Output,
+        site: Option<&SiteId>,
+        page: &Page<DeviceKey>,
+    ) -> Option<DeploymentAnswer> {
+        let number = *self.totals.deployment_numbers.get(id)?;
+        let view = self.view_of(number)?;
+        if output == Output::Summary {
+            return Some(DeploymentAnswer { view, devices: Vec::new(), next: None });
+        }
+        let devices = self.devices_after(site, page.after.as_ref(), Some(number));
+        let lines = devices.flat_map(|device| {
+            let row = device.rows.iter().find(|row| row.deployment == number);
+            row.and_then(|row| self.standing_line(device, row, output))
+        });
+        let (devices, next) = cut_page(lines, page.limit, |line| line.key.to_string());
+        Some(DeploymentAnswer { view, devices, next })
+    }
+
+    /// The views of all deployments, or of those that a site has. None where there is no such site.
+    pub fn deployments_answer(
+        &self,
+        site: Option<&SiteId>,
+        page: &Page<DeploymentId>,
+    ) -> Option<DeploymentsAnswer> {
+        let site = match site {
+            Some(id) => Some(self.totals.site(*self.totals.site_numbers.get(id)?)),
+            None => None,
+        };
+        let from = page.after.as_ref().map_or(Unbounded, Excluded);
+        let numbers = self.totals.deployment_numbers.range::<DeploymentId, _>((from, Unbounded));
+        let wanted = numbers.filter(|(_, number)| site.is_none_or(|at| at.deployments.contains_key(number)));
+        let views = wanted.filter_map(|(_, number)| self.view_of(*number));
+        let (deployments, next) = cut_page(views, page.limit, |view| view.deployment.to_string());
+        Some(DeploymentsAnswer { as_of: self.as_of, deployments, next })
+    }
+
+    /// All devices, or those of a site; retired ones too. None where there is no such site.
+    pub fn devices_answer(&self, site: Option<&SiteId>, page: &Page<DeviceKey>) -> Option<DevicesAnswer> {
+        if site.is_some_and(|site| !self.totals.site_numbers.contains_key(site)) {
+            return None;
+        }
+        let lines = self.devices_after(site, page.after.as_ref(), None).map(|device| device.line());
+        let (devices, next) = cut_page(lines, page.limit, |line| line.key.to_string());
+        Some(DevicesAnswer { as_of: self.as_of, devices, next })
+    }
+
+    /// All about a device. None where there is no such device.
+    pub fn device_answer(&self, key: &DeviceKey, output: Output) -> Option<DeviceAnswer> {
+        let device = self.find(key)?;
+        let lines = device.rows.iter().filter_map(|row| self.standing_line(device, row, output));
+        let mut deployments: Vec<_> = lines.collect();
+        deployments.sort_by(|one, other| one.deployment.cmp(&other.deployment));
+        let nature = device.about.nature.as_deref();
+        Some(DeviceAnswer {
+            as_of: self.as_of,
+            device: device.line(),
+            deployments,
+            capabilities: nature.map(|nature| nature.properties()),
+            labels: nature.map(|nature| nature.labels.clone()).unwrap_or_default(),
+            agent_version: nature.map(|nature| nature.agent_version.to_string()),
+            last_incident: device.about.last_incident.as_deref().cloned(),
+        })
+    }
+
+    /// The devices in order after one, of one site if one is named, and only of sites that have a deployment if one
+    /// is named.
+    fn devices_after<'a>(
+        &'a self,
+        site: Option<&'a SiteId>,
+        after: Option<&'a DeviceKey>,
+        deployment: Option<u32>,
+    ) -> impl Iterator<Item = &'a Device> {
+        let first = after.map_or(Unbounded, |after| Included(&after.site));
+        let sites = self.totals.site_numbers.range::<SiteId, _>((first, Unbounded));
+        let sites = sites.filter(move |(id, _)| site.is_none_or(|site| site == *id));
+        let sites = sites.map(|(_, number)| self.totals.site(*number));
+        let sites = sites.filter(move |site| {
+            deployment.is_none_or(|deployment| site.deployments.contains_key(&deployment))
+        });
+        sites.flat_map(move |site| {
+            let within = after.filter(|after| after.site == site.id);
+            let from = within.map_or(Unbounded, |after| Excluded(&after.device));
+            let members = site.members.range::<DeviceId, _>((from, Unbounded));
+            members.map(|(_, number)| &self.devices[*number as usize])
+        })
+    }
+
+    /// None where nothing of the row is to be seen.
+    fn standing_line(&self, device: &Device, row: &Row, output: Output) -> Option<StandingLine> {
+        let facet = device.about.facet();
+        let share = row.share(&facet);
+        let standing = row.standing().filter(|_| share != Share::Nothing)?;
+        Some(StandingLine {
+            key: device.about.key.clone(),
+            deployment: self.totals.deployment(row.deployment).id.clone(),
+            standing,
+            freshness: facet.freshness,
+            known: row.is_known(&facet),
+            leaving: share == Share::Leaving,
+            overdue: row.overdue().cloned(),
+            target_generation: row.target,
+            report: row.report.as_ref().map(|report| report.shown(output)),
+        })
+    }
+}
+
+impl Device {
+    fn line(&self) -> DeviceLine {
+        let about = &self.about;
+        DeviceLine {
+            key: about.key.clone(),
+            freshness: about.freshness(),
+            last_heard_at: about.heard_at,
+            retired: about.is_retired(),
+            epoch: about.holdings.epoch(),
+            head: about.holdings.head(),
+            account: about.holdings.account(),
+            generation: about.desired.map(|(generation, _)| generation),
+            standings: self.standings(),
+            incidents: about.incidents,
+            unnumbered_quarantined: about.unnumbered_quarantined,
+        }
+    }
+
+    /// Its targets by standing.
+    fn standings(&self) -> BTreeMap<Standing, u64> {
+        let facet = self.about.facet();
+        let mut standings = BTreeMap::new();
+        for row in &self.rows {
+            if let Share::Target { standing, .. } = row.share(&facet) {
+                *standings.entry(standing).or_default() += 1;
+            }
+        }
+        standings
+    }
+}
+
+/// The first rows of a list and, if there are more, the name of the last of them.
+fn cut_page<T>(
+    rows: impl Iterator<Item = T>,
+    limit: usize,
+    name: impl Fn(&T) -> String,
+) -> (Vec<T>, Option<String>) {
+    let limit = limit.max(1);
+    let mut page: Vec<T> = rows.take(limit + 1).collect();
+    let more = page.len() > limit;
+    page.truncate(limit);
+    let next = page.last().filter(|_| more).map(name);
+    (page, next)
+}

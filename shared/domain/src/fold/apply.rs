@@ -1,0 +1,134 @@
+//! What each kind of fact does to the fleet. One function a kind: what it changes of the device, which rows it alters.
+
+use std::cmp::Ordering;
+use std::collections::HashMap;
+
+use jiff::SignedDuration;
+use muster_contract::desired::DesiredState;
+use muster_contract::fact::{DeadlineFact, DeviceFact, Incident, LivenessFact, QuarantineFact, StatusFact};
+use muster_contract::{DeploymentId, DeviceKey, Generation};
+
+use super::fleet::{Fleet, Outcome, Position, Scope};
+use super::report::Report;
+
+/// How long a row that ended as removed refuses older reports. Facts stay in LEDGER for 30 days; a fleet rebuilt from
+/// LEDGER would not know of the removal after that, so neither need this one.
+const REMOVED_KEPT: SignedDuration = SignedDuration::from_hours(31 * 24);
+
+impl Fleet {
+    /// The newest report by (epoch, seq) holds. Late or not, each counts in the account of its epoch.
+    pub(super) fn status(
+        &mut self,
+        at: Position,
+        key: &DeviceKey,
+        deployment: &DeploymentId,
+        fact: StatusFact,
+    ) -> Outcome {
+        let number = self.name_device(key);
+        let place = self.name_row(number, deployment);
+        let before = self.facet(number);
+        let device = &mut self.devices[number as usize];
+        device.about.take_status(&fact);
+        let row = &device.rows[place];
+        let held = row.report.as_ref().map(|report| report.place());
+        match Some((fact.epoch, fact.seq)).cmp(&held) {
+            Ordering::Greater => {
+                let names = self.totals.deployment(row.deployment);
+                let report = Report::of(fact, at.ledger_seq, |name| names.shared_name(name));
+                let mut report = Some(Box::new(report));
+                self.settle(number, before, Scope::Row(place), |row| row.report = report.take());
+                Outcome::Taken
+            }
+            Ordering::Equal => {
+                self.settle(number, before, Scope::Row(place), |row| {
+                    if let Some(report) = &mut row.report {
+                        report.again(&fact, at.ledger_seq);
+                    }
+                });
+                Outcome::Again
+            }
+            Ordering::Less => {
+                self.settle(number, before, Scope::Device, |_| {});
+                Outcome::Late
+            }
+        }
+    }
+
+    /// The newest desired state by generation holds. Targets are what it names, with the generation of each.
+    pub(super) fn desired(&mut self, at: Position, key: &DeviceKey, fact: DesiredState) -> Outcome {
+        let number = self.name_device(key);
+        let before = self.facet(number);
+        match Some(fact.generation).cmp(&self.devices[number as usize].about.desired.map(|held| held.0)) {
+            Ordering::Greater => {}
+            Ordering::Equal => return Outcome::Again,
+            Ordering::Less => return Outcome::Late,
+        }
+        self.devices[number as usize].about.desired = Some((fact.generation, fact.retired));
+        let mut targets = HashMap::new();
+        for entry in &fact.deployments {
+            let place = self.name_row(number, &entry.id);
+            let deployment = self.devices[number as usize].rows[place].deployment;
+            targets.insert(deployment, entry.target_generation);
+        }
+        self.settle(number, before, Scope::Rows, |row| row.target = targets.get(&row.deployment).copied());
+        self.forget(at, number, fact.generation);
+        Outcome::Taken
+    }
+
+    /// Drops what no later fact can need of a device.
+    fn forget(&mut self, at: Position, number: u32, generation: Generation) {
+        let aged = |report: &Report| at.stored_at.duration_since(report.received_at) > REMOVED_KEPT;
+        self.drop_rows(number, |row| row.is_spent(generation, aged));
+    }
+
+    pub(super) fn device(&mut self, key: &DeviceKey, fact: DeviceFact) -> Outcome {
+        let number = self.name_device(key);
+        let before = self.facet(number);
+        let newest = self.devices[number as usize].about.take_device(fact);
+        self.settle(number, before, Scope::Device, |_| {});
+        if newest { Outcome::Taken } else { Outcome::Late }
+    }
+
+    pub(super) fn liveness(&mut self, key: &DeviceKey, fact: &LivenessFact) -> Outcome {
+        let number = self.name_device(key);
+        let before = self.facet(number);
+        let newest = self.devices[number as usize].about.take_liveness(fact);
+        self.settle(number, before, Scope::Device, |_| {});
+        if newest { Outcome::Taken } else { Outcome::Late }
+    }
+
+    /// The newest deadline by generation holds, also before its desired state is here: the two come by different ways.
+    pub(super) fn deadline(
+        &mut self,
+        key: &DeviceKey,
+        deployment: &DeploymentId,
+        fact: DeadlineFact,
+    ) -> Outcome {
+        let number = self.name_device(key);
+        let place = self.name_row(number, deployment);
+        let before = self.facet(number);
+        let held = self.devices[number as usize].rows[place].deadline.as_ref();
+        if held.is_some_and(|held| held.generation > fact.generation) {
+            return Outcome::Late;
+        }
+        let mut fact = Some(Box::new(fact));
+        self.settle(number, before, Scope::Row(place), |row| row.deadline = fact.take());
+        Outcome::Taken
+    }
+
+    pub(super) fn incident(&mut self, key: &DeviceKey, fact: Incident) -> Outcome {
+        let number = self.name_device(key);
+        let before = self.facet(number);
+        self.devices[number as usize].about.take_incident(fact);
+        self.settle(number, before, Scope::Device, |_| {});
+        Outcome::Taken
+    }
+
+    pub(super) fn quarantine(&mut self, key: &DeviceKey, fact: &QuarantineFact) -> Outcome {
+        let number = self.name_device(key);
+        let before = self.facet(number);
+        self.devices[number as usize].about.take_quarantine(fact);
+        self.settle(number, before, Scope::Device, |_| {});
+        Outcome::Taken
+    }
+}

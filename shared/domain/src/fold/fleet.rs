@@ -1,0 +1,224 @@
+//! The fleet: every device with its rows, the counts over them, and up to where LEDGER was read.
+
+use std::collections::{BTreeSet, HashMap};
+
+use muster_contract::fact::Fact;
+use muster_contract::subjects::{LedgerSubject, ViewKey};
+use muster_contract::view::AsOf;
+use muster_contract::{DeploymentId, DeviceKey, Timestamp};
+
+use super::device::Device;
+use super::standing::{Facet, Row};
+use super::tally::Devices;
+use super::totals::{Totals, Way};
+
+/// A fact's place in LEDGER.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Position {
+    /// Its sequence.
+    pub ledger_seq: u64,
+    /// When the bus stored it.
+    pub stored_at: Timestamp,
+}
+
+/// What a fact did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Outcome {
+    /// It is the newest of its kind and holds now.
+    Taken,
+    /// Something newer holds: it counts in the account and is history otherwise.
+    Late,
+    /// It is held already: said again.
+    Again,
+    /// It was read before, or its subject is of another kind than itself.
+    Skipped,
+}
+
+/// What is true of the fleet, as far as LEDGER was read.
+#[derive(Debug)]
+pub struct Fleet {
+    pub(super) as_of: AsOf,
+    pub(super) numbers: HashMap<DeviceKey, u32>,
+    pub(super) devices: Vec<Device>,
+    pub(super) totals: Totals,
+    changed: Vec<u32>,
+}
+
+/// Which rows a fact alters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Scope {
+    /// None: it is about the device.
+    Device,
+    /// The row at this place.
+    Row(usize),
+    /// All of them.
+    Rows,
+}
+
+impl Default for Fleet {
+    fn default() -> Self {
+        Self {
+            as_of: AsOf { ledger_seq: 0, at: Timestamp::UNIX_EPOCH },
+            numbers: HashMap::new(),
+            devices: Vec::new(),
+            totals: Totals::default(),
+            changed: Vec::new(),
+        }
+    }
+}
+
+impl Fleet {
+    /// Folds in a fact. Never fails: what makes no sense changes nothing but the position.
+    pub fn apply(&mut self, at: Position, subject: &LedgerSubject, fact: Fact) -> Outcome {
+        if at.ledger_seq <= self.as_of.ledger_seq {
+            return Outcome::Skipped;
+        }
+        self.pass(at);
+        match (subject, fact) {
+            (LedgerSubject::Status(key, deployment), Fact::Status(fact)) => {
+                self.status(at, key, deployment, fact)
+            }
+            (LedgerSubject::Desired(key), Fact::Desired(fact)) => self.desired(at, key, fact),
+            (LedgerSubject::Device(key), Fact::Device(fact)) => self.device(key, fact),
+            (LedgerSubject::Liveness(key), Fact::Liveness(fact)) => self.liveness(key, &fact),
+            (LedgerSubject::Deadline(key, deployment), Fact::Deadline(fact)) => {
+                self.deadline(key, deployment, fact)
+            }
+            (LedgerSubject::Incident(key), Fact::Incident(fact)) => self.incident(key, fact),
+            (LedgerSubject::Quarantine(Some(key)), Fact::Quarantine(fact)) => self.quarantine(key, &fact),
+            _ => Outcome::Skipped,
+        }
+    }
+
+    /// Passes a message of LEDGER that holds no fact anybody can read.
+    pub fn pass(&mut self, at: Position) {
+        if at.ledger_seq > self.as_of.ledger_seq {
+            self.as_of = AsOf { ledger_seq: at.ledger_seq, at: at.stored_at };
+        }
+    }
+
+    /// Up to where LEDGER was read.
+    pub const fn as_of(&self) -> AsOf {
+        self.as_of
+    }
+
+    /// How many devices are known, retired ones too.
+    pub fn devices_known(&self) -> usize {
+        self.devices.len()
+    }
+
+    /// The views that may have changed since the last call: also those that are gone now.
+    pub fn take_changed_views(&mut self) -> BTreeSet<ViewKey> {
+        self.totals.take_changed()
+    }
+
+    /// The devices that changed since the last call, for an incremental snapshot.
+    pub fn take_changed_devices(&mut self) -> Vec<DeviceKey> {
+        let numbers = std::mem::take(&mut self.changed);
+        numbers
+            .into_iter()
+            .map(|number| {
+                let device = &mut self.devices[number as usize];
+                device.changed = false;
+                device.about.key.clone()
+            })
+            .collect()
+    }
+
+    pub(super) fn find(&self, key: &DeviceKey) -> Option<&Device> {
+        self.numbers.get(key).map(|number| &self.devices[*number as usize])
+    }
+
+    /// The number of a device, which is in the fleet from its first fact on.
+    pub(super) fn name_device(&mut self, key: &DeviceKey) -> u32 {
+        if let Some(number) = self.numbers.get(key) {
+            return *number;
+        }
+        let number = self.devices.len() as u32;
+        let site = self.totals.name_site(&key.site);
+        // The site's own copy of its name is shared by all its devices.
+        let key = DeviceKey { site: self.totals.site(site).id.clone(), device: key.device.clone() };
+        self.totals.site_mut(site).members.insert(key.device.clone(), number);
+        self.devices.push(Device::new(site, key.clone()));
+        self.numbers.insert(key, number);
+        self.totals.weigh_device(Way::In, site, device_share(&self.devices[number as usize].about.facet()));
+        number
+    }
+
+    /// The place of a deployment among a device's rows.
+    pub(super) fn name_row(&mut self, number: u32, deployment: &DeploymentId) -> usize {
+        let rows = &self.devices[number as usize].rows;
+        if let Some(known) = self.totals.deployment_numbers.get(deployment)
+            && let Some(place) = rows.iter().position(|row| row.deployment == *known)
+        {
+            return place;
+        }
+        let place = rows.len();
+        let row = Row::new(self.totals.name_deployment(deployment));
+        self.devices[number as usize].rows.push(row);
+        place
+    }
+
+    /// What a device's standings take from it.
+    pub(super) fn facet(&self, number: u32) -> Facet {
+        self.devices[number as usize].about.facet()
+    }
+
+    /// Brings the counts in line with a device that was `before` and has altered since. `alter` changes each row in
+    /// scope; every share that changes is taken out of the counts before and put in after.
+    pub(super) fn settle(
+        &mut self,
+        number: u32,
+        before: Facet,
+        scope: Scope,
+        mut alter: impl FnMut(&mut Row),
+    ) {
+        self.mark_changed(number);
+        let device = &mut self.devices[number as usize];
+        let after = device.about.facet();
+        let same = before.is_same_for_standings(&after);
+        let (site, key) = (device.site, &device.about.key);
+        for (place, at) in device.rows.iter_mut().enumerate() {
+            let in_scope = scope == Scope::Rows || scope == Scope::Row(place);
+            if !in_scope && same {
+                continue;
+            }
+            let old = at.share(&before);
+            if !in_scope && old == at.share(&after) {
+                continue;
+            }
+            self.totals.weigh(Way::Out, key, site, at, old);
+            if in_scope {
+                alter(at);
+            }
+            self.totals.weigh(Way::In, key, site, at, at.share(&after));
+        }
+        if device_share(&before) != device_share(&after) {
+            self.totals.weigh_device(Way::Out, site, device_share(&before));
+            self.totals.weigh_device(Way::In, site, device_share(&after));
+        }
+    }
+
+    /// Drops a device's rows that are not worth keeping. They count for nothing.
+    pub(super) fn drop_rows(&mut self, number: u32, spent: impl Fn(&Row) -> bool) {
+        let totals = &mut self.totals;
+        self.devices[number as usize].rows.retain(|row| {
+            let keep = !spent(row);
+            if !keep {
+                totals.release_deployment(row.deployment);
+            }
+            keep
+        });
+    }
+
+    fn mark_changed(&mut self, number: u32) {
+        if !std::mem::replace(&mut self.devices[number as usize].changed, true) {
+            self.changed.push(number);
+        }
+    }
+}
+
+/// The share of a device in the counts of devices.
+fn device_share(facet: &Facet) -> Devices {
+    if facet.retired { Devices::default() } else { Devices::one(facet.freshness, facet.missing) }
+}

@@ -1,0 +1,97 @@
+//! A device as a snapshot keeps it. A fleet is its devices: every count is made anew from them.
+
+use muster_contract::fact::DeadlineFact;
+use muster_contract::view::AsOf;
+use muster_contract::{DeploymentId, DeviceKey, Generation};
+use serde::{Deserialize, Serialize};
+
+use super::device::{About, Device};
+use super::fleet::{Fleet, Scope};
+use super::report::Report;
+
+/// Everything the fold knows of one device. Its JSON is the snapshot's format: a change of meaning needs a new format
+/// version in whoever stores it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct DeviceRecord {
+    about: About,
+    /// Ordered by deployment.
+    rows: Vec<RowRecord>,
+}
+
+/// Everything the fold knows of a deployment on a device.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct RowRecord {
+    deployment: DeploymentId,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    target: Option<Generation>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    report: Option<Box<Report>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    deadline: Option<Box<DeadlineFact>>,
+}
+
+impl DeviceRecord {
+    /// The device.
+    pub const fn key(&self) -> &DeviceKey {
+        &self.about.key
+    }
+}
+
+impl Fleet {
+    /// The record of a device.
+    pub fn record(&self, key: &DeviceKey) -> Option<DeviceRecord> {
+        self.find(key).map(|device| self.record_of(device))
+    }
+
+    /// The records of all devices, ordered by site and device.
+    pub fn records(&self) -> impl Iterator<Item = DeviceRecord> + '_ {
+        let sites = self.totals.site_numbers.values().map(|number| self.totals.site(*number));
+        let devices = sites.flat_map(|site| site.members.values());
+        devices.map(|number| self.record_of(&self.devices[*number as usize]))
+    }
+
+    /// The fleet as it was at `as_of`, from all its records. No device counts as changed, every view does.
+    pub fn restore(as_of: AsOf, records: impl IntoIterator<Item = DeviceRecord>) -> Self {
+        let mut fleet = Self::default();
+        for record in records {
+            fleet.admit(record);
+        }
+        fleet.as_of = as_of;
+        fleet.take_changed_devices();
+        fleet
+    }
+
+    fn record_of(&self, device: &Device) -> DeviceRecord {
+        let row = |row: &super::standing::Row| RowRecord {
+            deployment: self.totals.deployment(row.deployment).id.clone(),
+            target: row.target,
+            report: row.report.clone(),
+            deadline: row.deadline.clone(),
+        };
+        let mut rows: Vec<_> = device.rows.iter().map(row).collect();
+        rows.sort_by(|one, other| one.deployment.cmp(&other.deployment));
+        DeviceRecord { about: device.about.clone(), rows }
+    }
+
+    fn admit(&mut self, record: DeviceRecord) {
+        let DeviceRecord { mut about, rows } = record;
+        let number = self.name_device(&about.key);
+        let before = self.facet(number);
+        // The copies of the names that the fleet holds already are kept.
+        let device = &mut self.devices[number as usize];
+        about.key = device.about.key.clone();
+        device.about = about;
+        self.settle(number, before, Scope::Device, |_| {});
+        for RowRecord { deployment, target, report, deadline } in rows {
+            let place = self.name_row(number, &deployment);
+            let facet = self.facet(number);
+            let names = self.totals.deployment(self.devices[number as usize].rows[place].deployment);
+            let mut report = report.map(|report| report.sharing(|name| names.shared_name(name)));
+            self.settle(number, facet, Scope::Row(place), |row| {
+                row.target = target;
+                row.report = report.take();
+                row.deadline.clone_from(&deadline);
+            });
+        }
+    }
+}

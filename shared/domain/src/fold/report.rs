@@ -1,0 +1,157 @@
+//! The last report of a deployment on a device, as the fold keeps it: everything a query can show of it, small.
+
+use muster_contract::fact::StatusFact;
+use muster_contract::limits::ERROR_CODE_BYTES_MAX;
+use muster_contract::query::{LastReport, Output};
+use muster_contract::state::{ComponentStatus, DeploymentStatus, StatusError};
+use muster_contract::view::UNSPECIFIED;
+use muster_contract::{ComponentName, Epoch, Generation, Seq, State, Timestamp};
+use serde::{Deserialize, Serialize};
+
+/// The last report by (epoch, seq), whatever the order in which reports came.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(super) struct Report {
+    pub(super) epoch: Epoch,
+    pub(super) seq: Seq,
+    pub(super) generation: Generation,
+    /// Up to this head it is the deployment's last; 0 where the device did not say so.
+    pub(super) current_through: u64,
+    pub(super) state: State,
+    pub(super) components: Box<[(ComponentName, State)]>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    words: Option<Box<Words>>,
+    observed_at: Timestamp,
+    pub(super) received_at: Timestamp,
+    ledger_seq: u64,
+}
+
+/// What only some reports say.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+struct Words {
+    error: Option<StatusError>,
+    reason: Option<String>,
+    /// Errors of components, ordered by name.
+    components: Vec<(ComponentName, StatusError)>,
+}
+
+/// One error of a report.
+pub(super) struct Culprit<'a> {
+    pub(super) code: &'a str,
+    /// The component to blame; none where it is the deployment as a whole.
+    pub(super) component: Option<&'a ComponentName>,
+    pub(super) message: &'a str,
+}
+
+impl Report {
+    /// Keeps a fact. `share` gives the name that is held already, so that a fleet holds each name once.
+    pub(super) fn of(
+        fact: StatusFact,
+        ledger_seq: u64,
+        mut share: impl FnMut(ComponentName) -> ComponentName,
+    ) -> Self {
+        let mut words =
+            Words { error: fact.status.error, reason: fact.status.reason, components: Vec::new() };
+        let mut components: Vec<_> = Vec::with_capacity(fact.components.len());
+        for ComponentStatus { name, state, error } in fact.components {
+            let name = share(name);
+            words.components.extend(error.map(|error| (name.clone(), error)));
+            components.push((name, state));
+        }
+        words.components.sort_by(|one, other| one.0.cmp(&other.0));
+        Self {
+            epoch: fact.epoch,
+            seq: fact.seq,
+            generation: fact.generation,
+            current_through: if fact.current { fact.head.get() } else { 0 },
+            state: fact.status.state,
+            components: components.into(),
+            words: (words != Words::default()).then(|| Box::new(words)),
+            observed_at: fact.observed_at,
+            received_at: fact.received_at,
+            ledger_seq,
+        }
+    }
+
+    /// The same report with the names that `share` holds already.
+    pub(super) fn sharing(mut self: Box<Self>, mut share: impl FnMut(ComponentName) -> ComponentName) -> Box<Self> {
+        self.components.iter_mut().for_each(|(name, _)| *name = share(name.clone()));
+        self
+    }
+
+    /// Its place among all reports of the device.
+    pub(super) const fn place(&self) -> (Epoch, Seq) {
+        (self.epoch, self.seq)
+    }
+
+    /// The same report came again, perhaps re-asserted and with a later head.
+    pub(super) fn again(&mut self, fact: &StatusFact, ledger_seq: u64) {
+        if fact.current {
+            self.current_through = self.current_through.max(fact.head.get());
+        }
+        self.ledger_seq = ledger_seq;
+    }
+
+    /// Its errors, the deployment's own first, then by component; a failure that names none has one of code
+    /// [`UNSPECIFIED`].
+    pub(super) fn culprits(&self) -> Vec<Culprit<'_>> {
+        let Some(words) = &self.words else { return vec![Culprit::unspecified("")] };
+        let own = words.error.iter().map(|error| Culprit::of(self.component(&error.source), error));
+        let theirs = words.components.iter().map(|(name, error)| Culprit::of(Some(name), error));
+        let mut culprits: Vec<_> = own.chain(theirs).collect();
+        if culprits.is_empty() {
+            culprits.push(Culprit::unspecified(words.reason.as_deref().unwrap_or_default()));
+        }
+        culprits.sort_by_key(|culprit| culprit.component);
+        culprits
+    }
+
+    /// Its component of this name.
+    fn component(&self, name: &str) -> Option<&ComponentName> {
+        self.components.iter().map(|(component, _)| component).find(|component| component.as_str() == name)
+    }
+
+    /// As a query shows it.
+    pub(super) fn shown(&self, output: Output) -> LastReport {
+        let detail = output == Output::Detail;
+        LastReport {
+            state: self.state,
+            generation: self.generation,
+            observed_at: self.observed_at,
+            received_at: self.received_at,
+            epoch: self.epoch,
+            seq: self.seq,
+            ledger_seq: self.ledger_seq,
+            status: detail.then(|| self.status()),
+            components: if detail { self.component_statuses() } else { Vec::new() },
+        }
+    }
+
+    fn status(&self) -> DeploymentStatus {
+        let words = self.words.as_deref();
+        DeploymentStatus {
+            state: self.state,
+            error: words.and_then(|words| words.error.clone()),
+            reason: words.and_then(|words| words.reason.clone()),
+        }
+    }
+
+    fn component_statuses(&self) -> Vec<ComponentStatus> {
+        let errors = self.words.as_deref().map_or(&[][..], |words| &words.components);
+        let error = |name| errors.iter().find(|(of, _)| of == name).map(|(_, error)| error.clone());
+        self.components
+            .iter()
+            .map(|(name, state)| ComponentStatus { name: name.clone(), state: *state, error: error(name) })
+            .collect()
+    }
+}
+
+impl<'a> Culprit<'a> {
+    fn of(component: Option<&'a ComponentName>, error: &'a StatusError) -> Self {
+        let code = &error.code[..error.code.floor_char_boundary(ERROR_CODE_BYTES_MAX)];
+        Self { code: if code.is_empty() { UNSPECIFIED } else { code }, component, message: &error.message }
+    }
+
+    const fn unspecified(message: &'a str) -> Self {
+        Self { code: UNSPECIFIED, component: None, message }
+    }
+}

@@ -1,0 +1,125 @@
+//! Where one device stands with one deployment, and the share of the counts that this makes.
+
+use muster_contract::fact::DeadlineFact;
+use muster_contract::view::{Freshness, Standing};
+use muster_contract::{Epoch, Generation, State};
+
+use super::report::Report;
+
+/// A device's row for a deployment. It is kept while anything is known of it, also where nothing is shown: a row that
+/// ended as removed refuses the older reports that may still come.
+#[derive(Debug)]
+pub(super) struct Row {
+    /// The deployment's number.
+    pub(super) deployment: u32,
+    /// Generation at which its target last changed; none where it shall not run.
+    pub(super) target: Option<Generation>,
+    pub(super) report: Option<Box<Report>>,
+    pub(super) deadline: Option<Box<DeadlineFact>>,
+}
+
+/// What a standing takes from its device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Facet {
+    pub(super) retired: bool,
+    pub(super) freshness: Freshness,
+    pub(super) epoch: Option<Epoch>,
+    pub(super) head: u64,
+    pub(super) missing: u64,
+}
+
+/// What a standing adds to the counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Share {
+    /// Nothing: there is no such row for anybody who looks.
+    Nothing,
+    /// It shall not run and is still there.
+    Leaving,
+    /// It shall run.
+    Target { standing: Standing, freshness: Freshness, known: bool, overdue: bool, missing: u64 },
+}
+
+impl Facet {
+    /// True where no standing of the device can tell the two apart. The head matters only while reports are missing.
+    pub(super) fn is_same_for_standings(&self, other: &Self) -> bool {
+        let head_matters = self.missing > 0;
+        let blind = |facet: &Self| Self { head: if head_matters { facet.head } else { 0 }, ..*facet };
+        blind(self) == blind(other)
+    }
+
+    /// Whether the hub can know that this is the deployment's last report (or that there is none).
+    fn knows(&self, report: Option<&Report>) -> bool {
+        let Some(epoch) = self.epoch else { return true };
+        match report {
+            Some(report) if report.epoch < epoch => false,
+            Some(report) if report.epoch == epoch && report.current_through >= self.head => true,
+            _ => self.missing == 0,
+        }
+    }
+}
+
+impl Row {
+    pub(super) const fn new(deployment: u32) -> Self {
+        Self { deployment, target: None, report: None, deadline: None }
+    }
+
+    /// Where it stands; none where it neither shall run nor was ever reported.
+    pub(super) fn standing(&self) -> Option<Standing> {
+        match (&self.report, self.target) {
+            (None, None) => None,
+            (None, Some(_)) => Some(Standing::Waiting),
+            (Some(report), Some(target)) if report.generation < target => Some(Standing::Outdated),
+            (Some(report), _) => Some(report.state.into()),
+        }
+    }
+
+    pub(super) fn is_known(&self, facet: &Facet) -> bool {
+        facet.knows(self.report.as_deref())
+    }
+
+    /// The deadline it is past: one of its current target, while it is not at an end for that target.
+    pub(super) fn overdue(&self) -> Option<&DeadlineFact> {
+        let deadline = self.deadline.as_deref()?;
+        let at_end = matches!(self.standing(), Some(Standing::Installed | Standing::Failed));
+        (self.target == Some(deadline.generation) && !at_end).then_some(deadline)
+    }
+
+    pub(super) fn share(&self, facet: &Facet) -> Share {
+        match (self.standing(), self.target) {
+            _ if facet.retired => Share::Nothing,
+            (None, _) | (Some(Standing::Removed), None) => Share::Nothing,
+            (Some(_), None) => Share::Leaving,
+            (Some(standing), Some(_)) => Share::Target {
+                standing,
+                freshness: facet.freshness,
+                known: self.is_known(facet),
+                overdue: self.overdue().is_some(),
+                missing: facet.missing,
+            },
+        }
+    }
+
+    /// True where nothing about the row is worth keeping: it shall not run, and what it held is void. `forgotten`
+    /// says whether a report that ended as removed is older than anything LEDGER still holds.
+    pub(super) fn is_spent(&self, generation: Generation, forgotten: impl Fn(&Report) -> bool) -> bool {
+        let awaited = self.deadline.as_ref().is_some_and(|deadline| deadline.generation > generation);
+        let tombstone_due =
+            self.report.as_ref().is_none_or(|report| report.state == State::Removed && forgotten(report));
+        self.target.is_none() && !awaited && tombstone_due
+    }
+}
+
+impl Share {
+    /// True where the report's components count: it is about the current target.
+    pub(super) const fn shows_components(self) -> bool {
+        match self {
+            Self::Target { standing, .. } => !matches!(standing, Standing::Waiting | Standing::Outdated),
+            Self::Nothing | Self::Leaving => false,
+        }
+    }
+
+    /// True where the report's errors count.
+    pub(super) const fn shows_errors(self) -> bool {
+        matches!(self, Self::Target { standing: Standing::Failed, .. })
+    }
+}

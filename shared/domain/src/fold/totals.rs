@@ -1,0 +1,297 @@
+//! The counts of every deployment, every site and the fleet, kept up to date one standing at a time.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use muster_contract::subjects::ViewKey;
+use muster_contract::view::Verdict;
+use muster_contract::{ComponentName, DeploymentId, DeviceId, DeviceKey, SiteId, State};
+
+use super::culprits::Culprits;
+use super::standing::{Row, Share};
+use super::tally::{Devices, Group};
+
+/// Counts by state.
+pub(super) type States = [u32; State::ALL.len()];
+
+/// All counts. Deployments and sites have numbers, which are small keys for the rows of devices.
+#[derive(Debug, Default)]
+pub(super) struct Totals {
+    pub(super) deployment_numbers: BTreeMap<DeploymentId, u32>,
+    deployments: Vec<Deployment>,
+    /// Numbers of deployments that no row names any more.
+    spare: Vec<u32>,
+    pub(super) site_numbers: BTreeMap<SiteId, u32>,
+    sites: Vec<Site>,
+    pub(super) fleet: Whole,
+    changed: Changed,
+}
+
+/// Views that may have changed. A flag beside each count keeps the list short: most facts touch what is on it already.
+#[derive(Debug, Default)]
+struct Changed {
+    keys: Vec<ViewKey>,
+    fleet: bool,
+}
+
+/// The counts of one deployment.
+#[derive(Debug)]
+pub(super) struct Deployment {
+    pub(super) id: DeploymentId,
+    pub(super) group: Group,
+    pub(super) components: BTreeMap<ComponentName, States>,
+    pub(super) culprits: Culprits,
+    /// Rows that name it.
+    rows: u32,
+    changed: bool,
+}
+
+/// The counts of one site.
+#[derive(Debug)]
+pub(super) struct Site {
+    pub(super) id: SiteId,
+    pub(super) whole: Whole,
+    /// The site's share of each deployment.
+    pub(super) deployments: HashMap<u32, Group>,
+    /// Its devices in order, by number.
+    pub(super) members: BTreeMap<DeviceId, u32>,
+    changed: bool,
+}
+
+/// What a site and the fleet have in common.
+#[derive(Debug, Default)]
+pub(super) struct Whole {
+    pub(super) group: Group,
+    pub(super) devices: Devices,
+    verdicts: [u32; VERDICTS],
+}
+
+const VERDICTS: usize = Verdict::ALL.len();
+
+/// Whether something is put into the counts or taken out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Way {
+    In,
+    Out,
+}
+
+impl Totals {
+    /// The number of a deployment, for one more row that names it.
+    pub(super) fn name_deployment(&mut self, id: &DeploymentId) -> u32 {
+        let number = match self.deployment_numbers.get(id) {
+            Some(number) => *number,
+            None => self.new_deployment(id.clone()),
+        };
+        self.deployments[number as usize].rows += 1;
+        number
+    }
+
+    fn new_deployment(&mut self, id: DeploymentId) -> u32 {
+        let fresh = Deployment::new(id.clone());
+        let number = match self.spare.pop() {
+            Some(number) => {
+                self.deployments[number as usize] = fresh;
+                number
+            }
+            None => {
+                self.deployments.push(fresh);
+                (self.deployments.len() - 1) as u32
+            }
+        };
+        self.deployment_numbers.insert(id, number);
+        number
+    }
+
+    /// A row that named a deployment is gone. It must not count for anything any more.
+    pub(super) fn release_deployment(&mut self, number: u32) {
+        let deployment = &mut self.deployments[number as usize];
+        deployment.rows -= 1;
+        if deployment.rows == 0 {
+            self.deployment_numbers.remove(&deployment.id);
+            self.spare.push(number);
+        }
+    }
+
+    /// The number of a site.
+    pub(super) fn name_site(&mut self, id: &SiteId) -> u32 {
+        if let Some(number) = self.site_numbers.get(id) {
+            return *number;
+        }
+        let number = self.sites.len() as u32;
+        self.sites.push(Site::new(id.clone()));
+        self.site_numbers.insert(id.clone(), number);
+        number
+    }
+
+    pub(super) fn deployment(&self, number: u32) -> &Deployment {
+        &self.deployments[number as usize]
+    }
+
+    pub(super) fn site(&self, number: u32) -> &Site {
+        &self.sites[number as usize]
+    }
+
+    pub(super) fn site_mut(&mut self, number: u32) -> &mut Site {
+        &mut self.sites[number as usize]
+    }
+
+    /// Puts a standing into the counts of its deployment, its site and the fleet, or takes it out.
+    pub(super) fn weigh(&mut self, way: Way, key: &DeviceKey, site: u32, row: &Row, share: Share) {
+        if share == Share::Nothing {
+            return;
+        }
+        let one = Group::of(share);
+        let deployment = &mut self.deployments[row.deployment as usize];
+        let site = &mut self.sites[site as usize];
+        deployment.count_words(way, key, row, share);
+        shift_judged(way, one, &mut deployment.group, &mut self.fleet.verdicts);
+        let local = site.deployments.entry(row.deployment).or_default();
+        shift_judged(way, one, local, &mut site.whole.verdicts);
+        if local.is_empty() {
+            site.deployments.remove(&row.deployment);
+        }
+        shift(way, one, &mut site.whole.group);
+        shift(way, one, &mut self.fleet.group);
+        if !std::mem::replace(&mut deployment.changed, true) {
+            self.changed.keys.push(ViewKey::Deployment(deployment.id.clone()));
+        }
+        self.changed.mark_site(site);
+    }
+
+    /// Puts a device into the counts of its site and the fleet, or takes it out.
+    pub(super) fn weigh_device(&mut self, way: Way, site: u32, one: Devices) {
+        let site = &mut self.sites[site as usize];
+        for whole in [&mut site.whole, &mut self.fleet] {
+            match way {
+                Way::In => whole.devices += one,
+                Way::Out => whole.devices -= one,
+            }
+        }
+        self.changed.mark_site(site);
+    }
+
+    /// The views that may have changed since the last call.
+    pub(super) fn take_changed(&mut self) -> BTreeSet<ViewKey> {
+        let Changed { keys, fleet: _ } = std::mem::take(&mut self.changed);
+        for key in &keys {
+            match key {
+                ViewKey::Deployment(id) => {
+                    if let Some(number) = self.deployment_numbers.get(id) {
+                        self.deployments[*number as usize].changed = false;
+                    }
+                }
+                ViewKey::Site(id) => {
+                    if let Some(number) = self.site_numbers.get(id) {
+                        self.sites[*number as usize].changed = false;
+                    }
+                }
+                ViewKey::Fleet => {}
+            }
+        }
+        keys.into_iter().collect()
+    }
+}
+
+impl Changed {
+    /// A site changed, and so did the fleet.
+    fn mark_site(&mut self, site: &mut Site) {
+        if !std::mem::replace(&mut site.changed, true) {
+            self.keys.push(ViewKey::Site(site.id.clone()));
+        }
+        if !std::mem::replace(&mut self.fleet, true) {
+            self.keys.push(ViewKey::Fleet);
+        }
+    }
+}
+
+fn shift(way: Way, one: Group, group: &mut Group) {
+    match way {
+        Way::In => *group += one,
+        Way::Out => *group -= one,
+    }
+}
+
+/// Shifts a deployment's group and the count of the verdict on it.
+fn shift_judged(way: Way, one: Group, group: &mut Group, verdicts: &mut [u32; VERDICTS]) {
+    let before = group.verdict();
+    shift(way, one, group);
+    let after = group.verdict();
+    if before != after {
+        // A deployment that is empty is nowhere, so it has no verdict to count.
+        if before != Verdict::Empty {
+            verdicts[before as usize] -= 1;
+        }
+        if after != Verdict::Empty {
+            verdicts[after as usize] += 1;
+        }
+    }
+}
+
+impl Deployment {
+    fn new(id: DeploymentId) -> Self {
+        Self {
+            id,
+            group: Group::default(),
+            components: BTreeMap::new(),
+            culprits: Culprits::default(),
+            rows: 0,
+            changed: false,
+        }
+    }
+
+    /// The name of a component as the counts hold it, so that the fleet holds each name once.
+    pub(super) fn shared_name(&self, name: ComponentName) -> ComponentName {
+        self.components.get_key_value(&name).map_or(name, |(held, _)| held.clone())
+    }
+
+    fn count_words(&mut self, way: Way, key: &DeviceKey, row: &Row, share: Share) {
+        let Some(report) = &row.report else { return };
+        if share.shows_components() {
+            report.components.iter().for_each(|(name, state)| self.count_component(way, name, *state));
+        }
+        if share.shows_errors() {
+            match way {
+                Way::In => self.culprits.add(key, report),
+                Way::Out => self.culprits.remove(key, report),
+            }
+        }
+    }
+
+    fn count_component(&mut self, way: Way, name: &ComponentName, state: State) {
+        let Some(states) = self.components.get_mut(name) else {
+            let mut states = States::default();
+            states[state as usize] = 1;
+            self.components.insert(name.clone(), states);
+            return;
+        };
+        match way {
+            Way::In => states[state as usize] += 1,
+            Way::Out => states[state as usize] -= 1,
+        }
+        if *states == States::default() {
+            self.components.remove(name);
+        }
+    }
+}
+
+impl Site {
+    fn new(id: SiteId) -> Self {
+        Self {
+            id,
+            whole: Whole::default(),
+            deployments: HashMap::new(),
+            members: BTreeMap::new(),
+            changed: false,
+        }
+    }
+}
+
+impl Whole {
+    /// Deployments by verdict, without the zeros.
+    pub(super) fn deployments(&self) -> BTreeMap<Verdict, u64> {
+        Verdict::ALL
+            .into_iter()
+            .map(|verdict| (verdict, u64::from(self.verdicts[verdict as usize])))
+            .filter(|(_, count)| *count > 0)
+            .collect()
+    }
+}
