@@ -1,25 +1,28 @@
-//! The handle everyone holds.
+//! The handle everyone holds. What it can do is written beside what it does it with, in the other modules.
+
+use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::sync::watch;
-use tokio_util::sync::CancellationToken;
 
-use crate::config::BusConfig;
-use crate::connect::ConnectError;
 use crate::link::Link;
+use crate::wire::Wire;
 
-/// A connection to the bus. Cloning is cheap; all clones share the connection.
+/// A connection to the bus. Cloning is cheap; all clones share the connection, which ends with the last of them.
 #[derive(Debug, Clone)]
-pub struct Bus {}
+pub struct Bus {
+    pub(crate) wire: Arc<Wire>,
+}
 
 impl Bus {
-    /// Connects. Waits for the server with full jitter until `stop`; refuses one that cannot serve.
-    pub async fn connect(config: BusConfig, stop: &CancellationToken) -> Result<Self, ConnectError> {
-        stop.cancelled().await;
-        Err(ConnectError::Stopped { url: config.url })
-    }
-
     /// The link, watched.
     pub fn link(&self) -> watch::Receiver<Link> {
-        watch::channel(Link::Down).1
+        self.wire.link.clone()
+    }
+
+    /// Waits until what was handed to the connection is on its way, at most `timeout`; true if it is. To be called
+    /// before the last handle is dropped: acknowledgements and core messages are not confirmed otherwise.
+    pub async fn flush(&self, timeout: Duration) -> bool {
+        matches!(tokio::time::timeout(timeout, self.wire.client.flush()).await, Ok(Ok(())))
     }
 }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use muster_contract::DeviceKey;
-use muster_contract::limits::RECONNECT_MAX;
+use muster_contract::limits::{MESSAGE_BYTES_MAX, RECONNECT_MAX};
 
 /// Commands a service may have queued for the connection.
 pub const SERVICE_CLIENT_CAPACITY: usize = 2048;
@@ -14,13 +14,17 @@ pub const DEVICE_CLIENT_CAPACITY: usize = 64;
 /// Time between two pings. The link is given up when a third would be due, so a half-open link is found within three
 /// of these.
 pub const PING_INTERVAL: Duration = Duration::from_secs(10);
+/// Bytes of headers that may accompany a document of the largest size.
+pub const HEADER_BYTES_MAX: usize = 16 * 1024;
+/// The least `max_payload` a server must have: a document of the largest size with its headers.
+pub const SERVER_PAYLOAD_MIN: usize = MESSAGE_BYTES_MAX + HEADER_BYTES_MAX;
 /// Bytes UPLINK may hold before the server refuses reports and outboxes keep them.
-pub const UPLINK_BYTES_MAX: u64 = 8 * 1024 * 1024 * 1024;
+pub const UPLINK_BYTES_MAX: u64 = 4 * 1024 * 1024 * 1024;
 
 /// How to reach the server and how to behave towards it.
 #[derive(Debug, Clone)]
 pub struct BusConfig {
-    /// `nats://`, `tls://` addresses, separated by commas; may carry `user:password@`.
+    /// `nats://` or `tls://` addresses, separated by commas; each may carry `user:password@`.
     pub url: String,
     /// A `.creds` file with JWT and seed; read again at every connect.
     pub creds: Option<PathBuf>,
@@ -62,6 +66,41 @@ impl BusConfig {
             inbox_prefix: Some(format!("_INBOX_{}_{}", key.site, key.device)),
             client_capacity: DEVICE_CLIENT_CAPACITY,
             ..Self::service(url, format!("muster-agent {key}"))
+        }
+    }
+}
+
+impl BusConfig {
+    /// The address without passwords, for logs and messages.
+    pub(crate) fn shown_url(&self) -> String {
+        let shown = |url: &str| match (url.split_once("://"), url.rsplit_once('@')) {
+            (Some((scheme, _)), Some((_, host))) => format!("{scheme}://{host}"),
+            (None, Some((_, host))) => host.to_owned(),
+            _ => url.to_owned(),
+        };
+        self.url.split(',').map(|url| shown(url.trim())).collect::<Vec<_>>().join(",")
+    }
+}
+
+const _: () = {
+    assert!(DEVICE_CLIENT_CAPACITY < SERVICE_CLIENT_CAPACITY);
+    // A half-open link must be found before the device is taken for silent.
+    assert!(3 * PING_INTERVAL.as_secs() < muster_contract::limits::LEASE.as_secs());
+};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_shown_address_holds_no_password() {
+        for (url, shown) in [
+            ("nats://127.0.0.1:4222", "nats://127.0.0.1:4222"),
+            ("nats://ingest:s3cr@t@hub:4222", "nats://hub:4222"),
+            ("ingest:secret@hub", "hub"),
+            ("tls://a:b@hub-1, nats://c:d@hub-2", "tls://hub-1,nats://hub-2"),
+        ] {
+            assert_eq!(BusConfig::service(url, "test").shown_url(), shown);
         }
     }
 }

@@ -1,5 +1,26 @@
 //! Connecting: waits for a server, refuses one that cannot serve.
 
+use std::io;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use async_nats::{Client, ConnectOptions, Event, ServerAddr, ServerInfo};
+use fastrand::Rng;
+use muster_contract::limits::RECONNECT_MIN;
+use muster_service::backoff::FullJitter;
+use muster_service::error::chain;
+use tokio::sync::{mpsc, watch};
+use tokio_util::sync::CancellationToken;
+
+use crate::bus::Bus;
+use crate::config::{BusConfig, SERVER_PAYLOAD_MIN};
+use crate::creds;
+use crate::link::{self, Link};
+use crate::replies::Replies;
+use crate::version::{SERVER_RULE, is_acceptable};
+use crate::wire::Wire;
+
 /// Why there is no connection.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
@@ -9,17 +30,17 @@ pub enum ConnectError {
         /// Where it was looked for.
         url: String,
     },
-    /// The configuration cannot be used.
+    /// A setting cannot be used.
     #[error("cannot connect to NATS with {what}")]
     Config {
         /// Which setting.
         what: String,
         /// What is wrong with it.
         #[source]
-        source: std::io::Error,
+        source: io::Error,
     },
     /// The server is too old.
-    #[error("the NATS server at {url} is version {found}; {rule}")]
+    #[error("the NATS server at {url} is version {found}: {rule}")]
     TooOld {
         /// Where.
         url: String,
@@ -30,7 +51,7 @@ pub enum ConnectError {
     },
     /// The server runs without JetStream.
     #[error(
-        "the NATS server at {url} runs without JetStream; start it with `nats-server -js` or a `jetstream {{}}` block"
+        "the NATS server at {url} runs without JetStream: start it with `nats-server -js` or a jetstream block"
     )]
     NoJetStream {
         /// Where.
@@ -38,7 +59,7 @@ pub enum ConnectError {
     },
     /// The server takes smaller messages than the contract allows.
     #[error(
-        "the NATS server at {url} accepts messages of {found} bytes; set its max_payload to {wanted} or more"
+        "the NATS server at {url} takes messages of {found} bytes: set its max_payload to {wanted} or more"
     )]
     PayloadTooSmall {
         /// Where.
@@ -48,4 +69,158 @@ pub enum ConnectError {
         /// The least that serves.
         wanted: usize,
     },
+}
+
+impl Bus {
+    /// Connects. Waits for the server with full jitter until `stop`, telling the log; refuses one that cannot serve.
+    pub async fn connect(config: BusConfig, stop: &CancellationToken) -> Result<Self, ConnectError> {
+        let servers = check_settings(&config)?;
+        let pace = Pace::new(config.reconnect_max);
+        loop {
+            let attempt = stop.run_until_cancelled(open(&config, &servers, &pace)).await;
+            match attempt {
+                None => return Err(ConnectError::Stopped { url: config.shown_url() }),
+                Some(Ok(bus)) => return check_server(&bus.wire.client.server_info(), &config).map(|()| bus),
+                Some(Err(cause)) => {
+                    let delay = pace.next();
+                    tracing::warn!(nats.url = config.shown_url(), retry_in = ?delay, %cause, "waiting for NATS");
+                    stop.run_until_cancelled(tokio::time::sleep(delay)).await;
+                }
+            }
+        }
+    }
+}
+
+fn check_settings(config: &BusConfig) -> Result<Vec<ServerAddr>, ConnectError> {
+    let unusable = |what: String| |source| ConnectError::Config { what, source };
+    for path in [&config.creds, &config.tls_ca].into_iter().flatten() {
+        std::fs::File::open(path).map_err(unusable(format!("the file {}", path.display())))?;
+    }
+    if let Some(path) = &config.creds {
+        creds::read(path).map_err(unusable(format!("the credentials file {}", path.display())))?;
+    }
+    let servers = config.url.split(',').map(|url| url.trim().parse::<ServerAddr>());
+    servers.collect::<Result<_, _>>().map_err(unusable(format!("the address {}", config.shown_url())))
+}
+
+fn check_server(server: &ServerInfo, config: &BusConfig) -> Result<(), ConnectError> {
+    let url = config.shown_url();
+    if !is_acceptable(&server.version) {
+        return Err(ConnectError::TooOld { url, found: server.version.clone(), rule: SERVER_RULE });
+    }
+    if !server.jetstream {
+        return Err(ConnectError::NoJetStream { url });
+    }
+    if server.max_payload < SERVER_PAYLOAD_MIN {
+        return Err(ConnectError::PayloadTooSmall {
+            url,
+            found: server.max_payload,
+            wanted: SERVER_PAYLOAD_MIN,
+        });
+    }
+    Ok(())
+}
+
+/// One attempt. The error is one line for the log.
+async fn open(config: &BusConfig, servers: &[ServerAddr], pace: &Arc<Pace>) -> Result<Bus, String> {
+    let (events, heard) = mpsc::channel(link::EVENTS_WAITING);
+    let client =
+        options(config, pace, events).connect(servers.to_vec()).await.map_err(|error| chain(&error))?;
+    pace.connected();
+    let stop = CancellationToken::new();
+    let replies = Replies::open(&client, stop.clone()).await.map_err(|error| chain(&error))?;
+    let link = watch_link(&client, heard, &stop);
+    let wire =
+        Wire { client, link, replies, uplink_bytes_max: config.uplink_bytes_max, _tasks: stop.drop_guard() };
+    Ok(Bus { wire: Arc::new(wire) })
+}
+
+fn watch_link(
+    client: &Client,
+    events: mpsc::Receiver<Event>,
+    stop: &CancellationToken,
+) -> watch::Receiver<Link> {
+    let (sender, link) = watch::channel(Link::now(client));
+    tokio::spawn(link::follow(client.clone(), events, sender, stop.clone()));
+    link
+}
+
+fn options(config: &BusConfig, pace: &Arc<Pace>, events: mpsc::Sender<Event>) -> ConnectOptions {
+    let mut options = match &config.creds {
+        Some(path) => sign_with(path),
+        None => ConnectOptions::new(),
+    };
+    if let Some(path) = &config.tls_ca {
+        options = options.add_root_certificates(path.clone());
+    }
+    if let Some(prefix) = &config.inbox_prefix {
+        options = options.custom_inbox_prefix(prefix);
+    }
+    let pace = Arc::clone(pace);
+    options
+        .name(&config.name)
+        .client_capacity(config.client_capacity)
+        .ping_interval(config.ping_interval)
+        .reconnect_delay_callback(move |attempt| pace.before(attempt))
+        .event_callback(move |event| {
+            let events = events.clone();
+            async move {
+                // Nobody listens once the bus is gone.
+                let _ = events.send(event).await;
+            }
+        })
+}
+
+/// Credentials read at every connect, so that renewed ones are used without a restart.
+fn sign_with(path: &Path) -> ConnectOptions {
+    let path = path.to_owned();
+    ConnectOptions::with_auth_callback(move |nonce| {
+        let auth = creds::sign(&path, &nonce);
+        async move { auth.map_err(async_nats::AuthError::new) }
+    })
+}
+
+/// Delays between attempts to connect, the first of the process excepted.
+#[derive(Debug)]
+struct Pace {
+    state: Mutex<PaceState>,
+}
+
+#[derive(Debug)]
+struct PaceState {
+    jitter: FullJitter,
+    chance: Rng,
+    connected: bool,
+}
+
+impl Pace {
+    fn new(max: Duration) -> Arc<Self> {
+        let state =
+            PaceState { jitter: FullJitter::new(RECONNECT_MIN, max), chance: Rng::new(), connected: false };
+        Arc::new(Self { state: Mutex::new(state) })
+    }
+
+    fn next(&self) -> Duration {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let PaceState { jitter, chance, .. } = &mut *state;
+        jitter.next(chance)
+    }
+
+    fn connected(&self) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.connected = true;
+        state.jitter.reset();
+    }
+
+    /// The library asks before every attempt, also the first one, which [`Bus::connect`] paces itself.
+    fn before(&self, attempt: usize) -> Duration {
+        let first = {
+            let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+            if attempt <= 1 {
+                state.jitter.reset();
+            }
+            !state.connected
+        };
+        if first { Duration::ZERO } else { self.next() }
+    }
 }

@@ -19,8 +19,15 @@ pub mod replay;
 pub mod request;
 pub mod serve;
 pub mod topology;
+pub mod version;
 pub mod views;
 pub mod window;
+pub mod wire;
+
+mod creds;
+mod heal;
+mod pull;
+mod replies;
 
 pub use bus::Bus;
 pub use config::BusConfig;
@@ -37,3 +44,4 @@ pub use request::RequestError;
 pub use serve::{Call, EndpointSpec, Fault, ServiceSpec, Serving};
 pub use views::{ViewEntry, ViewWatch};
 pub use window::Window;
+pub use wire::{ApiError, NoAnswer};

@@ -1,4 +1,17 @@
-//! The link to the server as a watched value.
+//! The link to the server as a watched value. Reconnecting is the library's; this only tells.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use async_nats::connection::State;
+use async_nats::{Client, Event};
+use tokio::sync::{mpsc, watch};
+use tokio_util::sync::CancellationToken;
+
+/// The library may drop events, so its state is compared with ours this often.
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
+/// Events that may wait to be looked at.
+pub(crate) const EVENTS_WAITING: usize = 64;
 
 /// Whether there is a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -16,5 +29,72 @@ impl Link {
     /// True when connected.
     pub const fn is_up(self) -> bool {
         matches!(self, Self::Up { .. })
+    }
+
+    pub(crate) fn now(client: &Client) -> Self {
+        match client.connection_state() {
+            State::Connected => Self::up(client),
+            _ => Self::Down,
+        }
+    }
+
+    fn up(client: &Client) -> Self {
+        Self::Up { since_count: client.statistics().connects.load(Ordering::Relaxed) }
+    }
+}
+
+/// Completes when the link is no longer the given one.
+pub(crate) async fn lost(mut link: watch::Receiver<Link>, at: Link) {
+    // An error means that the bus is gone, and its link with it.
+    let _ = link.wait_for(|now| *now != at).await;
+}
+
+/// Keeps the watched value true until `stop`.
+pub(crate) async fn follow(
+    client: Client,
+    mut events: mpsc::Receiver<Event>,
+    link: watch::Sender<Link>,
+    stop: CancellationToken,
+) {
+    let mut check = tokio::time::interval(CHECK_INTERVAL);
+    loop {
+        let now = tokio::select! {
+            () = stop.cancelled() => return,
+            _ = check.tick() => Link::now(&client),
+            event = events.recv() => match event {
+                // The connection has ended for good, and waits for its last handle to go.
+                None => {
+                    link.send_replace(Link::Down);
+                    return stop.cancelled().await;
+                }
+                Some(Event::Connected) => Link::up(&client),
+                Some(Event::Disconnected | Event::Closed) => Link::Down,
+                Some(event) => {
+                    tell(&event);
+                    continue;
+                }
+            },
+        };
+        let before = link.send_replace(now);
+        tell_change(before, now);
+    }
+}
+
+fn tell_change(before: Link, now: Link) {
+    match now {
+        _ if before == now => {}
+        Link::Up { since_count } => tracing::info!(nats.connects = since_count, "connected to NATS"),
+        Link::Down => tracing::warn!("connection to NATS lost; reconnecting"),
+    }
+}
+
+fn tell(event: &Event) {
+    match event {
+        Event::ClientError(error) => tracing::warn!(%error, "NATS not reached; trying again"),
+        // Refused permissions come this way only: the publish or read itself just gets no answer.
+        Event::ServerError(error) => tracing::warn!(%error, "NATS refused something"),
+        Event::SlowConsumer(_) => tracing::warn!("messages dropped: a subscription was read too slowly"),
+        Event::LameDuckMode => tracing::info!("the NATS server is about to stop"),
+        _ => {}
     }
 }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use async_nats::HeaderMap;
+use async_nats::{HeaderMap, Message};
 use bytes::Bytes;
 use muster_contract::Timestamp;
 
@@ -34,11 +34,9 @@ impl Outgoing {
 }
 
 /// Where a message was stored.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stored {
-    /// The stream.
-    pub stream: String,
-    /// Its sequence there; of the first one if this is a duplicate.
+    /// Its sequence in the stream; of the first one if this is a duplicate.
     pub sequence: u64,
     /// The stream already held a message with this id.
     pub duplicate: bool,
@@ -63,6 +61,16 @@ pub struct Delivery {
 }
 
 impl Delivery {
+    /// A message that carries its original's subject, sequence and time in headers: one of a direct get, or one that a
+    /// stream republished. Any other message is its own original, held by no stream.
+    pub(crate) fn from_original(message: Message) -> Self {
+        let headers = Headers(message.headers.unwrap_or_default());
+        let subject = headers.get("Nats-Subject").unwrap_or(&message.subject).to_owned();
+        let stream_seq = headers.get("Nats-Sequence").and_then(|text| text.parse().ok()).unwrap_or(0);
+        let stored_at = headers.get("Nats-Time-Stamp").and_then(|text| text.parse().ok()).unwrap_or_default();
+        Self { subject, payload: message.payload, headers, stream_seq, stored_at, pending: 0, ack: None }
+    }
+
     /// A message as if it had arrived, for whoever stands in for the bus in a test or a simulation.
     pub fn new(
         subject: impl Into<String>,

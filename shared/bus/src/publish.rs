@@ -1,14 +1,34 @@
 //! Publishing one message, and what a failure means.
 
+use std::time::Duration;
+
+use async_nats::{HeaderMap, Message, StatusCode, Subject};
 use bytes::Bytes;
+use muster_contract::headers::{EXPECTED_LAST_SUBJECT_SEQUENCE, EXPECTED_STREAM, MSG_ID};
+use serde::Deserialize;
 
 use crate::bus::Bus;
+use crate::config::SERVER_PAYLOAD_MIN;
 use crate::message::{Headers, Outgoing, Stored};
+use crate::wire::{ApiError, FailureBody, NoAnswer, unreadable};
+
+/// How long a stream may take to confirm a message. Longer than a read: a disk may stall.
+pub(crate) const CONFIRM_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// JetStream's codes for a message that will be refused every time: too large, another stream's subject, and headers
+/// the stream does not allow (rollup, time to live).
+const PERMANENT: [u64; 5] = [10054, 10060, 10111, 10165, 10166];
+/// The subject's last sequence is another; replicated streams say it with the second.
+const CONFLICT: [u64; 2] = [10071, 10164];
+/// Codes by which the JetStream API says "not now".
+const NOT_NOW: [u64; 4] = [10008, 10074, 10118, 10167];
+/// The stream is full and keeps what it has.
+const STORE_FAILED: u64 = 10077;
 
 /// What a failed publish means for the message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PublishErrorKind {
-    /// Try again later, in the same order. Whether it was stored is unknown.
+    /// Try again later, in the same order. It may have been stored.
     Transient,
     /// The subject's last sequence is another than expected; nothing was stored.
     Conflict,
@@ -17,22 +37,66 @@ pub enum PublishErrorKind {
 }
 
 /// Why a message is not known to be stored.
-#[derive(Debug, Clone, thiserror::Error)]
-#[error("publishing to {subject}: {reason}")]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("cannot publish to {subject}{}", advice(.cause))]
 pub struct PublishError {
-    /// What it means.
+    /// What it means for the message.
     pub kind: PublishErrorKind,
     /// Where to.
     pub subject: String,
-    /// What happened, and what to do where something can be done.
-    pub reason: String,
+    /// What happened.
+    #[source]
+    pub cause: ApiError,
+}
+
+impl PublishError {
+    /// The error of a cause; the kind follows from it.
+    pub fn new(subject: impl Into<String>, cause: ApiError) -> Self {
+        Self { kind: kind(&cause), subject: subject.into(), cause }
+    }
+}
+
+fn kind(cause: &ApiError) -> PublishErrorKind {
+    match cause {
+        ApiError::NoAnswer(NoAnswer::TooLarge | NoAnswer::BadSubject) => PublishErrorKind::Permanent,
+        ApiError::Refused { code, .. } if CONFLICT.contains(code) => PublishErrorKind::Conflict,
+        ApiError::Refused { code, .. } if PERMANENT.contains(code) => PublishErrorKind::Permanent,
+        // An unknown refusal may pass; what is kept for a retry is not lost.
+        ApiError::Refused { .. } | ApiError::NoAnswer(_) | ApiError::Unreadable(_) => {
+            PublishErrorKind::Transient
+        }
+    }
+}
+
+/// True for a code of the JetStream API that may pass by itself.
+pub(crate) fn is_transient(code: u64) -> bool {
+    NOT_NOW.contains(&code)
+}
+
+fn advice(cause: &ApiError) -> &'static str {
+    match cause.code() {
+        Some(STORE_FAILED) => " (the stream is full: is its reader running, is there disk space?)",
+        _ => "",
+    }
+}
+
+#[derive(Deserialize)]
+struct Confirmation {
+    error: Option<FailureBody>,
+    seq: Option<u64>,
+    #[serde(default)]
+    duplicate: bool,
 }
 
 impl Bus {
     /// Publishes and waits for the stream's answer.
     pub async fn publish(&self, message: Outgoing) -> Result<Stored, PublishError> {
-        let _ = message;
-        std::future::pending().await
+        let Packed { subject, headers, payload } = pack(message)?;
+        let answer = self.wire.ask(subject.clone(), headers, payload, CONFIRM_TIMEOUT).await;
+        answer
+            .map_err(ApiError::from)
+            .and_then(|answer| read(&answer))
+            .map_err(|cause| failed(&subject, cause))
     }
 
     /// Publishes without an answer. Refuses while the link is down, so that nothing is queued behind it.
@@ -42,7 +106,87 @@ impl Bus {
         headers: Headers,
         payload: Bytes,
     ) -> Result<(), PublishError> {
-        let _ = (subject, headers, payload);
-        std::future::pending().await
+        let subject = Subject::from(subject);
+        if !self.wire.link_now().is_up() {
+            return Err(failed(&subject, NoAnswer::Disconnected.into()));
+        }
+        let headers = (!headers.is_empty()).then_some(headers.0);
+        let posted = self.wire.post(subject.clone(), None, headers, payload).await;
+        posted.map_err(|cause| failed(&subject, cause.into()))
+    }
+}
+
+/// A message as the library takes it.
+pub(crate) struct Packed {
+    pub(crate) subject: Subject,
+    pub(crate) headers: Option<HeaderMap>,
+    pub(crate) payload: Bytes,
+}
+
+pub(crate) fn pack(message: Outgoing) -> Result<Packed, PublishError> {
+    let Outgoing { subject, payload, headers: Headers(mut headers), .. } = message;
+    if let Some(id) = message.message_id {
+        headers.insert(MSG_ID, id);
+    }
+    if let Some(stream) = message.expected_stream {
+        headers.insert(EXPECTED_STREAM, stream);
+    }
+    if let Some(sequence) = message.expected_last_subject_sequence {
+        headers.insert(EXPECTED_LAST_SUBJECT_SEQUENCE, sequence.to_string());
+    }
+    if payload.len() > SERVER_PAYLOAD_MIN {
+        return Err(PublishError::new(subject, NoAnswer::TooLarge.into()));
+    }
+    Ok(Packed { subject: subject.into(), headers: (!headers.is_empty()).then_some(headers), payload })
+}
+
+/// Reads a stream's answer to a message.
+pub(crate) fn read(answer: &Message) -> Result<Stored, ApiError> {
+    if answer.status == Some(StatusCode::NO_RESPONDERS) {
+        return Err(NoAnswer::NoResponders.into());
+    }
+    match serde_json::from_slice(&answer.payload).map_err(|error| unreadable(&error))? {
+        Confirmation { error: Some(error), .. } => Err(error.into()),
+        Confirmation { seq: Some(sequence), duplicate, .. } => Ok(Stored { sequence, duplicate }),
+        Confirmation { seq: None, .. } => Err(ApiError::Unreadable("it holds no sequence".to_owned())),
+    }
+}
+
+pub(crate) fn failed(subject: &Subject, cause: ApiError) -> PublishError {
+    PublishError::new(subject.as_str(), cause)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn failures_are_told_apart_by_what_to_do_about_them() {
+        use PublishErrorKind::{Conflict, Permanent, Transient};
+        let refused = |code| ApiError::Refused { code, description: "no".into() };
+        for (cause, kind) in [
+            (refused(10071), Conflict),
+            (refused(10164), Conflict),
+            (refused(10054), Permanent),
+            (refused(10060), Permanent),
+            (refused(10111), Permanent),
+            (refused(10077), Transient),
+            (refused(10047), Transient),
+            (refused(10008), Transient),
+            (refused(99999), Transient),
+            (NoAnswer::NoResponders.into(), Transient),
+            (NoAnswer::Disconnected.into(), Transient),
+            (NoAnswer::TimedOut(CONFIRM_TIMEOUT).into(), Transient),
+            (NoAnswer::TooLarge.into(), Permanent),
+            (NoAnswer::BadSubject.into(), Permanent),
+        ] {
+            assert_eq!(PublishError::new("a.b", cause.clone()).kind, kind, "{cause}");
+        }
+    }
+
+    #[test]
+    fn a_full_stream_is_told_with_what_to_look_at() {
+        let full = ApiError::Refused { code: STORE_FAILED, description: "maximum bytes exceeded".into() };
+        assert!(PublishError::new("a.b", full).to_string().contains("disk space"));
     }
 }

@@ -1,9 +1,18 @@
 //! Reading one message, following a subject, and the state of a stream.
 
+use async_nats::{StatusCode, Subject, Subscriber};
+use bytes::Bytes;
+use futures_util::StreamExt;
 use muster_contract::Timestamp;
+use serde::Deserialize;
+use serde_json::json;
 
 use crate::bus::Bus;
 use crate::message::Delivery;
+use crate::wire::{ANSWER_TIMEOUT, ApiError, NoAnswer, Wire};
+
+/// JetStream's codes for a stream and a consumer that are not there.
+const MISSING: [u64; 2] = [10059, 10014];
 
 /// Why something could not be read.
 #[derive(Debug, thiserror::Error)]
@@ -15,13 +24,13 @@ pub enum ReadError {
         what: String,
     },
     /// No answer in time; also what a missing permission looks like.
-    #[error("reading {what}: no answer in time (a missing permission looks the same)")]
+    #[error("reading {what}: no answer in time; if a permission is missing, the log names it")]
     TimedOut {
         /// What was to be read.
         what: String,
     },
-    /// The stream or consumer does not exist.
-    #[error("reading {what}: it does not exist yet")]
+    /// There is no such stream or consumer, or nobody leads it now.
+    #[error("reading {what}: there is none now; it comes with the first service that starts")]
     Missing {
         /// What was to be read.
         what: String,
@@ -37,6 +46,18 @@ pub enum ReadError {
         position: u64,
         /// The stream's last sequence now.
         last_seq: u64,
+    },
+    /// Messages after the position are gone: the reader was away for longer than the stream keeps them.
+    #[error(
+        "{stream} no longer holds what follows position {position}: it begins at {first_seq}; read it from the start"
+    )]
+    Trimmed {
+        /// The stream.
+        stream: String,
+        /// Where the reader was.
+        position: u64,
+        /// The first sequence the stream holds.
+        first_seq: u64,
     },
     /// The server refused.
     #[error("reading {what}: {reason}")]
@@ -65,31 +86,107 @@ pub struct StreamState {
 
 /// A core subscription: what is published while it stands, at most once.
 #[derive(Debug)]
-pub struct Subscription {}
+pub struct Subscription {
+    messages: Subscriber,
+}
 
 impl Subscription {
-    /// The next message; `None` when the bus is closed. Cancel-safe.
+    /// The next message; `None` when the bus is gone. A message that a stream republished comes as the original:
+    /// its subject, sequence and time. Cancel-safe.
     pub async fn next(&mut self) -> Option<Delivery> {
-        std::future::pending().await
+        self.messages.next().await.map(Delivery::from_original)
     }
 }
 
 impl Bus {
-    /// The last message of a subject by direct get: one request, no right but that one.
+    /// The last message of a subject by direct get: one request, no right but
+    /// `$JS.API.DIRECT.GET.<stream>.<subject>`.
     pub async fn last(&self, stream: &str, subject: &str) -> Result<Option<Delivery>, ReadError> {
-        let _ = (stream, subject);
-        std::future::pending().await
+        let request = Subject::from(format!("$JS.API.DIRECT.GET.{stream}.{subject}"));
+        let answer = self.wire.ask(request, None, Bytes::new(), ANSWER_TIMEOUT).await;
+        let answer = answer.map_err(|error| ReadError::of(subject, error.into()))?;
+        match answer.status {
+            None => Ok(Some(Delivery::from_original(answer))),
+            Some(StatusCode::NOT_FOUND) => Ok(None),
+            Some(status) => Err(ReadError::Refused {
+                what: subject.to_owned(),
+                reason: format!("{status} {}", answer.description.unwrap_or_default()),
+            }),
+        }
     }
 
     /// Follows a subject; survives reconnects (what is published meanwhile is missed).
     pub async fn subscribe(&self, subject: &str) -> Result<Subscription, ReadError> {
-        let _ = subject;
-        std::future::pending().await
+        let refused = |error: async_nats::SubscribeError| ReadError::Refused {
+            what: subject.to_owned(),
+            reason: error.to_string(),
+        };
+        let messages = self.wire.client.subscribe(subject.to_owned()).await.map_err(refused)?;
+        Ok(Subscription { messages })
     }
 
     /// The state of a stream.
     pub async fn stream_state(&self, stream: &str) -> Result<StreamState, ReadError> {
-        let _ = stream;
-        std::future::pending().await
+        stream_info(&self.wire, stream).await.map(|info| info.state())
+    }
+}
+
+/// What `STREAM.INFO` says, as far as it is used here.
+#[derive(Debug, Deserialize)]
+pub(crate) struct StreamInfo {
+    pub(crate) created: Timestamp,
+    pub(crate) config: StreamLimits,
+    state: Counts,
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct StreamLimits {
+    #[serde(default)]
+    max_msgs_per_subject: i64,
+}
+
+#[derive(Debug, Deserialize)]
+struct Counts {
+    messages: u64,
+    bytes: u64,
+    first_seq: u64,
+    last_seq: u64,
+}
+
+impl StreamInfo {
+    pub(crate) fn state(&self) -> StreamState {
+        let Counts { messages, bytes, first_seq, last_seq } = self.state;
+        // An empty stream that never held anything says 0.
+        let first_seq = if messages == 0 { last_seq + 1 } else { first_seq };
+        StreamState { first_seq, last_seq, messages, bytes, created_at: self.created }
+    }
+
+    /// True where older messages of a subject give way to newer ones, so that holes are no loss.
+    pub(crate) const fn is_per_subject(&self) -> bool {
+        self.config.max_msgs_per_subject > 0
+    }
+}
+
+pub(crate) async fn stream_info(wire: &Wire, stream: &str) -> Result<StreamInfo, ReadError> {
+    let info = wire.api(&format!("STREAM.INFO.{stream}"), &json!({})).await;
+    info.map_err(|error| ReadError::of(&format!("stream {stream}"), error))
+}
+
+impl ReadError {
+    /// The error of reading `what`.
+    pub(crate) fn of(what: &str, error: ApiError) -> Self {
+        let what = what.to_owned();
+        match error {
+            ApiError::NoAnswer(NoAnswer::Disconnected) => Self::Disconnected { what },
+            ApiError::NoAnswer(NoAnswer::TimedOut(_)) => Self::TimedOut { what },
+            ApiError::NoAnswer(NoAnswer::NoResponders) => Self::Missing { what },
+            ApiError::Refused { code, .. } if MISSING.contains(&code) => Self::Missing { what },
+            error => Self::Refused { what, reason: error.to_string() },
+        }
+    }
+
+    /// True where trying again may help.
+    pub const fn is_transient(&self) -> bool {
+        !matches!(self, Self::StreamReset { .. } | Self::Trimmed { .. })
     }
 }

@@ -1,15 +1,32 @@
 //! Ordered reading of a stream: gapless, without repetition, healing itself.
 
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_nats::jetstream::consumer::{AckPolicy, Config as Consumer, DeliverPolicy};
+use muster_contract::Timestamp;
+use muster_service::error::chain;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
 use crate::bus::Bus;
+use crate::converge::create_consumer;
+use crate::heal::Pause;
 use crate::message::Delivery;
-use crate::read::ReadError;
+use crate::pull::Pull;
+use crate::read::{ReadError, StreamInfo, stream_info};
+use crate::wire::Wire;
+
+/// How long the server keeps a reader's consumer after the reader has gone silent.
+const FORGOTTEN_AFTER: Duration = Duration::from_secs(60);
 
 /// Where to begin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Start {
     /// At the first message held.
     First,
-    /// After a sequence.
+    /// After a sequence; 0 is [`Start::First`].
     After(u64),
     /// With the newest message of every subject, then everything after.
     LastPerSubject,
@@ -19,21 +36,179 @@ pub enum Start {
 
 /// An ordered reader of a stream.
 #[derive(Debug)]
-pub struct Replay {}
+pub struct Replay {
+    wire: Arc<Wire>,
+    stream: String,
+    filters: Vec<String>,
+    start: Start,
+    /// The sequence after which to go on; `None` until it is known.
+    position: Option<u64>,
+    /// Tells this stream from a later one of the same name.
+    created: Option<Timestamp>,
+    life: Option<Life>,
+    pause: Pause,
+}
 
-impl Replay {
-    /// The next messages, at least one and at most `max`, in stream order. Waits for the first, never for the
-    /// others. Heals itself; fails only when the stream's numbering no longer fits. Cancel-safe.
-    pub async fn next_batch(&mut self, max: usize) -> Result<Vec<Delivery>, ReadError> {
-        let _ = max;
-        std::future::pending().await
-    }
+/// A consumer and what comes from it.
+#[derive(Debug)]
+struct Life {
+    consumer: String,
+    pull: Pull,
+}
+
+#[derive(Deserialize)]
+struct Created {
+    delivered: Sequences,
+}
+
+#[derive(Deserialize)]
+struct Sequences {
+    stream_seq: u64,
 }
 
 impl Bus {
     /// Reads a stream in order, restricted to subject filters (none: everything).
     pub async fn replay(&self, stream: &str, filters: &[&str], start: Start) -> Result<Replay, ReadError> {
-        let _ = (stream, filters, start);
-        std::future::pending().await
+        let (start, position) = match start {
+            Start::After(0) => (Start::First, None),
+            Start::After(position) => (start, Some(position)),
+            start => (start, None),
+        };
+        let mut replay = Replay {
+            wire: Arc::clone(&self.wire),
+            stream: stream.to_owned(),
+            filters: filters.iter().map(|&filter| filter.to_owned()).collect(),
+            start,
+            position,
+            created: None,
+            life: None,
+            pause: Pause::new(),
+        };
+        replay.open().await?;
+        Ok(replay)
     }
 }
+
+impl Replay {
+    /// The next messages, at least one and at most `max`, in stream order, none left out and none twice. Waits for the
+    /// first, never for the others.
+    ///
+    /// Heals itself over lost links, restarted servers and lost consumers. Fails only with [`ReadError::StreamReset`]
+    /// and [`ReadError::Trimmed`], when nothing can follow the last message without a hole. Cancel-safe.
+    pub async fn next_batch(&mut self, max: usize) -> Result<Vec<Delivery>, ReadError> {
+        loop {
+            let Some(life) = &mut self.life else {
+                self.heal().await?;
+                continue;
+            };
+            match life.pull.next_batch(max).await {
+                Ok(batch) => {
+                    self.pause.reset();
+                    let batch: Vec<_> = batch.into_iter().map(|pulled| pulled.delivery).collect();
+                    self.position = batch.last().map(|last| last.stream_seq).or(self.position);
+                    return Ok(batch);
+                }
+                Err(broken) => {
+                    tracing::info!(stream = self.stream, position = self.position, %broken, "reading again");
+                    self.leave();
+                }
+            }
+        }
+    }
+
+    /// The sequence of the last message handed out, or after which the first one will come.
+    pub const fn position(&self) -> Option<u64> {
+        self.position
+    }
+
+    async fn heal(&mut self) -> Result<(), ReadError> {
+        loop {
+            self.pause.before_attempt(&self.wire.link).await;
+            match self.open().await {
+                Err(error) if error.is_transient() => {
+                    tracing::warn!(stream = self.stream, cause = chain(&error), "cannot read; trying again");
+                }
+                end => return end,
+            }
+        }
+    }
+
+    async fn open(&mut self) -> Result<(), ReadError> {
+        let info = stream_info(&self.wire, &self.stream).await?;
+        self.check_position(&info)?;
+        let consumer = self.consumer();
+        let name = consumer.name.clone().unwrap_or_default();
+        let created: Created = create_consumer(&self.wire, &self.stream, &consumer)
+            .await
+            .map_err(|error| ReadError::of(&self.stream, error))?;
+        let pull = Pull::open(Arc::clone(&self.wire), &self.stream, &name, 1).await;
+        let pull = pull.map_err(|error| ReadError::of(&self.stream, error.into()))?;
+        self.created = Some(info.created);
+        if self.start == Start::New && self.position.is_none() {
+            self.position = Some(created.delivered.stream_seq);
+        }
+        self.life = Some(Life { consumer: name, pull });
+        Ok(())
+    }
+
+    /// Refuses to go on where the stream's numbers mean something else now, or what would be next is gone.
+    fn check_position(&self, info: &StreamInfo) -> Result<(), ReadError> {
+        let Some(position) = self.position else { return Ok(()) };
+        let (state, stream) = (info.state(), self.stream.clone());
+        if state.last_seq < position || self.created.is_some_and(|created| created != info.created) {
+            return Err(ReadError::StreamReset { stream, position, last_seq: state.last_seq });
+        }
+        if state.first_seq > position + 1 && !info.is_per_subject() {
+            return Err(ReadError::Trimmed { stream, position, first_seq: state.first_seq });
+        }
+        Ok(())
+    }
+
+    fn consumer(&self) -> Consumer {
+        let token = self.wire.client.new_inbox();
+        let token = token.rsplit('.').next().unwrap_or_default();
+        let deliver_policy = match (self.position, self.start) {
+            (Some(position), _) => DeliverPolicy::ByStartSequence { start_sequence: position + 1 },
+            (None, Start::LastPerSubject) => DeliverPolicy::LastPerSubject,
+            (None, Start::New) => DeliverPolicy::New,
+            (None, Start::First | Start::After(_)) => DeliverPolicy::All,
+        };
+        let (filter_subject, filter_subjects) = match self.filters.as_slice() {
+            [] => (String::new(), Vec::new()),
+            [one] => (one.clone(), Vec::new()),
+            many => (String::new(), many.to_vec()),
+        };
+        Consumer {
+            name: Some(format!("replay-{token}")),
+            deliver_policy,
+            filter_subject,
+            filter_subjects,
+            ack_policy: AckPolicy::None,
+            inactive_threshold: FORGOTTEN_AFTER,
+            num_replicas: 1,
+            memory_storage: true,
+            metadata: HashMap::new(),
+            ..Consumer::default()
+        }
+    }
+
+    /// Gives the consumer back without waiting; the server forgets it by itself otherwise.
+    fn leave(&mut self) {
+        let Some(Life { consumer, .. }) = self.life.take() else { return };
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
+        let (wire, verb) = (Arc::clone(&self.wire), format!("CONSUMER.DELETE.{}.{consumer}", self.stream));
+        runtime.spawn(async move {
+            if let Err(error) = wire.api::<Value>(&verb, &json!({})).await {
+                tracing::debug!(cause = chain(&error), "consumer left for the server to forget");
+            }
+        });
+    }
+}
+
+impl Drop for Replay {
+    fn drop(&mut self) {
+        self.leave();
+    }
+}
+
+const _: () = assert!(FORGOTTEN_AFTER.as_secs() > crate::heal::HEAL_MAX.as_secs());

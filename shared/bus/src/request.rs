@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
+use async_nats::Subject;
 use bytes::Bytes;
 
 use crate::bus::Bus;
+use crate::wire::NoAnswer;
 
 /// Why a request has no answer.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -47,7 +49,15 @@ impl Bus {
         payload: Bytes,
         timeout: Duration,
     ) -> Result<Bytes, RequestError> {
-        let _ = (subject, payload, timeout);
-        std::future::pending().await
+        let answer = self.wire.ask(Subject::from(subject), None, payload, timeout).await;
+        let subject = subject.to_owned();
+        answer.map(|answer| answer.payload).map_err(|error| match error {
+            NoAnswer::Disconnected => RequestError::Disconnected { subject },
+            NoAnswer::NoResponders => RequestError::NoResponders { subject },
+            NoAnswer::TimedOut(timeout) => RequestError::Timeout { subject, timeout },
+            error @ (NoAnswer::TooLarge | NoAnswer::BadSubject) => {
+                RequestError::Refused { subject, reason: error.to_string() }
+            }
+        })
     }
 }

@@ -1,12 +1,23 @@
 //! Serving requests under the NATS service API, discoverable with `$SRV.{PING,INFO,STATS}`.
 
 use std::future::Future;
+use std::sync::Arc;
 
+use async_nats::HeaderMap;
+use async_nats::service::endpoint::Endpoint;
+use async_nats::service::{NATS_SERVICE_ERROR, NATS_SERVICE_ERROR_CODE, Request, Service, ServiceExt};
 use bytes::Bytes;
+use futures_util::{FutureExt, StreamExt};
+use tokio::sync::Semaphore;
+use tokio_util::sync::{CancellationToken, DropGuard};
+use tokio_util::task::TaskTracker;
 
 use crate::bus::Bus;
 use crate::message::Headers;
 use crate::read::ReadError;
+
+/// Requests of one service under way at once; more wait in the order of arrival.
+const CALLS_AT_ONCE: usize = 64;
 
 /// A service and its endpoints.
 #[derive(Debug, Clone)]
@@ -43,7 +54,7 @@ pub struct Call {
     pub headers: Headers,
 }
 
-/// A refusal: counted as an error, sent as `Nats-Service-Error` headers with a body beside them.
+/// A refusal, sent as the service API's error headers with a body beside them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fault {
     /// A number like HTTP's.
@@ -56,21 +67,104 @@ pub struct Fault {
 
 /// A service that is being served until this is stopped or dropped.
 #[derive(Debug)]
-pub struct Serving {}
+pub struct Serving {
+    /// What makes the service discoverable.
+    service: Service,
+    tasks: TaskTracker,
+    stop: DropGuard,
+}
 
 impl Serving {
     /// Takes no more requests, answers those it has, and leaves.
-    pub async fn stop(self) {}
+    pub async fn stop(self) {
+        drop(self.stop);
+        self.tasks.close();
+        self.tasks.wait().await;
+        // Never fails in this version of the library; the service is gone either way.
+        let _ = self.service.stop().await;
+    }
 }
 
 impl Bus {
-    /// Serves requests until the returned value is stopped or dropped; survives reconnects.
+    /// Serves requests until the returned value is stopped or dropped; survives reconnects. Any number of processes may
+    /// serve the same subject: each request goes to one of them.
     pub async fn serve<H, F>(&self, spec: ServiceSpec, handler: H) -> Result<Serving, ReadError>
     where
         H: Fn(Call) -> F + Send + Sync + 'static,
         F: Future<Output = Result<Bytes, Fault>> + Send + 'static,
     {
-        let _ = (spec, handler);
-        std::future::pending().await
+        let refused = |error: async_nats::Error| ReadError::Refused {
+            what: format!("requests of service {}", spec.name),
+            reason: error.to_string(),
+        };
+        let builder = self.wire.client.service_builder().description(spec.description);
+        let service = builder.start(spec.name, spec.version).await.map_err(refused)?;
+        let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
+        let (handler, room) = (Arc::new(handler), Arc::new(Semaphore::new(CALLS_AT_ONCE)));
+        for EndpointSpec { name, subject } in spec.endpoints {
+            let requests = service.endpoint_builder().name(name).add(subject).await.map_err(refused)?;
+            let desk = Desk {
+                endpoint: name,
+                handler: Arc::clone(&handler),
+                room: Arc::clone(&room),
+                tasks: tasks.clone(),
+            };
+            tasks.spawn(desk.attend(requests, stop.clone()));
+        }
+        Ok(Serving { service, tasks, stop: stop.drop_guard() })
+    }
+}
+
+/// Where the requests of one endpoint are taken.
+struct Desk<H> {
+    endpoint: &'static str,
+    handler: Arc<H>,
+    room: Arc<Semaphore>,
+    tasks: TaskTracker,
+}
+
+impl<H, F> Desk<H>
+where
+    H: Fn(Call) -> F + Send + Sync + 'static,
+    F: Future<Output = Result<Bytes, Fault>> + Send + 'static,
+{
+    async fn attend(self, mut requests: Endpoint, stop: CancellationToken) {
+        while let Some(Some(request)) = stop.run_until_cancelled(requests.next()).await {
+            self.accept(request).await;
+        }
+        // No new requests; those already here are answered.
+        if requests.stop().await.is_ok() {
+            while let Some(request) = tokio::task::unconstrained(requests.next()).now_or_never().flatten() {
+                self.accept(request).await;
+            }
+        }
+    }
+
+    async fn accept(&self, request: Request) {
+        // Never closed, so never refused.
+        let Ok(room) = Arc::clone(&self.room).acquire_owned().await else { return };
+        let answer = (self.handler)(Call {
+            endpoint: self.endpoint,
+            subject: request.message.subject.to_string(),
+            payload: request.message.payload.clone(),
+            headers: Headers(request.message.headers.clone().unwrap_or_default()),
+        });
+        let endpoint = self.endpoint;
+        self.tasks.spawn(async move {
+            reply(endpoint, &request, answer.await).await;
+            drop(room);
+        });
+    }
+}
+
+async fn reply(endpoint: &str, request: &Request, answer: Result<Bytes, Fault>) {
+    let mut headers = HeaderMap::new();
+    let body = answer.unwrap_or_else(|fault| {
+        headers.insert(NATS_SERVICE_ERROR, fault.message.replace(['\r', '\n'], " "));
+        headers.insert(NATS_SERVICE_ERROR_CODE, fault.code.to_string());
+        fault.body
+    });
+    if let Err(error) = request.respond_with_headers(Ok(body), headers).await {
+        tracing::warn!(endpoint, %error, "a request got no answer");
     }
 }

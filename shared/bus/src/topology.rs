@@ -1,1 +1,177 @@
-//! Streams, consumers and the bucket as data.
+//! The streams, consumers and the bucket of the contract (section 2) as data. Creating them is `converge`'s.
+
+use std::time::Duration;
+
+use async_nats::jetstream::consumer::{AckPolicy, Config as Consumer};
+use async_nats::jetstream::stream::{
+    Config as Stream, DiscardPolicy, Republish, Source, StorageType, SubjectTransform,
+};
+use muster_contract::limits::{DUPLICATE_WINDOW, PARTITIONS};
+use muster_contract::subjects::{report_partition, stream};
+
+use crate::config::SERVER_PAYLOAD_MIN;
+
+/// Stream behind the bucket `views`, by the bus's convention for buckets.
+pub const VIEWS_STREAM: &str = "KV_views";
+/// What a key of the bucket is prefixed with to become a subject.
+pub(crate) const VIEWS_SUBJECT_PREFIX: &str = "$KV.views.";
+
+/// Documents DOWNLINK keeps of each device and kind.
+const DOWNLINK_HISTORY: i64 = 5;
+/// How long UPLINK keeps a report that ingest has not trimmed.
+const UPLINK_AGE_MAX: Duration = Duration::from_secs(7 * 24 * 60 * 60);
+/// How long PRESENCE keeps the last heartbeat of a silent device.
+const PRESENCE_AGE_MAX: Duration = Duration::from_secs(60 * 60);
+/// How long LEDGER keeps a fact.
+const LEDGER_AGE_MAX: Duration = Duration::from_secs(30 * 24 * 60 * 60);
+/// Time a delivery may stay unacknowledged before the server repeats it.
+const ACK_WAIT: Duration = Duration::from_secs(60);
+/// Deliveries of one partition that may be unacknowledged at once.
+pub(crate) const ACK_PENDING_MAX: i64 = 8192;
+/// For ever, as the server counts deliveries: what cannot be processed goes to quarantine, by ingest's hand.
+const DELIVER_WITHOUT_END: i64 = -1;
+
+/// What must exist on the server.
+pub(crate) struct Topology {
+    /// Streams in an order in which each finds its source.
+    pub(crate) streams: Vec<Stream>,
+    /// Durable consumers, each with its stream's name.
+    pub(crate) consumers: Vec<(&'static str, Consumer)>,
+}
+
+/// The contract's topology.
+pub(crate) fn contract(uplink_bytes_max: u64) -> Topology {
+    Topology {
+        streams: vec![downlink(), uplink(uplink_bytes_max), presence(), ledger(), views()],
+        consumers: (0..PARTITIONS).map(|p| (stream::UPLINK, partition_consumer(p))).collect(),
+    }
+}
+
+/// Name of the durable consumer of a partition of UPLINK.
+pub(crate) fn partition_consumer_name(partition: u16) -> String {
+    format!("ingest-{partition}")
+}
+
+/// The durable consumer of a partition of UPLINK, from the first message.
+pub(crate) fn partition_consumer(partition: u16) -> Consumer {
+    Consumer {
+        durable_name: Some(partition_consumer_name(partition)),
+        filter_subject: report_partition(partition),
+        ack_policy: AckPolicy::All,
+        ack_wait: ACK_WAIT,
+        max_ack_pending: ACK_PENDING_MAX,
+        max_deliver: DELIVER_WITHOUT_END,
+        ..Consumer::default()
+    }
+}
+
+fn downlink() -> Stream {
+    Stream {
+        subjects: subjects(["muster.desired.*.*", "muster.receipt.*.*"]),
+        max_messages_per_subject: DOWNLINK_HISTORY,
+        discard: DiscardPolicy::New,
+        deny_delete: true,
+        allow_direct: true,
+        republish: Some(Republish {
+            source: "muster.*.*.*".to_owned(),
+            destination: "muster.live.{{wildcard(1)}}.{{wildcard(2)}}.{{wildcard(3)}}".to_owned(),
+            headers_only: false,
+        }),
+        ..base(stream::DOWNLINK)
+    }
+}
+
+fn uplink(bytes_max: u64) -> Stream {
+    Stream {
+        subjects: subjects(["muster.report.*.*"]),
+        subject_transform: Some(partitioned("report")),
+        // Full means refused: the outboxes then keep what the hub cannot take.
+        discard: DiscardPolicy::New,
+        max_bytes: i64::try_from(bytes_max).unwrap_or(i64::MAX),
+        max_age: UPLINK_AGE_MAX,
+        deny_delete: true,
+        ..base(stream::UPLINK)
+    }
+}
+
+fn presence() -> Stream {
+    Stream {
+        subjects: subjects(["muster.presence.*.*"]),
+        subject_transform: Some(partitioned("presence")),
+        storage: StorageType::Memory,
+        max_messages_per_subject: 1,
+        max_age: PRESENCE_AGE_MAX,
+        deny_delete: true,
+        ..base(stream::PRESENCE)
+    }
+}
+
+fn ledger() -> Stream {
+    Stream {
+        subjects: subjects([
+            "muster.status.*.*.*",
+            "muster.device.*.*",
+            "muster.liveness.*.*",
+            "muster.deadline.*.*.*",
+            "muster.incident.*.*",
+            "muster.quarantine.*.*",
+        ]),
+        sources: Some(vec![Source {
+            name: stream::DOWNLINK.to_owned(),
+            filter_subject: Some("muster.desired.>".to_owned()),
+            ..Source::default()
+        }]),
+        // Should an operator bound it: a full ledger refuses, it does not forget.
+        discard: DiscardPolicy::New,
+        max_age: LEDGER_AGE_MAX,
+        deny_delete: true,
+        deny_purge: true,
+        allow_direct: true,
+        ..base(stream::LEDGER)
+    }
+}
+
+/// The stream that buckets are made of, with history 1, so that any client's bucket functions work on it.
+fn views() -> Stream {
+    Stream {
+        subjects: subjects(["$KV.views.>"]),
+        max_messages_per_subject: 1,
+        discard: DiscardPolicy::New,
+        allow_rollup: true,
+        deny_delete: true,
+        allow_direct: true,
+        // Tombstones of deleted views carry a time to live.
+        allow_message_ttl: true,
+        ..base(VIEWS_STREAM)
+    }
+}
+
+fn base(name: &str) -> Stream {
+    Stream {
+        name: name.to_owned(),
+        storage: StorageType::File,
+        num_replicas: 1,
+        max_message_size: SERVER_PAYLOAD_MIN as i32,
+        duplicate_window: DUPLICATE_WINDOW,
+        ..Stream::default()
+    }
+}
+
+/// `muster.<room>.<site>.<device>` stored under `muster.<room>.<p>.<site>.<device>`.
+fn partitioned(room: &str) -> SubjectTransform {
+    SubjectTransform {
+        source: format!("muster.{room}.*.*"),
+        destination: format!(
+            "muster.{room}.{{{{partition({PARTITIONS},1,2)}}}}.{{{{wildcard(1)}}}}.{{{{wildcard(2)}}}}"
+        ),
+    }
+}
+
+fn subjects<const N: usize>(subjects: [&str; N]) -> Vec<String> {
+    subjects.map(str::to_owned).to_vec()
+}
+
+const _: () = {
+    assert!(SERVER_PAYLOAD_MIN <= i32::MAX as usize);
+    assert!(DUPLICATE_WINDOW.as_secs() <= PRESENCE_AGE_MAX.as_secs());
+};

@@ -1,10 +1,23 @@
-//! The bucket `views`.
+//! The bucket `views`: any client's bucket functions work on it.
 
 use bytes::Bytes;
+use muster_service::error::chain;
 
 use crate::bus::Bus;
+use crate::message::{Delivery, Outgoing};
 use crate::publish::PublishError;
 use crate::read::ReadError;
+use crate::replay::{Replay, Start};
+use crate::topology::{VIEWS_STREAM, VIEWS_SUBJECT_PREFIX};
+
+/// How a bucket marks what is not a value.
+const OPERATION: &str = "KV-Operation";
+/// Replaces everything of the key by this message.
+const ROLLUP: &str = "Nats-Rollup";
+/// When the server removes the message by itself.
+const TTL: &str = "Nats-TTL";
+/// How long the mark of a deleted view stays for those who were away: a day.
+const TOMBSTONE_TTL: &str = "24h";
 
 /// A value of the bucket, or its absence.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -15,42 +28,79 @@ pub struct ViewEntry {
     pub value: Option<Bytes>,
     /// Rises with every write to the bucket.
     pub revision: u64,
+    /// Entries still to come before the watch shows the present; 0 means it does.
+    pub pending: u64,
 }
 
 /// The bucket followed: the present first, then every change.
 #[derive(Debug)]
-pub struct ViewWatch {}
+pub struct ViewWatch {
+    bus: Bus,
+    filter: String,
+    replay: Replay,
+}
 
 impl ViewWatch {
-    /// The next entries, at least one and at most `max`. Cancel-safe.
+    /// The next entries, at least one and at most `max`. If the bucket is made anew, its present comes again. Cancel-safe.
     pub async fn next_batch(&mut self, max: usize) -> Result<Vec<ViewEntry>, ReadError> {
-        let _ = max;
-        std::future::pending().await
+        loop {
+            match self.replay.next_batch(max).await {
+                Ok(batch) => return Ok(batch.into_iter().map(ViewEntry::from).collect()),
+                Err(error) => {
+                    tracing::info!(cause = chain(&error), "reading all views again");
+                    self.replay = present(&self.bus, &self.filter).await?;
+                }
+            }
+        }
     }
 }
 
 impl Bus {
     /// Writes a value; its revision.
     pub async fn view_put(&self, key: &str, value: Bytes) -> Result<u64, PublishError> {
-        let _ = (key, value);
-        std::future::pending().await
+        self.publish(put(key, value)).await.map(|stored| stored.sequence)
     }
 
-    /// Deletes a key.
+    /// Deletes a key. A mark remains for a day, so that those who follow the bucket learn of it.
     pub async fn view_delete(&self, key: &str) -> Result<(), PublishError> {
-        let _ = key;
-        std::future::pending().await
+        let mut tombstone = put(key, Bytes::new());
+        tombstone.headers.insert(OPERATION, "PURGE");
+        tombstone.headers.insert(ROLLUP, "sub");
+        tombstone.headers.insert(TTL, TOMBSTONE_TTL);
+        self.publish(tombstone).await.map(|_| ())
     }
 
     /// Reads a value; `None` where there is none.
     pub async fn view_get(&self, key: &str) -> Result<Option<ViewEntry>, ReadError> {
-        let _ = key;
-        std::future::pending().await
+        let last = self.last(VIEWS_STREAM, &format!("{VIEWS_SUBJECT_PREFIX}{key}")).await?;
+        Ok(last.map(ViewEntry::from).filter(|entry| entry.value.is_some()))
     }
 
-    /// Follows keys (`>` for all, `deployment.*`).
+    /// Follows keys: `>` for all, `deployment.*`, or one.
     pub async fn view_watch(&self, keys: &str) -> Result<ViewWatch, ReadError> {
-        let _ = keys;
-        std::future::pending().await
+        let filter = format!("{VIEWS_SUBJECT_PREFIX}{keys}");
+        let replay = present(self, &filter).await?;
+        Ok(ViewWatch { bus: self.clone(), filter, replay })
+    }
+}
+
+async fn present(bus: &Bus, filter: &str) -> Result<Replay, ReadError> {
+    bus.replay(VIEWS_STREAM, &[filter], Start::LastPerSubject).await
+}
+
+fn put(key: &str, value: Bytes) -> Outgoing {
+    let subject = format!("{VIEWS_SUBJECT_PREFIX}{key}");
+    Outgoing { expected_stream: Some(VIEWS_STREAM), ..Outgoing::new(subject, value) }
+}
+
+impl From<Delivery> for ViewEntry {
+    fn from(delivery: Delivery) -> Self {
+        let key = delivery.subject.strip_prefix(VIEWS_SUBJECT_PREFIX).unwrap_or(&delivery.subject).to_owned();
+        // `Nats-Marker-Reason` is the server's own mark where an operator lets values expire.
+        let deleted = [OPERATION, "Nats-Marker-Reason"]
+            .iter()
+            .any(|name| delivery.headers.get(name).is_some_and(|op| op != "PUT"));
+        let Delivery { payload, stream_seq, pending, .. } = delivery;
+        Self { key, value: (!deleted).then_some(payload), revision: stream_seq, pending }
     }
 }

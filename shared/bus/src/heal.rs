@@ -1,0 +1,50 @@
+//! How fast readers that lost their footing try again.
+
+use std::time::Duration;
+
+use fastrand::Rng;
+use muster_contract::limits::RECONNECT_MAX;
+use muster_service::backoff::FullJitter;
+use tokio::sync::watch;
+
+use crate::link::Link;
+
+/// Shortest upper bound of the delay before another attempt.
+pub(crate) const HEAL_MIN: Duration = Duration::from_millis(250);
+/// Longest delay before another attempt. Each attempt costs the server a consumer, so this is not short.
+pub(crate) const HEAL_MAX: Duration = Duration::from_secs(30);
+
+/// The pause between attempts of one reader. The first attempt after a success comes at once.
+#[derive(Debug)]
+pub(crate) struct Pause {
+    delay: FullJitter,
+    chance: Rng,
+    failures: u32,
+}
+
+impl Pause {
+    pub(crate) fn new() -> Self {
+        Self { delay: FullJitter::new(HEAL_MIN, HEAL_MAX), chance: Rng::new(), failures: 0 }
+    }
+
+    /// Waits before an attempt: for the link, and longer after every attempt that went wrong.
+    pub(crate) async fn before_attempt(&mut self, link: &watch::Receiver<Link>) {
+        if self.failures > 0 {
+            tokio::time::sleep(self.delay.next(&mut self.chance)).await;
+        }
+        self.failures = self.failures.saturating_add(1);
+        // An error means that the bus is gone; the attempt will say so.
+        let _ = link.clone().wait_for(|link| link.is_up()).await;
+    }
+
+    /// To be called when something was read.
+    pub(crate) fn reset(&mut self) {
+        if self.failures > 0 {
+            self.failures = 0;
+            self.delay.reset();
+        }
+    }
+}
+
+const _: () =
+    assert!(HEAL_MIN.as_millis() < HEAL_MAX.as_millis() && HEAL_MAX.as_secs() <= RECONNECT_MAX.as_secs());

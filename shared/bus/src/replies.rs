@@ -1,0 +1,78 @@
+//! One inbox for the replies of all requests.
+//!
+//! The library has such a box of its own, but there a request that times out stays for the life of the client,
+//! which a device that is often cut off cannot afford. Here a slot lives as long as its waiter.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use async_nats::{Client, Message, Subject, Subscriber};
+use futures_util::StreamExt;
+use tokio::sync::oneshot;
+use tokio_util::sync::CancellationToken;
+
+#[derive(Debug)]
+pub(crate) struct Replies {
+    inbox: String,
+    next: AtomicU64,
+    waiting: Waiting,
+}
+
+type Waiting = Arc<Mutex<HashMap<u64, oneshot::Sender<Message>>>>;
+
+/// A place for one reply; gives itself up when dropped.
+pub(crate) struct Slot {
+    pub(crate) subject: Subject,
+    pub(crate) reply: oneshot::Receiver<Message>,
+    number: u64,
+    waiting: Waiting,
+}
+
+impl Replies {
+    /// Subscribes the inbox and routes its messages until `stop`.
+    pub(crate) async fn open(
+        client: &Client,
+        stop: CancellationToken,
+    ) -> Result<Self, async_nats::SubscribeError> {
+        let inbox = client.new_inbox();
+        let messages = client.subscribe(format!("{inbox}.*")).await?;
+        let waiting = Waiting::default();
+        tokio::spawn(route(messages, Arc::clone(&waiting), stop));
+        Ok(Self { inbox, next: AtomicU64::new(1), waiting })
+    }
+
+    pub(crate) fn slot(&self) -> Slot {
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        let (sender, reply) = oneshot::channel();
+        held(&self.waiting).insert(number, sender);
+        let subject = Subject::from(format!("{}.{number}", self.inbox));
+        Slot { subject, reply, number, waiting: Arc::clone(&self.waiting) }
+    }
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        held(&self.waiting).remove(&self.number);
+    }
+}
+
+async fn route(mut messages: Subscriber, waiting: Waiting, stop: CancellationToken) {
+    while let Some(Some(message)) = stop.run_until_cancelled(messages.next()).await {
+        let waiter = number(&message.subject).and_then(|number| held(&waiting).remove(&number));
+        if let Some(waiter) = waiter {
+            // A waiter that has just left wants no reply.
+            let _ = waiter.send(message);
+        }
+    }
+}
+
+/// The number at the end of a reply's subject.
+pub(crate) fn number(subject: &str) -> Option<u64> {
+    subject.rsplit('.').next()?.parse().ok()
+}
+
+/// The map has no state that a panic could leave half-made.
+fn held(waiting: &Waiting) -> MutexGuard<'_, HashMap<u64, oneshot::Sender<Message>>> {
+    waiting.lock().unwrap_or_else(PoisonError::into_inner)
+}
