@@ -24,7 +24,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use muster_contract::{DeviceKey, Timestamp};
-use rusqlite::{Connection, ErrorCode, OptionalExtension};
+use rusqlite::ErrorCode;
+pub(crate) use rusqlite::{Connection, OptionalExtension, Result as SqlResult, Row as SqlRow, params};
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
@@ -410,6 +411,12 @@ fn explain(error: Arc<rusqlite::Error>) -> Error {
 
 fn is_damage(error: &rusqlite::Error) -> bool {
     matches!(error.sqlite_error_code(), Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase))
+}
+
+/// What a table holds is not what this program writes: the same as any other damage.
+pub(crate) fn corrupt(table: &str, error: &dyn std::error::Error) -> rusqlite::Error {
+    let code = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_CORRUPT);
+    rusqlite::Error::SqliteFailure(code, Some(format!("table {table}: {error}")))
 }
 
 fn code_of(error: &rusqlite::Error) -> rusqlite::ffi::Error {

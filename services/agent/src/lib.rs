@@ -3,4 +3,7 @@
 //! Being built room by room.
 
 pub mod db;
+pub mod outbox;
 pub mod runtime;
+pub mod standing;
+pub mod store;

@@ -1,0 +1,470 @@
+//! The outbox: every change the hub has to hear of, in order, until the hub says that it has it.
+//!
+//! # Limits
+//! - rows and bytes: [`Limits`], 100,000 rows and 64 MiB where nothing is said; a row counts its body, its declared
+//!   ranges and [`ROW_BYTES`] for the rest
+//! - one report: [`REPORT_BYTES_MAX`] (160 KiB) without, 256 KiB with everything that sending adds
+//! - ranges declared by one row: [`RANGES_PER_ROW_MAX`] (2,048)
+//! - rows removed to make room for one new row: [`REMOVALS_PER_APPEND_MAX`] (1,024)
+//! - covered rows kept: 10,000, and none older than 24 h
+//! - rows read at once: [`READ_ROWS_MAX`] (256) or [`READ_BYTES_MAX`] (1 MiB), whichever is less, but one at least
+//!
+//! # Format
+//! ```text
+//! outbox (seq, deployment?, body, newest, terminal, state, message_id, round, coalesced, bytes, observed, sent, covered)
+//!   deployment   none for capabilities: they supersede each other like the reports of one deployment
+//!   body         the report without epoch, seq, head, current, coalesced, as JSON; never changes
+//!   newest       no later row of this deployment was ever written: `current` of the report
+//!   state        queued ──ack──► sent ──receipt──► covered ──retention──► (gone)
+//!                  ▲───────── asked for again ────────┘ (also from sent)
+//!   message_id   UUIDv7; with `-<round>` behind it from the first repetition on, which the bus must not take for an echo
+//!   coalesced    numbers this row declares as folded or dropped; changes only while no relay ever saw the row
+//! memory (name, value)   epoch, next (seq), receipt, capabilities, renewed, declared
+//! usage  (rows, bytes)   kept by triggers, so that it is true after any rollback
+//! ```
+//!
+//! # Write
+//! [`Outbox::append`] writes standing, row and next number in one transaction. There is no other way to get a number:
+//! a kill at any instruction leaves all three or none.
+//!
+//! # Make room
+//! Over a limit, rows go until it holds again, in this order: covered ones; the oldest superseded one that is not
+//! terminal (installed, removed, failed are); the oldest superseded one; the oldest of all but the one just written.
+//! A number that goes uncovered is declared by the next newer row of its deployment (or, if it is dropped rather than
+//! folded, of any), provided that no relay ever saw that row and it has room; else by the row just written. What was
+//! sent must not change: the hub would take the second copy for a fork.
+//!
+//! # Read
+//! [`Outbox::read`]: queued rows that are the newest of their deployment, then the other queued rows after a number. It
+//! gives head and epoch of the same instant, which go out with each row.
+//!
+//! # Trim
+//! [`Outbox::receive`] takes a receipt: rows it covers are kept for a while as covered; rows it misses are queued again
+//! if they were sent at least [`RESEND_AGE`] ago; numbers it misses that nobody here has any more are declared in a new
+//! row. A row sent and never mentioned by any receipt is queued again after [`SILENCE_AGE`], then twice that, and so on.
+//!
+//! # Recover
+//! A new database has no epoch: [`Outbox::fix_epoch`] sets it before the first send. A receipt that knows more of this
+//! epoch than was ever written here, or knows a later one, means that this database is an old copy: everything the hub
+//! does not hold is numbered anew in a new epoch, after the capabilities and before the standings it does not mention.
+
+mod folding;
+mod memory;
+mod receipts;
+mod rows;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use muster_contract::canonical::Digest;
+use muster_contract::limits::{
+    COVERED_ROWS_KEPT, MESSAGE_BYTES_MAX, OUTBOX_BYTES_DEFAULT, OUTBOX_ROWS_DEFAULT,
+};
+use muster_contract::receipt::Receipt;
+use muster_contract::report::{CapabilitiesReport, Report, StatusReport};
+use muster_contract::state::{ComponentStatus, DeploymentStatus};
+use muster_contract::version::ApiVersion;
+use muster_contract::{DeploymentId, Epoch, Generation, Seq, SeqRanges, Timestamp};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use tokio::sync::watch;
+
+use crate::db::{Db, Error};
+use crate::standing::Standing;
+
+/// Largest body of one report, without what sending adds.
+pub const REPORT_BYTES_MAX: usize = 160 * 1024;
+/// Ranges of folded or dropped numbers that one row declares at most.
+pub const RANGES_PER_ROW_MAX: usize = 2_048;
+/// Rows removed at most to make room for one new row; what is too much after that goes with the next ones.
+pub const REMOVALS_PER_APPEND_MAX: usize = 1_024;
+/// What a row counts beside its body and its ranges.
+pub const ROW_BYTES: usize = 128;
+/// Rows read at once at most.
+pub const READ_ROWS_MAX: usize = 256;
+/// Bytes read at once at most, unless one row alone has more.
+pub const READ_BYTES_MAX: usize = 1024 * 1024;
+/// Age from which a sent row that a receipt misses is sent again: until then it may still be on its way.
+pub const RESEND_AGE: Duration = Duration::from_secs(30);
+/// Age from which a sent row that no receipt ever mentions is sent again; doubles with each repetition.
+pub const SILENCE_AGE: Duration = Duration::from_secs(10 * 60);
+/// Least time between two epochs that this device begins by itself: two devices of one name must not chase each other.
+pub const RENEWAL_INTERVAL: Duration = Duration::from_secs(10 * 60);
+/// Least time between two rows written only to declare numbers that nobody has any more.
+pub const DECLARATION_INTERVAL: Duration = Duration::from_secs(60);
+
+/// Longest text of one range, with its comma: two numbers of u64.
+const RANGE_BYTES_MAX: usize = 44;
+/// Longest text of what sending adds: epoch, seq, head, current and their names.
+const ENVELOPE_BYTES_MAX: usize = 1_024;
+
+const _: () = {
+    assert!(
+        REPORT_BYTES_MAX + RANGES_PER_ROW_MAX * RANGE_BYTES_MAX + ENVELOPE_BYTES_MAX <= MESSAGE_BYTES_MAX
+    );
+    // The row just written has room for what goes on its behalf, one range each.
+    assert!(REMOVALS_PER_APPEND_MAX < RANGES_PER_ROW_MAX);
+    assert!(READ_ROWS_MAX < COVERED_ROWS_KEPT);
+    assert!(RESEND_AGE.as_secs() < SILENCE_AGE.as_secs());
+};
+
+/// Tables of this room.
+pub(crate) use rows::SCHEMA;
+
+/// How much may wait for the hub.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// Rows.
+    pub rows: u64,
+    /// Bytes.
+    pub bytes: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { rows: OUTBOX_ROWS_DEFAULT as u64, bytes: OUTBOX_BYTES_DEFAULT as u64 }
+    }
+}
+
+/// What a report says, without what only sending knows.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "camelCase")]
+pub enum Body {
+    /// About a deployment.
+    Status(StatusBody),
+    /// About the device.
+    Capabilities(CapabilitiesBody),
+}
+
+/// See [`StatusReport`].
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+#[allow(missing_docs)]
+pub struct StatusBody {
+    pub observed_at: Timestamp,
+    pub deployment: DeploymentId,
+    pub generation: Generation,
+    pub digest: Digest,
+    pub status: DeploymentStatus,
+    pub components: Vec<ComponentStatus>,
+}
+
+/// See [`CapabilitiesReport`].
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+#[allow(missing_docs)]
+pub struct CapabilitiesBody {
+    pub observed_at: Timestamp,
+    pub properties: Map<String, Value>,
+    pub labels: BTreeMap<String, String>,
+    pub agent_version: String,
+}
+
+/// What is written together with a report.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Effect {
+    /// Nothing.
+    None,
+    /// The standing it tells of.
+    Keep(Box<Standing>),
+    /// The deployment is gone: its standing is forgotten.
+    Forget(DeploymentId),
+}
+
+/// A report to keep, and what goes with it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Entry {
+    /// The report.
+    pub body: Body,
+    /// What else the same transaction does.
+    pub effect: Effect,
+}
+
+/// A row as the relay sees it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Row {
+    /// Its number.
+    pub seq: u64,
+    /// No later report of its deployment exists.
+    pub newest: bool,
+    /// The bus's message id.
+    pub message_id: String,
+    /// What it counts against the limits.
+    pub bytes: usize,
+    /// The report.
+    pub body: Body,
+    /// Numbers folded into it.
+    pub coalesced: SeqRanges,
+}
+
+/// Which rows to read.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Ask {
+    /// Of rows that are not the newest of their deployment, only those after this number.
+    pub after: u64,
+    /// Not these: they are under way.
+    pub except: BTreeSet<u64>,
+    /// Rows at most; never above [`READ_ROWS_MAX`].
+    pub rows: usize,
+    /// Bytes at most, but for a single row; never above [`READ_BYTES_MAX`].
+    pub bytes: usize,
+}
+
+/// Rows to send, and what was true when they were read.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Batch {
+    /// The epoch the numbers belong to, if it is fixed.
+    pub epoch: Option<Epoch>,
+    /// Highest number ever given; 0 before the first.
+    pub head: u64,
+    /// The newest of each deployment first, then the others, each part by number.
+    pub rows: Vec<Row>,
+}
+
+/// What the outbox holds, in numbers.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Summary {
+    /// The epoch, if it is fixed.
+    pub epoch: Option<Epoch>,
+    /// Highest number ever given; 0 before the first.
+    pub head: u64,
+    /// Rows that no publish acknowledgement covers yet.
+    pub unsent: u64,
+    /// When the oldest of those was seen.
+    pub oldest_unsent_at: Option<Timestamp>,
+    /// All rows.
+    pub rows: u64,
+    /// All bytes.
+    pub bytes: u64,
+}
+
+/// What a receipt did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Received {
+    /// It was taken in; `requeued` rows are to be sent again.
+    Taken {
+        /// How many.
+        requeued: u64,
+    },
+    /// It speaks of another epoch, or of none that is fixed yet.
+    OtherEpoch,
+    /// The hub knows more than this database: a new epoch has begun, everything waiting has a new number.
+    Renewed(Epoch),
+    /// The hub knows more than this database, again: most likely two devices use one name. Nothing was done.
+    Chased,
+}
+
+/// What changes of the outbox a relay wants to hear of.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct News {
+    /// Highest number ever given.
+    pub head: u64,
+    /// Rises whenever there may be more to send.
+    pub wake: u64,
+}
+
+/// The outbox of a device. Clones share it.
+#[derive(Debug, Clone)]
+pub struct Outbox {
+    db: Db,
+    limits: Limits,
+    /// Highest number that a relay may have seen, in this life of the agent or an earlier one. Never falls, not even
+    /// with a new epoch: that only costs some folding. Touched by jobs of the database alone, one after another.
+    frozen: Arc<AtomicU64>,
+    news: watch::Sender<News>,
+}
+
+impl Outbox {
+    /// The outbox in a database that was opened with this room's tables.
+    ///
+    /// # Errors
+    /// The database cannot be read.
+    pub async fn open(db: Db, limits: Limits) -> Result<Self, Error> {
+        let head = db.run(memory::head).await?;
+        let news = watch::Sender::new(News { head, wake: 0 });
+        Ok(Self { db, limits, frozen: Arc::new(AtomicU64::new(head)), news })
+    }
+
+    /// Keeps reports, in order, with what goes with them: all or none.
+    ///
+    /// # Errors
+    /// None was kept; give them again.
+    pub async fn append(&self, entries: Vec<Entry>) -> Result<(), Error> {
+        let (limits, frozen) = (self.limits, Arc::clone(&self.frozen));
+        let append = move |connection: &_| {
+            let frozen = frozen.load(Ordering::Relaxed);
+            for entry in &entries {
+                let seq = rows::append(connection, entry)?;
+                folding::make_room(connection, limits, frozen, seq)?;
+            }
+            memory::head(connection)
+        };
+        let head = self.db.run(append).await?;
+        self.wake(Some(head));
+        Ok(())
+    }
+
+    /// The next rows to send.
+    ///
+    /// # Errors
+    /// The database cannot be read.
+    pub async fn read(&self, ask: Ask) -> Result<Batch, Error> {
+        let frozen = Arc::clone(&self.frozen);
+        let read = move |connection: &_| {
+            let batch = rows::read(connection, &ask)?;
+            let highest = batch.rows.iter().map(|row| row.seq).max().unwrap_or_default();
+            frozen.fetch_max(highest, Ordering::Relaxed);
+            Ok(batch)
+        };
+        self.db.run(read).await
+    }
+
+    /// Notes that the bus holds these rows of this epoch.
+    ///
+    /// # Errors
+    /// Nothing was noted; without it they are sent again one day, which does no harm.
+    pub async fn mark_sent(&self, epoch: Epoch, seqs: Vec<u64>, now: Timestamp) -> Result<(), Error> {
+        self.db.run(move |connection| rows::mark_sent(connection, epoch, &seqs, now)).await
+    }
+
+    /// Takes a receipt.
+    ///
+    /// # Errors
+    /// Nothing of it was taken.
+    pub async fn receive(&self, receipt: Receipt, now: Timestamp) -> Result<Received, Error> {
+        let receive = move |connection: &_| {
+            Ok((receipts::receive(connection, &receipt, now)?, memory::head(connection)?))
+        };
+        let (received, head) = self.db.run(receive).await?;
+        self.wake(Some(head));
+        Ok(received)
+    }
+
+    /// Queues again what was sent long ago and never mentioned by a receipt, and forgets covered rows whose time is
+    /// over. To be called now and then.
+    ///
+    /// # Errors
+    /// Nothing was done.
+    pub async fn tidy(&self, now: Timestamp) -> Result<(), Error> {
+        let requeued = self.db.run(move |connection| receipts::tidy(connection, now)).await?;
+        if requeued > 0 {
+            tracing::warn!(
+                outbox.rows = requeued,
+                "the hub has never confirmed these reports: sending them again"
+            );
+            self.wake(None);
+        }
+        Ok(())
+    }
+
+    /// The epoch, fixed now if it was not: the wall clock's seconds, but above every epoch the hub ever mentioned.
+    ///
+    /// # Errors
+    /// It could not be made durable, so nothing may be sent.
+    pub async fn fix_epoch(&self, now: Timestamp) -> Result<Epoch, Error> {
+        self.db.run(move |connection| memory::fix_epoch(connection, now)).await
+    }
+
+    /// The capabilities reported last.
+    ///
+    /// # Errors
+    /// The database cannot be read.
+    pub async fn capabilities(&self) -> Result<Option<CapabilitiesBody>, Error> {
+        self.db.run(memory::capabilities).await
+    }
+
+    /// What it holds, in numbers.
+    ///
+    /// # Errors
+    /// The database cannot be read.
+    pub async fn summary(&self) -> Result<Summary, Error> {
+        self.db.run(rows::summary).await
+    }
+
+    /// Tells when there may be more to send.
+    pub fn news(&self) -> watch::Receiver<News> {
+        self.news.subscribe()
+    }
+
+    fn wake(&self, head: Option<u64>) {
+        self.news.send_modify(|news| {
+            news.head = head.unwrap_or(news.head);
+            news.wake += 1;
+        });
+    }
+}
+
+impl Body {
+    /// The deployment it is about; none for capabilities.
+    pub const fn deployment(&self) -> Option<&DeploymentId> {
+        match self {
+            Self::Status(body) => Some(&body.deployment),
+            Self::Capabilities(_) => None,
+        }
+    }
+
+    /// When it was seen.
+    pub const fn observed_at(&self) -> Timestamp {
+        match self {
+            Self::Status(body) => body.observed_at,
+            Self::Capabilities(body) => body.observed_at,
+        }
+    }
+
+    /// True where nothing more happens by itself: such a report is not folded.
+    const fn is_terminal(&self) -> bool {
+        match self {
+            Self::Status(body) => body.status.state.is_terminal(),
+            Self::Capabilities(_) => false,
+        }
+    }
+}
+
+impl StatusBody {
+    /// Bytes it has when it is kept. What cannot be written has none; it is refused when it is kept.
+    pub fn stored_bytes(&self) -> usize {
+        serde_json::to_vec(self).map_or(0, |bytes| bytes.len())
+    }
+}
+
+impl Row {
+    /// The report to send, as of an epoch and a head. `None` for a number that no report can have.
+    pub fn report(&self, epoch: Epoch, head: u64) -> Option<Report> {
+        let (seq, head) = (Seq::new(self.seq)?, Seq::new(head)?);
+        let coalesced = self.coalesced.clone();
+        Some(match self.body.clone() {
+            Body::Status(body) => Report::Status(StatusReport {
+                api_version: ApiVersion::V1,
+                kind: Default::default(),
+                epoch,
+                seq,
+                head,
+                observed_at: body.observed_at,
+                deployment: body.deployment,
+                generation: body.generation,
+                digest: body.digest,
+                status: body.status,
+                components: body.components,
+                current: self.newest,
+                coalesced,
+            }),
+            Body::Capabilities(body) => Report::Capabilities(CapabilitiesReport {
+                api_version: ApiVersion::V1,
+                kind: Default::default(),
+                epoch,
+                seq,
+                head,
+                observed_at: body.observed_at,
+                properties: body.properties,
+                labels: body.labels,
+                agent_version: body.agent_version,
+                coalesced,
+            }),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;

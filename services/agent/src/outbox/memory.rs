@@ -1,0 +1,101 @@
+//! The few single values of the outbox: epoch, next number, last receipt, last capabilities. Rows are not here.
+
+use muster_contract::receipt::Receipt;
+use muster_contract::{Epoch, Timestamp};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::CapabilitiesBody;
+use crate::db::{Connection, OptionalExtension, SqlResult, corrupt, params};
+
+/// The last number given; 0 before the first.
+pub(super) fn head(connection: &Connection) -> SqlResult<u64> {
+    Ok(get(connection, "head")?.unwrap_or_default())
+}
+
+/// Gives the next number.
+pub(super) fn next(connection: &Connection) -> SqlResult<u64> {
+    let next = head(connection)? + 1;
+    set(connection, "head", &next)?;
+    Ok(next)
+}
+
+/// Starts counting again, after `head`.
+pub(super) fn restart(connection: &Connection, head: u64) -> SqlResult<()> {
+    set(connection, "head", &head)
+}
+
+/// The epoch, if it is fixed.
+pub(super) fn epoch(connection: &Connection) -> SqlResult<Option<Epoch>> {
+    get(connection, "epoch")
+}
+
+/// The epoch; fixed now if it was not.
+pub(super) fn fix_epoch(connection: &Connection, now: Timestamp) -> SqlResult<Epoch> {
+    match epoch(connection)? {
+        Some(epoch) => Ok(epoch),
+        None => begin_epoch(connection, now),
+    }
+}
+
+/// Sets an epoch above the one of the last receipt, whatever the clock says.
+pub(super) fn begin_epoch(connection: &Connection, now: Timestamp) -> SqlResult<Epoch> {
+    let clock = u64::try_from(now.as_second()).ok().and_then(Epoch::new).unwrap_or(Epoch::FIRST);
+    let above = receipt(connection)?.map_or(Epoch::FIRST, |receipt| receipt.epoch.next());
+    let epoch = clock.max(above);
+    set(connection, "epoch", &epoch)?;
+    Ok(epoch)
+}
+
+/// The last receipt.
+pub(super) fn receipt(connection: &Connection) -> SqlResult<Option<Receipt>> {
+    get(connection, "receipt")
+}
+
+/// Keeps the last receipt.
+pub(super) fn set_receipt(connection: &Connection, receipt: &Receipt) -> SqlResult<()> {
+    set(connection, "receipt", receipt)
+}
+
+/// The capabilities reported last.
+pub(super) fn capabilities(connection: &Connection) -> SqlResult<Option<CapabilitiesBody>> {
+    get(connection, "capabilities")
+}
+
+/// Keeps the capabilities reported last.
+pub(super) fn set_capabilities(connection: &Connection, body: &CapabilitiesBody) -> SqlResult<()> {
+    set(connection, "capabilities", body)
+}
+
+/// Whether something that may be done once in `interval_ms` may be done now; if so, notes that it is. A clock that was
+/// set back allows it.
+pub(super) fn once_in(
+    connection: &Connection,
+    what: &str,
+    interval_ms: i64,
+    now: Timestamp,
+) -> SqlResult<bool> {
+    let now = now.as_millisecond();
+    let last: Option<i64> = get(connection, what)?;
+    let due = last.is_none_or(|last| now < last || now - last >= interval_ms);
+    if due {
+        set(connection, what, &now)?;
+    }
+    Ok(due)
+}
+
+fn get<T: DeserializeOwned>(connection: &Connection, name: &str) -> SqlResult<Option<T>> {
+    let text: Option<String> = connection
+        .prepare_cached("SELECT value FROM memory WHERE name = ?1")?
+        .query_row([name], |row| row.get(0))
+        .optional()?;
+    text.map(|text| serde_json::from_str(&text).map_err(|error| corrupt("memory", &error))).transpose()
+}
+
+fn set<T: Serialize>(connection: &Connection, name: &str, value: &T) -> SqlResult<()> {
+    let text = serde_json::to_string(value).map_err(|error| corrupt("memory", &error))?;
+    connection
+        .prepare_cached("INSERT OR REPLACE INTO memory (name, value) VALUES (?1, ?2)")?
+        .execute(params![name, text])
+        .map(drop)
+}

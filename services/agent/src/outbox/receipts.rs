@@ -1,0 +1,211 @@
+//! What the hub says it has: covering rows, queueing them again, declaring what is gone, beginning a new epoch. See
+//! "Trim" and "Recover" in [`crate::outbox`].
+
+use std::time::Duration;
+
+use muster_contract::limits::{COVERED_AGE_KEPT, COVERED_ROWS_KEPT};
+use muster_contract::receipt::Receipt;
+use muster_contract::{Epoch, SeqRanges, Timestamp};
+
+use super::rows::{COVERED, SENT, from_text, message_id};
+use super::{
+    Body, DECLARATION_INTERVAL, RANGES_PER_ROW_MAX, RENEWAL_INTERVAL, RESEND_AGE, Received, SILENCE_AGE,
+    memory, rows,
+};
+use crate::db::{Connection, SqlResult, params};
+use crate::store;
+
+/// Doublings of [`SILENCE_AGE`] at most: a week and a bit.
+const SILENCE_DOUBLINGS_MAX: u32 = 10;
+
+/// Takes a receipt.
+pub(super) fn receive(connection: &Connection, receipt: &Receipt, now: Timestamp) -> SqlResult<Received> {
+    let Some(epoch) = memory::epoch(connection)? else {
+        memory::set_receipt(connection, receipt)?;
+        return Ok(Received::OtherEpoch);
+    };
+    let ahead = receipt.epoch == epoch && receipt.through > memory::head(connection)?;
+    if receipt.epoch > epoch || ahead {
+        return overtaken(connection, receipt, now);
+    }
+    if receipt.epoch < epoch {
+        return Ok(Received::OtherEpoch);
+    }
+    memory::set_receipt(connection, receipt)?;
+    cover(connection, receipt, now)?;
+    let requeued = queue_missing(connection, receipt, now)?;
+    declare_gone(connection, receipt, now)?;
+    forget(connection, now)?;
+    Ok(Received::Taken { requeued })
+}
+
+/// Queues again what was sent and never mentioned, and forgets what was covered long enough.
+pub(super) fn tidy(connection: &Connection, now: Timestamp) -> SqlResult<u64> {
+    let requeued = queue_unmentioned(connection, now)?;
+    forget(connection, now)?;
+    Ok(requeued)
+}
+
+fn cover(connection: &Connection, receipt: &Receipt, now: Timestamp) -> SqlResult<()> {
+    let lowest: Option<u64> = connection
+        .prepare_cached("SELECT min(seq) FROM outbox WHERE state < 2")?
+        .query_row([], |row| row.get(0))?;
+    let Some(lowest) = lowest else { return Ok(()) };
+    let update = "UPDATE outbox SET state = ?3, covered = ?4 WHERE seq BETWEEN ?1 AND ?2 AND state < 2";
+    let mut statement = connection.prepare_cached(update)?;
+    for (from, to) in receipt.missing.missing(receipt.through).iter().filter(|(_, to)| *to >= lowest) {
+        statement.execute(params![from.max(lowest), to, COVERED, now.as_millisecond()])?;
+    }
+    Ok(())
+}
+
+/// Rows that the hub misses although they were sent a while ago.
+fn queue_missing(connection: &Connection, receipt: &Receipt, now: Timestamp) -> SqlResult<u64> {
+    let update = "UPDATE outbox SET state = 0, round = round + 1 WHERE seq BETWEEN ?1 AND ?2 AND state > 0 \
+                  AND (sent IS NULL OR sent <= ?3 OR sent > ?4)";
+    let mut statement = connection.prepare_cached(update)?;
+    let (now, sent_by) = (now.as_millisecond(), before(now, RESEND_AGE));
+    let mut requeued = 0;
+    for (from, to) in receipt.missing.iter() {
+        requeued += statement.execute(params![from, to, sent_by, now])? as u64;
+    }
+    Ok(requeued)
+}
+
+fn queue_unmentioned(connection: &Connection, now: Timestamp) -> SqlResult<u64> {
+    let mut requeued = 0;
+    for doublings in 0..=SILENCE_DOUBLINGS_MAX {
+        let sent_by = before(now, SILENCE_AGE * 2_u32.pow(doublings));
+        let update = "UPDATE outbox SET state = 0, round = round + 1 WHERE state = ?1 AND sent <= ?2 \
+                      AND min(round, ?3) = ?4";
+        requeued += connection.prepare_cached(update)?.execute(params![
+            SENT,
+            sent_by,
+            SILENCE_DOUBLINGS_MAX,
+            doublings
+        ])?;
+    }
+    Ok(requeued as u64)
+}
+
+/// Declares the numbers that the hub misses and that are neither here nor declared by a row that is here: without it
+/// they would be missing for ever. Carried by a repetition of the capabilities, the smallest of all reports.
+fn declare_gone(connection: &Connection, receipt: &Receipt, now: Timestamp) -> SqlResult<()> {
+    let Some(lowest) = receipt.missing.min() else { return Ok(()) };
+    // What waits here is on its way; only what is left over when nothing waits is gone.
+    let waiting = "SELECT EXISTS (SELECT 1 FROM outbox WHERE state = 0)";
+    if connection.prepare_cached(waiting)?.query_row([], |row| row.get(0))? {
+        return Ok(());
+    }
+    let held = held_from(connection, lowest)?;
+    let mut gone = SeqRanges::new();
+    for (from, to) in held.missing(receipt.through).iter() {
+        intersect(&receipt.missing, from, to, &mut gone);
+    }
+    let interval = DECLARATION_INTERVAL.as_millis() as i64;
+    let Some(body) = memory::capabilities(connection)? else { return Ok(()) };
+    if gone.is_empty() || !memory::once_in(connection, "declared", interval, now)? {
+        return Ok(());
+    }
+    tracing::warn!(
+        ledger.seqs = %gone,
+        "the hub misses reports that are kept here no longer: declaring them as gone"
+    );
+    let body = super::CapabilitiesBody { observed_at: now, ..body };
+    rows::insert(connection, &Body::Capabilities(body), &gone.truncated(RANGES_PER_ROW_MAX))?;
+    // One of them may have been the newest of its deployment: without it the hub would take an older one for the truth.
+    report_unmentioned(connection, now)
+}
+
+/// Reports every standing whose newest report is kept here no longer.
+fn report_unmentioned(connection: &Connection, now: Timestamp) -> SqlResult<()> {
+    let mentioned = "SELECT EXISTS (SELECT 1 FROM outbox WHERE deployment = ?1 AND newest = 1)";
+    let mut statement = connection.prepare_cached(mentioned)?;
+    for standing in store::all_standings(connection)? {
+        if !statement.query_row([standing.id().as_str()], |row| row.get(0))? {
+            rows::insert(connection, &Body::Status(standing.body(now)), &SeqRanges::new())?;
+        }
+    }
+    Ok(())
+}
+
+/// The numbers from `lowest` on that a row here has or declares.
+fn held_from(connection: &Connection, lowest: u64) -> SqlResult<SeqRanges> {
+    let mut held = SeqRanges::new();
+    let mut statement = connection.prepare_cached("SELECT seq, coalesced FROM outbox WHERE seq >= ?1")?;
+    let mut found = statement.query([lowest])?;
+    while let Some(row) = found.next()? {
+        held.insert(row.get(0)?);
+        if let Some(text) = row.get::<_, Option<String>>(1)? {
+            held.extend(&from_text(&text)?);
+        }
+    }
+    Ok(held)
+}
+
+fn intersect(ranges: &SeqRanges, from: u64, to: u64, into: &mut SeqRanges) {
+    for (low, high) in ranges.iter() {
+        into.insert_span(low.max(from), high.min(to));
+    }
+}
+
+/// Forgets covered rows that are too old or too many.
+fn forget(connection: &Connection, now: Timestamp) -> SqlResult<()> {
+    let covered_by = before(now, COVERED_AGE_KEPT);
+    connection
+        .prepare_cached("DELETE FROM outbox WHERE state = 2 AND covered <= ?1")?
+        .execute([covered_by])?;
+    let too_many = "DELETE FROM outbox WHERE seq IN \
+                    (SELECT seq FROM outbox WHERE state = 2 ORDER BY seq DESC LIMIT -1 OFFSET ?1)";
+    connection.prepare_cached(too_many)?.execute([COVERED_ROWS_KEPT]).map(drop)
+}
+
+/// The hub knows more than this database: it is an old copy, or another device uses the same name.
+fn overtaken(connection: &Connection, receipt: &Receipt, now: Timestamp) -> SqlResult<Received> {
+    if !memory::once_in(connection, "renewed", RENEWAL_INTERVAL.as_millis() as i64, now)? {
+        return Ok(Received::Chased);
+    }
+    memory::set_receipt(connection, receipt)?;
+    renew(connection, now).map(Received::Renewed)
+}
+
+/// Begins a new epoch: capabilities, then what the hub does not have in its old order, then the standings that this
+/// does not mention.
+fn renew(connection: &Connection, now: Timestamp) -> SqlResult<Epoch> {
+    let epoch = memory::begin_epoch(connection, now)?;
+    connection.execute("DELETE FROM outbox WHERE state = ?1 OR deployment IS NULL", [COVERED])?;
+    renumber(connection, now)?;
+    if let Some(body) = memory::capabilities(connection)? {
+        let body = super::CapabilitiesBody { observed_at: now, ..body };
+        // Number 1 was left free for it; writing it must not move the head.
+        let head = memory::head(connection)?;
+        memory::restart(connection, 0)?;
+        rows::insert(connection, &Body::Capabilities(body), &SeqRanges::new())?;
+        memory::restart(connection, head.max(1))?;
+    }
+    report_unmentioned(connection, now)?;
+    Ok(epoch)
+}
+
+/// Numbers the rows from 2 on (from 1, where there are no capabilities to come first), as if never sent. What they
+/// declared has no meaning in the new epoch.
+fn renumber(connection: &Connection, now: Timestamp) -> SqlResult<()> {
+    let first = 1 + u64::from(memory::capabilities(connection)?.is_some());
+    let seqs: Vec<u64> = connection
+        .prepare("SELECT seq FROM outbox ORDER BY seq")?
+        .query_map([], |row| row.get(0))?
+        .collect::<SqlResult<_>>()?;
+    // Out of the way first: no old number may meet a new one.
+    connection.execute("UPDATE outbox SET seq = -seq", [])?;
+    let update = "UPDATE outbox SET seq = ?2, state = 0, round = 0, sent = NULL, message_id = ?3, \
+                  bytes = bytes - coalesce(length(coalesced), 0), coalesced = NULL WHERE seq = -?1";
+    let mut statement = connection.prepare(update)?;
+    for (old, new) in seqs.iter().zip(first..) {
+        statement.execute(params![old, new, message_id(now)])?;
+    }
+    memory::restart(connection, first - 1 + seqs.len() as u64)
+}
+
+fn before(now: Timestamp, age: Duration) -> i64 {
+    now.as_millisecond().saturating_sub(i64::try_from(age.as_millis()).unwrap_or(i64::MAX))
+}

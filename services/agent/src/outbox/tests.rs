@@ -1,0 +1,316 @@
+//! Claims about the outbox, one at a time. What must hold after any sequence of events is in `model`.
+
+use muster_contract::State;
+use muster_contract::desired::{DesiredDeployment, Profile, ProfileType};
+
+use super::*;
+use crate::store;
+
+mod model;
+
+pub(super) const AMPLE: Limits = Limits { rows: 100_000, bytes: 64 * 1024 * 1024 };
+
+pub(super) fn at(seconds: i64) -> Timestamp {
+    Timestamp::from_second(1_800_000_000 + seconds).unwrap()
+}
+
+pub(super) async fn open(dir: &std::path::Path, limits: Limits) -> (Db, Outbox) {
+    let schema = format!("{}{}", store::SCHEMA, SCHEMA);
+    let db = Db::open(dir, &"plant7/press-4".parse().unwrap(), &schema, at(0)).unwrap();
+    let outbox = Outbox::open(db.clone(), limits).await.unwrap();
+    (db, outbox)
+}
+
+/// A report of a deployment with its standing; `mark` tells it from others of the same deployment and state.
+pub(super) fn entry(deployment: &str, state: State, mark: u64) -> Entry {
+    let desired = DesiredDeployment {
+        id: deployment.parse().unwrap(),
+        name: "Web".to_owned(),
+        application_id: "com-acme-web".to_owned(),
+        target_generation: Generation::FIRST,
+        digest: Digest::of_bytes(b""),
+        profile: Profile { profile_type: ProfileType::Simulated, components: Vec::new() },
+        parameters: BTreeMap::new(),
+        source: None,
+    };
+    let mut standing = Standing::new(desired, Generation::new(mark.max(1)).unwrap());
+    standing.components = vec![ComponentStatus { name: "web".parse().unwrap(), state, error: None }];
+    let body = Body::Status(standing.body(at(0)));
+    let effect = match state {
+        State::Removed => Effect::Forget(standing.entry.id.clone()),
+        _ => Effect::Keep(Box::new(standing)),
+    };
+    Entry { body, effect }
+}
+
+pub(super) fn capabilities() -> Entry {
+    let body = CapabilitiesBody {
+        observed_at: at(0),
+        properties: Map::new(),
+        labels: BTreeMap::new(),
+        agent_version: "1".to_owned(),
+    };
+    Entry { body: Body::Capabilities(body), effect: Effect::None }
+}
+
+fn all() -> Ask {
+    Ask { rows: READ_ROWS_MAX, bytes: READ_BYTES_MAX, ..Ask::default() }
+}
+
+fn seqs(batch: &Batch) -> Vec<u64> {
+    batch.rows.iter().map(|row| row.seq).collect()
+}
+
+fn receipt(epoch: Epoch, through: u64, missing: &[(u64, u64)]) -> Receipt {
+    let missing = missing.to_vec().try_into().unwrap();
+    Receipt { api_version: ApiVersion::V1, kind: Default::default(), epoch, through, missing }
+}
+
+async fn append(outbox: &Outbox, reports: &[(&str, State)]) {
+    for (at, (deployment, state)) in reports.iter().enumerate() {
+        outbox.append(vec![entry(deployment, *state, at as u64)]).await.unwrap();
+    }
+}
+
+async fn send_all(outbox: &Outbox, now: Timestamp) -> Vec<u64> {
+    let epoch = outbox.fix_epoch(now).await.unwrap();
+    let sent = seqs(&outbox.read(all()).await.unwrap());
+    outbox.mark_sent(epoch, sent.clone(), now).await.unwrap();
+    sent
+}
+
+use State::{Failed, Installed, Installing, Pending, Removed};
+
+#[tokio::test]
+async fn the_newest_of_each_deployment_is_read_first_then_the_backlog_in_order() {
+    let dir = tempfile::tempdir().unwrap();
+    let (_db, outbox) = open(dir.path(), AMPLE).await;
+    append(&outbox, &[("a", Pending), ("b", Pending), ("a", Installing), ("c", Pending), ("a", Installed)])
+        .await;
+    let batch = outbox.read(all()).await.unwrap();
+    assert_eq!(seqs(&batch), [2, 4, 5, 1, 3]);
+    assert_eq!(batch.head, 5);
+    let newest: Vec<_> = batch.rows.iter().map(|row| row.newest).collect();
+    assert_eq!(newest, [true, true, true, false, false]);
+    let report = batch.rows[2].report(Epoch::FIRST, batch.head).unwrap();
+    let Report::Status(report) = report else { panic!("a status, please") };
+    assert!(report.current && report.seq.get() == 5 && report.head.get() == 5);
+}
+
+#[tokio::test]
+async fn rows_under_way_and_rows_before_the_cursor_are_left_out_and_limits_hold() {
+    let dir = tempfile::tempdir().unwrap();
+    let (_db, outbox) = open(dir.path(), AMPLE).await;
+    append(&outbox, &[("a", Pending); 6]).await;
+    let ask = Ask { after: 2, except: BTreeSet::from([4, 6]), ..all() };
+    assert_eq!(seqs(&outbox.read(ask).await.unwrap()), [3, 5]);
+    assert_eq!(seqs(&outbox.read(Ask { rows: 2, ..all() }).await.unwrap()), [6, 1]);
+    assert_eq!(seqs(&outbox.read(Ask { bytes: 1, ..all() }).await.unwrap()), [6], "one row at least");
+}
+
+#[tokio::test]
+async fn numbers_and_epoch_go_on_after_reopening() {
+    let dir = tempfile::tempdir().unwrap();
+    let (db, outbox) = open(dir.path(), AMPLE).await;
+    append(&outbox, &[("a", Pending), ("a", Installed)]).await;
+    let epoch = outbox.fix_epoch(at(0)).await.unwrap();
+    db.close().await;
+    let (_db, outbox) = open(dir.path(), AMPLE).await;
+    append(&outbox, &[("a", Failed)]).await;
+    assert_eq!(outbox.fix_epoch(at(500)).await.unwrap(), epoch);
+    assert_eq!(seqs(&outbox.read(all()).await.unwrap()), [3, 1, 2]);
+}
+
+#[tokio::test]
+async fn an_epoch_is_the_clock_but_above_every_epoch_the_hub_ever_mentioned() {
+    let dir = tempfile::tempdir().unwrap();
+    let (_db, outbox) = open(dir.path(), AMPLE).await;
+    let known = Epoch::new(at(0).as_second() as u64 + 1_000_000).unwrap();
+    assert_eq!(outbox.receive(receipt(known, 7, &[]), at(0)).await.unwrap(), Received::OtherEpoch);
+    assert_eq!(outbox.fix_epoch(at(0)).await.unwrap(), known.next());
+    let dir = tempfile::tempdir().unwrap();
+    let (_db, outbox) = open(dir.path(), AMPLE).await;
+    assert_eq!(outbox.fix_epoch(at(0)).await.unwrap().get(), at(0).as_second() as u64);
+}
+
+#[tokio::test]
+async fn a_receipt_covers_rows_and_asks_again_for_what_was_sent_a_while_ago() {
+    let dir = tempfile::tempdir().unwrap();
+    let (_db, outbox) = open(dir.path(), AMPLE).await;
+    append(&outbox, &[("a", Pending); 5]).await;
+    send_all(&outbox, at(0)).await;
+    let epoch = outbox.fix_epoch(at(0)).await.unwrap();
+    let gaps = receipt(epoch, 5, &[(2, 3)]);
+    assert_eq!(
+        outbox.receive(gaps.clone(), at(1)).await.unwrap(),
+        Received::Taken { requeued: 0 },
+        "on its way"
+    );
+    assert_eq!(outbox.receive(gaps, at(31)).await.unwrap(), Received::Taken { requeued: 2 });
+    let again = outbox.read(all()).await.unwrap();
+    assert_eq!(seqs(&again), [2, 3]);
+    assert!(again.rows.iter().all(|row| row.message_id.ends_with("-1")), "{again:?}");
+    outbox.receive(receipt(epoch, 5, &[]), at(32)).await.unwrap();
+    assert_eq!(outbox.read(all()).await.unwrap().rows, [], "covered without being sent again");
+}
+
+#[tokio::test]
+async fn a_hub_restored_from_an_old_backup_gets_covered_rows_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let (_db, outbox) = open(dir.path(), AMPLE).await;
+    append(&outbox, &[("a", Pending); 4]).await;
+    send_all(&outbox, at(0)).await;
+    let epoch = outbox.fix_epoch(at(0)).await.unwrap();
+    outbox.receive(receipt(epoch, 4, &[]), at(1)).await.unwrap();
+    outbox.receive(receipt(epoch, 4, &[(3, 4)]), at(3600)).await.unwrap();
+    assert_eq!(seqs(&outbox.read(all()).await.unwrap()), [4, 3]);
+}
+
+#[tokio::test]
+async fn covered_rows_are_forgotten_by_age_and_by_number() {
+    let dir = tempfile::tempdir().unwrap();
+    let (_db, outbox) = open(dir.path(), AMPLE).await;
+    append(&outbox, &[("a", Pending); 4]).await;
+    send_all(&outbox, at(0)).await;
+    let epoch = outbox.fix_epoch(at(0)).await.unwrap();
+    outbox.receive(receipt(epoch, 3, &[]), at(0)).await.unwrap();
+    assert_eq!(outbox.summary().await.unwrap().rows, 4);
+    outbox.tidy(at(24 * 60 * 60)).await.unwrap();
+    assert_eq!(outbox.summary().await.unwrap().rows, 1, "number 4 is not covered");
+    let many = (0..COVERED_ROWS_KEPT as u64 + 20).map(|mark| entry("a", Pending, mark)).collect();
+    outbox.append(many).await.unwrap();
+    let head = outbox.summary().await.unwrap().head;
+    outbox.receive(receipt(epoch, head, &[]), at(24 * 60 * 60)).await.unwrap();
+    assert_eq!(outbox.summary().await.unwrap().rows, COVERED_ROWS_KEPT as u64);
+}
+
+#[tokio::test]
+async fn what_no_receipt_ever_mentions_is_sent_again_ever_more_rarely() {
+    let dir = tempfile::tempdir().unwrap();
+    let (_db, outbox) = open(dir.path(), AMPLE).await;
+    append(&outbox, &[("a", Pending)]).await;
+    send_all(&outbox, at(0)).await;
+    let silence = SILENCE_AGE.as_secs() as i64;
+    let mut repetitions = Vec::new();
+    for minute in 1..200 {
+        outbox.tidy(at(minute * 60)).await.unwrap();
+        if !send_all(&outbox, at(minute * 60)).await.is_empty() {
+            repetitions.push(minute * 60 / silence);
+        }
+    }
+    assert_eq!(repetitions, [1, 3, 7, 15]);
+}
+
+#[tokio::test]
+async fn superseded_reports_are_folded_into_the_next_of_their_deployment() {
+    let dir = tempfile::tempdir().unwrap();
+    let (_db, outbox) = open(dir.path(), Limits { rows: 5, ..AMPLE }).await;
+    append(&outbox, &[("a", Pending), ("b", Pending), ("a", Installing), ("a", Failed), ("b", Installing)])
+        .await;
+    append(&outbox, &[("a", Installing), ("a", Installed), ("c", Pending)]).await;
+    let mut rows = outbox.read(all()).await.unwrap().rows;
+    rows.sort_by_key(|row| row.seq);
+    let kept: Vec<_> = rows.iter().map(|row| (row.seq, row.coalesced.to_string())).collect();
+    let expected = [(4, "1,3"), (5, "2"), (6, ""), (7, ""), (8, "")].map(|(seq, folded)| (seq, folded.to_owned()));
+    assert_eq!(kept[..], expected, "failures and the newest of each deployment stay");
+}
+
+#[tokio::test]
+async fn when_nothing_can_be_folded_the_oldest_go_and_are_declared() {
+    let dir = tempfile::tempdir().unwrap();
+    let (_db, outbox) = open(dir.path(), Limits { rows: 3, ..AMPLE }).await;
+    append(&outbox, &[("a", Failed), ("b", Failed), ("a", Failed), ("b", Failed), ("a", Failed)]).await;
+    let mut rows = outbox.read(all()).await.unwrap().rows;
+    rows.sort_by_key(|row| row.seq);
+    let kept: Vec<_> = rows.iter().map(|row| (row.seq, row.coalesced.to_string())).collect();
+    assert_eq!(kept, [(3, "1-2".to_owned()), (4, String::new()), (5, String::new())]);
+}
+
+#[tokio::test]
+async fn a_row_that_a_relay_has_seen_never_changes() {
+    let dir = tempfile::tempdir().unwrap();
+    let (_db, outbox) = open(dir.path(), Limits { rows: 3, ..AMPLE }).await;
+    append(&outbox, &[("a", Pending), ("a", Installing), ("a", Installed)]).await;
+    let before = outbox.read(all()).await.unwrap();
+    append(&outbox, &[("a", Installing), ("a", Installed)]).await;
+    let after = outbox.read(all()).await.unwrap();
+    let seen = after.rows.iter().find(|row| row.seq == 3).unwrap();
+    assert_eq!(seen.coalesced, before.rows.iter().find(|row| row.seq == 3).unwrap().coalesced);
+    assert_eq!(seqs(&after), [5, 3, 4]);
+    let declared: Vec<_> = after.rows.iter().map(|row| row.coalesced.to_string()).collect();
+    assert_eq!(declared, ["", "", "1-2"], "by the next row of the deployment that no relay saw");
+}
+
+#[tokio::test]
+async fn the_byte_limit_counts_bodies() {
+    let dir = tempfile::tempdir().unwrap();
+    let (_db, outbox) = open(dir.path(), Limits { bytes: 4_000, ..AMPLE }).await;
+    for mark in 1..40 {
+        outbox.append(vec![entry("a", Pending, mark)]).await.unwrap();
+        assert!(outbox.summary().await.unwrap().bytes <= 4_000);
+    }
+    let batch = outbox.read(all()).await.unwrap();
+    let declared: u64 = batch.rows.iter().map(|row| row.coalesced.count()).sum();
+    assert_eq!(declared + batch.rows.len() as u64, 39);
+}
+
+#[tokio::test]
+async fn a_removed_deployment_leaves_its_report_but_no_standing() {
+    let dir = tempfile::tempdir().unwrap();
+    let (db, outbox) = open(dir.path(), AMPLE).await;
+    append(&outbox, &[("a", Installed), ("b", Installed), ("a", Removed)]).await;
+    let left: Vec<_> =
+        store::standings(&db).await.unwrap().iter().map(|standing| standing.id().to_string()).collect();
+    assert_eq!(left, ["b"]);
+    assert_eq!(seqs(&outbox.read(all()).await.unwrap()), [2, 3, 1]);
+}
+
+#[tokio::test]
+async fn an_old_copy_of_the_database_begins_a_new_epoch_with_everything_the_hub_lacks() {
+    let dir = tempfile::tempdir().unwrap();
+    let (_db, outbox) = open(dir.path(), AMPLE).await;
+    outbox.append(vec![capabilities()]).await.unwrap();
+    append(&outbox, &[("a", Installed), ("b", Pending), ("b", Installed)]).await;
+    send_all(&outbox, at(0)).await;
+    let epoch = outbox.fix_epoch(at(0)).await.unwrap();
+    outbox.receive(receipt(epoch, 2, &[]), at(1)).await.unwrap();
+    // The hub holds ten reports of this epoch; only four were ever written here.
+    let renewed = outbox.receive(receipt(epoch, 10, &[]), at(2)).await.unwrap();
+    let Received::Renewed(second) = renewed else { panic!("{renewed:?}") };
+    assert!(second > epoch);
+    let batch = outbox.read(all()).await.unwrap();
+    assert_eq!((batch.epoch, batch.head), (Some(second), 4));
+    let mut told: Vec<_> =
+        batch.rows.iter().map(|row| (row.seq, row.body.deployment().map(ToString::to_string))).collect();
+    told.sort();
+    let name = |name: &str| Some(name.to_owned());
+    assert_eq!(told, [(1, None), (2, name("b")), (3, name("b")), (4, name("a"))]);
+    let chased = outbox.receive(receipt(second.next(), 1, &[]), at(3)).await.unwrap();
+    assert_eq!(chased, Received::Chased, "two devices of one name do not chase each other");
+    outbox.mark_sent(epoch, vec![1, 2, 3], at(4)).await.unwrap();
+    assert_eq!(
+        outbox.summary().await.unwrap().unsent,
+        4,
+        "an answer to the old numbers says nothing of the new"
+    );
+}
+
+#[tokio::test]
+async fn numbers_that_nobody_has_any_more_are_declared() {
+    let dir = tempfile::tempdir().unwrap();
+    let (_db, outbox) = open(dir.path(), AMPLE).await;
+    outbox.append(vec![capabilities()]).await.unwrap();
+    append(&outbox, &[("a", Pending), ("a", Installed)]).await;
+    send_all(&outbox, at(0)).await;
+    let epoch = outbox.fix_epoch(at(0)).await.unwrap();
+    outbox.receive(receipt(epoch, 3, &[]), at(1)).await.unwrap();
+    let later = 2 * 24 * 60 * 60;
+    outbox.tidy(at(later)).await.unwrap();
+    outbox.receive(receipt(epoch, 3, &[(2, 3)]), at(later)).await.unwrap();
+    let batch = outbox.read(all()).await.unwrap();
+    assert_eq!(seqs(&batch), [4, 5], "and what the hub may have lost is told again");
+    assert_eq!(batch.rows[1].body.deployment().unwrap().as_str(), "a");
+    assert_eq!(batch.rows[0].coalesced.to_string(), "2-3");
+    outbox.receive(receipt(epoch, 3, &[(2, 3)]), at(later + 120)).await.unwrap();
+    assert_eq!(outbox.summary().await.unwrap().head, 5, "said once");
+}

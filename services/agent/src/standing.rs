@@ -1,0 +1,262 @@
+//! What the device holds of one deployment: the entry being applied, under which generation, and how far each
+//! component came. Pure: how a standing changes, what it says to the hub and what it says to the plan.
+//!
+//! It is kept in the same transaction as the report about it ([`crate::outbox`]). It does not know what runs now, nor
+//! when a failure is tried again.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use muster_contract::canonical::Digest;
+use muster_contract::decode::Violation;
+use muster_contract::desired::{Component, DesiredDeployment};
+use muster_contract::profile::{Restart, STOP_TIMEOUT_DEFAULT, Workload};
+use muster_contract::state::{ComponentStatus, DeploymentStatus, StatusError, cut};
+use muster_contract::{ComponentName, DeploymentId, DeviceKey, Generation, State, Timestamp};
+use muster_domain::aggregate;
+use muster_domain::plan::Actual;
+use serde::{Deserialize, Serialize};
+
+use crate::outbox::{REPORT_BYTES_MAX, StatusBody};
+use crate::runtime::{Unit, code};
+
+/// What the device holds of one deployment.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Standing {
+    /// The entry last applied, or being applied, or being taken away.
+    pub entry: DesiredDeployment,
+    /// Generation of the document in which applying or taking away began.
+    pub generation: Generation,
+    /// The last thing done to it was its removal.
+    pub leaving: bool,
+    /// What is wrong with the deployment as a whole.
+    pub error: Option<StatusError>,
+    /// Why it is in its state, where that is no error.
+    pub reason: Option<String>,
+    /// One entry for every component of `entry`, in its order.
+    pub components: Vec<ComponentStatus>,
+}
+
+impl Standing {
+    /// A deployment that was just taken in.
+    pub fn new(entry: DesiredDeployment, generation: Generation) -> Self {
+        let components = pending(&entry.profile.components);
+        Self { entry, generation, leaving: false, error: None, reason: None, components }
+    }
+
+    /// The deployment.
+    pub fn id(&self) -> &DeploymentId {
+        &self.entry.id
+    }
+
+    /// The state that the rule gives for its components.
+    pub fn state(&self) -> State {
+        aggregate::overall(self.components.iter().map(|component| component.state), self.error.as_ref())
+    }
+
+    /// Takes in an entry to apply in place of the one held. Components that are installed and did not change stay so.
+    #[must_use]
+    pub fn towards(&self, entry: DesiredDeployment, generation: Generation) -> Self {
+        let mut next = Self::new(entry, generation);
+        let (before, after) = (unit_digests(&self.entry), unit_digests(&next.entry));
+        for component in &mut next.components {
+            let unchanged = before.get(&component.name) == after.get(&component.name);
+            if unchanged && !self.leaving && self.component(&component.name) == Some(State::Installed) {
+                component.state = State::Installed;
+            }
+        }
+        next
+    }
+
+    /// Begins to take it away.
+    pub fn leave(&mut self, generation: Generation) {
+        self.generation = generation;
+        self.leaving = true;
+        self.error = None;
+        self.reason = None;
+        for component in &mut self.components {
+            component.state = State::Removing;
+            component.error = None;
+        }
+    }
+
+    /// Puts failed components back in line for another attempt.
+    pub fn retry(&mut self) {
+        self.error = None;
+        for component in self.components.iter_mut().filter(|component| component.state == State::Failed) {
+            component.state = if self.leaving { State::Removing } else { State::Pending };
+            component.error = None;
+        }
+    }
+
+    /// Sets the state of a component; false where that says nothing new.
+    pub fn set(&mut self, name: &ComponentName, state: State, error: Option<StatusError>) -> bool {
+        let Some(component) = self.components.iter_mut().find(|component| component.name == *name) else {
+            return false;
+        };
+        let before = std::mem::replace(component, ComponentStatus { name: name.clone(), state, error });
+        if *component == before {
+            return false;
+        }
+        self.reason = None;
+        true
+    }
+
+    /// Sets the state of every component that is not in it yet; false where none was.
+    pub fn set_all(&mut self, state: State) -> bool {
+        let names: Vec<_> = self.components.iter().map(|component| component.name.clone()).collect();
+        names.iter().fold(false, |news, name| self.set(name, state, None) || news)
+    }
+
+    /// The state of a component.
+    pub fn component(&self, name: &ComponentName) -> Option<State> {
+        self.components.iter().find(|component| component.name == *name).map(|component| component.state)
+    }
+
+    /// True when nothing of it is left to speak of.
+    pub fn is_gone(&self) -> bool {
+        self.leaving && self.state() == State::Removed
+    }
+
+    /// What the plan wants to know.
+    pub fn actual(&self, retry_due: bool) -> Actual {
+        Actual {
+            deployment: self.entry.id.clone(),
+            generation: self.generation,
+            digest: self.entry.digest,
+            state: self.state(),
+            leaving: self.leaving,
+            retry_due,
+        }
+    }
+
+    /// Whether a failure is ever tried again by itself: not if a failed component wants to stay down, nor if the
+    /// device cannot run such a thing at all.
+    pub fn may_retry(&self) -> bool {
+        if self.error.as_ref().is_some_and(|error| error.code == code::UNSUPPORTED_PROFILE) {
+            return false;
+        }
+        let Ok(workloads) = self.entry.workloads() else { return false };
+        workloads.iter().all(|(component, workload)| {
+            self.leaving
+                || restart(workload) == Restart::Always
+                || self.component(&component.name) != Some(State::Failed)
+        })
+    }
+
+    /// What to run, in order.
+    ///
+    /// # Errors
+    /// A property that cannot be understood; a document with one was never accepted.
+    pub fn units(&self, device: &DeviceKey) -> Result<Vec<Unit>, Violation> {
+        units(&self.entry, device)
+    }
+
+    /// Time each component gets to stop when asked.
+    pub fn stop_timeouts(&self) -> BTreeMap<ComponentName, Duration> {
+        let workloads = self.entry.workloads().unwrap_or_default();
+        workloads
+            .into_iter()
+            .map(|(component, workload)| (component.name.clone(), stop_timeout(&workload)))
+            .collect()
+    }
+
+    /// What the hub is told. Messages of errors are cut, and say so, where the report would be too large otherwise.
+    pub fn body(&self, observed_at: Timestamp) -> StatusBody {
+        let mut body = StatusBody {
+            observed_at,
+            deployment: self.entry.id.clone(),
+            generation: self.generation,
+            digest: self.entry.digest,
+            status: DeploymentStatus {
+                state: self.state(),
+                error: self.error.clone(),
+                reason: self.reason.clone(),
+            },
+            components: self.components.clone(),
+        };
+        let mut message_bytes_max = muster_contract::limits::ERROR_MESSAGE_BYTES_MAX;
+        while message_bytes_max > MESSAGE_BYTES_LEAST && body.stored_bytes() > REPORT_BYTES_MAX {
+            message_bytes_max /= 2;
+            shorten(&mut body, message_bytes_max);
+        }
+        body
+    }
+}
+
+/// Error messages are not cut below this; a report of the most components, each failed, fits with it.
+const MESSAGE_BYTES_LEAST: usize = 64;
+
+fn shorten(body: &mut StatusBody, bytes_max: usize) {
+    let components = body.components.iter_mut().filter_map(|component| component.error.as_mut());
+    for error in components.chain(body.status.error.as_mut()) {
+        for text in [&mut error.message, &mut error.code, &mut error.source] {
+            *text = cut(std::mem::take(text), bytes_max);
+        }
+    }
+}
+
+fn pending(components: &[Component]) -> Vec<ComponentStatus> {
+    let entry = |component: &Component| ComponentStatus {
+        name: component.name.clone(),
+        state: State::Pending,
+        error: None,
+    };
+    components.iter().map(entry).collect()
+}
+
+fn units(entry: &DesiredDeployment, device: &DeviceKey) -> Result<Vec<Unit>, Violation> {
+    let unit = |(component, workload): (&Component, Workload)| {
+        let environment = environment(entry, &component.name);
+        Unit {
+            device: device.clone(),
+            deployment: entry.id.clone(),
+            component: component.name.clone(),
+            digest: unit_digest(component, &environment),
+            workload,
+            environment,
+        }
+    };
+    Ok(entry.workloads()?.into_iter().map(unit).collect())
+}
+
+/// The variables that the deployment's parameters set for a component. Of two parameters for one variable the one
+/// whose name sorts last wins.
+fn environment(entry: &DesiredDeployment, component: &ComponentName) -> BTreeMap<String, String> {
+    let pairs = entry.parameters.values().flat_map(|parameter| {
+        let targets = parameter.targets.iter().filter(|target| target.components.contains(component));
+        targets.filter_map(|target| {
+            let variable = target.environment_variable()?;
+            Some((variable.to_owned(), parameter.environment_value()))
+        })
+    });
+    pairs.collect()
+}
+
+fn unit_digest(component: &Component, environment: &BTreeMap<String, String>) -> Digest {
+    Digest::of_value(&(&component.properties, environment))
+}
+
+fn unit_digests(entry: &DesiredDeployment) -> BTreeMap<&ComponentName, Digest> {
+    let digest = |component: &Component| unit_digest(component, &environment(entry, &component.name));
+    entry.profile.components.iter().map(|component| (&component.name, digest(component))).collect()
+}
+
+fn restart(workload: &Workload) -> Restart {
+    match workload {
+        Workload::Process(process) => process.restart,
+        Workload::Simulated(script) => script.restart,
+        Workload::Compose(_) | Workload::Helm(_) => Restart::Always,
+    }
+}
+
+fn stop_timeout(workload: &Workload) -> Duration {
+    match workload {
+        Workload::Process(process) => process.stop_timeout(),
+        Workload::Simulated(_) | Workload::Compose(_) | Workload::Helm(_) => STOP_TIMEOUT_DEFAULT,
+    }
+}
+
+#[cfg(test)]
+mod tests;
