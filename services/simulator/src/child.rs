@@ -97,6 +97,16 @@ impl Child {
         self.process.wait().await.map_err(|source| Error::Watch { name, source })
     }
 
+    /// Kills it where it stands, and waits until it is gone.
+    ///
+    /// # Errors
+    /// Its end could not be awaited.
+    pub async fn kill(mut self) -> Result<(), Error> {
+        self.signal(Signal::KILL);
+        let name = self.spec.name.clone();
+        self.process.wait().await.map(drop).map_err(|source| Error::Watch { name, source })
+    }
+
     fn signal(&self, signal: Signal) {
         let group = self.process.id().and_then(|id| Pid::from_raw(id.cast_signed()));
         if let Some(group) = group {

@@ -8,7 +8,7 @@ use muster_contract::query::{
     DeploymentsAnswer, DeviceAnswer, DeviceLine, DevicesAnswer, ErrorReply, PAGE_MAX, Query,
 };
 use muster_contract::subjects::QUERY_PREFIX;
-use muster_contract::view::DeploymentView;
+use muster_contract::view::{DeploymentView, FleetView};
 use serde::de::DeserializeOwned;
 
 /// Time one answer may take.
@@ -55,6 +55,14 @@ impl Hub {
     /// Asks over this bus.
     pub const fn new(bus: Bus) -> Self {
         Self { bus }
+    }
+
+    /// The fleet.
+    ///
+    /// # Errors
+    /// There is no answer.
+    pub async fn fleet(&self) -> Result<FleetView, HubError> {
+        self.ask("fleet", &Query::default()).await
     }
 
     /// One device.

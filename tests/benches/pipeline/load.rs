@@ -1,0 +1,139 @@
+//! The load: reports as a fleet of devices would send them, made before the clock starts, and what is counted of it.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use muster_bus::{Bus, Outgoing};
+use muster_contract::canonical::Digest;
+use muster_contract::decode::to_bytes;
+use muster_contract::desired::{
+    Component, DesiredDeployment, DesiredState, Profile, ProfileType, Source, SourceKind,
+};
+use muster_contract::report::StatusReport;
+use muster_contract::state::{ComponentStatus, DeploymentStatus};
+use muster_contract::subjects;
+use muster_contract::version::{ApiVersion, kind};
+use muster_contract::{DeploymentId, DeviceKey, Epoch, Generation, Seq, SeqRanges, State, Timestamp};
+
+/// Devices over which the load is spread.
+pub(crate) const DEVICES: usize = 1000;
+/// Messages under way at once.
+pub(crate) const WINDOW: usize = 1024;
+/// Rate at which latency is measured.
+pub(crate) const EVENTS_PER_SECOND: usize = 1000;
+/// Events of a latency measurement.
+pub(crate) const LATENCY_EVENTS: usize = 15_000;
+/// Time anything of a bench may take.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
+
+/// A device of the load.
+pub(crate) fn device(at: usize) -> DeviceKey {
+    DeviceKey {
+        site: format!("site-{}", at % 20).parse().unwrap(),
+        device: format!("device-{at}").parse().unwrap(),
+    }
+}
+
+/// The deployment that only this device runs: each report then changes a view of its own.
+pub(crate) fn deployment(at: usize) -> DeploymentId {
+    format!("app-{at}").parse().unwrap()
+}
+
+/// Desired state of a device: its one deployment.
+pub(crate) fn desired(at: usize) -> (String, Bytes) {
+    let mut entry = DesiredDeployment {
+        id: deployment(at),
+        name: format!("app-{at}"),
+        application_id: "com-example-bench".to_owned(),
+        target_generation: Generation::FIRST,
+        digest: Digest::of_bytes(b""),
+        profile: Profile {
+            profile_type: ProfileType::Simulated,
+            components: ["web", "worker"]
+                .map(|name| Component { name: name.parse().unwrap(), properties: serde_json::Map::new() })
+                .into(),
+        },
+        parameters: Default::default(),
+        source: None,
+    };
+    entry.digest = entry.content_digest();
+    let state = DesiredState {
+        api_version: ApiVersion::V1,
+        kind: kind::DesiredState::default(),
+        generation: Generation::FIRST,
+        issued_at: Timestamp::UNIX_EPOCH,
+        retired: false,
+        source: Source { kind: SourceKind::Api, revision: "bench".to_owned() },
+        deployments: vec![entry],
+    };
+    (subjects::desired(&device(at)), to_bytes(&state).into())
+}
+
+/// The state that the `nth` report of a device carries: it changes with every report.
+pub(crate) fn state(nth: usize) -> State {
+    if nth.is_multiple_of(2) { State::Installed } else { State::Installing }
+}
+
+/// The `nth` report of a device, counted from 1, as its subject and bytes.
+pub(crate) fn report(at: usize, nth: usize) -> (String, Bytes) {
+    let state = state(nth);
+    let seq = Seq::new(nth as u64).unwrap();
+    let component = |name: &str| ComponentStatus { name: name.parse().unwrap(), state, error: None };
+    let report = StatusReport {
+        api_version: ApiVersion::V1,
+        kind: kind::StatusReport::default(),
+        epoch: Epoch::FIRST,
+        seq,
+        head: seq,
+        observed_at: Timestamp::now(),
+        deployment: deployment(at),
+        generation: Generation::FIRST,
+        digest: Digest::of_bytes(b"bench"),
+        status: DeploymentStatus { state, error: None, reason: None },
+        components: vec![component("web"), component("worker")],
+        current: true,
+        coalesced: SeqRanges::new(),
+    };
+    (subjects::report(&device(at)), to_bytes(&report).into())
+}
+
+/// `count` reports of all devices in turn, from the `first`th of each on.
+pub(crate) fn reports(first: usize, count: usize) -> Vec<(String, Bytes)> {
+    (0..count).map(|i| report(i % DEVICES, first + i / DEVICES)).collect()
+}
+
+/// Publishes messages pipelined and waits until all are stored.
+pub(crate) async fn publish(bus: &Bus, messages: Vec<(String, Bytes)>) {
+    let mut window = bus.window(WINDOW);
+    for (subject, payload) in messages {
+        window.send(Outgoing::new(subject, payload), ()).await;
+        while let Some((_, stored)) = window.try_next() {
+            stored.expect("a local server stores");
+        }
+    }
+    while let Some((_, stored)) = window.next().await {
+        stored.expect("a local server stores");
+    }
+}
+
+/// Latencies of events.
+pub(crate) struct Latency(Vec<Duration>);
+
+impl Latency {
+    /// Of samples.
+    pub(crate) fn of(mut samples: Vec<Duration>) -> Self {
+        samples.sort_unstable();
+        Self(samples)
+    }
+
+    /// How many samples.
+    pub(crate) fn samples(&self) -> usize {
+        self.0.len()
+    }
+
+    /// The latency that so many of a thousand do not exceed, in milliseconds.
+    pub(crate) fn per_mille(&self, share: usize) -> f64 {
+        let at = (self.0.len() * share).div_ceil(1000).max(1) - 1;
+        self.0[at].as_secs_f64() * 1000.0
+    }
+}

@@ -1,0 +1,69 @@
+//! What the way from a report to a view costs, beside the bare hops of the same way: publish → UPLINK → consume →
+//! publish → LEDGER → consume. Both run in turn on fresh servers, and ratios are of medians of one run, because
+//! machines are shared and noisy. It measures; it asserts only that nothing was lost on the way.
+//!
+//! `make bench`; `BENCH_REPORTS=200000 BENCH_ROUNDS=5 make bench` for other sizes.
+
+#![allow(clippy::unwrap_used)]
+
+mod load;
+mod muster;
+mod raw;
+mod table;
+
+use std::io::Write;
+use std::process::ExitCode;
+
+/// Reports of one throughput round.
+const REPORTS_DEFAULT: usize = 100_000;
+/// Rounds of each side.
+const ROUNDS_DEFAULT: usize = 3;
+
+fn main() -> ExitCode {
+    // `cargo test --benches` runs benches too: there they have nothing to say.
+    if std::env::args().any(|argument| argument == "--test") {
+        return ExitCode::SUCCESS;
+    }
+    let reports = setting("BENCH_REPORTS", REPORTS_DEFAULT);
+    let rounds = setting("BENCH_ROUNDS", ROUNDS_DEFAULT).max(1);
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let figures = runtime.block_on(measure(reports, rounds));
+    match writeln!(std::io::stdout(), "{}", table::render(reports, rounds, &figures)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(_) => ExitCode::FAILURE,
+    }
+}
+
+/// Everything measured.
+pub(crate) struct Figures {
+    pub(crate) raw_rates: Vec<f64>,
+    pub(crate) muster_rates: Vec<f64>,
+    pub(crate) raw_latency: load::Latency,
+    pub(crate) muster_latency: load::Latency,
+}
+
+async fn measure(reports: usize, rounds: usize) -> Figures {
+    let (mut raw_rates, mut muster_rates) = (Vec::new(), Vec::new());
+    for round in 1..=rounds {
+        say(&format!("round {round} of {rounds}: bare hops"));
+        raw_rates.push(raw::throughput(reports).await);
+        say(&format!("round {round} of {rounds}: muster"));
+        muster_rates.push(muster::throughput(reports).await);
+    }
+    say(&format!("latency at {} events/s: bare hops, then muster", load::EVENTS_PER_SECOND));
+    let raw_latency = raw::latency().await;
+    let muster_latency = muster::latency().await;
+    Figures { raw_rates, muster_rates, raw_latency, muster_latency }
+}
+
+fn setting(name: &str, default: usize) -> usize {
+    match std::env::var(name) {
+        Ok(text) => text.parse().unwrap_or_else(|_| panic!("{name}={text} is not a number")),
+        Err(_) => default,
+    }
+}
+
+/// Progress, beside the result.
+fn say(what: &str) {
+    writeln!(std::io::stderr(), "{what}").unwrap_or_default();
+}

@@ -1,0 +1,131 @@
+//! The bare hops: the same streams, consumers and batches as Muster's, and nothing in between.
+
+use std::time::{Duration, Instant};
+
+use muster_bus::{Bus, BusConfig, Outgoing, Replay, Start};
+use muster_contract::limits::PARTITIONS;
+use muster_contract::subjects::{origin, stream};
+use muster_tests::server::Server;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use super::load::{self, LATENCY_EVENTS, Latency, PATIENCE, WINDOW};
+
+const BATCH: usize = 512;
+
+struct Hops {
+    bus: Bus,
+    facts: Replay,
+    relays: JoinSet<()>,
+    _server: Server,
+}
+
+async fn hops() -> Hops {
+    let server = Server::start();
+    let config = BusConfig::service(server.url(), "bench");
+    let bus = Bus::connect(config.clone(), &CancellationToken::new()).await.unwrap();
+    bus.converge().await.unwrap();
+    let mut relays = JoinSet::new();
+    // As Muster does, the relay has a connection of its own.
+    let relay_bus = Bus::connect(config, &CancellationToken::new()).await.unwrap();
+    for partition in 0..PARTITIONS {
+        relays.spawn(relay(relay_bus.clone(), partition));
+    }
+    let facts = bus.replay(stream::LEDGER, &["muster.status.>"], Start::First).await.unwrap();
+    Hops { bus, facts, relays, _server: server }
+}
+
+/// One partition: consume, publish, acknowledge what is stored.
+async fn relay(bus: Bus, partition: u16) {
+    let mut reports = bus.partition(partition).await.unwrap();
+    let mut window = bus.window(WINDOW);
+    loop {
+        let batch = reports.next_batch(BATCH).await.unwrap();
+        let Some(last) = batch.last().cloned() else { continue };
+        for delivery in batch {
+            let device = origin(&delivery.subject).unwrap().device.unwrap();
+            let subject = format!("muster.status.{}.{}.bench", device.site, device.device);
+            window.send(Outgoing::new(subject, delivery.payload), ()).await;
+        }
+        while let Some((_, stored)) = window.next().await {
+            stored.unwrap();
+        }
+        last.ack_all().await;
+    }
+}
+
+/// Events per second over the hops.
+pub(crate) async fn throughput(reports: usize) -> f64 {
+    let mut hops = hops().await;
+    let messages = load::reports(1, reports);
+    let begin = Instant::now();
+    let publishing = tokio::spawn({
+        let bus = hops.bus.clone();
+        async move { load::publish(&bus, messages).await }
+    });
+    let mut seen = 0;
+    while seen < reports {
+        let batch =
+            tokio::time::timeout(PATIENCE, hops.facts.next_batch(BATCH)).await.expect("the hops carry");
+        seen += batch.unwrap().len();
+    }
+    let rate = reports as f64 / begin.elapsed().as_secs_f64();
+    publishing.await.unwrap();
+    hops.relays.shutdown().await;
+    rate
+}
+
+/// Latency from publish to the reader of the last hop.
+pub(crate) async fn latency() -> Latency {
+    let mut hops = hops().await;
+    let (sent, mut sent_at) = tokio::sync::mpsc::unbounded_channel();
+    let sending = tokio::spawn({
+        let bus = hops.bus.clone();
+        async move {
+            paced(&bus, 1, |_, _| sent.send(Instant::now()).unwrap()).await;
+        }
+    });
+    let mut samples = Vec::with_capacity(LATENCY_EVENTS);
+    // Facts come in the order of each partition, not of sending: the payload says which event it is.
+    let mut begins = Vec::with_capacity(LATENCY_EVENTS);
+    while samples.len() < LATENCY_EVENTS {
+        let batch = tokio::time::timeout(PATIENCE, hops.facts.next_batch(BATCH))
+            .await
+            .expect("the hops carry")
+            .unwrap();
+        let now = Instant::now();
+        while let Ok(at) = sent_at.try_recv() {
+            begins.push(at);
+        }
+        samples.extend(batch.iter().map(|fact| now - begins[event_of(&fact.subject, &fact.payload)]));
+    }
+    sending.await.unwrap();
+    hops.relays.shutdown().await;
+    Latency::of(samples)
+}
+
+fn event_of(subject: &str, payload: &[u8]) -> usize {
+    let device = subject.split('.').nth(3).and_then(|token| token.strip_prefix("device-")).unwrap();
+    let seq = muster_contract::decode::peek(payload).seq.unwrap();
+    (seq as usize - 1) * load::DEVICES + device.parse::<usize>().unwrap()
+}
+
+/// Publishes the events of a latency measurement at an even rate; `note` is told of each just before it goes.
+pub(crate) async fn paced(bus: &Bus, first: usize, mut note: impl FnMut(usize, usize)) {
+    let mut window = bus.window(WINDOW);
+    let begin = tokio::time::Instant::now();
+    for event in 0..LATENCY_EVENTS {
+        let due = begin + Duration::from_secs_f64(event as f64 / load::EVENTS_PER_SECOND as f64);
+        tokio::time::sleep_until(due).await;
+        let (at, nth) = (event % load::DEVICES, first + event / load::DEVICES);
+        let (subject, payload) = load::report(at, nth);
+        note(at, nth);
+        window.send(Outgoing::new(subject, payload), ()).await;
+        while let Some((_, stored)) = window.try_next() {
+            stored.unwrap();
+        }
+    }
+    while let Some((_, stored)) = window.next().await {
+        stored.unwrap();
+    }
+}
