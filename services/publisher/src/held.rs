@@ -41,17 +41,14 @@ pub struct Entry {
 }
 
 impl Held {
-    /// Reads the last message of a subject.
-    ///
-    /// # Errors
-    /// What is wrong with a message that is no document, beside what can be held of it: its sequence and, if it says
-    /// one, its generation. The next document then replaces it.
-    pub fn read(sequence: u64, payload: &[u8], interner: &mut Interner) -> Result<Self, (Self, Refusal)> {
+    /// Reads the last message of a subject. Of one that is no document its sequence is held and, if it says one, its
+    /// generation, so that the next document replaces it; what is wrong with it is handed back beside.
+    pub fn read(sequence: u64, payload: &[u8], interner: &mut Interner) -> (Self, Option<Refusal>) {
         match decode::parse::<DesiredState>(payload) {
-            Ok(state) => Ok(Self::of(sequence, state, interner)),
+            Ok(state) => (Self::of(sequence, state, interner), None),
             Err(refusal) => {
                 let generation = serde_json::from_slice::<Peek>(payload).ok().map(|peek| peek.generation);
-                Err((Self { sequence, generation, document: None }, refusal))
+                (Self { sequence, generation, document: None }, Some(refusal))
             }
         }
     }
@@ -107,8 +104,9 @@ mod tests {
             (b"not JSON", None),
             (br#"{"apiVersion":"muster/v9","generation":7}"#, Generation::new(7)),
         ] {
-            let (held, _) = Held::read(9, payload, &mut interner).unwrap_err();
+            let (held, refusal) = Held::read(9, payload, &mut interner);
             assert_eq!(held, Held { sequence: 9, generation, document: None });
+            assert!(refusal.is_some());
         }
     }
 

@@ -14,6 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use muster_contract::{DeploymentId, DeviceKey, LabelError};
 
 use crate::content::{Content, Interner};
@@ -42,7 +43,7 @@ pub struct File {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Body {
     /// A file that the publisher reads ([`wants`]).
-    Text(Vec<u8>),
+    Text(Bytes),
     /// A file that it would read, but for its size in bytes.
     TooLong(u64),
     /// A file whose content does not matter: it only makes its folder exist.
@@ -137,10 +138,10 @@ impl<'a> Reading<'a> {
     fn body(&mut self, file: &'a File, level: Option<Level>) {
         match (&file.body, level) {
             (Body::Link, _) => {
-                self.refuse(file, "is a symbolic link, and only files are read: put a copy here")
+                self.refuse(file, "is a symbolic link, and only files are read: put a copy here");
             }
             (Body::Submodule, _) => {
-                self.refuse(file, "is a submodule, and its files are not read: copy them")
+                self.refuse(file, "is a submodule, and its files are not read: copy them");
             }
             (_, Some(_)) if !is_yaml(&file.path) => {}
             (Body::TooLong(bytes), Some(_)) => self.refuse(file, margo::too_long(*bytes)),

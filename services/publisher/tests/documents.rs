@@ -3,6 +3,8 @@
 //! `documents/good/X.yaml` becomes `X.json`, `documents/bad/X.yaml` is refused with `X.txt`. With `MUSTER_GOLDEN=write`
 //! the golden files are written instead of compared; read the difference before committing it.
 
+#![allow(clippy::unwrap_used, reason = "a failure here is the test's result")]
+
 use std::path::{Path, PathBuf};
 
 use muster_contract::Generation;

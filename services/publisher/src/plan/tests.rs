@@ -73,8 +73,11 @@ impl Server {
     /// What a publisher that starts now holds.
     fn recover(&self) -> BTreeMap<DeviceKey, Held> {
         let mut interner = Interner::default();
-        let mut read =
-            |(sequence, bytes): &(u64, Vec<u8>)| Held::read(*sequence, bytes, &mut interner).unwrap();
+        let mut read = |(sequence, bytes): &(u64, Vec<u8>)| {
+            let (held, refusal) = Held::read(*sequence, bytes, &mut interner);
+            assert_eq!(refusal, None);
+            held
+        };
         self.documents.iter().map(|(key, document)| (key.clone(), read(document))).collect()
     }
 }

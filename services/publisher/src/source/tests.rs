@@ -11,7 +11,7 @@ fn document(id: &str, command: &str) -> String {
 
 fn tree(files: &[(&str, &str)]) -> Tree {
     let body = |path: &str, text: &str| {
-        if wants(path) { Body::Text(text.as_bytes().to_vec()) } else { Body::Unread }
+        if wants(path) { Body::Text(text.as_bytes().to_vec().into()) } else { Body::Unread }
     };
     let file = |(path, text): &(&str, &str)| File { path: (*path).to_owned(), body: body(path, text) };
     Tree { revision: "r1".to_owned(), files: files.iter().map(file).collect() }

@@ -1,0 +1,152 @@
+//! The Git source: which commit a branch is at, and its files. A bare mirror of the newest commit alone lies in the
+//! data directory; losing it loses nothing. What the files mean is not known here.
+//!
+//! The token of `--git-token-file` is read by git's credential helper at each fetch: a rotated token is used at
+//! once, and the token itself is in no argument, no environment variable and no log line.
+
+mod command;
+mod error;
+mod listing;
+mod url;
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use muster_contract::canonical::Digest;
+
+use self::command::{Git, LOCAL_LIMIT, REMOTE_LIMIT, in_mirror};
+pub use self::error::GitError;
+use self::listing::unexpected;
+pub use self::url::{Branch, GitSettingError, GitUrl};
+use crate::source::Tree;
+
+/// Branches named where the wanted one is missing.
+const OTHERS_MAX: usize = 5;
+/// Where the mirror keeps the branch: a name that no branch of the source can collide with.
+const MIRRORED: &str = "refs/muster/head";
+const ASK: &str = "ask the repository for its branch (check --git-url; a private one needs --git-token-file)";
+const FETCH: &str = "fetch the commit";
+const MIRROR: &str = "make the mirror (is --data-dir writable?)";
+
+/// A branch of a repository, and the mirror of it.
+#[derive(Debug, Clone)]
+pub struct Repository {
+    git: Git,
+    url: GitUrl,
+    branch: Branch,
+    mirror: PathBuf,
+}
+
+impl Repository {
+    /// The branch of the repository at `url`, mirrored below `data_dir`. Nothing is touched yet.
+    pub fn new(url: GitUrl, branch: Branch, token_file: Option<PathBuf>, data_dir: &Path) -> Self {
+        let name = Digest::of_bytes(url.for_git().as_bytes()).to_string();
+        let mirror = data_dir.join(format!("mirror-{}.git", &name["sha256:".len()..][..16]));
+        Self { git: Git::new(PathBuf::from("git"), &url, token_file), url, branch, mirror }
+    }
+
+    /// The files of the branch's commit, or `None` if that is `known`.
+    ///
+    /// # Errors
+    /// Why the commit could not be had. Nothing is half-done: the next call starts anew.
+    pub async fn poll(&self, known: Option<&str>) -> Result<Option<Tree>, GitError> {
+        self.git.check_token().await?;
+        let head = self.head().await?;
+        if known == Some(&head) {
+            return Ok(None);
+        }
+        let revision = match self.fetch(&head).await {
+            Ok(revision) => revision,
+            // The repository answers and yet nothing can be fetched: the mirror may be what is broken.
+            Err(error) => {
+                tracing::debug!(%error, "making the mirror anew");
+                self.remove_mirror().await?;
+                self.fetch(&head).await?
+            }
+        };
+        listing::tree(&self.git, &in_mirror(&self.mirror), &revision).await.map(Some)
+    }
+
+    /// The commit the branch is at.
+    async fn head(&self) -> Result<String, GitError> {
+        let reference = self.branch.reference();
+        let said = self.remote(&["ls-remote", "--quiet", "--", &self.url.for_git(), &reference]).await?;
+        match references(&said).find(|(_, name)| *name == reference) {
+            Some((commit, _)) => Ok(commit.to_owned()),
+            None => Err(self.no_branch().await),
+        }
+    }
+
+    async fn no_branch(&self) -> GitError {
+        match self.remote(&["ls-remote", "--quiet", "--", &self.url.for_git(), "refs/heads/*"]).await {
+            Ok(said) => GitError::NoBranch {
+                url: self.url.to_string(),
+                branch: self.branch.as_str().to_owned(),
+                others: references(&said)
+                    .filter_map(|(_, name)| name.strip_prefix("refs/heads/"))
+                    .take(OTHERS_MAX)
+                    .map(str::to_owned)
+                    .collect(),
+            },
+            Err(error) => error,
+        }
+    }
+
+    async fn remote(&self, args: &[&str]) -> Result<String, GitError> {
+        let said = self.git.run(ASK, REMOTE_LIMIT, args).await?;
+        String::from_utf8(said).map_err(|error| unexpected(ASK, error.as_bytes()))
+    }
+
+    /// Brings the branch's commit into the mirror; gives the commit, which may be newer than the one asked about.
+    async fn fetch(&self, head: &str) -> Result<String, GitError> {
+        let mirror = in_mirror(&self.mirror);
+        if !self.mirror.join("HEAD").exists() {
+            self.make_mirror(head).await?;
+        }
+        let refspec = format!("+{}:{MIRRORED}", self.branch.reference());
+        let url = self.url.for_git();
+        let args = [
+            &mirror,
+            "fetch",
+            "--quiet",
+            "--no-tags",
+            "--no-write-fetch-head",
+            "--no-recurse-submodules",
+            "--depth=1",
+            "--",
+            &url,
+            &refspec,
+        ];
+        self.git.run(FETCH, REMOTE_LIMIT, args).await?;
+        let commit = format!("{MIRRORED}^{{commit}}");
+        let said = self.git.run(FETCH, LOCAL_LIMIT, [&mirror, "rev-parse", "--verify", &commit]).await?;
+        let revision = String::from_utf8_lossy(&said).trim().to_owned();
+        if revision.is_empty() { Err(unexpected(FETCH, &said)) } else { Ok(revision) }
+    }
+
+    async fn make_mirror(&self, head: &str) -> Result<(), GitError> {
+        let parent = self.mirror.parent().unwrap_or(&self.mirror);
+        tokio::fs::create_dir_all(parent).await.map_err(|source| self.unwritable(source))?;
+        // The mirror speaks the source's hash: a SHA-256 id has 64 digits.
+        let format = if head.len() == 64 { "--object-format=sha256" } else { "--object-format=sha1" };
+        let path = self.mirror.display().to_string();
+        let args = ["init", "--quiet", "--bare", "--template=", format, "--", &path];
+        self.git.run(MIRROR, LOCAL_LIMIT, args).await.map(|_| ())
+    }
+
+    async fn remove_mirror(&self) -> Result<(), GitError> {
+        match tokio::fs::remove_dir_all(&self.mirror).await {
+            Err(source) if source.kind() != io::ErrorKind::NotFound => Err(self.unwritable(source)),
+            _ => Ok(()),
+        }
+    }
+
+    fn unwritable(&self, source: io::Error) -> GitError {
+        GitError::DataDir { path: self.mirror.clone(), source }
+    }
+}
+
+/// Lines of `<commit>\t<reference>`.
+fn references(said: &str) -> impl Iterator<Item = (&str, &str)> {
+    said.lines().filter_map(|line| line.split_once('\t'))
+}

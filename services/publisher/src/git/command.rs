@@ -1,0 +1,303 @@
+//! One run of the git command: its environment, its time limit, its end. It asks nobody anything, takes no setting
+//! from the shell that started the publisher, and gets the token from its file by itself, so that the token is
+//! neither in an argument, nor in an environment, nor in this process.
+
+use std::ffi::OsStr;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::{ExitStatus, Stdio};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process_group};
+use tokio::io::AsyncReadExt;
+use tokio::process::{Child, ChildStderr, ChildStdout, Command};
+
+use super::error::GitError;
+use super::url::GitUrl;
+
+/// Time for a run that talks to the repository.
+pub(super) const REMOTE_LIMIT: Duration = Duration::from_secs(120);
+/// Time for a run that reads or writes the mirror only.
+pub(super) const LOCAL_LIMIT: Duration = Duration::from_secs(60);
+/// Time between SIGTERM, which lets git remove its lock files, and SIGKILL.
+const TERM_GRACE: Duration = Duration::from_secs(2);
+/// Bytes of git's complaint that are kept.
+const COMPLAINT_BYTES_MAX: u64 = 8 * 1024;
+/// Bytes one run may say, such as the list of the files of a commit.
+const OUTPUT_BYTES_MAX: u64 = 256 * 1024 * 1024;
+
+/// Variables that would turn git to another repository or make it log what it sends.
+const UNWANTED: [&str; 12] = [
+    "GIT_DIR",
+    "GIT_WORK_TREE",
+    "GIT_INDEX_FILE",
+    "GIT_COMMON_DIR",
+    "GIT_NAMESPACE",
+    "GIT_OBJECT_DIRECTORY",
+    "GIT_ALTERNATE_OBJECT_DIRECTORIES",
+    "GIT_CONFIG_PARAMETERS",
+    "GIT_TRACE",
+    "GIT_TRACE_CURL",
+    "GIT_TRACE_PACKET",
+    "GIT_CURL_VERBOSE",
+];
+
+/// Variable in which git's credential helper finds the path of the token file.
+const TOKEN_PATH: &str = "MUSTER_PUBLISHER_TOKEN_PATH";
+/// User of a token where the address names none: what the large hosts expect or ignore.
+const TOKEN_USER: &str = "x-access-token";
+
+/// What every run has in common.
+#[derive(Debug, Clone)]
+pub(super) struct Git {
+    program: PathBuf,
+    token_file: Option<PathBuf>,
+    config: Vec<(String, String)>,
+}
+
+impl Git {
+    /// Runs `program` for a repository; the token, if there is one, goes to its HTTP origin and nowhere else.
+    pub(super) fn new(program: PathBuf, url: &GitUrl, token_file: Option<PathBuf>) -> Self {
+        let mut config = settings();
+        if let (Some(_), Some(origin)) = (&token_file, url.http_origin()) {
+            config.push((format!("credential.{origin}.helper"), token_helper(url)));
+        }
+        Self { program, token_file, config }
+    }
+
+    /// Runs git to its end and gives what it says. `what` is its purpose, as in "git could not …".
+    pub(super) async fn run<I, S>(&self, what: &str, limit: Duration, args: I) -> Result<Vec<u8>, GitError>
+    where
+        I: IntoIterator<Item = S>,
+        S: AsRef<OsStr>,
+    {
+        let mut run = self.start(what, args, Stdio::null())?;
+        let end = run.within(limit, async |child: &mut Child| {
+            let (out, complaints) = (child.stdout.take(), child.stderr.take());
+            tokio::try_join!(said(out), complaint(complaints), child.wait())
+        });
+        let (said, complaint, status) = end.await?;
+        run.judge(status, &complaint)?;
+        Ok(said)
+    }
+
+    /// Starts git with its output piped.
+    pub(super) fn start<I, S>(&self, what: &str, args: I, stdin: Stdio) -> Result<Run, GitError>
+    where
+        I: IntoIterator<Item = S>,
+        S: AsRef<OsStr>,
+    {
+        let mut command = Command::new(&self.program);
+        command.args(args).stdin(stdin).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
+        UNWANTED.iter().for_each(|name| _ = command.env_remove(name));
+        command.envs([("LC_ALL", "C"), ("GIT_TERMINAL_PROMPT", "0"), ("GIT_ASKPASS", "")]);
+        command.env("GIT_CONFIG_COUNT", self.config.len().to_string());
+        for (at, (key, value)) in self.config.iter().enumerate() {
+            command.env(format!("GIT_CONFIG_KEY_{at}"), key).env(format!("GIT_CONFIG_VALUE_{at}"), value);
+        }
+        if let Some(path) = &self.token_file {
+            command.env(TOKEN_PATH, path);
+        }
+        let child = command.spawn().map_err(|source| match source.kind() {
+            io::ErrorKind::NotFound => GitError::NoGit { program: self.program.clone() },
+            _ => GitError::Start { program: self.program.clone(), source },
+        })?;
+        Ok(Run {
+            group: child.id().and_then(|id| Pid::from_raw(id.cast_signed())),
+            child,
+            what: what.to_owned(),
+        })
+    }
+
+    /// Makes sure that the token can be read: git's own words for an empty answer would not say why.
+    pub(super) async fn check_token(&self) -> Result<(), GitError> {
+        let Some(path) = &self.token_file else { return Ok(()) };
+        let refuse = |source| GitError::Token { path: path.clone(), source };
+        let text = tokio::fs::read(path).await.map_err(refuse)?;
+        if text.trim_ascii().is_empty() {
+            return Err(refuse(io::Error::new(io::ErrorKind::InvalidData, "it is empty")));
+        }
+        Ok(())
+    }
+}
+
+/// Settings that hold for every run, before those of the machine and the user.
+fn settings() -> Vec<(String, String)> {
+    let settings = [
+        // No helper of the user's: what is used is what was configured here.
+        ("credential.helper", ""),
+        // In place and within the time limit, instead of a process left behind.
+        ("gc.autoDetach", "false"),
+        ("maintenance.autoDetach", "false"),
+        // A transfer that does not move is a failure, not a state.
+        ("http.lowSpeedLimit", "1"),
+        ("http.lowSpeedTime", "30"),
+        ("core.sshCommand", "ssh -o BatchMode=yes -o ConnectTimeout=20"),
+        ("init.defaultBranch", "main"),
+    ];
+    settings.map(|(key, value)| (key.to_owned(), value.to_owned())).into()
+}
+
+/// The helper that git asks for a user and a password; a shell function that reads the file when it is asked.
+fn token_helper(url: &GitUrl) -> String {
+    let user = if url.names_user() { String::new() } else { format!("echo username={TOKEN_USER}; ") };
+    format!(
+        "!f() {{ test \"$1\" = get || exit 0; {user}printf 'password=%s\\n' \"$(cat \"${TOKEN_PATH}\")\"; }}; f"
+    )
+}
+
+/// Everything git says. More than allowed is an error: half a listing would look like a commit that removes files.
+pub(super) async fn said(from: Option<ChildStdout>) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    if let Some(from) = from {
+        from.take(OUTPUT_BYTES_MAX + 1).read_to_end(&mut bytes).await?;
+    }
+    if bytes.len() as u64 > OUTPUT_BYTES_MAX {
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidData,
+            format!("it said more than {OUTPUT_BYTES_MAX} bytes"),
+        ));
+    }
+    Ok(bytes)
+}
+
+/// The beginning of git's complaint. The rest is read and dropped, or git would wait for us.
+pub(super) async fn complaint(from: Option<ChildStderr>) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    if let Some(from) = from {
+        let mut from = from.take(COMPLAINT_BYTES_MAX);
+        from.read_to_end(&mut bytes).await?;
+        tokio::io::copy(&mut from.into_inner(), &mut tokio::io::sink()).await?;
+    }
+    Ok(bytes)
+}
+
+/// A running git. If it is dropped, git and what it started are told to end.
+pub(super) struct Run {
+    pub(super) child: Child,
+    group: Option<Pid>,
+    what: String,
+}
+
+impl Run {
+    /// Does something with the process within a time limit; after that it is ended.
+    pub(super) async fn within<T>(
+        &mut self,
+        limit: Duration,
+        work: impl AsyncFnOnce(&mut Child) -> io::Result<T>,
+    ) -> Result<T, GitError> {
+        match tokio::time::timeout(limit, work(&mut self.child)).await {
+            Ok(Ok(value)) => Ok(value),
+            Ok(Err(source)) => Err(GitError::Talk { what: self.what.clone(), source }),
+            Err(_) => {
+                self.end().await;
+                Err(GitError::Slow { what: self.what.clone(), limit })
+            }
+        }
+    }
+
+    /// What its exit means.
+    pub(super) fn judge(&mut self, status: ExitStatus, complaint: &[u8]) -> Result<(), GitError> {
+        // Its number may belong to somebody else from now on.
+        self.group = None;
+        if status.success() {
+            return Ok(());
+        }
+        let complaint = String::from_utf8_lossy(complaint);
+        let lines: Vec<_> = complaint.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+        Err(GitError::Failed { what: self.what.clone(), status, complaint: lines.join("; ") })
+    }
+
+    async fn end(&mut self) {
+        self.signal(Signal::TERM);
+        if tokio::time::timeout(TERM_GRACE, self.child.wait()).await.is_err() {
+            self.signal(Signal::KILL);
+            // Killed processes end; how this one did does not matter.
+            let _ = self.child.wait().await;
+        }
+        self.group = None;
+    }
+
+    fn signal(&self, signal: Signal) {
+        if let Some(group) = self.group {
+            // Fails only if it has ended already.
+            let _ = kill_process_group(group, signal);
+        }
+    }
+}
+
+impl Drop for Run {
+    fn drop(&mut self) {
+        self.signal(Signal::TERM);
+    }
+}
+
+/// Arguments that make git work on a mirror.
+pub(super) fn in_mirror(mirror: &Path) -> String {
+    format!("--git-dir={}", mirror.display())
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::process::test_kill_process_group;
+
+    use super::*;
+
+    const SHORT: Duration = Duration::from_millis(200);
+
+    fn shell() -> Git {
+        Git::new(PathBuf::from("sh"), &"/nowhere".parse().unwrap(), None)
+    }
+
+    /// Waits until no process of the group is left.
+    async fn gone(group: Pid) {
+        let gone = async {
+            while test_kill_process_group(group).is_ok() {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(10), gone).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn what_takes_too_long_is_ended_with_all_it_started() {
+        let mut run = shell().start("wait", ["-c", "sleep 60 & sleep 60"], Stdio::null()).unwrap();
+        let group = run.group.unwrap();
+        let slow = run.within(SHORT, async |child: &mut Child| child.wait().await).await.unwrap_err();
+        assert!(matches!(slow, GitError::Slow { .. }), "{slow}");
+        gone(group).await;
+    }
+
+    #[tokio::test]
+    async fn what_does_not_listen_is_killed() {
+        let args = ["-c", "trap '' TERM; echo deaf; while :; do sleep 1; done"];
+        let mut run = shell().start("wait", args, Stdio::null()).unwrap();
+        let group = run.group.unwrap();
+        let mut heard = [0; 4];
+        run.child.stdout.as_mut().unwrap().read_exact(&mut heard).await.unwrap();
+        assert!(run.within(SHORT, async |child: &mut Child| child.wait().await).await.is_err());
+        gone(group).await;
+    }
+
+    #[tokio::test]
+    async fn what_is_dropped_is_ended() {
+        let run = shell().start("wait", ["-c", "sleep 60"], Stdio::null()).unwrap();
+        let group = run.group.unwrap();
+        drop(run);
+        gone(group).await;
+    }
+
+    #[tokio::test]
+    async fn a_failure_is_told_in_gits_own_words_and_no_setting_of_the_shell_gets_through() {
+        let script = "echo \"fatal: $GIT_TERMINAL_PROMPT ${GIT_DIR-unset}\" >&2; echo; echo more >&2; exit 3";
+        let failed = shell().run("do it", LOCAL_LIMIT, ["-c", script]).await.unwrap_err().to_string();
+        assert_eq!(failed, "git could not do it (exit status: 3): fatal: 0 unset; more");
+    }
+
+    #[tokio::test]
+    async fn a_missing_git_is_said_clearly() {
+        let git = Git::new(PathBuf::from("no-such-git"), &"/nowhere".parse().unwrap(), None);
+        let missing = git.run("do it", LOCAL_LIMIT, ["x"]).await.unwrap_err().to_string();
+        assert!(missing.contains("'no-such-git'") && missing.contains("install git"), "{missing}");
+    }
+}

@@ -1,0 +1,165 @@
+//! The Git source as a setting: an address and a branch that are safe to hand to git and to show to people.
+
+use std::fmt;
+use std::path::Path;
+use std::str::FromStr;
+
+/// Where the repository is: anything git can fetch from. Holds no password.
+#[derive(Clone, PartialEq, Eq)]
+pub struct GitUrl(String);
+
+/// A branch.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Branch(String);
+
+/// Why a setting of the Git source cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum GitSettingError {
+    /// Nothing, or an option in disguise.
+    #[error("must be a path or a URL that git can fetch from")]
+    Url,
+    /// A password would be seen by everybody who lists the processes of the machine.
+    #[error("must not hold a password: put it into a file and name that with --git-token-file")]
+    Password,
+    /// Not a branch.
+    #[error("must be the name of a branch, such as main")]
+    Branch,
+}
+
+impl GitUrl {
+    /// As git takes it. A path to something that exists is made absolute.
+    pub fn for_git(&self) -> String {
+        let path = Path::new(&self.0);
+        let absolute = if path.exists() { path.canonicalize().ok() } else { None };
+        absolute.and_then(|path| path.to_str().map(str::to_owned)).unwrap_or_else(|| self.0.clone())
+    }
+
+    /// `https://host:port` of an HTTP address: what a token is for, and nothing else.
+    pub fn http_origin(&self) -> Option<String> {
+        let (scheme, rest) = self.0.split_once("://")?;
+        if !["http", "https"].contains(&scheme) {
+            return None;
+        }
+        let authority = rest.split('/').next()?;
+        let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
+        Some(format!("{scheme}://{host}"))
+    }
+
+    /// True where the address names a user.
+    pub fn names_user(&self) -> bool {
+        userinfo(&self.0).is_some()
+    }
+}
+
+/// `user` or `user:password` of a URL.
+fn userinfo(url: &str) -> Option<&str> {
+    let (_, rest) = url.split_once("://")?;
+    rest.split('/').next()?.rsplit_once('@').map(|(user, _)| user)
+}
+
+impl FromStr for GitUrl {
+    type Err = GitSettingError;
+
+    fn from_str(text: &str) -> Result<Self, GitSettingError> {
+        if text.is_empty() || text.starts_with('-') || text.chars().any(char::is_control) {
+            return Err(GitSettingError::Url);
+        }
+        if userinfo(text).is_some_and(|user| user.contains(':')) {
+            return Err(GitSettingError::Password);
+        }
+        Ok(Self(text.to_owned()))
+    }
+}
+
+/// Without the user, who may be a token too.
+impl fmt::Display for GitUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.0.split_once("://"), userinfo(&self.0)) {
+            (Some((scheme, rest)), Some(user)) => write!(f, "{scheme}://{}", &rest[user.len() + 1..]),
+            _ => f.write_str(&self.0),
+        }
+    }
+}
+
+impl fmt::Debug for GitUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "GitUrl({self})")
+    }
+}
+
+impl Branch {
+    /// Its name.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// `refs/heads/<name>`
+    pub fn reference(&self) -> String {
+        format!("refs/heads/{}", self.0)
+    }
+}
+
+impl FromStr for Branch {
+    type Err = GitSettingError;
+
+    fn from_str(text: &str) -> Result<Self, GitSettingError> {
+        let name = text.strip_prefix("refs/heads/").unwrap_or(text);
+        let forbidden = |c: char| c.is_whitespace() || c.is_control() || "~^:?*[\\".contains(c);
+        let part = |part: &str| !part.is_empty() && !part.starts_with('.') && !part.ends_with(".lock");
+        let sound = !name.starts_with('-')
+            && !name.contains(forbidden)
+            && !name.contains("..")
+            && !name.contains("@{")
+            && !name.ends_with('.')
+            && name.split('/').all(part);
+        if sound { Ok(Self(name.to_owned())) } else { Err(GitSettingError::Branch) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_is_shown_without_its_user_and_never_holds_a_password() {
+        for (text, shown) in [
+            ("https://git.example/fleet.git", "https://git.example/fleet.git"),
+            ("https://someone@git.example/fleet.git", "https://git.example/fleet.git"),
+            ("ssh://git@git.example:22/fleet.git", "ssh://git.example:22/fleet.git"),
+            ("git@git.example:fleet.git", "git@git.example:fleet.git"),
+            ("/srv/fleet", "/srv/fleet"),
+        ] {
+            let url: GitUrl = text.parse().unwrap();
+            assert_eq!(url.to_string(), shown);
+        }
+        assert_eq!("https://a:b@git.example/x".parse::<GitUrl>(), Err(GitSettingError::Password));
+        for bad in ["", "--upload-pack=evil", "a\nb"] {
+            assert_eq!(bad.parse::<GitUrl>(), Err(GitSettingError::Url), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn a_token_is_for_one_origin_only() {
+        for (text, origin) in [
+            ("https://git.example/fleet.git", Some("https://git.example")),
+            ("http://someone@127.0.0.1:8080/x", Some("http://127.0.0.1:8080")),
+            ("ssh://git@git.example/x", None),
+            ("/srv/fleet", None),
+        ] {
+            assert_eq!(text.parse::<GitUrl>().unwrap().http_origin().as_deref(), origin);
+        }
+    }
+
+    #[test]
+    fn a_branch_is_what_git_takes_for_one() {
+        for good in ["main", "release/7", "refs/heads/main", "a.b-c_d"] {
+            assert!(good.parse::<Branch>().unwrap().reference().starts_with("refs/heads/"), "{good}");
+        }
+        assert_eq!("refs/heads/main".parse::<Branch>().unwrap().as_str(), "main");
+        for bad in
+            ["", "-b", "a b", "a..b", "a:b", "a^", "/a", "a/", "a//b", ".a", "a.lock", "a.", "@{1}", "*"]
+        {
+            assert_eq!(bad.parse::<Branch>(), Err(GitSettingError::Branch), "{bad:?}");
+        }
+    }
+}
