@@ -209,7 +209,7 @@ fn refusal(asset: &str, source: ApiError) -> TopologyError {
     }
 }
 
-fn fields(config: &impl serde::Serialize) -> Map<String, Value> {
+pub(crate) fn fields(config: &impl serde::Serialize) -> Map<String, Value> {
     match serde_json::to_value(config) {
         Ok(Value::Object(fields)) => fields,
         _ => Map::new(),

@@ -45,6 +45,8 @@ pub struct Replay {
     position: Option<u64>,
     /// Tells this stream from a later one of the same name.
     created: Option<Timestamp>,
+    /// Messages that waited when it was opened.
+    waiting: u64,
     life: Option<Life>,
     pause: Pause,
 }
@@ -58,6 +60,8 @@ struct Life {
 
 #[derive(Deserialize)]
 struct Created {
+    #[serde(default)]
+    num_pending: u64,
     delivered: Sequences,
 }
 
@@ -81,10 +85,11 @@ impl Bus {
             start,
             position,
             created: None,
+            waiting: 0,
             life: None,
             pause: Pause::new(),
         };
-        replay.open().await?;
+        replay.waiting = replay.open().await?;
         Ok(replay)
     }
 }
@@ -121,6 +126,11 @@ impl Replay {
         self.position
     }
 
+    /// Messages that waited for it when it was opened: a reader of the present alone has seen it after so many.
+    pub const fn waiting(&self) -> u64 {
+        self.waiting
+    }
+
     async fn heal(&mut self) -> Result<(), ReadError> {
         loop {
             self.pause.before_attempt(&self.wire.link).await;
@@ -128,12 +138,13 @@ impl Replay {
                 Err(error) if error.is_transient() => {
                     tracing::warn!(stream = self.stream, cause = chain(&error), "cannot read; trying again");
                 }
-                end => return end,
+                end => return end.map(|_| ()),
             }
         }
     }
 
-    async fn open(&mut self) -> Result<(), ReadError> {
+    /// Makes the consumer; how many messages wait for it.
+    async fn open(&mut self) -> Result<u64, ReadError> {
         let info = stream_info(&self.wire, &self.stream).await?;
         self.check_position(&info)?;
         let consumer = self.consumer();
@@ -148,7 +159,7 @@ impl Replay {
             self.position = Some(created.delivered.stream_seq);
         }
         self.life = Some(Life { consumer: name, pull });
-        Ok(())
+        Ok(created.num_pending)
     }
 
     /// Refuses to go on where the stream's numbers mean something else now, or what would be next is gone.

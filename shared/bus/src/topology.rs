@@ -9,7 +9,10 @@ use async_nats::jetstream::stream::{
 use muster_contract::limits::{DUPLICATE_WINDOW, PARTITIONS};
 use muster_contract::subjects::{report_partition, stream};
 
-use crate::config::SERVER_PAYLOAD_MIN;
+use serde_json::{Value, json};
+
+use crate::config::{SERVER_PAYLOAD_MIN, UPLINK_BYTES_MAX};
+use crate::converge::fields;
 
 /// Stream behind the bucket `views`, by the bus's convention for buckets.
 pub const VIEWS_STREAM: &str = "KV_views";
@@ -45,6 +48,18 @@ pub(crate) fn contract(uplink_bytes_max: u64) -> Topology {
         streams: vec![downlink(), uplink(uplink_bytes_max), presence(), ledger(), views()],
         consumers: (0..PARTITIONS).map(|p| (stream::UPLINK, partition_consumer(p))).collect(),
     }
+}
+
+/// The contract's topology as the server's API writes it, for documents about it: `streams` and `consumers`, each a
+/// list of configurations.
+pub fn described() -> Value {
+    let topology = contract(UPLINK_BYTES_MAX);
+    let consumers: Vec<_> = topology
+        .consumers
+        .iter()
+        .map(|(stream, config)| json!({ "stream": stream, "config": Value::from(fields(config)) }))
+        .collect();
+    json!({ "streams": topology.streams.iter().map(fields).collect::<Vec<_>>(), "consumers": consumers })
 }
 
 /// Name of the durable consumer of a partition of UPLINK.
