@@ -14,6 +14,9 @@
 //! `simulated::SimulatedRuntime::new(device: DeviceKey, data_dir: &Path, clock: Arc<dyn Clock>, exits: mpsc::Sender<Exit>)`
 //! (what it pretends to run outlives the agent too, and its clock says since when). Neither touches anything yet.
 
+pub mod process;
+pub mod simulated;
+
 use std::collections::BTreeMap;
 
 use futures_util::future::BoxFuture;

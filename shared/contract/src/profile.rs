@@ -116,7 +116,7 @@ pub struct Process {
     /// Its arguments; `$(NAME)` stands for the environment variable NAME.
     #[serde(default)]
     pub args: Vec<String>,
-    /// Environment variables, over the agent's own.
+    /// Environment variables, over the few of the agent's own that it passes on (PATH, HOME, locale, time zone).
     #[serde(default)]
     pub env: BTreeMap<String, String>,
     /// Its working directory; a directory of its own under the agent's data directory where nothing is said.

@@ -1,0 +1,120 @@
+//! The environment of a unit, and the arguments in which `$(NAME)` stands for one of its variables.
+//!
+//! Of the agent's own environment only [`PASSED_ON`] reaches a unit. That is a list of what is let through because
+//! no list of what is held back could name every credential.
+
+use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::{fs, io};
+
+use muster_contract::DeviceKey;
+use muster_contract::profile::{Process, is_env_name};
+
+use super::mark::{DATA_DIR_VARIABLE, Mark, UNIT_VARIABLE};
+use crate::runtime::Unit;
+
+/// Variables of the agent that its units get too, where they do not set them themselves.
+const PASSED_ON: [&str; 9] = ["PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TZ", "TMPDIR"];
+/// Beginning of further ones: the parts of the locale.
+const PASSED_ON_PREFIX: &str = "LC_";
+
+/// Variables by name.
+pub(super) type Environment = BTreeMap<OsString, OsString>;
+
+/// What the agent passes on of its own environment.
+///
+/// # Errors
+/// `/proc` cannot be read.
+pub(super) fn passed_on() -> io::Result<Environment> {
+    Ok(choose(&fs::read("/proc/self/environ")?))
+}
+
+fn choose(environment: &[u8]) -> Environment {
+    let pair = |variable: &[u8]| {
+        let at = variable.iter().position(|byte| *byte == b'=')?;
+        let name = std::str::from_utf8(&variable[..at]).ok()?;
+        let chosen = PASSED_ON.contains(&name) || name.starts_with(PASSED_ON_PREFIX);
+        chosen.then(|| (OsString::from(name), OsStr::from_bytes(&variable[at + 1..]).to_owned()))
+    };
+    environment.split(|byte| *byte == 0).filter_map(pair).collect()
+}
+
+/// The whole environment of a unit: what is passed on, then the document's `env`, then its parameters, then the mark,
+/// each over the one before. Nothing in a document can put another mark on a process.
+pub(super) fn of(
+    passed_on: Environment,
+    unit: &Unit,
+    process: &Process,
+    device: &DeviceKey,
+    home: &Path,
+) -> Environment {
+    let mut environment = passed_on;
+    for (name, value) in process.env.iter().chain(&unit.environment) {
+        environment.insert(name.into(), value.into());
+    }
+    environment.insert(UNIT_VARIABLE.into(), Mark::of(unit).text(device).into());
+    environment.insert(DATA_DIR_VARIABLE.into(), home.into());
+    environment
+}
+
+/// An argument with every `$(NAME)` replaced. `$$(NAME)` stands for `$(NAME)` itself; a name that is not set, or is
+/// none, is left as it is, so that a shell's `$(date)` reaches the shell.
+pub(super) fn expand(argument: &str, environment: &Environment) -> OsString {
+    let mut expanded = OsString::new();
+    let mut rest = argument;
+    while let Some(at) = rest.find("$(") {
+        let (before, reference) = rest.split_at(at);
+        let end = reference.find(')').map_or(reference.len(), |end| end + 1);
+        let (reference, after) = reference.split_at(end);
+        if let Some(before) = before.strip_suffix('$') {
+            expanded.push(before);
+            expanded.push(reference);
+        } else {
+            expanded.push(before);
+            expanded.push(value(reference, environment).unwrap_or(OsStr::new(reference)));
+        }
+        rest = after;
+    }
+    expanded.push(rest);
+    expanded
+}
+
+fn value<'a>(reference: &str, environment: &'a Environment) -> Option<&'a OsStr> {
+    let name = reference.strip_prefix("$(")?.strip_suffix(')')?;
+    is_env_name(name).then(|| environment.get(OsStr::new(name)).map(OsString::as_os_str)).flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arguments_are_expanded() {
+        let environment: Environment =
+            [("PORT", "80"), ("HOST", "a$(PORT)")].map(|(name, value)| (name.into(), value.into())).into();
+        for (argument, expanded) in [
+            ("", ""),
+            ("plain $PORT ${PORT} $", "plain $PORT ${PORT} $"),
+            ("$(PORT)", "80"),
+            ("--listen=0.0.0.0:$(PORT)/$(PORT)", "--listen=0.0.0.0:80/80"),
+            ("$(HOST)", "a$(PORT)"),
+            ("$$(PORT) and $$$(PORT)", "$(PORT) and $$(PORT)"),
+            ("$(NOT_SET) $(date +%s) $()", "$(NOT_SET) $(date +%s) $()"),
+            ("$(PORT", "$(PORT"),
+            ("ü$(PORT)ü", "ü80ü"),
+        ] {
+            assert_eq!(expand(argument, &environment), OsString::from(expanded), "{argument}");
+        }
+    }
+
+    #[test]
+    fn nothing_of_the_agent_is_passed_on_but_the_listed() {
+        let environment = choose(
+            b"PATH=/bin\0MUSTER_CREDS=/etc/creds\0AWS_SECRET_ACCESS_KEY=x\0LC_ALL=C\0NATS_TOKEN=t\0TZ=\0odd\0",
+        );
+        let names: Vec<_> = environment.keys().map(|name| name.to_str().unwrap()).collect();
+        assert_eq!(names, ["LC_ALL", "PATH", "TZ"]);
+    }
+}

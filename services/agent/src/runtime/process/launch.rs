@@ -1,0 +1,201 @@
+//! Starts the process of a unit: its directory, its files, its environment, its arguments, its own process group.
+//! Two steps, because the first may wait for the disk and between the second and its bookkeeping nothing may.
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::{fs, io};
+
+use muster_contract::profile::{Process, Readiness};
+use rustix::io::Errno;
+use tokio::process::{Child, Command};
+
+use super::environment::{self, Environment};
+use super::home::Home;
+use super::logs::Logs;
+use crate::runtime::Unit;
+
+/// Why a unit could not be started.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum LaunchError {
+    /// Its own directory cannot be made.
+    #[error(
+        "cannot make its working directory {path}: check the room and the rights under the agent's --data-dir"
+    )]
+    MakeDirectory {
+        /// The directory.
+        path: PathBuf,
+        /// The disk's reason.
+        #[source]
+        source: io::Error,
+    },
+    /// The directory that the document names is none.
+    #[error("its workingDir {path} is not there: make it, or leave workingDir out to get one")]
+    NoDirectory {
+        /// The directory.
+        path: PathBuf,
+        /// The disk's reason.
+        #[source]
+        source: io::Error,
+    },
+    /// The file by which it would say that it is ready is there from an earlier run and cannot be taken away.
+    #[error("cannot remove {path}, left by an earlier run")]
+    StaleFile {
+        /// The file.
+        path: PathBuf,
+        /// The disk's reason.
+        #[source]
+        source: io::Error,
+    },
+    /// Its log cannot be opened.
+    #[error("cannot open its log {path}: check the room and the rights under the agent's --data-dir")]
+    OpenLog {
+        /// The log of its stderr.
+        path: PathBuf,
+        /// The disk's reason.
+        #[source]
+        source: io::Error,
+    },
+    /// The agent's own environment cannot be read.
+    #[error(
+        "cannot read the agent's environment from /proc: the process runtime needs Linux with /proc mounted"
+    )]
+    ReadEnvironment(#[source] io::Error),
+    /// The operating system refused.
+    #[error("cannot start '{command}': {advice}")]
+    Spawn {
+        /// The program.
+        command: String,
+        /// What to check.
+        advice: String,
+        /// The operating system's reason.
+        #[source]
+        source: io::Error,
+    },
+    /// The thread that prepares the start died.
+    #[error("its preparation was cut short")]
+    CutShort(#[source] tokio::task::JoinError),
+}
+
+/// A start with nothing left to wait for.
+#[derive(Debug)]
+pub(super) struct Prepared {
+    command: Command,
+    logs: Logs,
+    program: String,
+    directory: PathBuf,
+    path: Option<String>,
+}
+
+/// Where a unit works: in the directory that the document names, a relative one being relative to the unit's own.
+pub(super) fn directory(home: &Home, unit: &Unit, process: &Process) -> PathBuf {
+    let own = home.work(&unit.name());
+    process.working_dir.as_deref().map_or_else(|| own.clone(), |named| own.join(named))
+}
+
+/// Makes everything ready for the start. Waits for the disk.
+pub(super) fn prepare(home: &Home, unit: &Unit, process: &Process) -> Result<Prepared, LaunchError> {
+    let directory = directory(home, unit, process);
+    make_directory(home, unit, &directory)?;
+    remove_stale(home, unit, process, &directory)?;
+    let (logs, out, err) = Logs::open(home, &unit.name()).map_err(|source| {
+        let path = home.log(&unit.name(), "err");
+        LaunchError::OpenLog { path, source }
+    })?;
+    let passed_on = environment::passed_on().map_err(LaunchError::ReadEnvironment)?;
+    let environment = environment::of(passed_on, unit, process, &home.device, &home.true_path());
+    let path = search_path(&environment);
+    let mut command = Command::new(&process.command);
+    command
+        .args(process.args.iter().map(|argument| environment::expand(argument, &environment)))
+        .env_clear()
+        .envs(environment)
+        .current_dir(&directory)
+        .stdin(Stdio::null())
+        .stdout(out)
+        .stderr(err)
+        // A group of its own: signals meant for the agent (Ctrl-C) pass it by, and its children end with it.
+        .process_group(0);
+    Ok(Prepared { command, logs, program: process.command.clone(), directory, path })
+}
+
+impl Prepared {
+    /// Starts the process.
+    pub(super) fn spawn(mut self) -> Result<(Child, Logs), LaunchError> {
+        match self.command.spawn() {
+            Ok(child) => Ok((child, self.logs)),
+            Err(source) => {
+                let advice = self.advice(&source);
+                Err(LaunchError::Spawn { command: self.program, advice, source })
+            }
+        }
+    }
+
+    /// What a person can do about an operating system's refusal.
+    fn advice(&self, refusal: &io::Error) -> String {
+        let is_path = self.program.contains('/');
+        match Errno::from_io_error(refusal) {
+            Some(Errno::NOENT) if is_path && self.directory.join(&self.program).exists() => {
+                "the interpreter in its first line, or its loader, is not on this device".to_owned()
+            }
+            Some(Errno::NOENT) if is_path => {
+                format!("no such file (a relative path starts at {})", self.directory.display())
+            }
+            Some(Errno::NOENT) => format!(
+                "not found in PATH ({}); install it, give its full path, or set PATH in env",
+                self.path.as_deref().unwrap_or("not set")
+            ),
+            Some(Errno::ACCESS | Errno::PERM) => format!(
+                "check that the agent's user may execute it (chmod +x) and enter {}, and that its file system is not \
+                 mounted noexec",
+                self.directory.display()
+            ),
+            Some(Errno::NOEXEC) => {
+                "neither a program for this machine nor a script that starts with #!".to_owned()
+            }
+            Some(Errno::AGAIN) => {
+                "the limit of processes is reached (ulimit -u, TasksMax of the agent's service)".to_owned()
+            }
+            Some(Errno::TOOBIG) => "its arguments and environment together are too large".to_owned(),
+            _ => "the operating system refuses".to_owned(),
+        }
+    }
+}
+
+fn make_directory(home: &Home, unit: &Unit, directory: &Path) -> Result<(), LaunchError> {
+    let own = home.work(&unit.name());
+    if directory.starts_with(&own) {
+        let failed = |source| LaunchError::MakeDirectory { path: directory.to_owned(), source };
+        return fs::create_dir_all(directory).map_err(failed);
+    }
+    // One that is somebody else's is not made: a slip of the pen would become a directory.
+    match fs::metadata(directory) {
+        Ok(found) if found.is_dir() => Ok(()),
+        Ok(_) => {
+            let source = io::ErrorKind::NotADirectory.into();
+            Err(LaunchError::NoDirectory { path: directory.to_owned(), source })
+        }
+        Err(source) => Err(LaunchError::NoDirectory { path: directory.to_owned(), source }),
+    }
+}
+
+/// Takes away the file of a readiness `file` that an earlier run has left, if it lies in the unit's own directory:
+/// it would tell of the earlier run. One that lies elsewhere may be anybody's and counts as it is.
+fn remove_stale(home: &Home, unit: &Unit, process: &Process, directory: &Path) -> Result<(), LaunchError> {
+    let Readiness::File { path } = &process.readiness else { return Ok(()) };
+    let path = directory.join(path);
+    let climbs = path.components().any(|part| part == std::path::Component::ParentDir);
+    if climbs || !path.starts_with(home.work(&unit.name())) {
+        return Ok(());
+    }
+    match fs::remove_file(&path) {
+        Err(source) if source.kind() != io::ErrorKind::NotFound => {
+            Err(LaunchError::StaleFile { path, source })
+        }
+        Ok(()) | Err(_) => Ok(()),
+    }
+}
+
+fn search_path(environment: &Environment) -> Option<String> {
+    environment.get(OsStr::new("PATH")).map(|path| path.to_string_lossy().into_owned())
+}

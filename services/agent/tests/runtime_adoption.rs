@@ -1,0 +1,177 @@
+//! The process runtime after the death of the agent: what runs is found, taken over or stopped, and never doubled.
+
+mod runtime_kit;
+
+use std::fs;
+
+use muster_agent::runtime::{Running, code};
+use muster_contract::canonical::Digest;
+use runtime_kit::{DEADLINE, Device, job, lives, script, until};
+use rustix::process::{Pid, Signal, kill_process};
+
+const TRACE_AND_STAY: &str = "echo $$ >> trace; touch ready; exec sleep 600";
+const TRACE_AND_WAIT: &str =
+    "echo $$ >> trace; touch ready; while [ ! -e die ]; do sleep 0.02; done; echo no more >&2; exit 7";
+
+#[tokio::test]
+async fn what_runs_is_taken_over_and_its_end_is_seen() {
+    let mut device = Device::new();
+    let web = script("web", TRACE_AND_WAIT);
+    device.start(&web).await;
+    device.restart();
+    assert_eq!(device.inventory().await, [Running { name: web.name(), digest_prefix: web.digest_prefix() }]);
+    device.start(&web).await;
+    assert_eq!(device.lines(&web, "trace").len(), 1, "no twin");
+    fs::write(device.work(&web).join("die"), "").unwrap();
+    let exit = device.exit().await;
+    assert_eq!((exit.name, exit.digest_prefix), (web.name(), web.digest_prefix()));
+    assert_eq!(exit.error.code, code::EXITED);
+    let said = "ended, exit status unknown, the process outlived an agent restart; last lines of ";
+    assert!(
+        exit.error.message.starts_with(said) && exit.error.message.ends_with("no more"),
+        "{:?}",
+        exit.error
+    );
+    assert_eq!(device.inventory().await, []);
+}
+
+#[tokio::test]
+async fn what_is_taken_over_can_be_stopped() {
+    let mut device = Device::new();
+    let web = script("web", TRACE_AND_STAY);
+    device.start(&web).await;
+    device.restart();
+    device.start(&web).await;
+    device.stop(&web.name(), DEADLINE).await;
+    assert_eq!(device.pids(), [0; 0]);
+    assert_eq!(device.exit_told(), None);
+}
+
+#[tokio::test]
+async fn only_what_is_left_of_readiness_is_waited_for() {
+    let mut device = Device::new();
+    let web = script(
+        "web",
+        "echo $$ >> trace; while [ ! -e go ]; do sleep 0.02; done; touch ready; exec sleep 600",
+    );
+    {
+        let never = tokio_util::sync::CancellationToken::new();
+        let mut start = muster_agent::runtime::Runtime::start(&device.runtime, &web, &never);
+        runtime_kit::beside(&mut start, device.until_lines(&web, "trace", 1)).await;
+    }
+    device.restart();
+    fs::write(device.work(&web).join("go"), "").unwrap();
+    device.start(&web).await;
+    assert_eq!(device.lines(&web, "trace").len(), 1, "no twin");
+}
+
+#[tokio::test]
+async fn a_process_that_hides_its_environment_is_taken_over_and_stopped_too() {
+    let mut device = Device::new();
+    let web = script("web", "echo $$ >> trace; touch ready; exec env -i sleep 600");
+    device.start(&web).await;
+    let pid: i32 = device.lines(&web, "trace")[0].parse().unwrap();
+    until("its environment to be gone", || device.pids().is_empty().then_some(())).await;
+    // The note is written beside the start; the agent's death must not come before it in this test.
+    until("its note", || fs::exists(device.path().join("units/line/web.json")).unwrap().then_some(())).await;
+    device.restart();
+    device.start(&web).await;
+    assert_eq!(device.lines(&web, "trace").len(), 1, "no twin");
+    device.stop(&web.name(), DEADLINE).await;
+    assert!(!lives(pid));
+}
+
+#[tokio::test]
+async fn a_finished_job_does_not_run_again_until_it_was_stopped() {
+    let mut device = Device::new();
+    let job = job("job", "echo done >> trace");
+    device.start(&job).await;
+    let held = [Running { name: job.name(), digest_prefix: job.digest_prefix() }];
+    assert_eq!(device.inventory().await, held);
+    device.restart();
+    assert_eq!(device.inventory().await, held, "it holds its place");
+    device.start(&job).await;
+    assert_eq!(device.lines(&job, "trace").len(), 1);
+    let other = muster_agent::runtime::Unit { digest: Digest::of_bytes(b"other"), ..job.clone() };
+    device.stop(&other.name(), DEADLINE).await;
+    device.start(&other).await;
+    assert_eq!(device.lines(&job, "trace").len(), 2, "another version is another job");
+    device.stop(&job.name(), DEADLINE).await;
+    assert_eq!(device.inventory().await, []);
+    device.start(&job).await;
+    assert_eq!(device.lines(&job, "trace").len(), 3, "a removal forgets it");
+}
+
+#[tokio::test]
+async fn a_job_that_was_running_is_awaited_and_its_unknown_end_is_a_failure() {
+    let mut device = Device::new();
+    let job = job("job", "echo begun >> trace; while [ ! -e go ]; do sleep 0.02; done");
+    {
+        let never = tokio_util::sync::CancellationToken::new();
+        let mut start = muster_agent::runtime::Runtime::start(&device.runtime, &job, &never);
+        runtime_kit::beside(&mut start, device.until_lines(&job, "trace", 1)).await;
+    }
+    device.restart();
+    fs::write(device.work(&job).join("go"), "").unwrap();
+    // Whether the job ended before the start or under its eyes, nobody knows how, so it has to run again.
+    if let Err(error) = device.try_start(&job).await {
+        assert!(error.message.contains("exit status unknown"), "{error:?}");
+        device.start(&job).await;
+    }
+    assert_eq!(device.lines(&job, "trace").len(), 2);
+}
+
+#[tokio::test]
+async fn strangers_are_found_and_stopped() {
+    let mut device = Device::new();
+    let (web, old) = (script("web", TRACE_AND_STAY), script("old", TRACE_AND_STAY));
+    device.start(&web).await;
+    device.start(&old).await;
+    device.restart();
+    let found: Vec<_> = device.inventory().await.into_iter().map(|running| running.name).collect();
+    assert_eq!(found, [old.name(), web.name()]);
+    device.stop(&old.name(), DEADLINE).await;
+    assert_eq!(device.pids().len(), 1);
+    device.start(&web).await;
+    assert_eq!(device.lines(&web, "trace").len(), 1);
+}
+
+#[tokio::test]
+async fn another_version_left_by_an_earlier_life_never_runs_beside_the_new_one() {
+    let mut device = Device::new();
+    let old = script("web", "echo old >> trace; touch ready; exec sleep 600");
+    device.start(&old).await;
+    device.restart();
+    let new = script("web", TRACE_AND_STAY);
+    device.start(&new).await;
+    assert_eq!(device.inventory().await, [Running { name: new.name(), digest_prefix: new.digest_prefix() }]);
+    assert_eq!(device.pids().len(), 1);
+}
+
+#[tokio::test]
+async fn remains_without_a_main_process_are_no_version_and_make_way() {
+    let mut device = Device::new();
+    let web = script("web", "echo $$ >> trace; setsid sleep 600 & sleep 600 & touch ready; wait");
+    device.start(&web).await;
+    let main: i32 = device.lines(&web, "trace")[0].parse().unwrap();
+    until("both children", || (device.pids().len() == 3).then_some(())).await;
+    let children: Vec<_> = device.pids().into_iter().filter(|pid| *pid != main).collect();
+    device.restart();
+    kill_process(Pid::from_raw(main).unwrap(), Signal::KILL).unwrap();
+    until("the main process to be gone", || (!lives(main)).then_some(())).await;
+    assert_eq!(device.inventory().await, [Running { name: web.name(), digest_prefix: String::new() }]);
+    device.start(&web).await;
+    assert!(children.iter().all(|pid| !lives(*pid)), "they would hold its ports and files");
+    assert_eq!(device.lines(&web, "trace").len(), 2);
+}
+
+#[tokio::test]
+async fn agents_of_other_directories_and_devices_keep_to_themselves() {
+    let (one, two) = (Device::new(), Device::new());
+    let web = script("web", TRACE_AND_STAY);
+    one.start(&web).await;
+    two.start(&web).await;
+    two.stop(&web.name(), DEADLINE).await;
+    assert_eq!((one.inventory().await.len(), two.inventory().await.len()), (1, 0));
+    assert_eq!(one.pids().len(), 1);
+}

@@ -1,0 +1,352 @@
+//! The process runtime, with real processes: readiness, ends, stops, and what a workload gets to see.
+
+mod runtime_kit;
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::time::Duration;
+
+use muster_agent::runtime::{Runtime, Started, code};
+use runtime_kit::{DEADLINE, Device, beside, job, lives, own_zombies, script, shell, unit, until};
+use serde_json::json;
+use tokio::net::TcpSocket;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+const READY_AND_STAY: &str = "touch ready; exec sleep 600";
+
+#[tokio::test]
+async fn a_job_is_ready_when_it_has_ended_well() {
+    let mut device = Device::new();
+    let job = job("job", "sleep 0.2; echo done >> trace");
+    device.start(&job).await;
+    assert_eq!(device.lines(&job, "trace"), ["done"]);
+    assert_eq!(device.exit_told(), None, "an end that was wanted is no exit");
+    device.start(&job).await;
+    assert_eq!(device.lines(&job, "trace"), ["done"], "its work is done");
+}
+
+#[tokio::test]
+async fn a_service_is_ready_when_it_has_stayed_up() {
+    let device = Device::new();
+    let begun = Instant::now();
+    let readiness = json!({"type": "uptime", "for": "300ms"});
+    device.start(&unit("web", json!({"command": "sleep", "args": ["600"], "readiness": readiness}))).await;
+    assert!(begun.elapsed() >= Duration::from_millis(300));
+    assert_eq!(device.pids().len(), 1);
+}
+
+#[tokio::test]
+async fn a_service_is_ready_when_its_file_is_there() {
+    let device = Device::new();
+    let web = script("web", "echo a >> trace; sleep 0.2; echo b >> trace; touch ready; exec sleep 600");
+    device.start(&web).await;
+    assert_eq!(device.lines(&web, "trace"), ["a", "b"]);
+}
+
+#[tokio::test]
+async fn a_file_left_by_an_earlier_run_is_no_readiness() {
+    let device = Device::new();
+    let web = script("web", READY_AND_STAY);
+    device.start(&web).await;
+    device.stop(&web.name(), DEADLINE).await;
+    let error = device.try_start(&script("web", "sleep 0.1; exit 4")).await.unwrap_err();
+    assert_eq!(error.code, code::EXITED);
+}
+
+#[tokio::test]
+async fn a_service_is_ready_when_its_port_accepts() {
+    let device = Device::new();
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let port = socket.local_addr().unwrap().port();
+    let readiness = json!({"type": "tcp", "port": port});
+    let web = unit("web", json!({"command": "sleep", "args": ["600"], "readiness": readiness}));
+    let never = CancellationToken::new();
+    let mut start = device.runtime.start(&web, &never);
+    beside(&mut start, until("the process", || (device.pids().len() == 1).then_some(()))).await;
+    let _listener = socket.listen(8).unwrap();
+    assert_eq!(tokio::time::timeout(DEADLINE, start).await.expect("readiness"), Ok(Started::Ready));
+}
+
+#[tokio::test]
+async fn an_open_port_of_somebody_else_is_no_readiness() {
+    let device = Device::new();
+    let other = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let readiness = json!({"type": "tcp", "port": other.local_addr().unwrap().port()});
+    let web = unit("web", shell("echo address in use >&2; sleep 0.1; exit 98", readiness));
+    let error = device.try_start(&web).await.unwrap_err();
+    assert_eq!((error.code.as_str(), error.source.as_str()), (code::EXITED, "web"));
+    assert!(error.message.contains("exit code 98") && error.message.contains("address in use"), "{error:?}");
+}
+
+#[tokio::test]
+async fn a_unit_that_is_late_is_stopped_and_says_what_it_lacked() {
+    let mut device = Device::new();
+    let mut properties =
+        shell("echo working on it >&2; exec sleep 600", json!({"type": "file", "path": "up"}));
+    properties["timeout"] = "300ms".into();
+    let error = device.try_start(&unit("web", properties)).await.unwrap_err();
+    assert_eq!((error.code.as_str(), error.source.as_str()), (code::NOT_READY, "web"));
+    for part in ["not ready within 300ms", "the file 'up' is not there", "working on it"] {
+        assert!(error.message.contains(part), "{part}: {}", error.message);
+    }
+    assert_eq!(device.pids(), [0; 0]);
+    assert_eq!(device.exit_told(), None, "told once, by the start");
+}
+
+#[tokio::test]
+async fn an_early_end_says_how_and_what_was_said_last() {
+    let device = Device::new();
+    for (script, code, parts) in [
+        (
+            "echo one >&2; echo no license >&2; exit 3",
+            code::EXITED,
+            ["exit code 3 before it was ready", "one\nno license"],
+        ),
+        ("kill -9 $$", code::KILLED, ["signal 9 (SIGKILL", "it wrote nothing to stderr"]),
+        ("exit 0", code::EXITED, ["exit code 0", "readiness type 'exit'"]),
+    ] {
+        let error = device
+            .try_start(&unit("web", shell(script, json!({"type": "file", "path": "ready"}))))
+            .await
+            .unwrap_err();
+        assert_eq!((error.code.as_str(), error.source.as_str()), (code, "web"), "{script}");
+        for part in parts {
+            assert!(error.message.contains(part), "{part}: {}", error.message);
+        }
+    }
+    let error = device.try_start(&job("job", "echo table is locked >&2; exit 1")).await.unwrap_err();
+    assert!(error.message.contains("exit code 1") && error.message.contains("table is locked"), "{error:?}");
+    assert_eq!(device.pids(), [0; 0]);
+}
+
+#[tokio::test]
+async fn an_end_after_readiness_is_told_with_its_last_words() {
+    let mut device = Device::new();
+    let web =
+        script("web", "touch ready; while [ ! -e die ]; do sleep 0.02; done; echo out of paper >&2; exit 7");
+    device.start(&web).await;
+    fs::write(device.work(&web).join("die"), "").unwrap();
+    let exit = device.exit().await;
+    assert_eq!((exit.name, exit.digest_prefix), (web.name(), web.digest_prefix()));
+    assert_eq!((exit.error.code.as_str(), exit.error.source.as_str()), (code::EXITED, "web"));
+    assert!(exit.error.message.starts_with("ended with exit code 7;"), "{:?}", exit.error);
+    assert!(exit.error.message.ends_with("out of paper"), "{:?}", exit.error);
+    assert_eq!(device.inventory().await, []);
+    fs::remove_file(device.work(&web).join("die")).unwrap();
+    device.start(&web).await;
+}
+
+#[tokio::test]
+async fn what_a_main_process_leaves_is_cleared_before_its_end_is_told() {
+    let mut device = Device::new();
+    let web = script("web", "sleep 600 & touch ready; while [ ! -e die ]; do sleep 0.02; done");
+    device.start(&web).await;
+    fs::write(device.work(&web).join("die"), "").unwrap();
+    device.exit().await;
+    assert_eq!(device.pids(), [0; 0]);
+}
+
+#[tokio::test]
+async fn a_stop_asks_first() {
+    let mut device = Device::new();
+    let web =
+        script("web", "trap 'echo asked >> trace; exit 0' TERM; touch ready; while :; do sleep 0.02; done");
+    device.start(&web).await;
+    device.stop(&web.name(), DEADLINE).await;
+    assert_eq!(device.lines(&web, "trace"), ["asked"]);
+    assert_eq!(device.pids(), [0; 0]);
+    assert_eq!(device.exit_told(), None, "an end that was asked for is no exit");
+}
+
+#[tokio::test]
+async fn a_stop_kills_what_does_not_listen() {
+    let mut device = Device::new();
+    let web = script("web", "trap '' TERM; touch ready; while :; do sleep 0.02; done");
+    device.start(&web).await;
+    let begun = Instant::now();
+    device.stop(&web.name(), Duration::from_millis(200)).await;
+    assert!(begun.elapsed() >= Duration::from_millis(200), "it had its time");
+    assert_eq!(device.pids(), [0; 0]);
+    assert_eq!(device.exit_told(), None);
+}
+
+#[tokio::test]
+async fn a_stop_reaches_grandchildren_and_those_who_left_the_group() {
+    let device = Device::new();
+    let tree = "sleep 600 & (sleep 600 & sleep 600 & wait) & setsid sleep 600 & env -i sleep 600 & ";
+    let web = script("web", &format!("{tree} sleep 0.2; touch ready; wait"));
+    let other = script("other", READY_AND_STAY);
+    device.start(&web).await;
+    let tree = device.grouped();
+    assert!(tree.len() > device.pids().len(), "one of {tree:?} hides its environment");
+    device.start(&other).await;
+    device.stop(&web.name(), DEADLINE).await;
+    assert_eq!(device.pids().len(), 1, "the other unit is not touched");
+    assert!(tree.iter().all(|pid| !lives(*pid)), "also those without a mark");
+}
+
+#[tokio::test]
+async fn stopping_what_does_not_run_is_success() {
+    let device = Device::new();
+    device.stop(&script("web", "true").name(), DEADLINE).await;
+    device.start(&script("web", READY_AND_STAY)).await;
+    device.stop(&script("web", "another version").name(), DEADLINE).await;
+    device.stop(&script("web", "true").name(), DEADLINE).await;
+    assert_eq!(device.inventory().await, []);
+}
+
+#[tokio::test]
+async fn a_unit_sees_its_own_environment_and_nothing_of_the_agents() {
+    let device = Device::new();
+    let script = "env > env; for argument; do echo \"$argument\" >> arguments; done";
+    let mut properties = shell(script, json!({"type": "exit"}));
+    properties["args"]
+        .as_array_mut()
+        .unwrap()
+        .extend(["sh", "--port=$(PORT)", "$(MODE) $$(MODE) $(NONE)"].map(Into::into));
+    properties["env"] = json!({"MODE": "document", "GREETING": "a b=c", "MUSTER_UNIT": "forged"});
+    let mut one = unit("one", properties.clone());
+    one.environment =
+        [("PORT", "8080"), ("MODE", "parameter")].map(|(k, v)| (k.to_owned(), v.to_owned())).into();
+    let two = unit("two", properties);
+    device.start(&one).await;
+    device.start(&two).await;
+
+    assert_eq!(device.lines(&one, "arguments"), ["--port=8080", "parameter $(MODE) $(NONE)"]);
+    assert_eq!(device.lines(&two, "arguments"), ["--port=$(PORT)", "document $(MODE) $(NONE)"]);
+    let environment: BTreeSet<_> = device.lines(&one, "env").into_iter().collect();
+    let mark = format!("MUSTER_UNIT=plant/press/line/one/{}", one.digest_prefix());
+    for line in ["PORT=8080", "MODE=parameter", "GREETING=a b=c", &mark] {
+        assert!(environment.contains(line), "{line} in {environment:?}");
+    }
+    let known =
+        ["PORT", "MODE", "GREETING", "MUSTER_UNIT", "MUSTER_DATA_DIR", "PATH", "HOME", "USER", "LOGNAME"];
+    let harmless = ["SHELL", "LANG", "LANGUAGE", "TZ", "TMPDIR", "PWD", "OLDPWD", "SHLVL", "_"];
+    let stranger = environment
+        .iter()
+        .filter_map(|line| line.split_once('='))
+        .find(|(name, _)| !known.contains(name) && !harmless.contains(name) && !name.starts_with("LC_"));
+    assert_eq!(stranger, None, "tests run with CARGO_… and more in their environment");
+}
+
+#[tokio::test]
+async fn a_unit_that_cannot_be_started_says_what_to_check() {
+    let device = Device::new();
+    let file = |name: &str, text: &str, mode: u32| {
+        let path = device.path().join(name);
+        fs::write(&path, text).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let missing_directory = device.path().join("nowhere").to_str().unwrap().to_owned();
+    for (properties, parts) in [
+        (json!({"command": "no-such-program"}), ["'no-such-program': not found in PATH (", "os error 2"]),
+        (
+            json!({"command": "./no-such-program"}),
+            ["no such file (a relative path starts at ", "work/line/web)"],
+        ),
+        (json!({"command": file("plain", "#!/bin/sh\n", 0o644)}), ["chmod +x", "os error 13"]),
+        (
+            json!({"command": file("orphan", "#!/no/such/interpreter\n", 0o755)}),
+            ["interpreter", "os error 2"],
+        ),
+        (json!({"command": file("noise", "\x01\x02\x03", 0o755)}), ["#!", "os error 8"]),
+        (json!({"command": "true", "workingDir": missing_directory}), ["workingDir", "nowhere is not there"]),
+        (json!({"command": "true", "args": ["x".repeat(200_000)]}), ["too large", "os error 7"]),
+    ] {
+        let error = device.try_start(&unit("web", properties)).await.unwrap_err();
+        assert_eq!((error.code.as_str(), error.source.as_str()), (code::START_FAILED, "web"));
+        for part in parts {
+            assert!(error.message.contains(part), "{part}: {}", error.message);
+        }
+    }
+    assert_eq!(device.pids(), [0; 0]);
+}
+
+#[tokio::test]
+async fn a_data_directory_that_takes_nothing_is_named() {
+    let device = Device::new();
+    fs::write(device.path().join("work"), "a file in the way").unwrap();
+    let error = device.try_start(&script("web", READY_AND_STAY)).await.unwrap_err();
+    assert_eq!(error.code, code::START_FAILED);
+    let named = device.path().join("work/line/web").display().to_string();
+    assert!(error.message.contains(&named) && error.message.contains("--data-dir"), "{}", error.message);
+    fs::remove_file(device.path().join("work")).unwrap();
+    fs::write(device.path().join("logs"), "a file in the way").unwrap();
+    let error = device.try_start(&script("web", READY_AND_STAY)).await.unwrap_err();
+    assert!(error.message.contains("cannot open its log"), "{}", error.message);
+}
+
+#[tokio::test]
+async fn a_named_working_directory_is_used_and_a_relative_one_is_made() {
+    let device = Device::new();
+    let elsewhere = device.path().join("elsewhere");
+    fs::create_dir(&elsewhere).unwrap();
+    for (named, expected) in [
+        (elsewhere.to_str().unwrap(), elsewhere.clone()),
+        ("deep/er", device.path().join("work/line/job/deep/er")),
+    ] {
+        let mut properties = shell("pwd > \"$OUT\"", json!({"type": "exit"}));
+        properties["workingDir"] = named.into();
+        properties["env"] = json!({"OUT": device.path().join("out")});
+        device.start(&unit("job", properties)).await;
+        let used = fs::read_to_string(device.path().join("out")).unwrap();
+        assert_eq!(used.trim(), fs::canonicalize(expected).unwrap().to_str().unwrap());
+    }
+}
+
+#[tokio::test]
+async fn nothing_that_has_ended_stays_a_zombie() {
+    let device = Device::new();
+    let web = script("web", READY_AND_STAY);
+    device.start(&web).await;
+    device.stop(&web.name(), DEADLINE).await;
+    device.start(&job("job", "exit 0")).await;
+    device.try_start(&script("web", "exit 1")).await.unwrap_err();
+    until("no zombie left", || own_zombies().is_empty().then_some(())).await;
+}
+
+#[tokio::test]
+async fn a_wish_taken_back_leaves_the_process_for_the_next_start() {
+    let device = Device::new();
+    let web = script(
+        "web",
+        "echo $$ >> trace; while [ ! -e go ]; do sleep 0.02; done; touch ready; exec sleep 600",
+    );
+    let cancel = CancellationToken::new();
+    let cancelled = {
+        let mut start = device.runtime.start(&web, &cancel);
+        beside(&mut start, device.until_lines(&web, "trace", 1)).await;
+        cancel.cancel();
+        start.await
+    };
+    assert_eq!(cancelled, Ok(Started::Cancelled));
+    {
+        let never = CancellationToken::new();
+        let dropped =
+            tokio::time::timeout(Duration::from_millis(50), device.runtime.start(&web, &never)).await;
+        assert!(dropped.is_err(), "it cannot be ready yet");
+    }
+    fs::write(device.work(&web).join("go"), "").unwrap();
+    device.start(&web).await;
+    assert_eq!(device.lines(&web, "trace").len(), 1, "it was never started twice");
+}
+
+#[tokio::test]
+async fn units_of_many_names_do_not_meet() {
+    let device = Device::new();
+    let units: Vec<_> = (0..6).map(|number| script(&format!("web-{number}"), READY_AND_STAY)).collect();
+    let never = CancellationToken::new();
+    let starts = units.iter().map(|unit| device.runtime.start(unit, &never));
+    for started in futures_util::future::join_all(starts).await {
+        assert_eq!(started, Ok(Started::Ready));
+    }
+    device.stop(&units[2].name(), DEADLINE).await;
+    let left: Vec<_> = device.inventory().await.into_iter().map(|running| running.name).collect();
+    let expected: Vec<_> =
+        units.iter().map(|unit| unit.name()).filter(|name| *name != units[2].name()).collect();
+    assert_eq!(left, expected);
+}
