@@ -172,7 +172,7 @@ fn cut_page<T>(
     name: impl Fn(&T) -> String,
 ) -> (Vec<T>, Option<String>) {
     let limit = limit.max(1);
-    let mut page: Vec<T> = rows.take(limit + 1).collect();
+    let mut page: Vec<T> = rows.take(limit.saturating_add(1)).collect();
     let more = page.len() > limit;
     page.truncate(limit);
     let next = page.last().filter(|_| more).map(name);

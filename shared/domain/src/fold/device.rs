@@ -128,8 +128,7 @@ impl About {
             self.holdings.receive(fact.seq);
             self.holdings.coalesce(&fact.coalesced);
         }
-        let newest =
-            self.nature.as_ref().is_none_or(|nature| nature.place < (fact.epoch, fact.seq));
+        let newest = self.nature.as_ref().is_none_or(|nature| nature.place < (fact.epoch, fact.seq));
         if newest {
             self.nature = Some(Box::new(Nature::of(fact)));
         }

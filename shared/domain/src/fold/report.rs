@@ -73,7 +73,10 @@ impl Report {
     }
 
     /// The same report with the names that `share` holds already.
-    pub(super) fn sharing(mut self: Box<Self>, mut share: impl FnMut(ComponentName) -> ComponentName) -> Box<Self> {
+    pub(super) fn sharing(
+        mut self: Box<Self>,
+        mut share: impl FnMut(ComponentName) -> ComponentName,
+    ) -> Box<Self> {
         self.components.iter_mut().for_each(|(name, _)| *name = share(name.clone()));
         self
     }

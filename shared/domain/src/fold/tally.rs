@@ -90,11 +90,7 @@ impl Group {
 
     /// Of how many targets the standing is known.
     pub fn complete(&self) -> Complete {
-        Complete {
-            devices: self.known.into(),
-            of: self.targets.into(),
-            missing_reports: self.missing,
-        }
+        Complete { devices: self.known.into(), of: self.targets.into(), missing_reports: self.missing }
     }
 
     /// The first that holds. At work is whatever reports for its current target and is at no end of it; not begun

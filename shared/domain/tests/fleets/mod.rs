@@ -1,0 +1,162 @@
+//! Arbitrary ledgers of small fleets: devices that lose their memory, reports that fold others, claims that are not true.
+
+use std::collections::BTreeMap;
+
+use muster_contract::State;
+use muster_contract::fact::{DeadlineKind, Fact, IncidentKind, Liveness};
+use muster_contract::{Epoch, Seq};
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+use crate::ledger::{Entry, Ledger, Said};
+
+const DEVICES: [&str; 4] = ["north/a", "north/b", "south/a", "south/b"];
+const DEPLOYMENTS: [&str; 3] = ["web", "db", "log"];
+const COMPONENTS: [&str; 2] = ["main", "side"];
+const CODES: [&str; 3] = ["Exit1", "", "DiskFull"];
+
+/// One thing that happens to a device, with dice for its details.
+#[derive(Debug, Clone)]
+pub(crate) struct Move {
+    device: usize,
+    kind: u8,
+    dice: [u8; 6],
+}
+
+/// What a device has done so far.
+#[derive(Debug, Default)]
+struct Life {
+    generation: u64,
+    targets: BTreeMap<&'static str, u64>,
+    epoch: u64,
+    seq: u64,
+}
+
+/// A ledger in the order in which things happened.
+pub(crate) fn ledgers() -> impl Strategy<Value = Ledger> {
+    let one = (0..DEVICES.len(), 0u8..16, any::<[u8; 6]>());
+    vec(one.prop_map(|(device, kind, dice)| Move { device, kind, dice }), 1..70)
+        .prop_map(|moves| play(&moves))
+}
+
+/// A ledger, and the same facts in another order, some of them twice. Only what is ordered by nature keeps its order:
+/// liveness facts, incidents and messages without a number, which also come once.
+pub(crate) fn shuffled_ledgers() -> impl Strategy<Value = (Ledger, Ledger)> {
+    (ledgers(), vec((any::<u32>(), any::<u32>(), any::<bool>()), 70)).prop_map(|(ledger, dice)| {
+        let mut keyed: Vec<(u32, Entry)> = Vec::new();
+        for (entry, (key, other, twice)) in ledger.entries.iter().zip(dice) {
+            keyed.push((key, entry.clone()));
+            if twice && !is_ordered(entry) {
+                keyed.push((other, entry.clone()));
+            }
+        }
+        keyed.sort_by_key(|(key, _)| *key);
+        let mut in_order = ledger.entries.iter().filter(|entry| is_ordered(entry));
+        let entries = keyed.into_iter().map(|(_, entry)| match is_ordered(&entry) {
+            true => in_order.next().unwrap().clone(),
+            false => entry,
+        });
+        let shuffled = Ledger { entries: entries.collect() };
+        (ledger, shuffled)
+    })
+}
+
+fn is_ordered(entry: &Entry) -> bool {
+    match &entry.fact {
+        Fact::Liveness(_) | Fact::Incident(_) => true,
+        Fact::Quarantine(fact) => fact.seq.is_none(),
+        _ => false,
+    }
+}
+
+fn play(moves: &[Move]) -> Ledger {
+    let mut ledger = Ledger::default();
+    let mut lives: [Life; DEVICES.len()] = Default::default();
+    for step in moves {
+        lives[step.device].make(step, &mut ledger);
+    }
+    ledger
+}
+
+impl Life {
+    fn make(&mut self, step: &Move, ledger: &mut Ledger) {
+        let device = DEVICES[step.device];
+        let [a, b, c, ..] = step.dice;
+        let deployment = DEPLOYMENTS[usize::from(a) % DEPLOYMENTS.len()];
+        self.epoch = self.epoch.max(1);
+        match step.kind {
+            0..=1 => self.publish(device, a, b, ledger),
+            2 if a < 40 => {
+                self.generation += 1;
+                self.targets.clear();
+                ledger.retired(device, self.generation);
+            }
+            3 if a < 60 => {
+                self.epoch += 1 + u64::from(b % 2);
+                self.seq = 0;
+            }
+            4 => self.liveness(device, Liveness::Fresh, b, ledger),
+            5 => self.liveness(device, Liveness::Stale, b, ledger),
+            6 => {
+                ledger.deadline(device, deployment, u64::from(b % 6) + 1, DeadlineKind::Stuck);
+            }
+            7 => {
+                let number = (c % 4 > 0).then(|| {
+                    (self.epoch + u64::from(c % 2), self.seq + u64::from(b % 3) + u64::from(b == 0))
+                });
+                ledger.quarantine(device, number.filter(|(_, seq)| *seq > 0));
+            }
+            8 if a < 80 => {
+                let (epoch, seq) = (Epoch::new(self.epoch).unwrap(), Seq::new(self.seq + 1).unwrap());
+                ledger.incident(device, IncidentKind::Clone { known_epoch: epoch, epoch, seq });
+            }
+            9 if a < 80 => {
+                self.seq += 1;
+                ledger.capabilities(device, self.epoch, self.seq);
+            }
+            _ => self.report(device, deployment, step.dice, ledger),
+        }
+    }
+
+    fn publish(&mut self, device: &str, a: u8, b: u8, ledger: &mut Ledger) {
+        self.generation += 1;
+        for (at, id) in DEPLOYMENTS.iter().enumerate() {
+            match (a >> (2 * at)) & 3 {
+                0 => drop(self.targets.remove(id)),
+                1 => drop(self.targets.insert(id, self.generation)),
+                _ if b & (1 << at) != 0 => drop(self.targets.entry(id).or_insert(self.generation)),
+                _ => {}
+            }
+        }
+        let targets: Vec<(&str, u64)> = self.targets.iter().map(|(id, at)| (*id, *at)).collect();
+        ledger.desired(device, self.generation, &targets);
+    }
+
+    fn liveness(&self, device: &str, state: Liveness, b: u8, ledger: &mut Ledger) {
+        ledger.liveness(device, state, self.epoch, self.seq + u64::from(b % 4 == 0), None);
+    }
+
+    fn report(&mut self, device: &str, deployment: &str, dice: [u8; 6], ledger: &mut Ledger) {
+        let [_, b, c, d, e, f] = dice;
+        self.seq += 1 + u64::from(b % 8 == 0);
+        let below = self.seq - 1;
+        let folded = (below > 1 && b % 5 == 0).then(|| (below - u64::from(c % 2), below));
+        let state = |die: u8| State::ALL[usize::from(die) % State::ALL.len()];
+        let components = [(COMPONENTS[0], state(d)), (COMPONENTS[1], state(e))];
+        let code = |die: u8| CODES[usize::from(die) % CODES.len()];
+        let errors = [(COMPONENTS[1], code(f), "it broke")];
+        let said = Said {
+            epoch: self.epoch,
+            seq: self.seq,
+            head: self.seq + u64::from(c % 4 == 0),
+            generation: (u64::from(e) % self.generation.max(1)) + 1,
+            components: &components[..usize::from(f % 3).min(2)],
+            errors: if components[1].1 == State::Failed && c % 3 > 0 { &errors } else { &[] },
+            error: (f % 7 == 0).then_some((code(c), COMPONENTS[usize::from(c) % 2], "all broke")),
+            current: c % 2 == 0,
+            coalesced: folded.as_slice(),
+            reasserted: false,
+        };
+        ledger.status(device, deployment, &said);
+    }
+}

@@ -1,0 +1,166 @@
+//! The laws of the fold over arbitrary ledgers. A failing case prints its seed and its smallest form.
+
+mod fleets;
+mod ledger;
+mod naive;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use fleets::{ledgers, shuffled_ledgers};
+use ledger::{Ledger, position, seen};
+use muster_contract::canonical::Digest;
+use muster_contract::subjects::ViewKey;
+use muster_contract::view::{Standing, Verdict};
+use muster_contract::{DeploymentId, SiteId};
+use muster_domain::fold::{Fleet, Page};
+use naive::World;
+use proptest::prelude::*;
+use proptest::test_runner::FileFailurePersistence;
+
+const DEPLOYMENTS: [&str; 3] = ["web", "db", "log"];
+const SITES: [&str; 2] = ["north", "south"];
+
+/// The digests of all views that there are.
+fn digests(fleet: &Fleet) -> BTreeMap<ViewKey, Digest> {
+    let mut digests = BTreeMap::from([(ViewKey::Fleet, fleet.fleet_view().tally.digest)]);
+    for id in DEPLOYMENTS.map(|id| id.parse::<DeploymentId>().unwrap()) {
+        let view = fleet.deployment_view(&id);
+        digests.extend(view.map(|view| (ViewKey::Deployment(id), view.digest)));
+    }
+    for id in SITES.map(|id| id.parse::<SiteId>().unwrap()) {
+        let view = fleet.site_view(&id);
+        digests.extend(view.map(|view| (ViewKey::Site(id), view.tally.digest)));
+    }
+    digests
+}
+
+/// A failure prints its seed and keeps it beside this file, so that the next run begins with it. `PROPTEST_CASES` sets
+/// how many cases there are.
+fn config() -> ProptestConfig {
+    let keep = FileFailurePersistence::WithSource("proptest-regressions");
+    ProptestConfig { failure_persistence: Some(Box::new(keep)), ..ProptestConfig::default() }
+}
+
+proptest! {
+    #![proptest_config(config())]
+
+    /// Status and device facts, desired states, deadlines and numbered quarantine may come in any order, any number of
+    /// times and as late as they like, also relative to liveness facts and incidents; these keep their own order.
+    #[test]
+    fn order_duplication_and_delay_change_nothing((ledger, shuffled) in shuffled_ledgers()) {
+        let (straight, crooked) = (ledger.fold(), shuffled.fold());
+        prop_assert_eq!(digests(&straight), digests(&crooked));
+        prop_assert_eq!(seen(&straight, false), seen(&crooked, false));
+    }
+
+    #[test]
+    fn a_snapshot_and_the_tail_are_the_whole_fold_byte_for_byte(ledger in ledgers(), cut in any::<prop::sample::Index>()) {
+        let cut = cut.index(ledger.entries.len() + 1);
+        let first = Ledger { entries: ledger.entries[..cut].to_vec() }.fold();
+        let stored: Vec<String> =
+            first.records().map(|record| serde_json::to_string(&record).unwrap()).collect();
+        let records = stored.iter().map(|text| serde_json::from_str(text).unwrap());
+        let mut resumed = Fleet::restore(first.as_of(), records);
+        ledger.fold_into(&mut resumed, cut);
+        let whole = ledger.fold();
+        prop_assert_eq!(seen(&resumed, true), seen(&whole, true));
+        let text = |fleet: &Fleet| {
+            let records: Vec<_> = fleet.records().collect();
+            serde_json::to_string(&records).unwrap()
+        };
+        prop_assert_eq!(text(&resumed), text(&whole));
+    }
+
+    /// An incremental snapshot holds the devices that changed since the one before, and they are enough.
+    #[test]
+    fn the_changed_devices_bring_a_snapshot_up_to_date(ledger in ledgers(), cut in any::<prop::sample::Index>()) {
+        let cut = cut.index(ledger.entries.len() + 1);
+        let mut fleet = Ledger { entries: ledger.entries[..cut].to_vec() }.fold();
+        fleet.take_changed_devices();
+        let mut stored: BTreeMap<_, _> =
+            fleet.records().map(|record| (record.key().clone(), record)).collect();
+        ledger.fold_into(&mut fleet, cut);
+        for key in fleet.take_changed_devices() {
+            stored.insert(key.clone(), fleet.record(&key).unwrap());
+        }
+        let now: Vec<_> = fleet.records().collect();
+        prop_assert_eq!(stored.into_values().collect::<Vec<_>>(), now);
+    }
+
+    #[test]
+    fn what_is_kept_up_to_date_is_what_a_recount_finds(ledger in ledgers()) {
+        let mut fleet = Fleet::default();
+        for at in 0..ledger.entries.len() {
+            let entry = &ledger.entries[at];
+            fleet.apply(position(at), &entry.subject, entry.fact.clone());
+            let world = World::of(&ledger.entries[..=at]);
+            for id in DEPLOYMENTS.map(|id| id.parse::<DeploymentId>().unwrap()) {
+                prop_assert_eq!(fleet.deployment_view(&id), world.deployment_view(&id));
+            }
+            for site in SITES.map(|id| id.parse::<SiteId>().unwrap()) {
+                prop_assert_eq!(fleet.site_view(&site), world.site_view(&site));
+            }
+            prop_assert_eq!(fleet.fleet_view(), world.fleet_view());
+        }
+    }
+
+    #[test]
+    fn counts_add_up_and_nothing_claims_more_than_is_known(ledger in ledgers()) {
+        let mut fleet = Fleet::default();
+        for (at, entry) in ledger.entries.iter().enumerate() {
+            fleet.apply(position(at), &entry.subject, entry.fact.clone());
+            check_honesty(&fleet)?;
+        }
+    }
+
+    /// Whoever watches only the views named as changed misses none that did.
+    #[test]
+    fn a_view_that_is_not_named_as_changed_has_not_changed(ledger in ledgers(), every in 1usize..7) {
+        let mut fleet = Fleet::default();
+        let mut before = digests(&fleet);
+        for (at, entry) in ledger.entries.iter().enumerate() {
+            fleet.apply(position(at), &entry.subject, entry.fact.clone());
+            if at % every == 0 {
+                let named = fleet.take_changed_views();
+                let now = digests(&fleet);
+                let keys: BTreeSet<&ViewKey> = before.keys().chain(now.keys()).collect();
+                for key in keys.into_iter().filter(|key| before.get(key) != now.get(key)) {
+                    prop_assert!(named.contains(key), "{key} changed in silence");
+                }
+                before = now;
+            }
+        }
+    }
+}
+
+fn check_honesty(fleet: &Fleet) -> Result<(), TestCaseError> {
+    let page = Page { after: None, limit: usize::MAX };
+    let views = fleet.deployments_answer(None, &page).unwrap().deployments;
+    for view in &views {
+        let total: u64 = view.counts.values().map(|split| split.total()).sum();
+        prop_assert_eq!(total, view.targets);
+        prop_assert!(view.converged.lo <= view.converged.hi && view.converged.hi <= view.targets);
+        prop_assert!(view.complete.devices <= view.complete.of && view.complete.of == view.targets);
+        prop_assert!(view.overdue <= view.targets && view.targets + view.leaving > 0);
+        let installed = view.counts.get(&Standing::Installed).copied().unwrap_or_default();
+        prop_assert!(view.converged.lo <= installed.fresh, "only fresh devices are sure");
+        if matches!(view.verdict, Verdict::Converged | Verdict::ConvergedStale) {
+            prop_assert!(view.targets > 0 && installed.total() == view.targets);
+        }
+        if view.verdict == Verdict::Converged {
+            prop_assert_eq!((installed.fresh, view.converged.lo), (view.targets, view.targets));
+        }
+    }
+    let tally = fleet.fleet_view().tally;
+    prop_assert_eq!(tally.counts.values().map(|split| split.total()).sum::<u64>(), tally.targets);
+    prop_assert_eq!(tally.targets, views.iter().map(|view| view.targets).sum::<u64>());
+    prop_assert_eq!(tally.leaving, views.iter().map(|view| view.leaving).sum::<u64>());
+    prop_assert_eq!(tally.deployments.values().sum::<u64>(), views.len() as u64);
+    let page = Page { after: None, limit: usize::MAX };
+    for line in fleet.devices_answer(None, &page).unwrap().devices {
+        let account = &line.account;
+        let sum = account.received + account.coalesced + account.quarantined + account.missing.count();
+        prop_assert_eq!(sum, line.head, "the account of {} does not add up", line.key);
+    }
+    Ok(())
+}

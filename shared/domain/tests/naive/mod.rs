@@ -1,0 +1,344 @@
+//! The rules of the rollup once more, written for reading: everything is computed from the whole list of facts, with
+//! sets and loops, each time. What the fold keeps up to date must be what this finds.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use muster_contract::canonical::Digest;
+use muster_contract::fact::{DeadlineFact, Fact, Liveness, StatusFact};
+use muster_contract::subjects::LedgerSubject;
+use muster_contract::view::{
+    AsOf, Bounds, Complete, Counts, DeploymentView, ErrorCount, ErrorExample, FleetView, Freshness, SiteView,
+    Split, Standing, Tally, Verdict, content_digest,
+};
+use muster_contract::{ComponentName, DeploymentId, DeviceKey, SiteId, State};
+
+use crate::ledger::{Entry, stored_at};
+
+/// A device and a deployment, as far as views care.
+struct Pair {
+    device: DeviceKey,
+    deployment: DeploymentId,
+    is_target: bool,
+    standing: Standing,
+    freshness: Freshness,
+    known: bool,
+    overdue: bool,
+    missing: u64,
+    report: Option<StatusFact>,
+}
+
+struct Machine {
+    key: DeviceKey,
+    freshness: Freshness,
+    missing: u64,
+}
+
+/// All that views are made of.
+pub(crate) struct World {
+    pairs: Vec<Pair>,
+    machines: Vec<Machine>,
+    as_of: AsOf,
+}
+
+impl World {
+    pub(crate) fn of(entries: &[Entry]) -> Self {
+        let last = entries.len() as u64;
+        let at = if last == 0 { muster_contract::Timestamp::UNIX_EPOCH } else { stored_at(last) };
+        let mut world =
+            Self { pairs: Vec::new(), machines: Vec::new(), as_of: AsOf { ledger_seq: last, at } };
+        let keys: BTreeSet<&DeviceKey> = entries.iter().filter_map(|entry| entry.subject.device()).collect();
+        for key in keys {
+            let own: Vec<&Entry> =
+                entries.iter().filter(|entry| entry.subject.device() == Some(key)).collect();
+            world.add_device(key, &own);
+        }
+        world
+    }
+
+    fn add_device(&mut self, key: &DeviceKey, own: &[&Entry]) {
+        let desired = own
+            .iter()
+            .filter_map(|entry| if let Fact::Desired(fact) = &entry.fact { Some(fact) } else { None })
+            .max_by_key(|fact| fact.generation);
+        if desired.is_some_and(|desired| desired.retired) {
+            return;
+        }
+        let (epoch, head, held) = numbers(own);
+        let missing: BTreeSet<u64> = (1..=head).filter(|number| !held.contains(number)).collect();
+        let freshness = freshness(own);
+        self.machines.push(Machine { key: key.clone(), freshness, missing: missing.len() as u64 });
+        let mut ids: BTreeSet<DeploymentId> =
+            desired.iter().flat_map(|fact| &fact.deployments).map(|entry| entry.id.clone()).collect();
+        ids.extend(own.iter().filter_map(|entry| match &entry.subject {
+            LedgerSubject::Status(_, id) => Some(id.clone()),
+            _ => None,
+        }));
+        for id in ids {
+            let target = desired
+                .and_then(|fact| fact.deployments.iter().find(|entry| entry.id == id))
+                .map(|entry| entry.target_generation);
+            let report = newest_report(own, &id);
+            let standing = match (&report, target) {
+                (None, None) => continue,
+                (None, Some(_)) => Standing::Waiting,
+                (Some((fact, _)), Some(target)) if fact.generation < target => Standing::Outdated,
+                (Some((fact, _)), _) => fact.status.state.into(),
+            };
+            if target.is_none() && standing == Standing::Removed {
+                continue;
+            }
+            let known = match (&report, epoch) {
+                (_, 0) => true,
+                (Some((fact, _)), epoch) if fact.epoch.get() < epoch => false,
+                (Some((_, current_head)), _) => missing.is_empty() || *current_head >= head,
+                (None, _) => missing.is_empty(),
+            };
+            let late = newest_deadline(own, &id).is_some_and(|fact| Some(fact.generation) == target);
+            let at_end = standing == Standing::Installed || standing == Standing::Failed;
+            self.pairs.push(Pair {
+                device: key.clone(),
+                deployment: id,
+                is_target: target.is_some(),
+                standing,
+                freshness,
+                known,
+                overdue: late && !at_end,
+                missing: missing.len() as u64,
+                report: report.map(|(fact, _)| fact),
+            });
+        }
+    }
+
+    pub(crate) fn deployment_view(&self, id: &DeploymentId) -> Option<DeploymentView> {
+        let pairs: Vec<&Pair> = self.pairs.iter().filter(|pair| pair.deployment == *id).collect();
+        let targets: Vec<&Pair> = pairs.iter().copied().filter(|pair| pair.is_target).collect();
+        let verdict = verdict(&pairs)?;
+        let is = |pair: &Pair, standing| pair.standing == standing;
+        let count = |keep: &dyn Fn(&Pair) -> bool| targets.iter().filter(|pair| keep(pair)).count() as u64;
+        let lost = count(&|pair| is(pair, Standing::Failed) && pair.known);
+        let sure =
+            |pair: &Pair| is(pair, Standing::Installed) && pair.freshness == Freshness::Fresh && pair.known;
+        let mut view = DeploymentView {
+            api_version: Default::default(),
+            kind: Default::default(),
+            deployment: id.clone(),
+            as_of: self.as_of,
+            verdict,
+            targets: targets.len() as u64,
+            leaving: (pairs.len() - targets.len()) as u64,
+            overdue: count(&|pair| pair.overdue),
+            counts: counts(&targets),
+            converged: Bounds { lo: count(&sure), hi: targets.len() as u64 - lost },
+            complete: Complete {
+                devices: count(&|pair| pair.known),
+                of: targets.len() as u64,
+                missing_reports: targets.iter().map(|pair| pair.missing).sum(),
+            },
+            components: components(&targets),
+            errors: errors(&targets),
+            omitted: Default::default(),
+            digest: Digest::of_bytes(b"not yet"),
+        };
+        view.digest = content_digest(&view);
+        Some(view)
+    }
+
+    pub(crate) fn site_view(&self, site: &SiteId) -> Option<SiteView> {
+        let tally = self.tally(&|key| key.site == *site);
+        let mut view =
+            SiteView { api_version: Default::default(), kind: Default::default(), site: site.clone(), tally };
+        view.tally.digest = content_digest(&view);
+        (view.tally.devices.total() > 0).then_some(view)
+    }
+
+    pub(crate) fn fleet_view(&self) -> FleetView {
+        let tally = self.tally(&|_| true);
+        let mut view = FleetView { api_version: Default::default(), kind: Default::default(), tally };
+        view.tally.digest = content_digest(&view);
+        view
+    }
+
+    fn tally(&self, within: &dyn Fn(&DeviceKey) -> bool) -> Tally {
+        let machines: Vec<&Machine> = self.machines.iter().filter(|one| within(&one.key)).collect();
+        let pairs: Vec<&Pair> = self.pairs.iter().filter(|pair| within(&pair.device)).collect();
+        let targets: Vec<&Pair> = pairs.iter().copied().filter(|pair| pair.is_target).collect();
+        let mut devices = Split::default();
+        machines.iter().for_each(|one| *devices.get_mut(one.freshness) += 1);
+        let mut deployments: BTreeMap<Verdict, u64> = BTreeMap::new();
+        let ids: BTreeSet<&DeploymentId> = pairs.iter().map(|pair| &pair.deployment).collect();
+        for id in ids {
+            let part: Vec<&Pair> = pairs.iter().copied().filter(|pair| pair.deployment == *id).collect();
+            verdict(&part).into_iter().for_each(|verdict| *deployments.entry(verdict).or_default() += 1);
+        }
+        Tally {
+            as_of: self.as_of,
+            devices,
+            targets: targets.len() as u64,
+            leaving: (pairs.len() - targets.len()) as u64,
+            overdue: targets.iter().filter(|pair| pair.overdue).count() as u64,
+            counts: counts(&targets),
+            deployments,
+            complete: Complete {
+                devices: machines.iter().filter(|one| one.missing == 0).count() as u64,
+                of: machines.len() as u64,
+                missing_reports: machines.iter().map(|one| one.missing).sum(),
+            },
+            digest: Digest::of_bytes(b"not yet"),
+        }
+    }
+}
+
+/// The device's epoch (0 for none), the head it advertised in it, and the numbers the hub holds of it.
+fn numbers(own: &[&Entry]) -> (u64, u64, BTreeSet<u64>) {
+    let epochs = own.iter().filter_map(|entry| match &entry.fact {
+        Fact::Status(fact) => Some(fact.epoch.get()),
+        Fact::Device(fact) => Some(fact.epoch.get()),
+        Fact::Liveness(fact) => Some(fact.epoch.get()),
+        _ => None,
+    });
+    let epoch = epochs.max().unwrap_or(0);
+    let (mut head, mut held) = (0, BTreeSet::new());
+    for entry in own {
+        match &entry.fact {
+            Fact::Status(fact) if fact.epoch.get() == epoch => {
+                head = head.max(fact.head.get());
+                held.insert(fact.seq.get());
+                held.extend(fact.coalesced.iter().flat_map(|(from, to)| from..=to));
+            }
+            Fact::Device(fact) if fact.epoch.get() == epoch => {
+                head = head.max(fact.head.get());
+                held.insert(fact.seq.get());
+            }
+            Fact::Liveness(fact) if fact.epoch.get() == epoch => head = head.max(fact.head),
+            Fact::Quarantine(fact) if fact.epoch.is_some_and(|of| of.get() == epoch) => {
+                held.extend(fact.seq.map(|seq| seq.get()));
+            }
+            _ => {}
+        }
+    }
+    (epoch, head, held)
+}
+
+fn freshness(own: &[&Entry]) -> Freshness {
+    let liveness = own
+        .iter()
+        .filter_map(|entry| if let Fact::Liveness(fact) = &entry.fact { Some(fact) } else { None })
+        // The last of several that are equal.
+        .max_by_key(|fact| fact.epoch);
+    let reported = own.iter().any(|entry| matches!(entry.fact, Fact::Status(_) | Fact::Device(_)));
+    match liveness.map(|fact| fact.state) {
+        Some(Liveness::Fresh) => Freshness::Fresh,
+        Some(Liveness::Stale) => Freshness::Stale,
+        None if reported => Freshness::Stale,
+        None => Freshness::Never,
+    }
+}
+
+/// The newest report and the highest head up to which it was said to be current.
+fn newest_report(own: &[&Entry], id: &DeploymentId) -> Option<(StatusFact, u64)> {
+    let reports = own.iter().filter_map(|entry| match (&entry.subject, &entry.fact) {
+        (LedgerSubject::Status(_, of), Fact::Status(fact)) if of == id => Some(fact),
+        _ => None,
+    });
+    let reports: Vec<&StatusFact> = reports.collect();
+    let newest = reports.iter().map(|fact| (fact.epoch, fact.seq)).max()?;
+    let same: Vec<&&StatusFact> = reports.iter().filter(|fact| (fact.epoch, fact.seq) == newest).collect();
+    let current = same.iter().filter(|fact| fact.current).map(|fact| fact.head.get()).max();
+    Some(((*same[0]).clone(), current.unwrap_or(0)))
+}
+
+fn newest_deadline<'a>(own: &[&'a Entry], id: &DeploymentId) -> Option<&'a DeadlineFact> {
+    let deadlines = own.iter().filter_map(|entry| match (&entry.subject, &entry.fact) {
+        (LedgerSubject::Deadline(_, of), Fact::Deadline(fact)) if of == id => Some(fact),
+        _ => None,
+    });
+    deadlines.max_by_key(|fact| fact.generation)
+}
+
+fn verdict(pairs: &[&Pair]) -> Option<Verdict> {
+    let targets: Vec<&&Pair> = pairs.iter().filter(|pair| pair.is_target).collect();
+    let any = |keep: &dyn Fn(&Pair) -> bool| targets.iter().any(|pair| keep(pair));
+    let in_any = |standings: &[Standing]| any(&|pair| standings.contains(&pair.standing));
+    if pairs.is_empty() {
+        return None;
+    }
+    use Standing::{Failed, Installing, Outdated, Pending, Removed, Removing, Waiting};
+    Some(if targets.is_empty() {
+        Verdict::Removing
+    } else if in_any(&[Failed]) {
+        Verdict::Failing
+    } else if any(&|pair| pair.overdue) {
+        Verdict::Overdue
+    } else if any(&|pair| !pair.known) {
+        Verdict::Incomplete
+    } else if in_any(&[Pending, Installing, Removing, Removed]) {
+        Verdict::Progressing
+    } else if in_any(&[Waiting, Outdated]) {
+        Verdict::Waiting
+    } else if any(&|pair| pair.freshness != Freshness::Fresh) {
+        Verdict::ConvergedStale
+    } else {
+        Verdict::Converged
+    })
+}
+
+fn counts(targets: &[&Pair]) -> Counts {
+    let mut counts = Counts::new();
+    for pair in targets {
+        *counts.entry(pair.standing).or_default().get_mut(pair.freshness) += 1;
+    }
+    counts
+}
+
+fn components(targets: &[&Pair]) -> BTreeMap<ComponentName, BTreeMap<State, u64>> {
+    let mut components: BTreeMap<ComponentName, BTreeMap<State, u64>> = BTreeMap::new();
+    for pair in targets.iter().filter(|pair| pair.standing != Standing::Outdated) {
+        for component in pair.report.iter().flat_map(|fact| &fact.components) {
+            *components.entry(component.name.clone()).or_default().entry(component.state).or_default() += 1;
+        }
+    }
+    components
+}
+
+fn errors(targets: &[&Pair]) -> Vec<ErrorCount> {
+    let mut found: BTreeMap<String, Vec<ErrorExample>> = BTreeMap::new();
+    for pair in targets.iter().filter(|pair| pair.standing == Standing::Failed) {
+        let fact = pair.report.as_ref().unwrap();
+        let mut own: Vec<(String, Option<ComponentName>, String)> = Vec::new();
+        if let Some(error) = &fact.status.error {
+            let source = fact.components.iter().map(|component| &component.name);
+            let source = source.clone().find(|name| name.as_str() == error.source).cloned();
+            own.push((error.code.clone(), source, error.message.clone()));
+        }
+        for component in &fact.components {
+            if let Some(error) = &component.error {
+                own.push((error.code.clone(), Some(component.name.clone()), error.message.clone()));
+            }
+        }
+        if own.is_empty() {
+            own.push((String::new(), None, String::new()));
+        }
+        own.sort_by(|one, other| one.1.cmp(&other.1));
+        let mut codes = BTreeSet::new();
+        for (code, component, message) in own {
+            let code = if code.is_empty() { "unspecified".to_owned() } else { code };
+            if codes.insert(code.clone()) {
+                let example = ErrorExample { device: pair.device.clone(), component, message };
+                found.entry(code).or_default().push(example);
+            }
+        }
+    }
+    let first = |mut examples: Vec<ErrorExample>| {
+        examples.sort_by(|one, other| one.device.cmp(&other.device));
+        examples.remove(0)
+    };
+    let mut errors: Vec<ErrorCount> = found
+        .into_iter()
+        .map(|(code, examples)| {
+            let count = examples.len() as u64;
+            ErrorCount { code, count, example: first(examples) }
+        })
+        .collect();
+    errors.sort_by(|one, other| other.count.cmp(&one.count).then(one.code.cmp(&other.code)));
+    errors
+}
