@@ -124,8 +124,8 @@ fn check_server(server: &ServerInfo, config: &BusConfig) -> Result<(), ConnectEr
 /// One attempt. The error is one line for the log.
 async fn open(config: &BusConfig, servers: &[ServerAddr], pace: &Arc<Pace>) -> Result<Bus, String> {
     let (events, heard) = mpsc::channel(link::EVENTS_WAITING);
-    let client =
-        options(config, pace, events).connect(servers.to_vec()).await.map_err(|error| chain(&error))?;
+    let options = creds::from_address(options(config, pace, events), servers);
+    let client = options.connect(servers.to_vec()).await.map_err(|error| chain(&error))?;
     pace.connected();
     let stop = CancellationToken::new();
     let replies = Replies::open(&client, stop.clone()).await.map_err(|error| chain(&error))?;

@@ -1,9 +1,10 @@
-//! A `.creds` file: a user's JWT and the seed that proves it. Never printed.
+//! Who we are to the server: a `.creds` file (a user's JWT and the seed that proves it), or what the address carries.
+//! Never printed.
 
 use std::io;
 use std::path::Path;
 
-use async_nats::Auth;
+use async_nats::{Auth, ConnectOptions, ServerAddr};
 use nkeys::KeyPair;
 
 /// The JWT and the key of a credentials file.
@@ -29,6 +30,29 @@ pub(crate) fn sign(path: &Path, nonce: &[u8]) -> io::Result<Auth> {
     auth.jwt = Some(creds.jwt);
     auth.signature = Some(creds.key.sign(nonce).map_err(io::Error::other)?);
     Ok(auth)
+}
+
+/// Uses the `user:password@` or `token@` of the first address that has one; the library leaves them out.
+pub(crate) fn from_address(options: ConnectOptions, servers: &[ServerAddr]) -> ConnectOptions {
+    let named = servers.iter().find_map(|server| Some((server.username()?, server.password())));
+    match named {
+        Some((user, Some(password))) => options.user_and_password(decoded(user), decoded(password)),
+        Some((token, None)) => options.token(decoded(token)),
+        None => options,
+    }
+}
+
+/// Resolves `%40` and the like, without which an address cannot carry every character.
+fn decoded(text: &str) -> String {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((&first, after)) = rest.split_first() {
+        let escaped = (first == b'%').then(|| after.get(..2)).flatten();
+        let value = escaped.and_then(|hex| u8::from_str_radix(std::str::from_utf8(hex).ok()?, 16).ok());
+        bytes.push(value.unwrap_or(first));
+        rest = if value.is_some() { &after[2..] } else { after };
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
 }
 
 /// The line between `-----BEGIN <name>-----` and the next line of dashes.
@@ -59,6 +83,14 @@ mod tests {
         let auth = sign(file(&text).path(), b"nonce").unwrap();
         assert_eq!(auth.jwt.as_deref(), Some("abc.def.ghi"));
         key.verify(b"nonce", &auth.signature.unwrap()).unwrap();
+    }
+
+    #[test]
+    fn an_address_may_carry_any_character() {
+        for (text, plain) in [("s3cr%40t", "s3cr@t"), ("100%", "100%"), ("%zz%2", "%zz%2"), ("%C3%BC", "ü")]
+        {
+            assert_eq!(decoded(text), plain);
+        }
     }
 
     #[test]

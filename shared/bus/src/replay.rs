@@ -185,7 +185,8 @@ impl Replay {
             (None, Start::First | Start::After(_)) => DeliverPolicy::All,
         };
         let (filter_subject, filter_subjects) = match self.filters.as_slice() {
-            [] => (String::new(), Vec::new()),
+            // "Last of each subject" wants the subjects named, even if they are all.
+            [] => (">".to_owned(), Vec::new()),
             [one] => (one.clone(), Vec::new()),
             many => (String::new(), many.to_vec()),
         };

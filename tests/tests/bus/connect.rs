@@ -1,0 +1,85 @@
+//! Connecting: waiting, refusing, noticing.
+
+use std::time::Duration;
+
+use muster_bus::{Bus, BusConfig, ConnectError, Link};
+use muster_tests::server::{Server, Setup};
+use muster_tests::wait::soon;
+use tokio_util::sync::CancellationToken;
+
+use crate::connect;
+
+#[tokio::test]
+async fn a_bus_waits_for_a_server_that_starts_later() {
+    let mut server = Server::start();
+    server.stop();
+    let connecting = tokio::spawn(connect(server.config("early")));
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    server.restart();
+    let bus = soon("a connection", connecting).await.unwrap();
+    assert!(bus.link().borrow().is_up());
+}
+
+#[tokio::test]
+async fn waiting_ends_when_the_process_stops() {
+    let mut server = Server::start();
+    server.stop();
+    let stop = CancellationToken::new();
+    let waiting = Bus::connect(server.config("late"), &stop);
+    let (end, ()) = tokio::join!(waiting, async {
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        stop.cancel();
+    });
+    assert!(matches!(end, Err(ConnectError::Stopped { .. })), "{end:?}");
+}
+
+#[tokio::test]
+async fn a_server_without_jetstream_is_refused_with_what_to_do() {
+    let server = Server::start_with(Setup { jetstream: false, ..Setup::default() });
+    let refusal = Bus::connect(server.config("test"), &CancellationToken::new()).await.unwrap_err();
+    assert!(matches!(refusal, ConnectError::NoJetStream { .. }), "{refusal:?}");
+    assert!(refusal.to_string().contains("nats-server -js"), "{refusal}");
+}
+
+#[tokio::test]
+async fn a_server_with_a_small_max_payload_is_refused_with_what_to_set() {
+    let server = Server::start_with(Setup { more: "max_payload: 64KB\n".into(), ..Setup::default() });
+    let refusal = Bus::connect(server.config("test"), &CancellationToken::new()).await.unwrap_err();
+    assert!(refusal.to_string().contains("max_payload to 278528"), "{refusal}");
+}
+
+#[tokio::test]
+async fn an_unusable_setting_is_refused_by_name() {
+    let stop = CancellationToken::new();
+    let config =
+        BusConfig { creds: Some("/nowhere/device.creds".into()), ..BusConfig::service("nats://x", "test") };
+    let refusal = Bus::connect(config, &stop).await.unwrap_err().to_string();
+    assert!(refusal.contains("/nowhere/device.creds"), "{refusal}");
+    let refusal = Bus::connect(BusConfig::service("ftp://x", "test"), &stop).await.unwrap_err().to_string();
+    assert!(refusal.contains("ftp://x"), "{refusal}");
+}
+
+#[tokio::test]
+async fn the_link_tells_that_the_server_went_and_came() {
+    let mut server = Server::start();
+    let bus = connect(server.config("test")).await;
+    let mut link = bus.link();
+    assert_eq!(*link.borrow_and_update(), Link::Up { since_count: 1 });
+    server.kill();
+    soon("the link to be down", link.wait_for(|link| !link.is_up())).await.unwrap();
+    server.restart();
+    let up = *soon("the link to be up", link.wait_for(|link| link.is_up())).await.unwrap();
+    assert_eq!(up, Link::Up { since_count: 2 });
+}
+
+#[tokio::test]
+async fn a_half_open_link_is_found_by_pings() {
+    let server = Server::start();
+    let config = BusConfig { ping_interval: Duration::from_millis(200), ..server.config("test") };
+    let bus = connect(config).await;
+    server.freeze();
+    let mut link = bus.link();
+    soon("the link to be down", link.wait_for(|link| !link.is_up())).await.unwrap();
+    server.thaw();
+    soon("the link to be up", link.wait_for(|link| link.is_up())).await.unwrap();
+}

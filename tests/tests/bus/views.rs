@@ -1,0 +1,61 @@
+//! The bucket `views`.
+
+use bytes::Bytes;
+use muster_bus::{ViewEntry, ViewWatch};
+use muster_tests::server::Server;
+use muster_tests::wait::soon;
+
+use crate::{connect, converged, crash};
+
+async fn read(watch: &mut ViewWatch, count: usize) -> Vec<ViewEntry> {
+    let mut read = Vec::new();
+    while read.len() < count {
+        read.extend(soon("views", watch.next_batch(count - read.len())).await.unwrap());
+    }
+    read
+}
+
+fn shown(entries: &[ViewEntry]) -> Vec<(&str, Option<&[u8]>)> {
+    entries.iter().map(|entry| (entry.key.as_str(), entry.value.as_deref())).collect()
+}
+
+#[tokio::test]
+async fn a_view_is_written_read_and_deleted() {
+    let server = Server::start();
+    let bus = converged(&server).await;
+    assert_eq!(bus.view_get("fleet").await.unwrap(), None);
+    let revision = bus.view_put("fleet", Bytes::from("one")).await.unwrap();
+    let entry = bus.view_get("fleet").await.unwrap().unwrap();
+    assert_eq!((entry.value.as_deref(), entry.revision), (Some(&b"one"[..]), revision));
+    assert!(bus.view_put("fleet", Bytes::from("two")).await.unwrap() > revision);
+    bus.view_delete("fleet").await.unwrap();
+    assert_eq!(bus.view_get("fleet").await.unwrap(), None);
+}
+
+#[tokio::test]
+async fn a_watch_shows_the_present_and_then_every_change_over_a_crash() {
+    let mut server = Server::start();
+    let bus = converged(&server).await;
+    for (key, value) in
+        [("deployment.web", "1"), ("fleet", "1"), ("deployment.web", "2"), ("site.plant7", "1")]
+    {
+        bus.view_put(key, Bytes::from(value)).await.unwrap();
+    }
+    let watcher = connect(server.config("watcher")).await;
+    let mut watch = watcher.view_watch(">").await.unwrap();
+    let present = read(&mut watch, 3).await;
+    let wanted: [(&str, Option<&[u8]>); 3] =
+        [("fleet", Some(b"1")), ("deployment.web", Some(b"2")), ("site.plant7", Some(b"1"))];
+    assert_eq!(shown(&present), wanted);
+    assert_eq!(present[2].pending, 0);
+
+    crash(&mut server, &bus).await;
+    bus.view_put("fleet", Bytes::from("2")).await.unwrap();
+    bus.view_delete("deployment.web").await.unwrap();
+    let changes = read(&mut watch, 2).await;
+    let wanted: [(&str, Option<&[u8]>); 2] = [("fleet", Some(b"2")), ("deployment.web", None)];
+    assert_eq!(shown(&changes), wanted);
+
+    let mut deployments = bus.view_watch("deployment.*").await.unwrap();
+    assert_eq!(shown(&read(&mut deployments, 1).await), [("deployment.web", None)]);
+}
