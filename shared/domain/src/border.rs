@@ -1,0 +1,231 @@
+//! The border: what becomes of everything devices send, as values. It decides; whoever holds it does.
+//!
+//! ```text
+//! report, heartbeat, tick ──► Border ──► Publication… ──► (LEDGER) ──► confirm ──► settled, receipts
+//!                               ▲ rewind, restore ◄── (LEDGER read again, when an outcome is not known)
+//! ```
+//!
+//! One border owns all state of its devices. Every publication counts as on its way from the moment it is made;
+//! decisions rest on what LEDGER will hold once all of them have arrived, receipts and accounts on what it holds.
+//! Publications are confirmed in the order in which they were made. When the fate of one is unknown, everything on
+//! its way is forgotten ([`Border::rewind`]), LEDGER says what did arrive ([`Border::restore`]), and what was not
+//! settled is taken in again.
+//!
+//! Reading order: this file (the shape), `admit` (reports), `refuse` (quarantine), `watch` (time), `receipts`;
+//! beneath them `device`, `memory` and `content`. No IO, no clock, no serialisation of what is published.
+
+mod admit;
+mod content;
+mod device;
+mod ids;
+mod memory;
+mod receipts;
+mod refuse;
+mod watch;
+
+#[cfg(test)]
+mod model;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::time::Duration;
+
+use muster_contract::desired::DesiredState;
+use muster_contract::fact::Fact;
+use muster_contract::limits::{DEADLINE_DEFAULT, LEASE};
+use muster_contract::presence::Heartbeat;
+use muster_contract::subjects::LedgerSubject;
+use muster_contract::{DeviceKey, Timestamp};
+
+pub use self::admit::{Arrival, Outcome};
+use self::device::Device;
+use self::memory::Change;
+pub use self::memory::{CLONES_KEPT, REFUSALS_KEPT, STANDINGS_KEPT};
+pub use self::refuse::Refused;
+pub use self::watch::{ASK_AFTER, ASK_EVERY, BACKLOG_GRACE, GAP_AFTER};
+
+/// The spans of time that are a matter of configuration.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Rules {
+    /// Silence after which a device is stale.
+    pub lease: Duration,
+    /// Time for a deployment that declares none itself.
+    pub deadline_default: Duration,
+}
+
+impl Default for Rules {
+    fn default() -> Self {
+        Self { lease: LEASE, deadline_default: DEADLINE_DEFAULT }
+    }
+}
+
+/// A fact to be published to LEDGER.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Publication {
+    /// Its subject.
+    pub subject: LedgerSubject,
+    /// The fact.
+    pub fact: Fact,
+    /// Its message id: the same whenever the same is said again, so that a second try does no harm. None for what
+    /// must be stored whatever was said before: the newest word on a device's liveness.
+    pub message_id: Option<String>,
+}
+
+/// All state of the devices of one partition.
+#[derive(Debug)]
+pub struct Border {
+    rules: Rules,
+    /// Place 0 stands for all senders without a valid name.
+    devices: Vec<Device>,
+    places: HashMap<DeviceKey, usize>,
+    hearing_since: Timestamp,
+    /// Made, not yet taken by whoever publishes.
+    made: VecDeque<Publication>,
+    /// Made, not yet confirmed.
+    in_flight: VecDeque<(usize, Change)>,
+    made_count: u64,
+    confirmed_count: u64,
+    /// For each message taken in and not settled, how many publications must be confirmed first.
+    unsettled: VecDeque<u64>,
+    receipts_due: BTreeSet<(Timestamp, usize)>,
+}
+
+/// The place of senders without a valid name.
+const NOBODY: usize = 0;
+
+impl Border {
+    /// A border that knows nothing, hearing since `now`.
+    pub fn new(rules: Rules, now: Timestamp) -> Self {
+        Self {
+            rules,
+            devices: vec![Device::default()],
+            places: HashMap::new(),
+            hearing_since: now,
+            made: VecDeque::new(),
+            in_flight: VecDeque::new(),
+            made_count: 0,
+            confirmed_count: 0,
+            unsettled: VecDeque::new(),
+            receipts_due: BTreeSet::new(),
+        }
+    }
+
+    /// Takes in a fact that LEDGER holds. Only while nothing is on its way.
+    pub fn restore(&mut self, subject: &LedgerSubject, fact: &Fact) {
+        let deployment = match subject {
+            LedgerSubject::Deadline(_, id) | LedgerSubject::Status(_, id) => Some(id),
+            _ => None,
+        };
+        let Some(change) = Change::of(fact, deployment) else { return };
+        let place = subject.device().map_or(NOBODY, |key| self.place(key));
+        self.devices[place].restore(&change);
+    }
+
+    /// Takes in what a device shall run. An older document than the one held changes nothing.
+    pub fn desire(&mut self, key: &DeviceKey, state: &DesiredState, stored_at: Timestamp) {
+        let place = self.place(key);
+        self.devices[place].desire(state, stored_at, self.rules.deadline_default);
+    }
+
+    /// Takes in a heartbeat stored at `stored_at`.
+    pub fn heartbeat(&mut self, key: &DeviceKey, beat: &Heartbeat, stored_at: Timestamp, now: Timestamp) {
+        let place = self.place(key);
+        let device = &mut self.devices[place];
+        device.heard.hear(stored_at);
+        let newest = device.heard.beat(beat, stored_at);
+        if newest && device.receipts.sent_at.is_none() && device.confirmed().cursor.top() > 0 {
+            self.owe_receipt(place);
+        }
+        self.listen_to_beat(place, stored_at, now);
+    }
+
+    /// Something of the device was stored that tells no more than that it is there.
+    pub fn hear(&mut self, key: &DeviceKey, stored_at: Timestamp, now: Timestamp) {
+        let place = self.place(key);
+        self.devices[place].heard.hear(stored_at);
+        self.listen(place, stored_at, now);
+    }
+
+    /// The hub hears again after it was deaf: leases of fresh devices count from now.
+    pub fn hearing_again(&mut self, now: Timestamp) {
+        self.hearing_since = now;
+        self.devices.iter_mut().for_each(|device| device.lack = None);
+    }
+
+    /// The next publication to be sent.
+    pub fn next_publication(&mut self) -> Option<Publication> {
+        self.made.pop_front()
+    }
+
+    /// The oldest publication on its way is in LEDGER.
+    pub fn confirm(&mut self) {
+        let Some((place, change)) = self.in_flight.pop_front() else { return };
+        self.confirmed_count += 1;
+        self.devices[place].arrived(&change);
+        if matches!(change, Change::Received { .. } | Change::Quarantined { .. }) {
+            self.owe_receipt(place);
+        }
+    }
+
+    /// How many of the oldest unsettled messages are settled now: everything they led to is in LEDGER, and so is
+    /// everything of the messages before them.
+    pub fn settled(&mut self) -> usize {
+        let mut count = 0;
+        while self.unsettled.front().is_some_and(|needs| *needs <= self.confirmed_count) {
+            self.unsettled.pop_front();
+            count += 1;
+        }
+        count
+    }
+
+    /// The fate of everything on its way is unknown: it is forgotten, and so is every message that is not settled.
+    pub fn rewind(&mut self) {
+        self.made.clear();
+        self.unsettled.clear();
+        self.made_count = self.confirmed_count;
+        for (place, change) in self.in_flight.drain(..) {
+            let device = &mut self.devices[place];
+            device.rewind();
+            device.retell |= matches!(change, Change::Liveness(_));
+        }
+    }
+
+    /// Publications that are not confirmed.
+    pub fn in_flight(&self) -> usize {
+        self.in_flight.len()
+    }
+
+    /// Messages that are not settled.
+    pub fn unsettled(&self) -> usize {
+        self.unsettled.len()
+    }
+
+    /// Devices known.
+    pub fn devices(&self) -> usize {
+        self.places.len()
+    }
+
+    fn place(&mut self, key: &DeviceKey) -> usize {
+        if let Some(place) = self.places.get(key) {
+            return *place;
+        }
+        self.devices.push(Device::of(key.clone()));
+        let place = self.devices.len() - 1;
+        self.places.insert(key.clone(), place);
+        place
+    }
+
+    /// Makes a publication: from now on it counts as on its way.
+    fn publish(&mut self, place: usize, subject: LedgerSubject, fact: Fact, message_id: Option<String>) {
+        let deployment = match &subject {
+            LedgerSubject::Deadline(_, id) => Some(id),
+            _ => None,
+        };
+        let Some(change) = Change::of(&fact, deployment) else { return };
+        self.devices[place].send(&change);
+        self.in_flight.push_back((place, change));
+        self.made_count += 1;
+        self.made.push_back(Publication { subject, fact, message_id });
+    }
+}

@@ -1,0 +1,82 @@
+//! The content of a report: what is the same when it is sent again. That is all but the number's surroundings
+//! (`head`, `current`, `coalesced`), which may have changed since.
+//!
+//! A report and the fact it became have one content. Its digest is over a plain sequence of fields, not over canonical
+//! JSON: it is only ever compared with another of its kind made here.
+
+use std::collections::BTreeMap;
+
+use muster_contract::canonical::Digest;
+use muster_contract::fact::{DeviceFact, StatusFact};
+use muster_contract::report::{CapabilitiesReport, StatusReport};
+use muster_contract::state::{ComponentStatus, DeploymentStatus};
+use muster_contract::{DeploymentId, Generation, Timestamp};
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+/// The content of a status report.
+#[derive(Serialize)]
+struct StatusContent<'a>(
+    &'static str,
+    Timestamp,
+    &'a DeploymentId,
+    Generation,
+    &'a Digest,
+    &'a DeploymentStatus,
+    &'a [ComponentStatus],
+);
+
+/// The content of a capabilities report.
+#[derive(Serialize)]
+struct DeviceContent<'a>(
+    &'static str,
+    Timestamp,
+    &'a Map<String, Value>,
+    &'a BTreeMap<String, String>,
+    &'a str,
+);
+
+/// Digest of a status report's content.
+pub(super) fn of_status(report: &StatusReport) -> Digest {
+    digest(&StatusContent(
+        "status",
+        report.observed_at,
+        &report.deployment,
+        report.generation,
+        &report.digest,
+        &report.status,
+        &report.components,
+    ))
+}
+
+pub(super) fn of_status_fact(fact: &StatusFact) -> Digest {
+    digest(&StatusContent(
+        "status",
+        fact.observed_at,
+        &fact.deployment,
+        fact.generation,
+        &fact.digest,
+        &fact.status,
+        &fact.components,
+    ))
+}
+
+/// Digest of a capabilities report's content.
+pub(super) fn of_capabilities(report: &CapabilitiesReport) -> Digest {
+    digest(&DeviceContent(
+        "device",
+        report.observed_at,
+        &report.properties,
+        &report.labels,
+        &report.agent_version,
+    ))
+}
+
+pub(super) fn of_device_fact(fact: &DeviceFact) -> Digest {
+    digest(&DeviceContent("device", fact.observed_at, &fact.properties, &fact.labels, &fact.agent_version))
+}
+
+/// An empty text stands for what cannot be written, which no document of the contract is.
+fn digest<T: Serialize>(content: &T) -> Digest {
+    Digest::of_bytes(&serde_json::to_vec(content).unwrap_or_default())
+}

@@ -1,0 +1,218 @@
+//! One device as the border holds it: what LEDGER has confirmed, what is on its way there, and what was heard live.
+
+use std::time::Duration;
+
+use muster_contract::desired::DesiredState;
+use muster_contract::presence::Heartbeat;
+use muster_contract::{DeviceKey, Epoch, Generation, Timestamp};
+
+use super::memory::{Change, Memory};
+use crate::deadline::Target;
+use crate::lease::elapsed;
+
+/// One device.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Device {
+    /// None for the place that stands for all senders without a valid name.
+    pub(super) key: Option<DeviceKey>,
+    /// What LEDGER holds.
+    confirmed: Memory,
+    /// `confirmed` with everything on its way; only while something is.
+    ahead: Option<Box<Memory>>,
+    in_flight: usize,
+    pub(super) heard: Heard,
+    pub(super) desired: Desired,
+    pub(super) lack: Option<Lack>,
+    pub(super) receipts: Receipts,
+    /// A liveness fact of unknown fate may yet arrive: the next word must come after it.
+    pub(super) retell: bool,
+}
+
+/// What was heard of a device in this process's life. All times are the hub's.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Heard {
+    pub(super) last_at: Option<Timestamp>,
+    /// The newest word of how far its numbers go, and when that was.
+    pub(super) head: Option<(Epoch, u64)>,
+    pub(super) head_at: Option<Timestamp>,
+    /// By its newest heartbeat, reports that no acknowledgement covers.
+    pub(super) unsent: u64,
+    beat_at: Option<Timestamp>,
+}
+
+/// What the device shall run, as far as the border asks.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Desired {
+    pub(super) generation: Option<Generation>,
+    pub(super) retired_at: Option<Timestamp>,
+    pub(super) targets: Vec<Target>,
+}
+
+/// Numbers that were missing at two looks in a row or more.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Lack {
+    /// Since when something is missing.
+    pub(super) since: Timestamp,
+    /// How many numbers.
+    pub(super) count: u64,
+    /// Since when it is that many: a replay under way changes the count at every look.
+    pub(super) unchanged_since: Timestamp,
+}
+
+/// Receipts owed to a device.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Receipts {
+    /// When the next one may be sent, if one is owed.
+    pub(super) due_at: Option<Timestamp>,
+    pub(super) sent_at: Option<Timestamp>,
+    /// The next one asks for everything up to here.
+    pub(super) ask: u64,
+}
+
+impl Device {
+    pub(super) fn of(key: DeviceKey) -> Self {
+        Self { key: Some(key), ..Self::default() }
+    }
+
+    /// What LEDGER holds.
+    pub(super) const fn confirmed(&self) -> &Memory {
+        &self.confirmed
+    }
+
+    /// What LEDGER will hold when everything on its way is stored: what decisions rest on.
+    pub(super) fn latest(&self) -> &Memory {
+        self.ahead.as_deref().unwrap_or(&self.confirmed)
+    }
+
+    /// A change sets out for LEDGER.
+    pub(super) fn send(&mut self, change: &Change) {
+        self.ahead.get_or_insert_with(|| Box::new(self.confirmed.clone())).apply(change);
+        self.in_flight += 1;
+    }
+
+    /// The oldest change on its way has arrived.
+    pub(super) fn arrived(&mut self, change: &Change) {
+        self.in_flight = self.in_flight.saturating_sub(1);
+        match self.ahead.take() {
+            // Nothing else is on its way: what was ahead is what is.
+            Some(ahead) if self.in_flight == 0 => self.confirmed = *ahead,
+            ahead => {
+                self.confirmed.apply(change);
+                self.ahead = ahead;
+            }
+        }
+    }
+
+    /// The fate of everything on its way is unknown.
+    pub(super) fn rewind(&mut self) {
+        self.ahead = None;
+        self.in_flight = 0;
+    }
+
+    /// A change that LEDGER holds, read there.
+    pub(super) fn restore(&mut self, change: &Change) {
+        self.confirmed.apply(change);
+    }
+
+    /// What no fact says and so is changed on both sides.
+    pub(super) fn amend(&mut self, change: impl Fn(&mut Memory)) {
+        change(&mut self.confirmed);
+        self.ahead.iter_mut().for_each(|ahead| change(ahead));
+    }
+
+    /// How far the device's numbers go in the current epoch, by LEDGER and by what was heard.
+    pub(super) fn head(&self) -> u64 {
+        let cursor = &self.confirmed.cursor;
+        match self.heard.head {
+            Some((epoch, head)) if cursor.epoch() == Some(epoch) => head.max(cursor.head()),
+            _ => cursor.head(),
+        }
+    }
+
+    /// Takes in a desired state; false where it is not newer than the one held.
+    pub(super) fn desire(
+        &mut self,
+        state: &DesiredState,
+        stored_at: Timestamp,
+        default_limit: Duration,
+    ) -> bool {
+        if self.desired.generation >= Some(state.generation) {
+            return false;
+        }
+        let before = std::mem::take(&mut self.desired.targets);
+        let target = |entry| {
+            let fresh = Target::of(entry, stored_at, default_limit);
+            let kept = before
+                .iter()
+                .find(|old| (&old.deployment, old.generation) == (&fresh.deployment, fresh.generation));
+            Target { set_at: kept.map_or(stored_at, |old| old.set_at), ..fresh }
+        };
+        self.desired = Desired {
+            generation: Some(state.generation),
+            retired_at: state.retired.then_some(stored_at),
+            targets: state.deployments.iter().map(target).collect(),
+        };
+        let targets = std::mem::take(&mut self.desired.targets);
+        self.amend(|memory| memory.keep_overdue(|id| targets.iter().any(|target| target.deployment == *id)));
+        self.desired.targets = targets;
+        true
+    }
+
+    /// Compares what is held with what the device has spoken of.
+    pub(super) fn look_for_lack(&mut self, now: Timestamp) {
+        let head = self.head();
+        if self.confirmed.cursor.is_complete(head) {
+            self.lack = None;
+            return;
+        }
+        let count = self.confirmed.cursor.missing(head).count();
+        self.lack = Some(match self.lack {
+            Some(lack) if lack.count == count => lack,
+            Some(lack) => Lack { count, unchanged_since: now, ..lack },
+            None => Lack { since: now, count, unchanged_since: now },
+        });
+    }
+}
+
+impl Heard {
+    /// Something of the device was stored at this moment.
+    pub(super) fn hear(&mut self, at: Timestamp) {
+        self.last_at = self.last_at.max(Some(at));
+    }
+
+    /// A document stored at this moment says how far the device's numbers go.
+    pub(super) fn spoke(&mut self, epoch: Epoch, head: u64, at: Timestamp) {
+        if self.head.is_none_or(|known| known <= (epoch, head)) {
+            self.head = Some((epoch, head));
+            self.head_at = Some(at);
+        }
+    }
+
+    /// Takes in a heartbeat; false where a newer one is in.
+    pub(super) fn beat(&mut self, beat: &Heartbeat, at: Timestamp) -> bool {
+        if self.beat_at > Some(at) {
+            return false;
+        }
+        self.beat_at = Some(at);
+        self.unsent = beat.unsent;
+        self.spoke(beat.epoch, beat.head, at);
+        true
+    }
+
+    /// A moment at which the device had not yet given this number, if there is one.
+    pub(super) fn not_before(&self, epoch: Epoch, seq: u64) -> Option<Timestamp> {
+        self.head.filter(|(known, head)| *known == epoch && *head < seq).and(self.head_at)
+    }
+}
+
+impl Lack {
+    /// Something has been missing for at least so long.
+    pub(super) fn lasts(&self, now: Timestamp, span: Duration) -> bool {
+        elapsed(self.since, now) >= span
+    }
+
+    /// Nothing has come of what is missing for at least so long.
+    pub(super) fn rests(&self, now: Timestamp, span: Duration) -> bool {
+        elapsed(self.unchanged_since, now) >= span
+    }
+}

@@ -1,0 +1,45 @@
+//! Message ids of facts: the same fact has the same id, so that the bus recognises a second try.
+
+use muster_contract::fact::IncidentKind;
+use muster_contract::subjects::NOBODY;
+use muster_contract::{DeploymentId, DeviceKey, Epoch, Generation, Seq};
+
+/// `<site>.<device>.<epoch>.<seq>`
+pub(super) fn numbered(key: &DeviceKey, epoch: Epoch, seq: Seq) -> String {
+    format!("{}.{}.{epoch}.{seq}", key.site, key.device)
+}
+
+/// `<site>.<device>.<epoch>.<seq>.amended.<folded>`
+pub(super) fn amended(key: &DeviceKey, epoch: Epoch, seq: Seq, folded: u64) -> String {
+    format!("{}.amended.{folded}", numbered(key, epoch, seq))
+}
+
+/// `<site>.<device>.quarantine.<position in UPLINK>`
+pub(super) fn quarantine(key: Option<&DeviceKey>, position: u64) -> String {
+    match key {
+        Some(key) => format!("{}.{}.quarantine.{position}", key.site, key.device),
+        None => format!("{NOBODY}.{NOBODY}.quarantine.{position}"),
+    }
+}
+
+/// `<site>.<device>.deadline.<deployment>.<generation>`
+pub(super) fn deadline(key: &DeviceKey, deployment: &DeploymentId, generation: Generation) -> String {
+    format!("{}.{}.deadline.{deployment}.{generation}", key.site, key.device)
+}
+
+/// `<site>.<device>.<what>.<evidence>`
+pub(super) fn incident(key: &DeviceKey, what: &IncidentKind) -> String {
+    let evidence = match what {
+        IncidentKind::Amnesia { epoch, .. } => format!("amnesia.{epoch}"),
+        IncidentKind::Clone { known_epoch, epoch, .. } => format!("clone.{known_epoch}.{epoch}"),
+        IncidentKind::SequenceFork { epoch, seq, other, .. } => format!("fork.{epoch}.{seq}.{other}"),
+        IncidentKind::ClockSkew { seconds } => format!("skew.{seconds}"),
+        IncidentKind::Gap { epoch, missing } => {
+            let (from, to) = (missing.min().unwrap_or(0), missing.max().unwrap_or(0));
+            format!("gap.{epoch}.{from}.{to}.{}", missing.count())
+        }
+        IncidentKind::GapClosed { epoch, through } => format!("gap-closed.{epoch}.{through}"),
+        IncidentKind::RetiredButAlive { generation } => format!("retired-but-alive.{generation}"),
+    };
+    format!("{}.{}.{evidence}", key.site, key.device)
+}

@@ -1,0 +1,243 @@
+//! What LEDGER has said of one device, as far as the border needs it: a fold over facts.
+//!
+//! The same fold runs over a fact when the border makes it, when the bus confirms it and when LEDGER is read again,
+//! so a border rebuilt from LEDGER decides as the one before it. Nothing here depends on what was heard live.
+
+use std::collections::BTreeMap;
+
+use muster_contract::canonical::Digest;
+use muster_contract::fact::{
+    DeviceFact, Fact, Incident, IncidentKind, Liveness, LivenessFact, QuarantineFact, StatusFact,
+};
+use muster_contract::{DeploymentId, Epoch, Generation, Seq, SeqRanges, Timestamp};
+
+use super::content;
+use crate::account::{Cursor, Numbers};
+use crate::deadline::Progress;
+use crate::recent::Recent;
+
+/// Deployments of one device whose newest report is remembered: many times what it may run at once. Of others a
+/// late report is not marked as late.
+pub const STANDINGS_KEPT: usize = 4 * muster_contract::limits::DEPLOYMENTS_PER_DEVICE_MAX;
+/// Refused payloads of one device that are recognised when they come again.
+pub const REFUSALS_KEPT: usize = 8;
+/// Pairs of epochs for which a clone is on record.
+pub const CLONES_KEPT: usize = 8;
+
+/// What LEDGER has said of one device.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Memory {
+    pub(crate) cursor: Cursor,
+    pub(crate) told: Option<Told>,
+    /// Numbers of the current epoch that are on record as a gap.
+    pub(crate) gap: SeqRanges,
+    /// The clock was off when it was last judged.
+    pub(crate) clock_off: bool,
+    /// The retirement for which it is on record that the device is alive.
+    pub(crate) retired_alive: Option<Generation>,
+    /// Messages of this device in quarantine.
+    pub(crate) quarantined: u64,
+    refused: Recent<Digest, REFUSALS_KEPT>,
+    clones: Recent<(Epoch, Epoch), CLONES_KEPT>,
+    standings: BTreeMap<DeploymentId, Standing>,
+    overdue: BTreeMap<DeploymentId, Generation>,
+}
+
+/// The liveness fact that holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Told {
+    pub(crate) state: Liveness,
+    pub(crate) epoch: Epoch,
+    pub(crate) last_heard_at: Timestamp,
+    /// When the device became fresh; of no meaning while it is stale.
+    pub(crate) fresh_since: Timestamp,
+    /// It said that numbers are missing.
+    pub(crate) behind: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Standing {
+    at: (Epoch, Seq),
+    progress: Progress,
+}
+
+/// What one fact changes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Change {
+    Received {
+        epoch: Epoch,
+        seq: Seq,
+        head: Seq,
+        coalesced: SeqRanges,
+        content: Digest,
+        progress: Option<(DeploymentId, Progress)>,
+    },
+    Quarantined {
+        number: Option<(Epoch, Seq)>,
+        payload: Option<Digest>,
+        count: u64,
+    },
+    Liveness(LivenessFact),
+    Overdue(DeploymentId, Generation),
+    Incident(IncidentKind),
+}
+
+impl Change {
+    /// What a fact changes; nothing where it is no fact of the border's making.
+    pub(crate) fn of(fact: &Fact, deployment: Option<&DeploymentId>) -> Option<Self> {
+        match fact {
+            Fact::Desired(_) => None,
+            Fact::Status(fact) => Some(Self::of_status(fact)),
+            Fact::Device(fact) => Some(Self::of_device(fact)),
+            Fact::Liveness(fact) => Some(Self::Liveness(fact.clone())),
+            Fact::Deadline(fact) => Some(Self::Overdue(deployment?.clone(), fact.generation)),
+            Fact::Incident(Incident { what, .. }) => Some(Self::Incident(what.clone())),
+            Fact::Quarantine(fact) => Some(Self::of_quarantine(fact)),
+        }
+    }
+
+    fn of_status(fact: &StatusFact) -> Self {
+        let progress =
+            Progress { generation: fact.generation, state: fact.status.state, changed_at: fact.received_at };
+        Self::Received {
+            epoch: fact.epoch,
+            seq: fact.seq,
+            head: fact.head,
+            coalesced: fact.coalesced.clone(),
+            content: content::of_status_fact(fact),
+            progress: Some((fact.deployment.clone(), progress)),
+        }
+    }
+
+    fn of_device(fact: &DeviceFact) -> Self {
+        Self::Received {
+            epoch: fact.epoch,
+            seq: fact.seq,
+            head: fact.head,
+            coalesced: fact.coalesced.clone(),
+            content: content::of_device_fact(fact),
+            progress: None,
+        }
+    }
+
+    fn of_quarantine(fact: &QuarantineFact) -> Self {
+        Self::Quarantined {
+            number: fact.epoch.zip(fact.seq),
+            payload: fact.payload().map(|kept| Digest::of_bytes(&kept)),
+            count: fact.count_for_device,
+        }
+    }
+}
+
+impl Memory {
+    /// Takes a change in. Applying one again changes nothing.
+    pub(crate) fn apply(&mut self, change: &Change) {
+        let before = self.cursor.epoch();
+        match change {
+            Change::Received { epoch, seq, head, coalesced, content, progress } => {
+                let numbers = Numbers { epoch: *epoch, seq: *seq, head: *head, coalesced };
+                self.cursor.receive(numbers, *content);
+                if let Some((deployment, progress)) = progress {
+                    self.advance(deployment, (*epoch, *seq), *progress);
+                }
+            }
+            Change::Quarantined { number, payload, count } => {
+                number.iter().for_each(|(epoch, seq)| self.cursor.quarantine(*epoch, *seq));
+                payload.iter().for_each(|payload| self.refused.push(*payload));
+                self.quarantined = self.quarantined.max(*count);
+            }
+            Change::Liveness(fact) => self.liveness(fact),
+            Change::Overdue(deployment, generation) => {
+                self.overdue.insert(deployment.clone(), *generation);
+            }
+            Change::Incident(what) => self.incident(what),
+        }
+        if self.cursor.epoch() != before {
+            self.gap = SeqRanges::new();
+        }
+    }
+
+    /// True where a later report of this deployment is in already.
+    pub(crate) fn is_late(&self, deployment: &DeploymentId, at: (Epoch, Seq)) -> bool {
+        self.standings.get(deployment).is_some_and(|standing| standing.at > at)
+    }
+
+    /// How far a deployment has come.
+    pub(crate) fn progress(&self, deployment: &DeploymentId) -> Option<&Progress> {
+        self.standings.get(deployment).map(|standing| &standing.progress)
+    }
+
+    /// True where a deadline of this generation or a later one is on record.
+    pub(crate) fn is_overdue(&self, deployment: &DeploymentId, generation: Generation) -> bool {
+        self.overdue.get(deployment).is_some_and(|told| *told >= generation)
+    }
+
+    /// True where these bytes are in quarantine already.
+    pub(crate) fn has_refused(&self, payload: &Digest) -> bool {
+        self.refused.contains(payload)
+    }
+
+    /// True where it is on record that `epoch` spoke after `known`.
+    pub(crate) fn has_clone(&self, known: Epoch, epoch: Epoch) -> bool {
+        self.clones.contains(&(known, epoch))
+    }
+
+    /// Forgets deadlines of deployments that are no longer wanted.
+    pub(crate) fn keep_overdue(&mut self, wanted: impl Fn(&DeploymentId) -> bool) {
+        self.overdue.retain(|deployment, _| wanted(deployment));
+    }
+
+    fn advance(&mut self, deployment: &DeploymentId, at: (Epoch, Seq), mut progress: Progress) {
+        let Some(standing) = self.standings.get_mut(deployment) else {
+            self.standings.insert(deployment.clone(), Standing { at, progress });
+            self.bound_standings();
+            return;
+        };
+        if standing.at >= at {
+            return;
+        }
+        let same = |old: &Progress| (old.generation, old.state) == (progress.generation, progress.state);
+        if same(&standing.progress) {
+            progress.changed_at = standing.progress.changed_at;
+        }
+        *standing = Standing { at, progress };
+    }
+
+    /// The deployment that has been silent for longest makes room.
+    fn bound_standings(&mut self) {
+        if self.standings.len() <= STANDINGS_KEPT {
+            return;
+        }
+        let oldest = self.standings.iter().min_by_key(|(_, standing)| standing.at).map(|(id, _)| id.clone());
+        oldest.iter().for_each(|id| _ = self.standings.remove(id));
+    }
+
+    fn liveness(&mut self, fact: &LivenessFact) {
+        self.cursor.learn(fact.epoch, fact.head, fact.account.as_ref());
+        let since = self.told.filter(|told| told.state == Liveness::Fresh).map(|told| told.fresh_since);
+        self.told = Some(Told {
+            state: fact.state,
+            epoch: fact.epoch,
+            last_heard_at: fact.last_heard_at,
+            fresh_since: since.unwrap_or(fact.last_heard_at),
+            behind: fact.account.as_ref().is_some_and(|account| !account.missing.is_empty()),
+        });
+    }
+
+    fn incident(&mut self, what: &IncidentKind) {
+        match what {
+            IncidentKind::Amnesia { epoch, .. } => self.cursor.learn(*epoch, 0, None),
+            IncidentKind::Clone { known_epoch, epoch, .. } => self.clones.push((*known_epoch, *epoch)),
+            IncidentKind::SequenceFork { .. } => {}
+            IncidentKind::ClockSkew { .. } => self.clock_off = true,
+            IncidentKind::Gap { epoch, missing } if self.cursor.epoch() == Some(*epoch) => {
+                self.gap = missing.clone();
+            }
+            IncidentKind::Gap { .. } => {}
+            IncidentKind::GapClosed { .. } => self.gap = SeqRanges::new(),
+            IncidentKind::RetiredButAlive { generation } => {
+                self.retired_alive = self.retired_alive.max(Some(*generation));
+            }
+        }
+    }
+}

@@ -1,0 +1,371 @@
+//! The border against a model of UPLINK and LEDGER that fail in every way the real ones can: messages come again,
+//! answers get lost, publications arrive or not whatever was answered, some arrive late, and the process dies.
+//!
+//! Whatever happens: no number is in LEDGER twice, nothing that was acknowledged is lost, no receipt covers what is
+//! not held, the account adds up, and a border rebuilt from LEDGER knows what the one before it knew.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use muster_contract::report::Report;
+use muster_contract::subjects::origin;
+use muster_contract::{Epoch, Seq};
+use proptest::prelude::*;
+use serde_json::json;
+
+use super::*;
+
+const DEVICES: u8 = 3;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Message {
+    device: u8,
+    epoch: u64,
+    seq: u64,
+}
+
+#[derive(Debug, Clone)]
+enum Step {
+    /// UPLINK delivers so many messages.
+    Deliver(usize),
+    /// LEDGER stores and answers so many publications.
+    Answer(usize),
+    /// The oldest publication fails; of those on their way the ones in the mask arrive nonetheless, and of the others
+    /// the ones in `late` arrive after LEDGER was read.
+    Fail { arrived: u32, late: u32 },
+    /// The same, and the process dies.
+    Crash { arrived: u32, late: u32 },
+    /// Time passes.
+    Pass(i64),
+    /// A device's heart beats.
+    Beat(u8),
+    /// Receipts are taken and their coverage is checked.
+    Receipts,
+}
+
+impl Message {
+    fn key(self) -> DeviceKey {
+        format!("plant/d{}", self.device).parse().unwrap()
+    }
+
+    fn is_poison(self) -> bool {
+        self.seq % 7 == 3
+    }
+
+    /// Every fifth report declares the two before it as folded.
+    fn folded(self) -> Vec<(u64, u64)> {
+        if self.seq.is_multiple_of(5) { vec![(self.seq - 2, self.seq - 1)] } else { vec![] }
+    }
+
+    fn payload(self) -> Vec<u8> {
+        let state = if self.is_poison() { "unheard-of" } else { "installing" };
+        let report = json!({
+            "apiVersion": "muster/v1", "kind": "StatusReport",
+            "epoch": self.epoch, "seq": self.seq, "head": self.seq + 1,
+            "observedAt": "2026-01-01T00:00:00Z", "deployment": format!("d{}", self.seq % 2), "generation": 1,
+            "digest": format!("sha256:{}", "0".repeat(64)), "status": {"state": state},
+            "components": [{"name": "c", "state": "installing"}],
+            "current": false, "coalesced": self.folded(),
+        });
+        report.to_string().into_bytes()
+    }
+}
+
+struct World {
+    uplink: Vec<Message>,
+    acked: usize,
+    delivered: usize,
+    border: Border,
+    wire: VecDeque<Publication>,
+    ledger: Vec<Publication>,
+    ids: BTreeSet<String>,
+    now: Timestamp,
+}
+
+impl World {
+    fn new(uplink: Vec<Message>) -> Self {
+        let now: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
+        Self {
+            uplink,
+            acked: 0,
+            delivered: 0,
+            border: Border::new(Rules::default(), now),
+            wire: VecDeque::new(),
+            ledger: Vec::new(),
+            ids: BTreeSet::new(),
+            now,
+        }
+    }
+
+    fn step(&mut self, step: &Step) {
+        match *step {
+            Step::Deliver(count) => (0..count).for_each(|_| self.deliver()),
+            Step::Answer(count) => (0..count).for_each(|_| self.answer()),
+            Step::Fail { arrived, late } => {
+                let from = self.ledger.len();
+                let late = self.lose(arrived, late);
+                self.border.rewind();
+                self.read_ledger(from);
+                late.into_iter().for_each(|publication| self.store(publication));
+                self.border.hearing_again(self.now);
+            }
+            Step::Crash { arrived, late } => {
+                let late = self.lose(arrived, late);
+                // The bus has read a dead process's last words long before the next process reads LEDGER. Only what
+                // carries a message id must withstand worse.
+                let (named, words): (Vec<_>, Vec<_>) =
+                    late.into_iter().partition(|said| said.message_id.is_some());
+                words.into_iter().for_each(|publication| self.store(publication));
+                self.border = Border::new(Rules::default(), self.now);
+                self.read_ledger(0);
+                named.into_iter().for_each(|publication| self.store(publication));
+            }
+            Step::Pass(seconds) => {
+                self.now = Timestamp::from_second(self.now.as_second() + seconds).unwrap();
+                self.border.tick(self.now, self.delivered == self.uplink.len());
+            }
+            Step::Beat(device) => self.beat(device),
+            Step::Receipts => self.check_receipts(),
+        }
+        while let Some(publication) = self.border.next_publication() {
+            self.wire.push_back(publication);
+        }
+    }
+
+    fn deliver(&mut self) {
+        let Some(message) = self.uplink.get(self.delivered).copied() else { return };
+        self.delivered += 1;
+        let payload = message.payload();
+        let key = message.key();
+        self.border.report(Arrival {
+            origin: origin(&format!("muster.report.0.{}.{}", key.site, key.device)).unwrap(),
+            parsed: Report::parse(&payload),
+            payload: &payload,
+            position: self.delivered as u64,
+            stored_at: self.now,
+            now: self.now,
+        });
+        while let Some(publication) = self.border.next_publication() {
+            self.wire.push_back(publication);
+        }
+        self.settle();
+    }
+
+    fn answer(&mut self) {
+        let Some(publication) = self.wire.pop_front() else { return };
+        self.store(publication);
+        self.border.confirm();
+        self.settle();
+    }
+
+    /// LEDGER recognises a message id.
+    fn store(&mut self, publication: Publication) {
+        let known = publication.message_id.as_ref().is_some_and(|id| !self.ids.insert(id.clone()));
+        if !known {
+            self.ledger.push(publication);
+        }
+    }
+
+    fn settle(&mut self) {
+        self.acked += self.border.settled();
+        assert!(self.acked <= self.delivered);
+    }
+
+    fn check_what_was_acknowledged_is_held(&self) {
+        let held = self.held();
+        for message in &self.uplink[..self.acked] {
+            assert!(held.contains(message), "{message:?} was acknowledged and is not held");
+        }
+    }
+
+    /// The fate of what is on the wire, by its bits; what arrives late is given back.
+    fn lose(&mut self, arrived: u32, late: u32) -> Vec<Publication> {
+        let mut ghosts = Vec::new();
+        for (at, publication) in std::mem::take(&mut self.wire).into_iter().enumerate() {
+            match 1u32.checked_shl(at as u32).unwrap_or(0) {
+                bit if arrived & bit != 0 => self.store(publication),
+                // An incident that arrives late stands twice or stays open: a person's matter, no invariant.
+                bit if late & bit != 0 && !matches!(publication.fact, Fact::Incident(_)) => {
+                    ghosts.push(publication);
+                }
+                _ => {}
+            }
+        }
+        self.delivered = self.acked;
+        ghosts
+    }
+
+    fn read_ledger(&mut self, from: usize) {
+        self.ledger[from..].iter().for_each(|said| self.border.restore(&said.subject, &said.fact));
+    }
+
+    fn beat(&mut self, device: u8) {
+        let newest = self.uplink.iter().filter(|message| message.device == device).max();
+        let Some(message) = newest else { return };
+        let beat = json!({
+            "apiVersion": "muster/v1", "kind": "Heartbeat", "epoch": message.epoch, "head": message.seq + 1,
+            "unsent": 0, "generation": 0, "agentVersion": "1",
+        });
+        let beat = serde_json::from_value(beat).unwrap();
+        self.border.heartbeat(&message.key(), &beat, self.now, self.now);
+    }
+
+    /// Everything LEDGER holds, by number: as a fact, folded, or in quarantine (by number, or by its very bytes).
+    fn held(&self) -> BTreeSet<Message> {
+        let mut held = BTreeSet::new();
+        for said in &self.ledger {
+            let Some(key) = said.subject.device() else { continue };
+            let device = key.device.as_str()[1..].parse().unwrap();
+            let mut hold = |epoch: Epoch, seq: u64| {
+                held.insert(Message { device, epoch: epoch.get(), seq });
+            };
+            match &said.fact {
+                Fact::Status(fact) => {
+                    hold(fact.epoch, fact.seq.get());
+                    let folded = fact.coalesced.iter().flat_map(|(from, to)| from..=to);
+                    folded.for_each(|seq| hold(fact.epoch, seq));
+                }
+                Fact::Quarantine(fact) => {
+                    fact.epoch.zip(fact.seq).iter().for_each(|(epoch, seq)| hold(*epoch, seq.get()));
+                }
+                _ => {}
+            }
+        }
+        held
+    }
+
+    fn check_receipts(&mut self) {
+        let held = self.held();
+        for (key, receipt) in self.border.take_receipts(self.now, 100) {
+            let device = key.device.as_str()[1..].parse().unwrap();
+            let epoch = receipt.epoch.get();
+            for seq in (1..=receipt.through).filter(|seq| receipt.covers(*seq)) {
+                let number = Message { device, epoch, seq };
+                assert!(held.contains(&number), "a receipt covers {number:?}, which is not held");
+            }
+        }
+    }
+
+    fn settle_down(&mut self) {
+        for _ in 0..3 {
+            self.step(&Step::Deliver(usize::from(u8::MAX)));
+            self.step(&Step::Answer(usize::from(u8::MAX)));
+            self.step(&Step::Pass(1_000));
+        }
+        self.step(&Step::Answer(usize::from(u8::MAX)));
+    }
+
+    fn check_no_number_is_there_twice(&self) {
+        let mut seen: BTreeMap<(String, Epoch, Seq), usize> = BTreeMap::new();
+        for said in &self.ledger {
+            if let Fact::Status(fact) = &said.fact {
+                let key = said.subject.device().unwrap().to_string();
+                *seen.entry((key, fact.epoch, fact.seq)).or_default() += usize::from(!fact.reasserted);
+            }
+        }
+        assert!(seen.values().all(|count| *count <= 1), "{seen:?}");
+    }
+
+    fn check_no_poison_is_there_twice(&self) {
+        let mut seen = BTreeSet::new();
+        for said in &self.ledger {
+            // What is recognised beyond a few refusals is recognised by number alone.
+            if let Fact::Quarantine(fact) = &said.fact
+                && fact.count_for_device <= REFUSALS_KEPT as u64
+            {
+                assert!(seen.insert((&fact.subject, &fact.payload_base64)), "{fact:?} is there twice");
+            }
+        }
+    }
+
+    fn check_accounts_add_up(&self) {
+        for device in &self.border.devices {
+            let cursor = &device.confirmed().cursor;
+            let account = cursor.account(cursor.head());
+            let parts = account.received + account.coalesced + account.quarantined;
+            assert_eq!(parts + account.missing.count(), cursor.head(), "{:?}", device.key);
+        }
+    }
+
+    fn check_rebuilt_is_the_same(&self) {
+        let mut rebuilt = Border::new(Rules::default(), self.now);
+        self.ledger.iter().for_each(|said| rebuilt.restore(&said.subject, &said.fact));
+        for device in self.border.devices.iter().filter(|device| device.key.is_some()) {
+            let key = device.key.as_ref().unwrap();
+            let (one, other) = (device.confirmed(), rebuilt.devices[rebuilt.places[key]].confirmed());
+            let told =
+                |memory: &memory::Memory| memory.told.map(|told| (told.state, told.epoch, told.behind));
+            assert_eq!(told(one), told(other), "{key}");
+            assert_eq!(one.cursor.receipt(20), other.cursor.receipt(20), "{key}");
+            // A fact that arrives late may overtake one whose number it declares as folded: then that number counts
+            // as folded for whoever reads LEDGER, and as received for whoever published it.
+            let good = |memory: &memory::Memory| {
+                let account = memory.cursor.account(20);
+                (account.received + account.coalesced, account.quarantined, account.missing)
+            };
+            assert_eq!(good(one), good(other), "{key}");
+            assert_eq!(one.gap, other.gap, "{key}");
+        }
+    }
+}
+
+fn message() -> impl Strategy<Value = Message> {
+    (0..DEVICES, 1u64..=2, 1u64..=12).prop_map(|(device, epoch, seq)| Message { device, epoch, seq })
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        6 => (1usize..8).prop_map(Step::Deliver),
+        6 => (1usize..8).prop_map(Step::Answer),
+        1 => (any::<u32>(), any::<u32>()).prop_map(|(arrived, late)| Step::Fail { arrived, late }),
+        1 => (any::<u32>(), any::<u32>()).prop_map(|(arrived, late)| Step::Crash { arrived, late }),
+        2 => (1i64..100).prop_map(Step::Pass),
+        2 => (0..DEVICES).prop_map(Step::Beat),
+        2 => Just(Step::Receipts),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+
+    #[test]
+    fn nothing_acknowledged_is_lost_and_no_number_is_in_ledger_twice(
+        uplink in prop::collection::vec(message(), 1..60),
+        steps in prop::collection::vec(step(), 1..80),
+    ) {
+        let mut world = World::new(uplink);
+        for step in &steps {
+            world.step(step);
+            world.check_no_number_is_there_twice();
+            world.check_what_was_acknowledged_is_held();
+        }
+        world.settle_down();
+        world.step(&Step::Receipts);
+        prop_assert_eq!(world.acked, world.uplink.len());
+        prop_assert_eq!((world.border.in_flight(), world.border.unsettled()), (0, 0));
+        world.check_no_number_is_there_twice();
+        world.check_what_was_acknowledged_is_held();
+        world.check_no_poison_is_there_twice();
+        world.check_accounts_add_up();
+        world.check_rebuilt_is_the_same();
+    }
+
+    #[test]
+    fn the_account_of_an_epoch_is_blind_to_order_and_repetition(
+        (one, other) in prop::collection::vec((0..1u8, 1u64..=1, 1u64..=12), 1..40).prop_flat_map(|list| {
+            let doubled: Vec<_> = list.iter().chain(&list).copied().collect();
+            (Just(list).prop_shuffle(), Just(doubled).prop_shuffle())
+        }),
+    ) {
+        let run = |list: Vec<(u8, u64, u64)>| {
+            let uplink = list.into_iter().map(|(device, epoch, seq)| Message { device, epoch, seq }).collect();
+            let mut world = World::new(uplink);
+            world.settle_down();
+            let cursor = world.border.devices[1].confirmed().cursor.clone();
+            (cursor.head(), cursor.missing(20), cursor.account(cursor.head()).quarantined)
+        };
+        let ((one_head, one_missing, one_bad), (other_head, other_missing, other_bad)) = (run(one), run(other));
+        prop_assert_eq!(one_head, other_head);
+        prop_assert_eq!(one_missing, other_missing);
+        prop_assert_eq!(one_bad, other_bad);
+    }
+}

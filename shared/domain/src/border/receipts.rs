@@ -1,0 +1,56 @@
+//! Receipts: what a device may be told of its account, and when. Only of what LEDGER holds, at most one a second a
+//! device, the longest owed first.
+
+use muster_contract::limits::RECEIPT_INTERVAL;
+use muster_contract::receipt::Receipt;
+use muster_contract::{DeviceKey, Timestamp};
+
+use super::Border;
+
+impl Border {
+    /// Up to `max` receipts whose time has come.
+    pub fn take_receipts(&mut self, now: Timestamp, max: usize) -> Vec<(DeviceKey, Receipt)> {
+        let mut receipts = Vec::new();
+        while receipts.len() < max {
+            let Some(&(due_at, place)) = self.receipts_due.first().filter(|(due_at, _)| *due_at <= now)
+            else {
+                break;
+            };
+            self.receipts_due.remove(&(due_at, place));
+            receipts.extend(self.receipt(place, now));
+        }
+        receipts
+    }
+
+    /// Receipts owed, due or not.
+    pub fn receipts_owed(&self) -> usize {
+        self.receipts_due.len()
+    }
+
+    /// A receipt did not reach the bus: it is owed again.
+    pub fn receipt_lost(&mut self, key: &DeviceKey) {
+        let place = self.place(key);
+        self.owe_receipt(place);
+    }
+
+    pub(super) fn owe_receipt(&mut self, place: usize) {
+        let device = &mut self.devices[place];
+        if device.key.is_none() || device.receipts.due_at.is_some() {
+            return;
+        }
+        let after = |sent_at: Timestamp| sent_at.checked_add(RECEIPT_INTERVAL).unwrap_or(Timestamp::MAX);
+        let due_at = device.receipts.sent_at.map_or(Timestamp::MIN, after);
+        device.receipts.due_at = Some(due_at);
+        self.receipts_due.insert((due_at, place));
+    }
+
+    /// Nothing for a device of which no good document came: there is no epoch to speak of.
+    fn receipt(&mut self, place: usize, now: Timestamp) -> Option<(DeviceKey, Receipt)> {
+        let device = &mut self.devices[place];
+        device.receipts.due_at = None;
+        let receipt = device.confirmed().cursor.receipt(device.receipts.ask)?;
+        device.receipts.ask = 0;
+        device.receipts.sent_at = Some(now);
+        Some((device.key.clone()?, receipt))
+    }
+}

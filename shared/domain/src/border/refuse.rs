@@ -1,0 +1,117 @@
+//! Quarantine: what is not let in is kept, with a reason a person can act on. It never holds up what follows it.
+
+use muster_contract::canonical::Digest;
+use muster_contract::decode::{self, Violation};
+use muster_contract::fact::{Fact, QuarantineFact};
+use muster_contract::ids::LabelError;
+use muster_contract::limits::QUARANTINE_PAYLOAD_BYTES_MAX;
+use muster_contract::subjects::LedgerSubject;
+use muster_contract::version::{ApiVersion, kind};
+use muster_contract::{Epoch, Refusal, Seq, Timestamp};
+
+use super::{Border, Outcome, ids};
+use crate::account::PIECES_MAX;
+
+/// Why a report is not let in, and what to do about it.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Refused {
+    /// The sender's name is no identifier.
+    #[error("{0}; enrol the device under a name that keeps to this")]
+    Sender(LabelError),
+    /// It cannot be read, or breaks a rule of its shape.
+    #[error("{0}; correct the sender and let it send again: nothing of this report was taken over")]
+    Unreadable(Refusal),
+    /// Its state is not what its components make it.
+    #[error("StatusReport breaks a rule: {0}; correct the sender: nothing of this report was taken over")]
+    State(Violation),
+    /// Its number came before with another content.
+    #[error(
+        "number {seq} of epoch {epoch} is held with another content ({held}, this one has {other}); either two \
+         devices share this identity, or the device was set back to an older copy of its memory: give each device \
+         an identity of its own, and let one that was set back begin a new epoch"
+    )]
+    Fork {
+        /// The epoch.
+        epoch: Epoch,
+        /// The number.
+        seq: Seq,
+        /// Digest of the content held.
+        held: Digest,
+        /// Digest of this one.
+        other: Digest,
+    },
+    /// Its epoch is over.
+    #[error(
+        "epoch {epoch} is over, the device has since reported in epoch {known}; either two devices share this \
+         identity, or the device was set back to an older copy of its memory: give each device an identity of its \
+         own, and let one that was set back begin a new epoch"
+    )]
+    OldEpoch {
+        /// The epoch of the report.
+        epoch: Epoch,
+        /// The current one.
+        known: Epoch,
+    },
+    /// Its epoch would fall into too many pieces.
+    #[error(
+        "with this report the numbers of its epoch would be in more than {PIECES_MAX} pieces; send what is missing \
+         first, it will be let in then"
+    )]
+    Scattered,
+}
+
+/// What is kept of a message that is not let in.
+#[derive(Debug)]
+pub(super) struct Evidence<'a> {
+    pub(super) subject: String,
+    pub(super) payload: &'a [u8],
+    pub(super) position: u64,
+    pub(super) stored_at: Timestamp,
+}
+
+impl Border {
+    /// Puts a message into quarantine, unless it is there. `number` is the report's, where it could be read whole.
+    pub(super) fn refuse(
+        &mut self,
+        place: usize,
+        evidence: &Evidence<'_>,
+        refused: &Refused,
+        number: Option<(Epoch, Seq)>,
+    ) -> Outcome {
+        let (epoch, seq) = match number {
+            Some((epoch, seq)) => (Some(epoch), Some(seq)),
+            None => readable(evidence.payload),
+        };
+        // A report that may come again and be let in then is not accounted for.
+        let seq = seq.filter(|_| *refused != Refused::Scattered);
+        let kept = &evidence.payload[..evidence.payload.len().min(QUARANTINE_PAYLOAD_BYTES_MAX)];
+        let known = self.devices[place].latest();
+        let in_quarantine = |(epoch, seq)| known.cursor.is_quarantined(epoch, seq);
+        if known.has_refused(&Digest::of_bytes(kept)) || epoch.zip(seq).is_some_and(in_quarantine) {
+            self.owe_receipt(place);
+            return Outcome::Repeated;
+        }
+        let fact = QuarantineFact {
+            api_version: ApiVersion::V1,
+            kind: kind::QuarantineFact::QuarantineFact,
+            reason: refused.to_string(),
+            epoch,
+            seq,
+            subject: evidence.subject.clone(),
+            received_at: evidence.stored_at,
+            payload_base64: QuarantineFact::encode_payload(evidence.payload),
+            bytes: evidence.payload.len() as u64,
+            count_for_device: known.quarantined + 1,
+        };
+        let key = self.devices[place].key.clone();
+        let id = ids::quarantine(key.as_ref(), evidence.position);
+        self.publish(place, LedgerSubject::Quarantine(key), Fact::Quarantine(fact), Some(id));
+        Outcome::Quarantined
+    }
+}
+
+/// The number of a message that may be anything.
+fn readable(payload: &[u8]) -> (Option<Epoch>, Option<Seq>) {
+    let peek = decode::peek(payload);
+    (peek.epoch.and_then(Epoch::new), peek.seq.and_then(Seq::new))
+}

@@ -1,0 +1,243 @@
+//! What becomes a fact because time passes, and what is told to devices.
+
+use super::*;
+
+#[test]
+fn a_device_is_fresh_while_it_is_heard_and_stale_after_its_lease() {
+    let mut hub = Hub::new();
+    hub.beat(1, 0, 0);
+    assert!(hub.states().is_empty(), "its reports may be waiting");
+    hub.pass(1);
+    hub.live(300, 1, 0);
+    assert_eq!(hub.states(), [Liveness::Fresh]);
+    hub.pass(90);
+    assert_eq!(hub.states(), [Liveness::Fresh]);
+    hub.pass(1);
+    hub.pass(500);
+    assert_eq!(hub.states(), [Liveness::Fresh, Liveness::Stale]);
+    assert_eq!(hub.liveness()[1].last_heard_at, at(1_301));
+    hub.beat(1, 0, 0);
+    assert_eq!(hub.states(), [Liveness::Fresh, Liveness::Stale, Liveness::Fresh]);
+}
+
+#[test]
+fn a_report_makes_a_device_fresh_like_a_heartbeat() {
+    let mut hub = Hub::new();
+    hub.report(&status(1, 1, 1));
+    hub.pass(91);
+    hub.report(&status(1, 2, 2));
+    assert_eq!(hub.states(), [Liveness::Fresh, Liveness::Stale, Liveness::Fresh]);
+}
+
+#[test]
+fn a_restart_or_a_deaf_hub_makes_nobody_stale() {
+    let mut hub = Hub::new();
+    hub.beat(1, 0, 0);
+    hub.pass(1);
+    // An hour later another process starts, and the device is heard 80 s after that.
+    hub.now = at(5_000);
+    hub.restart();
+    hub.pass(80);
+    hub.beat(1, 0, 0);
+    assert_eq!(hub.states(), [Liveness::Fresh]);
+    // The hub is deaf for ten minutes.
+    hub.now = at(6_000);
+    hub.border.hearing_again(hub.now);
+    hub.pass(90);
+    assert_eq!(hub.states(), [Liveness::Fresh]);
+    hub.pass(1);
+    assert_eq!(hub.states(), [Liveness::Fresh, Liveness::Stale]);
+}
+
+#[test]
+fn a_backlog_is_told_when_it_appears_and_when_it_has_drained() {
+    let mut hub = Hub::new();
+    hub.report(&status(1, 1, 1));
+    hub.pass(1);
+    let lacking = |hub: &Hub| -> Vec<u64> {
+        hub.liveness().iter().map(|fact| fact.account.as_ref().unwrap().missing.count()).collect()
+    };
+    assert_eq!(lacking(&hub), [1, 0]);
+    hub.beat(1, 40, 39);
+    assert_eq!(lacking(&hub), [1, 0, 39], "the heartbeat speaks of it");
+    (2..=39).for_each(|number| _ = hub.report(&status(1, number, 40)));
+    hub.pass(1);
+    assert_eq!(lacking(&hub).len(), 3);
+    hub.report(&status(1, 40, 40));
+    hub.pass(1);
+    assert_eq!(lacking(&hub), [1, 0, 39, 0]);
+    // A heartbeat that overtakes a report under way is no backlog.
+    hub.beat(1, 41, 0);
+    hub.pass(1);
+    hub.report(&status(1, 41, 41));
+    hub.pass(1);
+    assert_eq!(lacking(&hub).len(), 4);
+    hub.beat(1, 42, 0);
+    (0..3).for_each(|_| hub.pass(1));
+    assert_eq!(lacking(&hub), [1, 0, 39, 0, 1]);
+    let told = hub.liveness()[4].clone();
+    assert_eq!((told.head, told.account.unwrap().received), (42, 41));
+}
+
+#[test]
+fn missing_numbers_are_asked_for_and_become_a_gap_only_when_nothing_comes_of_them() {
+    let mut hub = Hub::new();
+    hub.report(&status(1, 9, 9));
+    // A replay under way: the newest first, then the others, slowly.
+    for number in 1..=5 {
+        hub.live(50, 1, 9);
+        hub.report(&status(1, number, 9));
+    }
+    assert!(hub.incidents().is_empty());
+    hub.live(60, 1, 9);
+    hub.live(300, 1, 9);
+    let missing: SeqRanges = vec![(6, 8)].try_into().unwrap();
+    assert_eq!(hub.incidents(), [&IncidentKind::Gap { epoch: epoch(1), missing }], "once");
+    hub.restart();
+    hub.live(300, 1, 9);
+    assert_eq!(hub.incidents().len(), 1, "also after a restart");
+    assert_eq!(hub.receipt(), Some((9, "6-8".to_owned())));
+    (6..=8).for_each(|number| _ = hub.report(&status(1, number, 9)));
+    hub.pass(1);
+    assert_eq!(hub.incidents()[1], &IncidentKind::GapClosed { epoch: epoch(1), through: 9 });
+    hub.live(100, 1, 9);
+    assert_eq!(hub.incidents().len(), 2);
+}
+
+#[test]
+fn a_device_that_says_it_sent_all_is_asked_for_what_never_came() {
+    let mut hub = Hub::new();
+    hub.report(&status(1, 1, 1));
+    assert_eq!(hub.receipt(), Some((1, String::new())));
+    hub.live(40, 1, 3);
+    assert_eq!(hub.receipt(), Some((3, "2-3".to_owned())));
+    hub.live(20, 1, 3);
+    assert_eq!(hub.receipt(), None, "not all the time");
+    hub.live(20, 1, 3);
+    assert_eq!(hub.receipt(), Some((3, "2-3".to_owned())));
+}
+
+#[test]
+fn receipts_are_of_what_ledger_holds_and_at_most_one_a_second() {
+    let mut hub = Hub::new();
+    hub.send(status(1, 1, 2).to_string().as_bytes(), "muster.report.3.plant7.press-4");
+    assert_eq!(hub.receipt(), None, "nothing is in LEDGER yet");
+    hub.arrive();
+    assert_eq!(hub.receipt(), Some((1, String::new())));
+    hub.report(&status(1, 2, 2));
+    assert_eq!(hub.receipt(), None);
+    hub.now = at(1_001);
+    assert_eq!(hub.receipt(), Some((2, String::new())));
+    hub.report(&status(1, 2, 2));
+    hub.now = at(1_002);
+    assert_eq!(hub.receipt(), Some((2, String::new())), "a duplicate is answered");
+    hub.border.receipt_lost(&press());
+    hub.now = at(1_003);
+    assert_eq!(hub.receipt(), Some((2, String::new())));
+    hub.restart();
+    assert_eq!(hub.receipt(), None);
+    hub.beat(1, 2, 0);
+    assert_eq!(hub.receipt(), Some((2, String::new())), "the last one may have been lost with the process");
+    hub.now = at(1_060);
+    hub.beat(1, 2, 0);
+    assert_eq!(hub.receipt(), None);
+}
+
+#[test]
+fn a_deployment_that_never_starts_or_never_ends_is_overdue_once_for_a_generation() {
+    let mut hub = Hub::new();
+    hub.border.desire(&press(), &desired(3, false), hub.now);
+    hub.beat(1, 0, 0);
+    hub.pass(1);
+    hub.live(50, 1, 0);
+    let deadlines = |hub: &Hub| -> Vec<(DeadlineKind, u64, i64)> {
+        hub.facts(|fact| if let Fact::Deadline(fact) = fact { Some(fact) } else { None })
+            .iter()
+            .map(|fact| (fact.deadline, fact.generation.get(), fact.since.as_second()))
+            .collect()
+    };
+    assert_eq!(deadlines(&hub), []);
+    hub.live(300, 1, 0);
+    assert_eq!(deadlines(&hub), [(DeadlineKind::NeverStarted, 3, 1_000)]);
+    hub.restart();
+    hub.border.desire(&press(), &desired(3, false), at(1_000));
+    hub.report(&status(1, 1, 1));
+    hub.live(300, 1, 1);
+    assert_eq!(deadlines(&hub).len(), 1);
+    let set_at = hub.now.as_second();
+    hub.border.desire(&press(), &desired(4, false), hub.now);
+    let installing = with(status(1, 2, 2), "generation", json!(4));
+    hub.live(30, 1, 1);
+    hub.report(&installing);
+    hub.live(90, 1, 2);
+    assert_eq!(deadlines(&hub)[1], (DeadlineKind::Stuck, 4, set_at + 30));
+    hub.border.desire(&press(), &desired(5, false), hub.now);
+    let mut installed = with(status(1, 3, 3), "generation", json!(5));
+    installed["status"]["state"] = json!(State::Installed);
+    installed["components"][0]["state"] = json!(State::Installed);
+    hub.report(&installed);
+    hub.live(300, 1, 3);
+    assert_eq!(deadlines(&hub).len(), 2);
+}
+
+#[test]
+fn no_deadline_passes_on_a_stale_device_or_while_reports_wait() {
+    let mut hub = Hub::new();
+    hub.border.desire(&press(), &desired(3, false), hub.now);
+    hub.beat(1, 0, 0);
+    hub.pass(1);
+    hub.pass(100);
+    hub.pass(1_000);
+    hub.beat(1, 0, 0);
+    hub.pass(50);
+    hub.now = at(hub.now.as_second() + 30);
+    hub.border.tick(hub.now, false);
+    hub.arrive();
+    assert!(hub.facts(|fact| matches!(fact, Fact::Deadline(_)).then_some(())).is_empty());
+    hub.pass(0);
+    assert_eq!(hub.facts(|fact| matches!(fact, Fact::Deadline(_)).then_some(())).len(), 1);
+}
+
+#[test]
+fn a_retired_device_that_is_heard_is_an_incident_once() {
+    let mut hub = Hub::new();
+    hub.beat(1, 0, 0);
+    hub.border.desire(&press(), &desired(7, true), hub.now);
+    hub.beat(1, 0, 0);
+    assert!(hub.incidents().is_empty(), "it was heard before");
+    hub.live(100, 1, 0);
+    hub.restart();
+    hub.border.desire(&press(), &desired(7, true), at(1_000));
+    hub.live(100, 1, 0);
+    let generation = muster_contract::Generation::new(7).unwrap();
+    assert_eq!(hub.incidents(), [&IncidentKind::RetiredButAlive { generation }]);
+}
+
+#[test]
+fn a_clock_that_is_off_is_an_incident_once_until_it_is_right_again() {
+    let mut hub = Hub::new();
+    let observed = |second: i64, number: u64| {
+        with(status(1, number, number), "observedAt", json!(at(second).to_string()))
+    };
+    hub.report(&observed(1_000, 1));
+    hub.live(10, 1, 1);
+    hub.report(&observed(2_000, 2));
+    hub.live(10, 1, 2);
+    hub.report(&observed(2_000, 3));
+    assert_eq!(hub.incidents(), [&IncidentKind::ClockSkew { seconds: 990 }]);
+    hub.live(10, 1, 3);
+    hub.report(&observed(1_030, 4));
+    hub.live(10, 1, 4);
+    hub.report(&observed(100, 5));
+    assert_eq!(hub.incidents().last(), Some(&&IncidentKind::ClockSkew { seconds: -940 }));
+}
+
+#[test]
+fn a_lease_can_be_configured() {
+    let rules = Rules { lease: Duration::from_secs(5), ..Rules::default() };
+    let mut hub = Hub { border: Border::new(rules, at(1_000)), ..Hub::new() };
+    hub.beat(1, 0, 0);
+    hub.pass(1);
+    hub.pass(5);
+    assert_eq!(hub.states(), [Liveness::Fresh, Liveness::Stale]);
+}

@@ -1,0 +1,227 @@
+//! Time: what becomes a fact because it passed. The only place where leases, deadlines and gaps run out.
+//!
+//! While messages wait in UPLINK, nothing that rests on a report's absence is decided: it may be among them.
+
+use std::time::Duration;
+
+use muster_contract::fact::{Account, DeadlineFact, Fact, IncidentKind, Liveness, LivenessFact};
+use muster_contract::limits::LEASE;
+use muster_contract::subjects::LedgerSubject;
+use muster_contract::version::{ApiVersion, kind};
+use muster_contract::{DeviceKey, Epoch, Timestamp};
+
+use super::Border;
+use super::device::{Device, Lack};
+use super::memory::Told;
+use crate::deadline::{Overdue, Target};
+use crate::lease::{Hearing, elapsed};
+
+/// How long a fresh device's numbers may be on their way before they count as a backlog, where its heartbeat speaks
+/// of none: a heartbeat overtakes the reports before it.
+pub const BACKLOG_GRACE: Duration = Duration::from_secs(2);
+/// How long nothing may come of missing numbers before a device that says it sent all is asked for them.
+pub const ASK_AFTER: Duration = Duration::from_secs(10);
+/// Time between two such questions.
+pub const ASK_EVERY: Duration = Duration::from_secs(30);
+/// How long nothing may come of numbers missing below held ones before that is a gap and no replay under way.
+pub const GAP_AFTER: Duration = Duration::from_secs(60);
+
+const _: () = {
+    assert!(BACKLOG_GRACE.as_secs() < ASK_AFTER.as_secs());
+    assert!(ASK_AFTER.as_secs() < ASK_EVERY.as_secs());
+    // A device is asked at least twice before what it does not send is a gap, and both happen while it is fresh.
+    assert!(ASK_AFTER.as_secs() + ASK_EVERY.as_secs() < GAP_AFTER.as_secs());
+    assert!(GAP_AFTER.as_secs() < LEASE.as_secs());
+};
+
+/// What makes the border look at a device's freshness.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Moment {
+    /// A report, or something unreadable.
+    Report,
+    /// A heartbeat: it says how far the device has come.
+    Beat,
+    /// Time passed.
+    Tick { caught_up: bool },
+}
+
+impl Border {
+    /// Time passed. `caught_up`: no message waits in UPLINK for this border.
+    pub fn tick(&mut self, now: Timestamp, caught_up: bool) {
+        for place in 0..self.devices.len() {
+            let Some(key) = self.devices[place].key.clone() else { continue };
+            self.look(place, &key, now, caught_up);
+        }
+    }
+
+    /// A report or something unreadable of the device was stored.
+    pub(super) fn listen(&mut self, place: usize, stored_at: Timestamp, now: Timestamp) {
+        self.note(place, Moment::Report, stored_at, now);
+    }
+
+    /// A heartbeat of the device was stored.
+    pub(super) fn listen_to_beat(&mut self, place: usize, stored_at: Timestamp, now: Timestamp) {
+        self.note(place, Moment::Beat, stored_at, now);
+    }
+
+    fn note(&mut self, place: usize, moment: Moment, stored_at: Timestamp, now: Timestamp) {
+        let device = &self.devices[place];
+        let Some(key) = device.key.clone() else { return };
+        let retired = device.desired.retired_at.filter(|at| *at < stored_at).and(device.desired.generation);
+        if let Some(generation) = retired.filter(|_| device.latest().retired_alive < retired) {
+            self.incident(place, &key, IncidentKind::RetiredButAlive { generation }, stored_at);
+        }
+        self.tell(place, &key, moment, now);
+    }
+
+    fn look(&mut self, place: usize, key: &DeviceKey, now: Timestamp, caught_up: bool) {
+        if caught_up {
+            self.open_epoch(place, key, now);
+        }
+        self.devices[place].look_for_lack(now);
+        self.tell(place, key, Moment::Tick { caught_up }, now);
+        let told = self.devices[place].latest().told;
+        if let Some(told) = told.filter(|told| caught_up && told.state == Liveness::Fresh) {
+            self.look_for_gap(place, key, now);
+            self.ask(place, now);
+            self.look_for_deadlines(place, key, told, now);
+        }
+    }
+
+    /// A heartbeat of a new epoch opens it only once no report of the old one can be waiting.
+    fn open_epoch(&mut self, place: usize, key: &DeviceKey, now: Timestamp) {
+        let device = &self.devices[place];
+        let known = device.latest().cursor.epoch();
+        if let Some((known_epoch, (epoch, _))) = known.zip(device.heard.head)
+            && epoch > known_epoch
+        {
+            self.incident(place, key, IncidentKind::Amnesia { known_epoch, epoch }, now);
+        }
+    }
+
+    fn tell(&mut self, place: usize, key: &DeviceKey, moment: Moment, now: Timestamp) {
+        let device = &self.devices[place];
+        let told = device.latest().told;
+        // A first word of unknown fate may say that the device is fresh: then somebody has to say when it no longer is.
+        let perhaps = device.retell.then_some(Liveness::Fresh);
+        let hearing = Hearing {
+            said: told.map(|told| told.state).or(perhaps),
+            last_heard_at: device.heard.last_at,
+            hearing_since: self.hearing_since,
+        };
+        let Some(state) = hearing.verdict(now, self.rules.lease) else { return };
+        let Some(epoch) = epoch_to_tell(device, moment) else { return };
+        let news = told.is_none_or(|told| {
+            device.retell
+                || (told.state, told.epoch) != (state, epoch)
+                || state == Liveness::Fresh && backlog_turns(device, told, moment, now)
+        });
+        // Restored from LEDGER and not heard since: the fact's own word.
+        let heard_at = device.heard.last_at.or(told.map(|told| told.last_heard_at));
+        if let Some(last_heard_at) = heard_at.filter(|_| news) {
+            let fact = liveness(device, state, last_heard_at, epoch);
+            self.devices[place].retell = false;
+            self.publish(place, LedgerSubject::Liveness(key.clone()), Fact::Liveness(fact), None);
+        }
+    }
+
+    fn look_for_gap(&mut self, place: usize, key: &DeviceKey, now: Timestamp) {
+        let device = &self.devices[place];
+        let (held, latest) = (&device.confirmed().cursor, device.latest());
+        let rests = device.lack.as_ref().is_some_and(|lack| lack.rests(now, GAP_AFTER));
+        let (Some(epoch), true) = (held.epoch(), rests || !latest.gap.is_empty()) else { return };
+        if latest.cursor.epoch() != Some(epoch) {
+            return;
+        }
+        let holes = held.missing(held.top().min(device.head()));
+        if holes.is_empty() {
+            if !latest.gap.is_empty() {
+                let what = IncidentKind::GapClosed { epoch, through: held.top() };
+                self.incident(place, key, what, now);
+            }
+            return;
+        }
+        let on_record = |(from, to)| latest.gap.missing_within(from, to).is_empty();
+        if rests && !holes.iter().all(on_record) {
+            self.incident(place, key, IncidentKind::Gap { epoch, missing: holes }, now);
+        }
+    }
+
+    /// A device that says it sent everything, and of which nothing more comes, is told what the hub lacks.
+    fn ask(&mut self, place: usize, now: Timestamp) {
+        let device = &mut self.devices[place];
+        let recently = device.receipts.sent_at.is_some_and(|at| elapsed(at, now) < ASK_EVERY);
+        let rests = device.lack.as_ref().is_some_and(|lack| lack.rests(now, ASK_AFTER));
+        if rests && !recently && device.heard.unsent == 0 {
+            device.receipts.ask = device.head();
+            self.owe_receipt(place);
+        }
+    }
+
+    fn look_for_deadlines(&mut self, place: usize, key: &DeviceKey, told: Told, now: Timestamp) {
+        let device = &self.devices[place];
+        let latest = device.latest();
+        let since = told.fresh_since.max(self.hearing_since);
+        let overdue = |target: &Target| {
+            let open = !latest.is_overdue(&target.deployment, target.generation);
+            let passed = target.overdue(latest.progress(&target.deployment), since, now);
+            passed.filter(|_| open).map(|overdue| (target.clone(), overdue))
+        };
+        let passed: Vec<(Target, Overdue)> = device.desired.targets.iter().filter_map(overdue).collect();
+        for (target, overdue) in passed {
+            let id = super::ids::deadline(key, &target.deployment, target.generation);
+            let fact = DeadlineFact {
+                api_version: ApiVersion::V1,
+                kind: kind::DeadlineFact::DeadlineFact,
+                generation: target.generation,
+                deadline: overdue.deadline,
+                since: overdue.since,
+                limit_seconds: target.limit.as_secs(),
+            };
+            let subject = LedgerSubject::Deadline(key.clone(), target.deployment);
+            self.publish(place, subject, Fact::Deadline(fact), Some(id));
+        }
+    }
+}
+
+/// The device's epoch; of a device that sent no good report yet, its heartbeat's once no report can be waiting.
+fn epoch_to_tell(device: &Device, moment: Moment) -> Option<Epoch> {
+    let heard = device.heard.head.map(|(epoch, _)| epoch);
+    let waiting = moment != Moment::Tick { caught_up: true };
+    device.latest().cursor.epoch().or(heard.filter(|_| !waiting))
+}
+
+/// Whether a backlog appeared or drained since the hub last spoke of it.
+fn backlog_turns(device: &Device, told: Told, moment: Moment, now: Timestamp) -> bool {
+    match moment {
+        _ if device.confirmed().cursor.epoch() != Some(told.epoch) => false,
+        Moment::Report => false,
+        Moment::Beat => {
+            let complete = device.confirmed().cursor.is_complete(device.head());
+            !told.behind && device.heard.unsent > 0 && !complete
+        }
+        Moment::Tick { .. } if told.behind => device.lack.is_none(),
+        Moment::Tick { .. } => device.lack.as_ref().is_some_and(|lack: &Lack| lack.lasts(now, BACKLOG_GRACE)),
+    }
+}
+
+fn liveness(device: &Device, state: Liveness, last_heard_at: Timestamp, epoch: Epoch) -> LivenessFact {
+    let held = &device.confirmed().cursor;
+    let heard = device.heard.head.filter(|(known, _)| *known == epoch).map_or(0, |(_, head)| head);
+    let (head, account) = if held.epoch() == Some(epoch) {
+        let head = heard.max(held.head());
+        (head, held.account(head))
+    } else {
+        let missing = muster_contract::SeqRanges::span(1, heard);
+        (heard, Account { missing, ..Account::default() })
+    };
+    LivenessFact {
+        api_version: ApiVersion::V1,
+        kind: kind::LivenessFact::LivenessFact,
+        state,
+        last_heard_at,
+        epoch,
+        head,
+        account: Some(account),
+    }
+}
