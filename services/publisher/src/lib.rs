@@ -1,9 +1,34 @@
 //! The publisher: Git and requests in, one validated desired state for each device out.
+//!
+//! ```text
+//! git ─► source ─► margo ─► content ─┐                       ┌─► downlink ─► muster.desired.<site>.<device>
+//!   poll: the corridor from Git      ├─► roster: compose ─► plan
+//! requests ─► margo ─► content ──────┘      held ◄── what DOWNLINK holds ◄──┘
+//!                                    announce: the one task that writes
+//! ```
+//!
+//! DOWNLINK is the only memory: generations, target generations and what was asked for by request are read from it
+//! at the start. The mirror of the Git repository can be lost at any time.
+//!
+//! Reading order: [`content`], [`margo`] and [`source`] (what is asked for), [`held`], [`compose`] and [`plan`] (what
+//! follows from it, pure), [`roster`] and [`announce`] (until every device has it), then [`git`], [`poll`],
+//! [`requests`] and [`downlink`] (the outside), and [`app`] (how it is put together).
+
+pub mod announce;
+pub mod app;
 pub mod compose;
+pub mod config;
 pub mod content;
+pub mod downlink;
+pub mod error;
 pub mod git;
 pub mod held;
 pub mod margo;
+pub mod metrics;
 pub mod plan;
+pub mod poll;
 pub mod problems;
+pub mod requests;
+pub mod roster;
 pub mod source;
+pub mod status;

@@ -1,0 +1,300 @@
+//! The one task that writes desired state: commits and requests in, documents out.
+//!
+//! It publishes what the roster says is due, in rounds, until nothing is: whatever failed is due still, whatever
+//! another writer changed is read again and planned anew. Requests are answered between rounds. A process that dies
+//! halfway through a commit leaves the rest due, and the next one finds it by comparing Git with DOWNLINK.
+
+mod change;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use fastrand::Rng;
+use muster_bus::{PublishError, PublishErrorKind, ReadError};
+use muster_contract::DeviceKey;
+use muster_contract::query::{ErrorBody, PublishAnswer};
+use muster_service::backoff::FullJitter;
+use muster_service::clock::Clock;
+use muster_service::error::chain;
+use muster_service::health::Latch;
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::content::Interner;
+use crate::downlink::{Downlink, Letter, Message, Trace};
+use crate::held::Held;
+use crate::metrics::{CommitResult, Metrics};
+use crate::plan::Draft;
+use crate::requests::{Request, not_ready};
+use crate::roster::Roster;
+use crate::source::Fleet;
+use crate::status::Status;
+
+/// Documents of one round: requests wait no longer than it takes to publish so many.
+const ROUND: usize = 1024;
+/// Orders that wait while a round is under way.
+const ORDERS_WAITING: usize = 64;
+/// Least and longest upper bound of the delay after a round, or a reading, that failed.
+const RETRY_MIN: Duration = Duration::from_millis(200);
+/// See [`RETRY_MIN`].
+const RETRY_MAX: Duration = Duration::from_secs(30);
+
+const _: () = assert!(RETRY_MIN.as_millis() < RETRY_MAX.as_millis());
+
+/// What the announcer is told.
+enum Order {
+    /// Git wants this now.
+    Commit(Fleet),
+    /// Somebody wants this, and an answer.
+    Change(Request, oneshot::Sender<Result<PublishAnswer, ErrorBody>>),
+}
+
+/// The way to the announcer. Clones lead to the same one.
+#[derive(Debug, Clone)]
+pub struct Desk(mpsc::Sender<Order>);
+
+/// What the parts of the publisher share.
+#[derive(Debug, Clone)]
+pub struct Surroundings {
+    /// What time it is.
+    pub clock: Arc<dyn Clock>,
+    /// What is said to who asks.
+    pub status: Arc<Status>,
+    /// What is counted.
+    pub metrics: Metrics,
+    /// Whether there is a Git source.
+    pub git: bool,
+}
+
+/// The announcer.
+pub struct Announcer<D> {
+    downlink: D,
+    around: Surroundings,
+    chance: Rng,
+    roster: Roster,
+    orders: mpsc::Receiver<Order>,
+    retry: FullJitter,
+    retry_at: Instant,
+    trace: u128,
+}
+
+impl Desk {
+    /// Hands a good commit over. Waits while the announcer is busy.
+    pub async fn commit(&self, fleet: Fleet) {
+        // Fails only when the announcer has left; then the process is leaving too.
+        let _ = self.0.send(Order::Commit(fleet)).await;
+    }
+
+    /// Has a change made.
+    ///
+    /// # Errors
+    /// Why it was not made, for who asked.
+    pub async fn change(&self, request: Request) -> Result<PublishAnswer, ErrorBody> {
+        let leaving = || not_ready("the publisher is stopping: ask again");
+        let (answer, answered) = oneshot::channel();
+        self.0.send(Order::Change(request, answer)).await.map_err(|_| leaving())?;
+        answered.await.unwrap_or_else(|_| Err(leaving()))
+    }
+}
+
+impl<D: Downlink> Announcer<D> {
+    /// An announcer that holds nothing yet, and the way to it.
+    pub fn new(downlink: D, around: Surroundings, chance: Rng) -> (Self, Desk) {
+        let (desk, orders) = mpsc::channel(ORDERS_WAITING);
+        let announcer = Self {
+            downlink,
+            around,
+            chance,
+            roster: Roster::default(),
+            orders,
+            retry: FullJitter::new(RETRY_MIN, RETRY_MAX),
+            retry_at: Instant::now(),
+            trace: 0,
+        };
+        (announcer, Desk(desk))
+    }
+
+    /// Reads what DOWNLINK holds, releases `recovered`, then works until `stop`. A round under way is finished.
+    pub async fn run(mut self, recovered: Latch, stop: CancellationToken) {
+        if stop.run_until_cancelled(self.recover()).await.is_none() {
+            return;
+        }
+        recovered.release();
+        loop {
+            tokio::select! {
+                biased;
+                () = stop.cancelled() => return,
+                order = self.orders.recv() => match order {
+                    Some(order) => self.obey(order).await,
+                    None => return,
+                },
+                () = tokio::time::sleep_until(self.retry_at), if self.roster.due() > 0 => self.round().await,
+            }
+        }
+    }
+
+    async fn recover(&mut self) {
+        let messages = loop {
+            match self.downlink.everybody().await {
+                Ok(messages) => break messages,
+                Err(error) => self.wait_to_read(&error).await,
+            }
+        };
+        self.retry.reset();
+        let mut interner = Interner::default();
+        let held: BTreeMap<_, _> = messages
+            .into_iter()
+            .map(|(key, message)| (key.clone(), read(&key, &message, &mut interner)))
+            .collect();
+        self.roster = Roster::recovered(held);
+        tracing::info!(devices = self.roster.devices(), "read the desired state that DOWNLINK holds");
+        self.tell(None);
+    }
+
+    async fn wait_to_read(&mut self, error: &ReadError) {
+        let retry_in = self.retry.next(&mut self.chance);
+        tracing::warn!(error = chain(error), ?retry_in, "cannot read the desired state yet");
+        tokio::time::sleep(retry_in).await;
+    }
+
+    async fn obey(&mut self, order: Order) {
+        self.trace = self.chance.u128(1..);
+        match order {
+            Order::Commit(fleet) => self.accept(fleet),
+            Order::Change(request, answer) => {
+                let done = self.change(&request).await;
+                // Who asked may have left; the change stands.
+                let _ = answer.send(done);
+            }
+        }
+    }
+
+    fn accept(&mut self, fleet: Fleet) {
+        let (revision, devices) = (fleet.revision.clone(), fleet.devices.len());
+        match self.roster.accept(fleet) {
+            Ok(0) => {
+                self.around.status.accepted();
+                self.applied(&revision);
+            }
+            Ok(due) => {
+                tracing::info!(commit.id = revision, devices, due, "publishing a commit");
+                self.around.status.accepted();
+                self.retry.reset();
+                self.retry_at = Instant::now();
+                self.tell(None);
+            }
+            Err(problems) => {
+                crate::poll::warn_of(&revision, &problems);
+                self.around.metrics.commit(CommitResult::Refused, 1);
+                self.around.status.refused(&revision, problems);
+            }
+        }
+    }
+
+    /// Publishes some of what is due.
+    async fn round(&mut self) {
+        let drafts = self.roster.next(ROUND);
+        let letters = drafts.iter().map(|(key, draft)| self.letter(key, draft)).collect();
+        let answers = self.downlink.publish(letters).await;
+        let mut failed = None;
+        for ((key, draft), answer) in drafts.into_iter().zip(answers) {
+            match answer {
+                Ok(sequence) => self.stored(&key, draft, sequence),
+                Err(error) => failed = self.settle(&key, &draft, error).await.or(failed),
+            }
+        }
+        self.pause(failed);
+        if let (0, Some(revision)) = (self.roster.due(), self.roster.applied().map(str::to_owned)) {
+            self.applied(&revision);
+        }
+    }
+
+    /// Deals with a document that was not stored; gives what is to be told if it has to be tried again later.
+    async fn settle(&mut self, key: &DeviceKey, draft: &Draft, error: PublishError) -> Option<String> {
+        if error.kind != PublishErrorKind::Conflict {
+            return Some(chain(&error));
+        }
+        self.around.metrics.conflicts.inc();
+        tracing::info!(device.site = %key.site, device.id = %key.device, "another writer was first; reading again");
+        match self.read_again(key).await {
+            // A replica that lags behind: planning on the same again would find the same conflict.
+            Ok(()) if self.roster.held(key).sequence == draft.expected_sequence => Some(chain(&error)),
+            Ok(()) => None,
+            Err(error) => Some(chain(&error)),
+        }
+    }
+
+    fn pause(&mut self, failed: Option<String>) {
+        self.retry_at = Instant::now();
+        if let Some(error) = &failed {
+            let retry_in = self.retry.next(&mut self.chance);
+            self.retry_at += retry_in;
+            tracing::warn!(
+                due = self.roster.due(),
+                error,
+                ?retry_in,
+                "some desired states are not published yet"
+            );
+        } else {
+            self.retry.reset();
+        }
+        let left = |error| format!("{} desired states are not published yet: {error}", self.roster.due());
+        self.tell(failed.map(left));
+    }
+
+    fn applied(&self, revision: &str) {
+        tracing::info!(commit.id = revision, devices = self.roster.devices(), "the commit is published");
+        self.around.metrics.commit(CommitResult::Applied, 1);
+        self.tell(None);
+    }
+
+    fn stored(&mut self, key: &DeviceKey, draft: Draft, sequence: u64) {
+        let generation = draft.generation;
+        tracing::debug!(device.site = %key.site, device.id = %key.device, %generation, sequence, "published");
+        self.roster.stored(key, draft, sequence);
+        self.around.status.published(1);
+        self.around.metrics.documents.inc();
+    }
+
+    async fn read_again(&mut self, key: &DeviceKey) -> Result<(), ReadError> {
+        let message = self.downlink.last(key).await?;
+        let held = message.map(|message| read(key, &message, &mut Interner::default())).unwrap_or_default();
+        self.roster.read_again(key, held);
+        Ok(())
+    }
+
+    fn letter(&mut self, key: &DeviceKey, draft: &Draft) -> Letter {
+        Letter {
+            key: key.clone(),
+            document: draft.document(self.around.clock.now()),
+            expected_sequence: draft.expected_sequence,
+            trace: Trace { trace: self.trace, span: self.chance.u64(1..) },
+        }
+    }
+
+    fn tell(&self, error: Option<String>) {
+        let devices = self.roster.devices();
+        self.around.status.stands(devices, self.roster.applied(), error);
+        self.around.metrics.devices.set(i64::try_from(devices).unwrap_or(i64::MAX));
+        self.around.metrics.due.set(i64::try_from(self.roster.due()).unwrap_or(i64::MAX));
+    }
+}
+
+fn read(key: &DeviceKey, message: &Message, interner: &mut Interner) -> Held {
+    let (held, refusal) = Held::read(message.sequence, &message.payload, interner);
+    if let Some(refusal) = refusal {
+        tracing::error!(
+            device.site = %key.site,
+            device.id = %key.device,
+            downlink.seq = message.sequence,
+            error = %refusal,
+            "DOWNLINK holds something that is no desired state; the next document of the device replaces it"
+        );
+    }
+    held
+}
+
+#[cfg(test)]
+mod tests;

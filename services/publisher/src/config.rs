@@ -1,0 +1,163 @@
+//! The publisher's settings.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Parser;
+use muster_service::config::{Common, CommonArgs, Problems};
+use muster_service::version::VERSION;
+
+use crate::git::{Branch, GitUrl};
+
+/// Shortest and longest time between two polls.
+const POLL_MIN: Duration = Duration::from_millis(100);
+/// See [`POLL_MIN`].
+const POLL_MAX: Duration = Duration::from_secs(24 * 60 * 60);
+
+const GUIDE: &str = "\
+The repository:
+  fleet/*.yaml                    deployments of every device
+  sites/<site>/*.yaml             deployments of the devices of a site
+  sites/<site>/<device>/*.yaml    deployments of one device; it exists because its folder does
+Each file holds Margo ApplicationDeployment documents. The nearer level wins on the same deployment id.
+A commit with a mistake is refused as a whole; `muster publisher status` names file, line, field and rule.
+
+Examples:
+  muster-publisher --git-url /srv/fleet
+  muster-publisher --git-url https://git.example/fleet.git --git-token-file /run/secrets/git-token
+  muster-publisher    without Git: desired state comes by `muster apply` alone
+
+The token is read from its file at each fetch, by git itself: replace the file to rotate it.
+
+Exit codes: 0 stopped when asked to; 1 something failed; 2 a setting cannot be used.";
+
+/// Publishes what each device shall run, from Git and by request
+#[derive(Debug, Parser)]
+#[command(name = "muster-publisher", version = VERSION, after_help = GUIDE)]
+pub struct Cli {
+    /// Git repository of the fleet: a path or a URL; without it desired state comes by request alone
+    #[arg(long, env = "MUSTER_GIT_URL", value_name = "PATH|URL")]
+    git_url: Option<String>,
+
+    /// Branch to publish
+    #[arg(long, env = "MUSTER_GIT_BRANCH", value_name = "BRANCH", default_value = "main")]
+    git_branch: String,
+
+    /// Time between two looks at the repository
+    #[arg(long, env = "MUSTER_GIT_POLL", value_name = "DURATION", default_value = "2s")]
+    git_poll: String,
+
+    /// File with the token (or password) of a repository behind http(s)
+    #[arg(long, env = "MUSTER_GIT_TOKEN_FILE", value_name = "FILE")]
+    git_token_file: Option<String>,
+
+    /// Directory of the repository's mirror; losing it loses nothing. A private one, removed at the end, if left out
+    #[arg(long, env = "MUSTER_DATA_DIR", value_name = "DIR")]
+    data_dir: Option<String>,
+
+    #[command(flatten)]
+    common: CommonArgs,
+}
+
+/// The settings, checked.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// What every service has.
+    pub common: Common,
+    /// The Git source, if there is one.
+    pub git: Option<GitConfig>,
+    /// Where the mirror lies; a private directory if nothing is said.
+    pub data_dir: Option<PathBuf>,
+}
+
+/// The Git source.
+#[derive(Debug, Clone)]
+pub struct GitConfig {
+    /// The repository.
+    pub url: GitUrl,
+    /// The branch.
+    pub branch: Branch,
+    /// Time between two polls.
+    pub poll: Duration,
+    /// The file with the token.
+    pub token_file: Option<PathBuf>,
+}
+
+impl Cli {
+    /// The settings, checked.
+    ///
+    /// # Errors
+    /// Everything that is wrong with them.
+    pub fn check(self) -> Result<Config, Problems> {
+        let mut problems = Problems::default();
+        let common = self.common.check(&mut problems);
+        let url = problems.optional("--git-url", self.git_url.as_deref(), Problems::parse::<GitUrl>);
+        let branch = problems.parse("--git-branch", &self.git_branch);
+        let poll = problems.duration("--git-poll", &self.git_poll, POLL_MIN..=POLL_MAX);
+        let token_file =
+            problems.optional("--git-token-file", self.git_token_file.as_deref(), Problems::file);
+        let data_dir =
+            problems.optional("--data-dir", self.data_dir.as_deref(), |_, _, text| Some(text.into()));
+        if let (Some(Some(token)), Some(url)) = (&token_file, &url)
+            && url.as_ref().and_then(GitUrl::http_origin).is_none()
+        {
+            problems.refuse("--git-token-file", token.display(), "needs a --git-url of http:// or https://");
+        }
+        problems.finish(|| {
+            let (branch, poll, token_file) = (branch?, poll?, token_file?);
+            let git = url?.map(|url| GitConfig { url, branch, poll, token_file });
+            Some(Config { common: common?, git, data_dir: data_dir? })
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(words: &[&str]) -> Result<Config, Problems> {
+        Cli::try_parse_from([&["muster-publisher"], words].concat()).unwrap().check()
+    }
+
+    #[test]
+    fn git_is_optional_and_has_defaults() {
+        assert!(check(&[]).unwrap().git.is_none());
+        let git = check(&["--git-url", "/srv/fleet"]).unwrap().git.unwrap();
+        assert_eq!((git.branch.as_str(), git.poll, git.token_file), ("main", Duration::from_secs(2), None));
+    }
+
+    #[test]
+    fn everything_wrong_is_said_at_once() {
+        let shown = check(&[
+            "--git-url=https://me:secret@git.example/fleet",
+            "--git-branch=a b",
+            "--git-poll=0s",
+            "--git-token-file=/no/such/token",
+            "--data-dir=",
+        ])
+        .unwrap_err()
+        .to_string();
+        for flag in ["--git-url", "--git-branch", "--git-poll", "--git-token-file", "--data-dir"] {
+            assert!(shown.contains(flag), "{flag} is missing:\n{shown}");
+        }
+        assert!(!shown.contains("secret"), "{shown}");
+    }
+
+    #[test]
+    fn a_token_needs_an_address_to_go_to() {
+        let token = tempfile::NamedTempFile::new().unwrap();
+        let token = token.path().to_str().unwrap();
+        for url in ["/srv/fleet", "ssh://git.example/fleet"] {
+            let shown = check(&["--git-url", url, "--git-token-file", token]).unwrap_err().to_string();
+            assert!(shown.contains("http"), "{shown}");
+        }
+        assert!(check(&["--git-token-file", token]).is_err());
+        assert!(check(&["--git-url", "https://git.example/x", "--git-token-file", token]).is_ok());
+    }
+
+    #[test]
+    fn the_command_line_is_sound() {
+        use clap::CommandFactory;
+        Cli::command().debug_assert();
+    }
+}

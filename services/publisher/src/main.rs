@@ -1,0 +1,5 @@
+//! The door of `muster-publisher`.
+
+fn main() -> std::process::ExitCode {
+    muster_publisher::app::main()
+}

@@ -1,0 +1,113 @@
+//! The corridor from Git to the announcer: ask for the commit, read its files, hand it on. A commit that breaks a
+//! rule is refused as a whole, told once with everything that is wrong with it, and the fleet keeps what it has.
+
+use std::time::Duration;
+
+use fastrand::Rng;
+use muster_service::backoff::FullJitter;
+use muster_service::error::chain;
+use tokio_util::sync::CancellationToken;
+
+use crate::announce::{Desk, Surroundings};
+use crate::git::Repository;
+use crate::metrics::CommitResult;
+use crate::problems::Problems;
+use crate::source::{self, Tree};
+
+/// Longest delay between two polls while they fail, unless polls are rarer anyway.
+const RETRY_MAX: Duration = Duration::from_secs(30);
+
+/// Asks a repository again and again.
+pub struct Poller {
+    repository: Repository,
+    every: Duration,
+    desk: Desk,
+    around: Surroundings,
+    chance: Rng,
+    known: Option<String>,
+}
+
+impl Poller {
+    /// A poller that has not asked yet.
+    pub const fn new(
+        repository: Repository,
+        every: Duration,
+        desk: Desk,
+        around: Surroundings,
+        chance: Rng,
+    ) -> Self {
+        Self { repository, every, desk, around, chance, known: None }
+    }
+
+    /// Polls until `stop`. A git under way is ended: what it would have brought comes with the next start.
+    pub async fn run(mut self, stop: CancellationToken) {
+        let mut retry = FullJitter::new(self.every, RETRY_MAX.max(self.every));
+        let polling = async {
+            loop {
+                let delay = if self.poll().await {
+                    retry.reset();
+                    self.every
+                } else {
+                    retry.next(&mut self.chance)
+                };
+                tokio::time::sleep(delay).await;
+            }
+        };
+        stop.run_until_cancelled(polling).await;
+    }
+
+    /// Asks once; true if there was an answer.
+    async fn poll(&mut self) -> bool {
+        let polled = self.repository.poll(self.known.as_deref()).await;
+        let now = self.around.clock.now();
+        let error = polled.as_ref().err().map(|error| chain(error));
+        if self.around.status.polled(now, error.clone()) {
+            match &error {
+                Some(error) => tracing::warn!(error, "cannot ask Git; the fleet keeps its last good commit"),
+                None => tracing::info!("Git answers again"),
+            }
+        }
+        let Ok(answer) = polled else {
+            self.around.metrics.poll_failures.inc();
+            return false;
+        };
+        self.around.metrics.polled_at.set(now.as_millisecond() as f64 / 1000.0);
+        if let Some(tree) = answer {
+            self.known = Some(tree.revision.clone());
+            self.take(tree).await;
+        }
+        true
+    }
+
+    async fn take(&self, tree: Tree) {
+        let revision = tree.revision.clone();
+        // Thousands of files take a moment; nobody else waits for it.
+        match tokio::task::spawn_blocking(move || source::read(&tree)).await {
+            Ok(Ok(fleet)) => self.desk.commit(fleet).await,
+            Ok(Err(problems)) => {
+                warn_of(&revision, &problems);
+                self.around.metrics.commit(CommitResult::Refused, 1);
+                self.around.status.refused(&revision, problems);
+            }
+            Err(error) => tracing::error!(commit.id = revision, %error, "reading the commit failed"),
+        }
+    }
+}
+
+/// Tells the log everything that is wrong with a commit.
+pub fn warn_of(revision: &str, problems: &Problems) {
+    for problem in problems.clone().into_list() {
+        tracing::warn!(
+            commit.id = revision,
+            file = problem.file,
+            line = problem.line,
+            field = problem.field,
+            rule = problem.rule,
+            "a commit breaks a rule"
+        );
+    }
+    tracing::warn!(
+        commit.id = revision,
+        "the commit is refused as a whole; the fleet keeps its last good one"
+    );
+}

@@ -1,0 +1,165 @@
+//! Requests on `muster.publisher.*`: bytes to what is asked for, and the answer back to bytes. What a request does
+//! is the announcer's; its documents come in by the same door as a commit's.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use muster_bus::{Call, EndpointSpec, Fault, ServiceSpec};
+use muster_contract::query::{ApplyRequest, ErrorBody, ErrorCode, ErrorReply, RemoveRequest, RetireRequest};
+use muster_contract::subjects::PUBLISHER_PREFIX;
+use muster_contract::{DeploymentId, DeviceKey};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::compose::RequestRefused;
+use crate::content::Content;
+use crate::margo::{self, Level};
+use crate::problems::Problems;
+
+/// The verbs, each an endpoint.
+const VERBS: [&str; 4] = ["apply", "remove", "retire", "status"];
+/// The file that problems of a request's documents are in.
+const FILE: &str = "request";
+/// Longest message in an error header; the body has all of it.
+const HEADER_CHARS_MAX: usize = 200;
+
+/// What is asked for.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Ask {
+    /// How the publisher is.
+    Status,
+    /// A change.
+    Change(Request),
+}
+
+/// A change to one device.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Request {
+    /// The device.
+    pub key: DeviceKey,
+    /// The change.
+    pub change: Change,
+}
+
+/// What changes.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Change {
+    /// It runs these as well.
+    Apply(Vec<Content>),
+    /// One deployment that was applied by request, or all of them, are taken back.
+    Remove(Option<DeploymentId>),
+    /// It leaves the fleet.
+    Retire,
+}
+
+/// The service as others discover it.
+pub fn spec() -> ServiceSpec {
+    let endpoint = |name| EndpointSpec { name, subject: format!("{PUBLISHER_PREFIX}.{name}") };
+    ServiceSpec {
+        name: "muster-publisher",
+        version: env!("CARGO_PKG_VERSION"),
+        description: "Desired state of devices: apply, remove, retire, and the status of the publisher",
+        endpoints: VERBS.map(endpoint).into(),
+    }
+}
+
+/// Understands a call.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn understand(call: &Call) -> Result<Ask, ErrorBody> {
+    let change = match call.endpoint {
+        "apply" => {
+            let ApplyRequest { key, documents } = parse(&call.payload, "ApplyRequest")?;
+            let contents = contents(&key, &documents).map_err(|problems| bad(problems.to_string()))?;
+            Request { key, change: Change::Apply(contents) }
+        }
+        "remove" => {
+            let RemoveRequest { key, id } = parse(&call.payload, "RemoveRequest")?;
+            Request { key, change: Change::Remove(id) }
+        }
+        "retire" => {
+            let RetireRequest { key } = parse(&call.payload, "RetireRequest")?;
+            Request { key, change: Change::Retire }
+        }
+        _ => return Ok(Ask::Status),
+    };
+    Ok(Ask::Change(change))
+}
+
+fn parse<T: DeserializeOwned>(payload: &[u8], what: &str) -> Result<T, ErrorBody> {
+    serde_json::from_slice(payload).map_err(|error| bad(format!("this is no {what}: {error}")))
+}
+
+/// The deployments of a request's documents.
+fn contents(key: &DeviceKey, documents: &str) -> Result<Vec<Content>, Problems> {
+    let mut problems = Problems::default();
+    let entries = margo::read(FILE, documents.as_bytes(), &Level::Device(key.clone()), &mut problems);
+    let line = |document| move || margo::line_of_document(documents.as_bytes(), document);
+    let mut seen = BTreeMap::new();
+    for entry in &entries {
+        if let Some(first) = seen.insert(entry.content.id(), entry.document) {
+            let place = line(first)().unwrap_or_default();
+            let rule = format!("'{}' is in line {place} already", entry.content.id());
+            problems.push(FILE, line(entry.document), "id", rule);
+        }
+    }
+    if entries.is_empty() && problems.is_empty() {
+        problems.push(FILE, || None, ".", "holds no deployment");
+    }
+    problems.or(entries.into_iter().map(|entry| entry.content).collect())
+}
+
+/// An answer as the bus sends it.
+///
+/// # Errors
+/// The refusal, with its body.
+pub fn reply<T: Serialize>(answer: Result<T, ErrorBody>) -> Result<Bytes, Fault> {
+    answer
+        .and_then(|answer| serde_json::to_vec(&answer).map_err(|error| internal(error.to_string())))
+        .map_or_else(|error| Err(fault(error)), |bytes| Ok(bytes.into()))
+}
+
+fn fault(error: ErrorBody) -> Fault {
+    let code = match error.code {
+        ErrorCode::BadRequest => 400,
+        ErrorCode::NotFound => 404,
+        ErrorCode::Conflict => 409,
+        ErrorCode::Internal => 500,
+        ErrorCode::NotReady => 503,
+    };
+    let message = error.message.chars().take(HEADER_CHARS_MAX).collect();
+    let body = serde_json::to_vec(&ErrorReply { error }).unwrap_or_default();
+    Fault { code, message, body: body.into() }
+}
+
+/// The request itself is wrong.
+pub fn bad(message: impl Into<String>) -> ErrorBody {
+    ErrorBody { code: ErrorCode::BadRequest, message: message.into() }
+}
+
+/// The publisher failed.
+pub fn internal(message: impl Into<String>) -> ErrorBody {
+    ErrorBody { code: ErrorCode::Internal, message: message.into() }
+}
+
+/// The publisher has not caught up yet, or is leaving.
+pub fn not_ready(message: impl Into<String>) -> ErrorBody {
+    ErrorBody { code: ErrorCode::NotReady, message: message.into() }
+}
+
+/// Somebody or something is in the way.
+pub fn conflict(message: impl Into<String>) -> ErrorBody {
+    ErrorBody { code: ErrorCode::Conflict, message: message.into() }
+}
+
+impl From<RequestRefused> for ErrorBody {
+    fn from(refused: RequestRefused) -> Self {
+        let code = match refused {
+            RequestRefused::NotRequested { .. } | RequestRefused::UnknownDevice(_) => ErrorCode::NotFound,
+            RequestRefused::InGit { .. } | RequestRefused::GitUnknown(_) => ErrorCode::Conflict,
+            RequestRefused::TooMuch(_) => ErrorCode::BadRequest,
+        };
+        Self { code, message: refused.to_string() }
+    }
+}

@@ -1,0 +1,185 @@
+//! The devices: what DOWNLINK holds for each, what Git wants of them, and whose next document is due. No IO: the
+//! announcer publishes what is due and says what became of it, until nothing is due.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use muster_contract::DeviceKey;
+use muster_contract::desired::SourceKind;
+
+use crate::compose::{self, Git};
+use crate::held::Held;
+use crate::plan::{Draft, draft};
+use crate::problems::Problems;
+use crate::source::Fleet;
+
+/// The devices.
+#[derive(Debug, Default)]
+pub struct Roster {
+    held: BTreeMap<DeviceKey, Held>,
+    fleet: Option<Fleet>,
+    due: BTreeSet<DeviceKey>,
+}
+
+impl Roster {
+    /// The devices as DOWNLINK has them.
+    pub fn recovered(held: BTreeMap<DeviceKey, Held>) -> Self {
+        Self { held, ..Self::default() }
+    }
+
+    /// Takes a commit: from now on it is what Git wants. Gives the number of devices whose documents are due.
+    ///
+    /// # Errors
+    /// Why it is refused as a whole; everything stays as it was.
+    pub fn accept(&mut self, fleet: Fleet) -> Result<usize, Problems> {
+        self.due = compose::changes(&fleet, &self.held)?;
+        self.fleet = Some(fleet);
+        Ok(self.due.len())
+    }
+
+    /// Up to `max` documents that are due. Planned on what is held now, so whatever became unnecessary is due no
+    /// more.
+    pub fn next(&mut self, max: usize) -> Vec<(DeviceKey, Draft)> {
+        let mut drafts = Vec::new();
+        let Some(fleet) = &self.fleet else { return drafts };
+        let (held, nothing) = (&self.held, Held::default());
+        self.due.retain(|key| {
+            if drafts.len() == max {
+                return true;
+            }
+            let held = held.get(key).unwrap_or(&nothing);
+            let next = compose::commit(key, fleet, held).and_then(|wanted| draft(held, &wanted));
+            let due = next.is_some();
+            drafts.extend(next.map(|draft| (key.clone(), draft)));
+            due
+        });
+        drafts
+    }
+
+    /// A document of a device was stored.
+    pub fn stored(&mut self, key: &DeviceKey, draft: Draft, sequence: u64) {
+        self.held.insert(key.clone(), draft.stored(sequence));
+        self.due.remove(key);
+    }
+
+    /// A device's subject was read again.
+    pub fn read_again(&mut self, key: &DeviceKey, held: Held) {
+        let before = self.held(key);
+        self.held.insert(key.clone(), held.after(&before));
+    }
+
+    /// What is held for a device.
+    pub fn held(&self, key: &DeviceKey) -> Held {
+        self.held.get(key).cloned().unwrap_or_default()
+    }
+
+    /// What is known of Git, if it is `configured`.
+    pub const fn git(&self, configured: bool) -> Git<'_> {
+        match &self.fleet {
+            Some(fleet) => Git::Known(fleet),
+            None if configured => Git::Unknown,
+            None => Git::Absent,
+        }
+    }
+
+    /// Devices with a document that says they are part of the fleet.
+    pub fn devices(&self) -> usize {
+        let present = |held: &&Held| held.document.as_ref().is_some_and(|document| !document.retired);
+        self.held.values().filter(present).count()
+    }
+
+    /// Documents that are due.
+    pub fn due(&self) -> usize {
+        self.due.len()
+    }
+
+    /// The commit that was published whole. Before the first one of this process: the commit of the newest document,
+    /// which is the last one that changed anything.
+    pub fn applied(&self) -> Option<&str> {
+        match &self.fleet {
+            Some(fleet) => self.due.is_empty().then_some(&fleet.revision),
+            None => {
+                let documents =
+                    self.held.values().filter_map(|held| Some((held.sequence, held.document.as_ref()?)));
+                let from_git = documents.filter(|(_, document)| document.source.kind == SourceKind::Git);
+                from_git.max_by_key(|(sequence, _)| *sequence).map(|(_, document)| &document.source.revision)
+            }
+        }
+        .map(String::as_str)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::content::Content;
+    use crate::content::tests::content;
+
+    fn key(text: &str) -> DeviceKey {
+        text.parse().unwrap()
+    }
+
+    fn fleet(revision: &str, devices: &[(&str, &[Arc<Content>])]) -> Fleet {
+        let devices = devices.iter().map(|(name, contents)| (key(name), contents.to_vec())).collect();
+        Fleet { revision: revision.to_owned(), devices }
+    }
+
+    fn publish_all(roster: &mut Roster) -> Vec<String> {
+        let mut published = Vec::new();
+        loop {
+            let drafts = roster.next(1);
+            if drafts.is_empty() {
+                return published;
+            }
+            for (key, draft) in drafts {
+                published.push(key.to_string());
+                let sequence = published.len() as u64 + draft.expected_sequence;
+                roster.stored(&key, draft, sequence);
+            }
+        }
+    }
+
+    #[test]
+    fn a_commit_is_applied_when_nothing_is_due() {
+        let mut roster = Roster::default();
+        let log = [content("log", "run")];
+        assert_eq!(roster.accept(fleet("c1", &[("a/one", &log), ("a/two", &log)])).unwrap(), 2);
+        assert_eq!(roster.applied(), None);
+        assert_eq!(publish_all(&mut roster), ["a/one", "a/two"]);
+        assert_eq!((roster.applied(), roster.due(), roster.devices()), (Some("c1"), 0, 2));
+    }
+
+    #[test]
+    fn a_refused_commit_leaves_the_last_one_in_place() {
+        let mut roster = Roster::default();
+        roster.accept(fleet("c1", &[("a/one", &[])])).unwrap();
+        let many: Vec<_> = (0..129).map(|at| content(&format!("d{at}"), "run")).collect();
+        assert!(roster.accept(fleet("c2", &[("a/one", &many)])).is_err());
+        assert_eq!(publish_all(&mut roster), ["a/one"]);
+        assert_eq!(roster.applied(), Some("c1"));
+    }
+
+    #[test]
+    fn what_another_publisher_did_already_is_due_no_more() {
+        let mut roster = Roster::default();
+        let commit = fleet("c1", &[("a/one", &[content("log", "run")])]);
+        roster.accept(commit.clone()).unwrap();
+        let (_, theirs) = roster.next(1).remove(0);
+        roster.read_again(&key("a/one"), theirs.stored(7));
+        assert!(roster.next(1).is_empty());
+        assert_eq!(roster.applied(), Some("c1"));
+    }
+
+    #[test]
+    fn before_the_first_commit_the_newest_document_tells_what_is_applied() {
+        let mut before = Roster::default();
+        for (revision, name) in [("c1", "a/one"), ("c2", "a/two")] {
+            before.accept(fleet(revision, &[(name, &[content("log", revision)])])).unwrap();
+            publish_all(&mut before);
+        }
+        let after = Roster::recovered(before.held);
+        assert_eq!(after.applied(), Some("c2"));
+        assert!(matches!(after.git(true), Git::Unknown) && matches!(after.git(false), Git::Absent));
+    }
+}
