@@ -1,1 +1,26 @@
-//! Being built.
+//! The `muster` command: what is true of a fleet, for people and for programs.
+//!
+//! [`config`] is the command line, [`context`] the nats CLI's settings, [`app`] goes from a command line to an exit
+//! code. [`reach`] connects, [`ask`] puts questions to the services, a [`session`] shows the answers. The commands: [`status`], [`devices`], [`watch`],
+//! [`audit`], [`quarantine`], [`publish`]. [`render`] turns answers into text and is pure; [`terminal`] is where text
+//! goes. Nothing here creates or changes anything on the bus but by request to the publisher.
+
+pub mod app;
+pub mod config;
+pub mod context;
+pub mod error;
+
+pub mod ask;
+pub mod near;
+pub mod reach;
+pub mod session;
+pub mod terminal;
+
+pub mod audit;
+pub mod devices;
+pub mod publish;
+pub mod quarantine;
+pub mod status;
+pub mod watch;
+
+pub mod render;

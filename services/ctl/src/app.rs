@@ -1,0 +1,114 @@
+//! From a command line to an exit code: parse, connect, ask, show.
+
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use clap::{CommandFactory as _, Parser as _};
+use muster_service::clock::SystemClock;
+use muster_service::config::LogFormat;
+use muster_service::{VERSION, telemetry};
+use serde_json::json;
+
+use crate::ask::Hub;
+use crate::config::{Cli, Command, Format, PublisherCommand, QuarantineCommand};
+use crate::error::{CtlError, NO, USAGE, YES};
+use crate::session::Session;
+use crate::terminal::Terminal;
+use crate::{audit, devices, publish, quarantine, reach, status, watch};
+
+/// What of the bus's own log reaches the person: that it cannot connect and why, permissions that are missing.
+const LOG_FILTER: &str = "warn";
+
+/// Runs the command line of this process.
+pub fn main(terminal: &mut Terminal) -> ExitCode {
+    // Without a log the command still does what it is asked for.
+    let _ = telemetry::init(LogFormat::Text, LOG_FILTER);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let code = match runtime {
+        Ok(runtime) => runtime.block_on(run(Cli::try_parse(), terminal)),
+        Err(error) => told(&CtlError::Runtime(error), terminal),
+    };
+    code.into()
+}
+
+/// Runs a command line; its exit code.
+pub async fn run(cli: Result<Cli, clap::Error>, terminal: &mut Terminal) -> u8 {
+    let cli = match cli {
+        Ok(cli) => cli,
+        Err(error) => return usage(&error, terminal),
+    };
+    match execute(cli, terminal).await {
+        Ok(true) => YES,
+        Ok(false) => NO,
+        Err(error) => told(&error, terminal),
+    }
+}
+
+/// Help and version are data; wrong usage is talk.
+fn usage(error: &clap::Error, terminal: &mut Terminal) -> u8 {
+    let text = error.render().ansi().to_string();
+    if error.use_stderr() {
+        terminal.say(&text);
+        return USAGE;
+    }
+    terminal.print(&text).map_or_else(|error| told(&error.into(), terminal), |()| YES)
+}
+
+fn told(error: &CtlError, terminal: &mut Terminal) -> u8 {
+    if let Some(words) = error.words() {
+        terminal.say(&words);
+    }
+    error.code()
+}
+
+/// True where the answer is yes.
+async fn execute(cli: Cli, terminal: &mut Terminal) -> Result<bool, CtlError> {
+    let Cli { connection, format, command } = cli;
+    match command {
+        Command::Version => return version(format, terminal).map(|()| true),
+        Command::Completions { shell } => {
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Cli::command(), "muster", &mut script);
+            return Ok(terminal.print(&String::from_utf8_lossy(&script)).map(|()| true)?);
+        }
+        _ => {}
+    }
+    let connection = connection.check()?;
+    let bus = reach::connect(&connection).await?;
+    let hub = Hub::new(bus, connection.timeout);
+    let mut session = Session { hub, format, terminal, clock: Arc::new(SystemClock) };
+    ask(&mut session, command).await
+}
+
+async fn ask(session: &mut Session<'_>, command: Command) -> Result<bool, CtlError> {
+    match command {
+        Command::Audit(args) => return audit::run(session, args.site).await,
+        Command::Status(args) => status::run(session, args).await?,
+        Command::Devices(args) => devices::list(session, args.site).await?,
+        Command::Device(args) => devices::one(session, &args.device).await?,
+        Command::Site { site } => status::site(session, site).await?,
+        Command::Fleet => status::fleet(session).await?,
+        Command::Watch { deployment } => watch::run(session, deployment).await?,
+        Command::Quarantine(QuarantineCommand::List { device, limit }) => {
+            quarantine::list(session, device, limit).await?;
+        }
+        Command::Quarantine(QuarantineCommand::Show { ledger_seq }) => {
+            quarantine::show(session, ledger_seq).await?;
+        }
+        Command::Apply(args) => publish::apply(session, args).await?,
+        Command::Remove(args) => publish::remove(session, args.device, args.deployment).await?,
+        Command::Retire { device } => publish::retire(session, device).await?,
+        Command::Publisher(PublisherCommand::Status) => publish::status(session).await?,
+        // Answered before a connection was made.
+        Command::Version | Command::Completions { .. } => {}
+    }
+    Ok(true)
+}
+
+fn version(format: Format, terminal: &mut Terminal) -> Result<(), CtlError> {
+    let text = match format {
+        Format::Json => format!("{}\n", json!({ "version": VERSION })),
+        Format::Table => format!("muster {VERSION}\n"),
+    };
+    Ok(terminal.print(&text)?)
+}

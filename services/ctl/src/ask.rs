@@ -1,0 +1,198 @@
+//! Questions to the services of the hub. Answers come back as they were sent, so that `--format json` shows all of
+//! them, also what a newer service says.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use muster_bus::{Bus, RequestError};
+use muster_contract::query::{ErrorBody, ErrorCode, ErrorReply, PAGE_MAX, Query};
+use muster_contract::subjects::{PUBLISHER_PREFIX, QUERY_PREFIX};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+/// Most pages of one list: a service that never ends its list is stopped here.
+const PAGES_MAX: usize = 10_000;
+
+/// Why there is no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum AskError {
+    /// Nobody serves the subject.
+    #[error("no {service} answers on {subject}: is it running?")]
+    NoService {
+        /// The program that would.
+        service: &'static str,
+        /// The subject.
+        subject: String,
+    },
+    /// It could not be asked, or did not answer in time.
+    #[error("asking {service}")]
+    Request {
+        /// The program asked.
+        service: &'static str,
+        /// What happened.
+        #[source]
+        source: RequestError,
+    },
+    /// The service says no.
+    #[error("{}", .0.message)]
+    Refused(ErrorBody),
+    /// The answer is none.
+    #[error("{service} answers on {subject} with something that is no answer; is it of another version?")]
+    Garbled {
+        /// The program asked.
+        service: &'static str,
+        /// The subject.
+        subject: String,
+        /// What is wrong with it.
+        #[source]
+        source: serde_json::Error,
+    },
+    /// The answer is JSON of another shape.
+    #[error("the answer is of a shape that this muster does not know; is the service of another version?")]
+    Misunderstood(#[source] serde_json::Error),
+    /// The list has no end.
+    #[error("the list of {what} does not end: {PAGES_MAX} pages came, or the same one twice")]
+    Endless {
+        /// What was listed.
+        what: &'static str,
+    },
+}
+
+impl AskError {
+    /// What the service says, where it says that there is no such thing.
+    pub fn not_found(&self) -> Option<String> {
+        match self {
+            Self::Refused(body) if body.code == ErrorCode::NotFound => Some(body.message.clone()),
+            _ => None,
+        }
+    }
+}
+
+/// The services as seen from here.
+#[derive(Debug, Clone)]
+pub struct Hub {
+    bus: Bus,
+    timeout: Duration,
+}
+
+impl Hub {
+    /// The services that answer on a bus.
+    pub const fn new(bus: Bus, timeout: Duration) -> Self {
+        Self { bus, timeout }
+    }
+
+    /// The bus itself.
+    pub const fn bus(&self) -> &Bus {
+        &self.bus
+    }
+
+    /// How long each answer is waited for.
+    pub const fn timeout(&self) -> Duration {
+        self.timeout
+    }
+
+    /// An answer of the query service.
+    ///
+    /// # Errors
+    /// When nobody answers, or the answer is an error.
+    pub async fn query(&self, what: &'static str, query: &Query) -> Result<Value, AskError> {
+        self.ask("muster-rollup", format!("{QUERY_PREFIX}.{what}"), query).await
+    }
+
+    /// An answer of the publisher.
+    ///
+    /// # Errors
+    /// As [`Self::query`].
+    pub async fn publisher<T: Serialize>(&self, verb: &'static str, request: &T) -> Result<Value, AskError> {
+        self.ask("muster-publisher", format!("{PUBLISHER_PREFIX}.{verb}"), request).await
+    }
+
+    /// All pages of a list as one answer. It says of itself that it has read as far as its first page has.
+    ///
+    /// # Errors
+    /// As [`Self::query`], or when the list does not end.
+    pub async fn pages(
+        &self,
+        what: &'static str,
+        list: &'static str,
+        query: Query,
+    ) -> Result<Value, AskError> {
+        let mut query = Query { limit: Some(PAGE_MAX), ..query };
+        let mut whole = self.query(what, &query).await?;
+        for _ in 0..PAGES_MAX {
+            let Some(next) = taken_next(&mut whole) else { return Ok(whole) };
+            if query.after.as_ref() == Some(&next) {
+                break;
+            }
+            query.after = Some(next);
+            append(&mut whole, self.query(what, &query).await?, list);
+        }
+        Err(AskError::Endless { what })
+    }
+
+    async fn ask<T: Serialize>(
+        &self,
+        service: &'static str,
+        subject: String,
+        request: &T,
+    ) -> Result<Value, AskError> {
+        let garbled = |source| AskError::Garbled { service, subject: subject.clone(), source };
+        let payload = Bytes::from(serde_json::to_vec(request).map_err(garbled)?);
+        let reply = match self.bus.request(&subject, payload, self.timeout).await {
+            Ok(reply) => reply,
+            Err(RequestError::NoResponders { subject }) => {
+                return Err(AskError::NoService { service, subject });
+            }
+            Err(source) => return Err(AskError::Request { service, source }),
+        };
+        let answer: Value = serde_json::from_slice(&reply).map_err(garbled)?;
+        match serde_json::from_value::<ErrorReply>(answer.clone()) {
+            Ok(reply) => Err(AskError::Refused(reply.error)),
+            Err(_) => Ok(answer),
+        }
+    }
+}
+
+/// An answer as the type it should be.
+///
+/// # Errors
+/// When it is not of that type.
+pub fn understood<T: DeserializeOwned>(answer: &Value) -> Result<T, AskError> {
+    T::deserialize(answer).map_err(AskError::Misunderstood)
+}
+
+fn taken_next(answer: &mut Value) -> Option<String> {
+    match answer.as_object_mut()?.remove("next")? {
+        Value::String(next) => Some(next),
+        _ => None,
+    }
+}
+
+fn append(whole: &mut Value, page: Value, list: &str) {
+    let Value::Object(mut page) = page else { return };
+    if let (Some(rows), Some(Value::Array(more))) = (whole[list].as_array_mut(), page.remove(list)) {
+        rows.extend(more);
+    }
+    if let Some(next) = page.remove("next") {
+        whole["next"] = next;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn pages_become_one_list_with_the_position_of_the_first() {
+        let mut whole = json!({"asOf": {"ledgerSeq": 5}, "devices": [1], "next": "a"});
+        assert_eq!(taken_next(&mut whole).as_deref(), Some("a"));
+        append(&mut whole, json!({"asOf": {"ledgerSeq": 9}, "devices": [2, 3], "next": "b"}), "devices");
+        assert_eq!(taken_next(&mut whole).as_deref(), Some("b"));
+        append(&mut whole, json!({"asOf": {"ledgerSeq": 9}, "devices": [4]}), "devices");
+        assert_eq!(taken_next(&mut whole), None);
+        assert_eq!(whole, json!({"asOf": {"ledgerSeq": 5}, "devices": [1, 2, 3, 4]}));
+    }
+}

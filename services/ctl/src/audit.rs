@@ -1,0 +1,279 @@
+//! `muster audit`: is every report of every device accounted for, and is every view what its digest says?
+//!
+//! The rules are pure; `run` gathers what they need: the accounts from the query service, the views from the bucket.
+
+mod gather;
+
+use muster_contract::fact::Account;
+use muster_contract::query::DeviceLine;
+use muster_contract::subjects::ViewKey;
+use muster_contract::view::{AsOf, Counts, DeploymentView, FleetView, SiteView, Split, content_digest};
+use muster_contract::{DeviceKey, Epoch, SeqRanges};
+use serde::Serialize;
+use serde_json::Value;
+
+pub use gather::run;
+
+/// The outcome.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Audit {
+    /// True where nothing is left to explain, and there is something at all.
+    pub explained: bool,
+    /// Up to where the accounts have been read.
+    pub as_of: AsOf,
+    /// The sums of all devices that are not retired.
+    pub totals: Sums,
+    /// The devices, ordered by site and name.
+    pub devices: Vec<DeviceAudit>,
+    /// The views.
+    pub views: Vec<ViewAudit>,
+}
+
+/// The accounting in numbers.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Sums {
+    /// Highest report number spoken of.
+    pub head: u64,
+    /// Held as facts.
+    pub received: u64,
+    /// Declared as folded into others.
+    pub coalesced: u64,
+    /// Held in quarantine.
+    pub quarantined: u64,
+    /// Not in yet.
+    pub missing: u64,
+}
+
+/// One device.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct DeviceAudit {
+    /// Which.
+    #[serde(flatten)]
+    pub key: DeviceKey,
+    /// Its epoch; none where it was never heard.
+    pub epoch: Option<Epoch>,
+    /// Its numbers.
+    #[serde(flatten)]
+    pub sums: Sums,
+    /// Which reports are missing.
+    pub missing_seqs: SeqRanges,
+    /// The answer.
+    pub verdict: DeviceVerdict,
+}
+
+/// What the accounting of a device says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum DeviceVerdict {
+    /// Every report is accounted for.
+    Explained,
+    /// It was taken out of the fleet; what it did not send is nobody's business any more.
+    Retired,
+    /// It has never spoken, so there is nothing to account for.
+    NeverHeard,
+    /// Reports exist that are not in.
+    NotInYet,
+    /// The numbers contradict each other: a defect of the hub.
+    DoesNotAddUp,
+}
+
+/// One view of the bucket.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ViewAudit {
+    /// Its key.
+    pub key: String,
+    /// The answer.
+    pub verdict: ViewVerdict,
+}
+
+/// What is true of a view.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum ViewVerdict {
+    /// Its digest is its content's and its counts add up.
+    Right,
+    /// The query service knows it and the bucket does not.
+    Absent,
+    /// It is no view.
+    NoView,
+    /// Its digest is another than its content's.
+    WrongDigest,
+    /// Its counts do not add up to its targets, or its bounds are not bounds.
+    WrongCounts,
+}
+
+impl Audit {
+    /// The audit of devices and views.
+    pub fn of(as_of: AsOf, devices: &[DeviceLine], views: Vec<ViewAudit>) -> Self {
+        let devices: Vec<_> = devices.iter().map(DeviceAudit::of).collect();
+        let counted = devices.iter().filter(|line| line.verdict != DeviceVerdict::Retired);
+        let totals = counted.fold(Sums::default(), |totals, line| totals.plus(line.sums));
+        let explained = !devices.is_empty()
+            && devices.iter().all(|line| line.verdict.is_explained())
+            && views.iter().all(|view| view.verdict == ViewVerdict::Right);
+        Self { explained, as_of, totals, devices, views }
+    }
+}
+
+impl DeviceAudit {
+    fn of(line: &DeviceLine) -> Self {
+        let Account { received, coalesced, quarantined, missing } = &line.account;
+        let sums = Sums {
+            head: line.head,
+            received: *received,
+            coalesced: *coalesced,
+            quarantined: *quarantined,
+            missing: missing.count(),
+        };
+        Self {
+            key: line.key.clone(),
+            epoch: line.epoch,
+            sums,
+            missing_seqs: missing.clone(),
+            verdict: sums.verdict(line.retired, line.epoch.is_some()),
+        }
+    }
+}
+
+impl Sums {
+    fn plus(self, other: Self) -> Self {
+        Self {
+            head: self.head + other.head,
+            received: self.received + other.received,
+            coalesced: self.coalesced + other.coalesced,
+            quarantined: self.quarantined + other.quarantined,
+            missing: self.missing + other.missing,
+        }
+    }
+
+    const fn verdict(self, retired: bool, heard: bool) -> DeviceVerdict {
+        if retired {
+            DeviceVerdict::Retired
+        } else if self.head != self.received + self.coalesced + self.quarantined + self.missing {
+            DeviceVerdict::DoesNotAddUp
+        } else if self.missing > 0 {
+            DeviceVerdict::NotInYet
+        } else if heard {
+            DeviceVerdict::Explained
+        } else {
+            DeviceVerdict::NeverHeard
+        }
+    }
+}
+
+impl DeviceVerdict {
+    const fn is_explained(self) -> bool {
+        matches!(self, Self::Explained | Self::Retired | Self::NeverHeard)
+    }
+}
+
+/// What is true of the bytes under a key.
+pub fn view_verdict(key: &ViewKey, bytes: &[u8]) -> ViewVerdict {
+    let Ok(value) = serde_json::from_slice::<Value>(bytes) else { return ViewVerdict::NoView };
+    let Some(sound) = counts_are_sound(key, &value) else { return ViewVerdict::NoView };
+    if value["digest"] != content_digest(&value).to_string() {
+        ViewVerdict::WrongDigest
+    } else if sound {
+        ViewVerdict::Right
+    } else {
+        ViewVerdict::WrongCounts
+    }
+}
+
+fn counts_are_sound(key: &ViewKey, value: &Value) -> Option<bool> {
+    use serde::Deserialize as _;
+    let (targets, counts, bounded) = match key {
+        ViewKey::Deployment(id) => {
+            let view = DeploymentView::deserialize(value).ok().filter(|view| view.deployment == *id)?;
+            let bounds = view.converged;
+            (view.targets, view.counts, bounds.lo <= bounds.hi && bounds.hi <= view.targets)
+        }
+        ViewKey::Site(site) => {
+            let view = SiteView::deserialize(value).ok().filter(|view| view.site == *site)?;
+            (view.tally.targets, view.tally.counts, true)
+        }
+        ViewKey::Fleet => {
+            let view = FleetView::deserialize(value).ok()?;
+            (view.tally.targets, view.tally.counts, true)
+        }
+    };
+    Some(bounded && total(&counts) == targets)
+}
+
+fn total(counts: &Counts) -> u64 {
+    counts.values().copied().map(Split::total).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sums(head: u64, received: u64, coalesced: u64, quarantined: u64, missing: u64) -> Sums {
+        Sums { head, received, coalesced, quarantined, missing }
+    }
+
+    #[test]
+    fn the_verdict_on_a_device_follows_from_its_numbers() {
+        for (numbers, retired, heard, expected) in [
+            (sums(60, 43, 12, 5, 0), false, true, DeviceVerdict::Explained),
+            (sums(60, 43, 12, 2, 3), false, true, DeviceVerdict::NotInYet),
+            (sums(60, 43, 12, 2, 0), false, true, DeviceVerdict::DoesNotAddUp),
+            (sums(60, 61, 0, 0, 0), false, true, DeviceVerdict::DoesNotAddUp),
+            (sums(60, 10, 0, 0, 0), true, true, DeviceVerdict::Retired),
+            (sums(0, 0, 0, 0, 0), false, true, DeviceVerdict::Explained),
+            (sums(0, 0, 0, 0, 0), false, false, DeviceVerdict::NeverHeard),
+        ] {
+            assert_eq!(numbers.verdict(retired, heard), expected, "{numbers:?}");
+        }
+    }
+
+    #[test]
+    fn a_view_is_right_only_with_its_own_digest_and_sound_counts() {
+        let good: Value = serde_json::from_slice(include_bytes!(
+            "../../../schemas/examples/good/DeploymentView.failing.json"
+        ))
+        .unwrap();
+        let key = ViewKey::parse(&format!("deployment.{}", good["deployment"].as_str().unwrap())).unwrap();
+        let verdict = |change: &dyn Fn(&mut Value)| {
+            let mut value = good.clone();
+            change(&mut value);
+            view_verdict(&key, value.to_string().as_bytes())
+        };
+        let signed = |value: &mut Value| value["digest"] = content_digest(value).to_string().into();
+        assert_eq!(verdict(&|_| ()), ViewVerdict::Right);
+        assert_eq!(verdict(&|value| value["targets"] = 7.into()), ViewVerdict::WrongDigest);
+        assert_eq!(
+            verdict(&|value| {
+                value["targets"] = 7.into();
+                signed(value);
+            }),
+            ViewVerdict::WrongCounts
+        );
+        assert_eq!(
+            verdict(&|value| {
+                value["converged"]["lo"] = 6.into();
+                signed(value);
+            }),
+            ViewVerdict::WrongCounts
+        );
+        assert_eq!(
+            verdict(&|value| {
+                value["newer"] = true.into();
+                signed(value);
+            }),
+            ViewVerdict::Right
+        );
+        assert_eq!(verdict(&|value| value["deployment"] = "web".into()), ViewVerdict::NoView);
+        assert_eq!(view_verdict(&key, b"{}"), ViewVerdict::NoView);
+    }
+
+    #[test]
+    fn an_audit_of_nothing_explains_nothing() {
+        let as_of = AsOf { ledger_seq: 0, at: muster_contract::Timestamp::UNIX_EPOCH };
+        assert!(!Audit::of(as_of, &[], Vec::new()).explained);
+    }
+}

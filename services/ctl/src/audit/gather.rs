@@ -1,0 +1,67 @@
+//! Gathers what an audit judges.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use muster_contract::SiteId;
+use muster_contract::query::{DeploymentsAnswer, DeviceLine, DevicesAnswer, Query};
+use muster_contract::subjects::ViewKey;
+use tokio::time::Instant;
+
+use super::{Audit, ViewAudit, ViewVerdict, view_verdict};
+use crate::ask::understood;
+use crate::devices;
+use crate::error::CtlError;
+use crate::render;
+use crate::session::Session;
+
+/// Time between two looks for a view that the rollup has yet to write.
+const LOOK_AGAIN: Duration = Duration::from_millis(200);
+
+/// Audits everything, or the devices of a site; true where everything is explained.
+///
+/// # Errors
+/// When nobody answers, or there is no such site.
+pub async fn run(session: &mut Session<'_>, site: Option<SiteId>) -> Result<bool, CtlError> {
+    let query = Query { site: site.clone(), ..Query::default() };
+    let answer = match (session.hub.pages("devices", "devices", query).await, &site) {
+        (Ok(answer), _) => understood::<DevicesAnswer>(&answer)?,
+        (Err(error), Some(site)) => return Err(devices::with_near_sites(session, error, site).await),
+        (Err(error), None) => return Err(error.into()),
+    };
+    let keys = match site {
+        Some(site) => BTreeSet::from([ViewKey::Site(site)]),
+        None => all_keys(session, &answer.devices).await?,
+    };
+    let views = views(session, keys).await?;
+    let audit = Audit::of(answer.as_of, &answer.devices, views);
+    session.show_own(&audit, render::audit::audit)?;
+    Ok(audit.explained)
+}
+
+async fn all_keys(session: &Session<'_>, devices: &[DeviceLine]) -> Result<BTreeSet<ViewKey>, CtlError> {
+    let answer = session.hub.pages("deployments", "deployments", Query::default()).await?;
+    let answer = understood::<DeploymentsAnswer>(&answer)?;
+    let deployments = answer.deployments.into_iter().map(|view| ViewKey::Deployment(view.deployment));
+    let present = devices.iter().filter(|device| !device.retired);
+    let sites = present.map(|device| ViewKey::Site(device.key.site.clone()));
+    Ok(deployments.chain(sites).chain([ViewKey::Fleet]).collect())
+}
+
+/// Judges every view. One that is not there yet is waited for: the rollup answers from memory and writes a little
+/// later.
+async fn views(session: &Session<'_>, keys: BTreeSet<ViewKey>) -> Result<Vec<ViewAudit>, CtlError> {
+    let deadline = Instant::now() + session.hub.timeout();
+    let mut views = Vec::with_capacity(keys.len());
+    for key in keys {
+        let verdict = loop {
+            match session.hub.bus().view_get(&key.to_string()).await?.and_then(|entry| entry.value) {
+                Some(bytes) => break view_verdict(&key, &bytes),
+                None if Instant::now() >= deadline => break ViewVerdict::Absent,
+                None => tokio::time::sleep(LOOK_AGAIN).await,
+            }
+        };
+        views.push(ViewAudit { key: key.to_string(), verdict });
+    }
+    Ok(views)
+}

@@ -1,0 +1,248 @@
+//! The command line of `muster`: every command, flag, default and example. What a flag says becomes a type here.
+
+mod connection;
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap_complete::Shell;
+use muster_contract::query::Output;
+use muster_contract::{DeploymentId, DeviceKey, SiteId};
+use muster_service::VERSION;
+
+pub use connection::{Connection, ConnectionArgs, ConnectionError};
+
+const EXAMPLES: &str = "\
+Examples:
+  muster status                          every deployment, with its verdict
+  muster status web --output all         one deployment, with a line for each device
+  muster devices --site plant7           the devices of a site
+  muster watch web                       follow a deployment until Ctrl-C
+  muster audit                           is every report of every device accounted for?
+  muster --context hub status            reach the server as `nats --context hub` does
+  muster devices --format json | jq .    the same for a program
+
+Exit codes: 0 yes; 1 the answer is no (not found, refused, unexplained); 2 wrong usage, or nobody answers.";
+
+const STATUS_EXAMPLES: &str = "\
+Examples:
+  muster status                          every deployment
+  muster status --site plant7            the site's part of every deployment
+  muster status web                      verdict, bounds, counts and errors of one
+  muster status web --output all         and a line for each device
+  muster status web --output detail      and components and errors of each line";
+
+const WATCH_EXAMPLES: &str = "\
+Examples:
+  muster watch                           every deployment, redrawn as it changes
+  muster watch web                       one deployment
+  muster watch web | cat                 a line for each change
+  muster watch --format json             one view a line; a view that is gone is {\"key\":…,\"gone\":true}";
+
+const AUDIT_EXAMPLES: &str = "\
+For every device, head = received + coalesced + quarantined + missing must hold, and missing must be 0; every view's
+digest must be right and its counts must add up to its targets. If not, it says where, and the exit code is 1.
+Reports of a device that is offline are missing until it is back: that is a no as well.
+
+Examples:
+  muster audit                           everything
+  muster audit --site plant7             the devices of one site
+  muster audit --format json | jq .totals";
+
+const QUARANTINE_EXAMPLES: &str = "\
+Examples:
+  muster quarantine list
+  muster quarantine list --device plant7/press-4
+  muster quarantine show 4711            one message with its payload; the number is in the list";
+
+const APPLY_EXAMPLES: &str = "\
+Examples:
+  muster apply -f web.yaml --device plant7/press-4
+  cat web.yaml | muster apply -f - --device plant7/press-4
+  muster remove --device plant7/press-4 web";
+
+/// What is true of a fleet: status, devices, accounting
+#[derive(Debug, Parser)]
+#[command(name = "muster", version = VERSION, after_help = EXAMPLES, max_term_width = 110)]
+pub struct Cli {
+    /// How to reach the server.
+    #[command(flatten)]
+    pub connection: ConnectionArgs,
+
+    /// How to show answers
+    #[arg(long, global = true, value_enum, default_value_t = Format::Table)]
+    pub format: Format,
+
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// How an answer is shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// For people
+    Table,
+    /// For programs: the contract's documents as they are
+    Json,
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Deployments: verdict, bounds of the truth, counts
+    #[command(after_help = STATUS_EXAMPLES)]
+    Status(StatusArgs),
+    /// Devices: freshness, reports, standings
+    Devices(SiteArgs),
+    /// One device and everything it shall run
+    Device(DeviceArgs),
+    /// One site as a whole
+    Site {
+        /// The site
+        site: SiteId,
+    },
+    /// Everything as a whole
+    Fleet,
+    /// Follow deployments as they change
+    #[command(after_help = WATCH_EXAMPLES)]
+    Watch {
+        /// The deployment; all of them if left out
+        deployment: Option<DeploymentId>,
+    },
+    /// Is every report accounted for, and every view right?
+    #[command(after_help = AUDIT_EXAMPLES)]
+    Audit(SiteArgs),
+    /// Messages that could not be let in, and why
+    #[command(subcommand, after_help = QUARANTINE_EXAMPLES)]
+    Quarantine(QuarantineCommand),
+    /// Have a device run what a file says, beside what Git says
+    #[command(after_help = APPLY_EXAMPLES)]
+    Apply(ApplyArgs),
+    /// Take back what was applied
+    Remove(RemoveArgs),
+    /// Take a device out of the fleet, also a dead one
+    Retire {
+        /// The device, as SITE/DEVICE
+        device: DeviceKey,
+    },
+    /// The publisher and its sources
+    #[command(subcommand)]
+    Publisher(PublisherCommand),
+    /// The version of this program
+    Version,
+    /// Completions for a shell
+    Completions {
+        /// The shell
+        shell: Shell,
+    },
+}
+
+/// `muster status`
+#[derive(Debug, Args)]
+pub struct StatusArgs {
+    /// The deployment; a list of all of them if left out
+    pub deployment: Option<DeploymentId>,
+    /// Only the part of a site
+    #[arg(long)]
+    pub site: Option<SiteId>,
+    /// How much of a deployment
+    #[arg(long, value_enum, default_value_t = Depth::Summary, requires = "deployment")]
+    pub output: Depth,
+}
+
+/// How much of a deployment is shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Depth {
+    /// The view alone
+    Summary,
+    /// And a line for each device
+    All,
+    /// And components and errors of each line
+    Detail,
+}
+
+impl From<Depth> for Output {
+    fn from(depth: Depth) -> Self {
+        match depth {
+            Depth::Summary => Self::Summary,
+            Depth::All => Self::All,
+            Depth::Detail => Self::Detail,
+        }
+    }
+}
+
+/// A command that may be limited to a site.
+#[derive(Debug, Args)]
+pub struct SiteArgs {
+    /// Only the devices of a site
+    #[arg(long)]
+    pub site: Option<SiteId>,
+}
+
+/// A command about one device.
+#[derive(Debug, Args)]
+pub struct DeviceArgs {
+    /// The device, as SITE/DEVICE
+    pub device: DeviceKey,
+}
+
+/// `muster quarantine`
+#[derive(Debug, Subcommand)]
+pub enum QuarantineCommand {
+    /// The newest messages in quarantine
+    List {
+        /// Only those of a device, as SITE/DEVICE
+        #[arg(long)]
+        device: Option<DeviceKey>,
+        /// How many at most
+        #[arg(long, default_value_t = 50, value_name = "N")]
+        limit: usize,
+    },
+    /// One message, with its payload
+    Show {
+        /// Its number, as in the list
+        #[arg(value_name = "SEQ", value_parser = clap::value_parser!(u64).range(1..))]
+        ledger_seq: u64,
+    },
+}
+
+/// `muster apply`
+#[derive(Debug, Args)]
+pub struct ApplyArgs {
+    /// Margo ApplicationDeployment documents (YAML); `-` is standard input
+    #[arg(short, long, value_name = "FILE")]
+    pub file: PathBuf,
+    /// The device, as SITE/DEVICE
+    #[arg(long)]
+    pub device: DeviceKey,
+}
+
+/// `muster remove`
+#[derive(Debug, Args)]
+pub struct RemoveArgs {
+    /// The device, as SITE/DEVICE
+    #[arg(long)]
+    pub device: DeviceKey,
+    /// The deployment; everything that was applied to the device if left out
+    pub deployment: Option<DeploymentId>,
+}
+
+/// `muster publisher`
+#[derive(Debug, Subcommand)]
+pub enum PublisherCommand {
+    /// Which commit is published, and what is wrong with the newest one
+    Status,
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_sound() {
+        Cli::command().debug_assert();
+    }
+}

@@ -1,0 +1,222 @@
+//! Contexts of the nats CLI (ADR-21): how to reach a server, by name, from the file that the nats CLI itself reads.
+//!
+//! Only what `muster` can honour is taken; a context that needs more is refused, never half used.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::{Map, Value};
+
+/// The name that stands for the context selected with `nats context select`.
+pub const SELECTED: &str = "-";
+
+/// Keys that change nothing about how a server is reached.
+const DECORATION: [&str; 3] = ["description", "color_scheme", "jetstream_event_prefix"];
+/// Keys that are taken.
+const TAKEN: [&str; 4] = ["url", "creds", "ca", "inbox_prefix"];
+
+/// What a context says.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Context {
+    /// Servers, separated by commas.
+    pub url: Option<String>,
+    /// A `.creds` file.
+    pub creds: Option<PathBuf>,
+    /// Certificates to trust.
+    pub tls_ca: Option<PathBuf>,
+    /// Where replies arrive.
+    pub inbox_prefix: Option<String>,
+}
+
+/// Why a context cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum ContextError {
+    /// There is no home directory to look in.
+    #[error("neither XDG_CONFIG_HOME nor HOME is set, so there is no folder of nats contexts")]
+    NoHome,
+    /// The name is no file name.
+    #[error("'{0}' is not the name of a nats context")]
+    Name(String),
+    /// No context is selected.
+    #[error("no nats context is selected ({path}); select one with `nats context select`")]
+    NoneSelected {
+        /// The file that would name it.
+        path: PathBuf,
+        /// Why it cannot be read.
+        #[source]
+        source: std::io::Error,
+    },
+    /// The file cannot be read.
+    #[error("cannot read the nats context '{name}' ({path}); `nats context ls` lists them")]
+    Read {
+        /// The context.
+        name: String,
+        /// Its file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+    /// The file is no context.
+    #[error("the nats context '{name}' ({path}) is not a JSON object")]
+    Shape {
+        /// The context.
+        name: String,
+        /// Its file.
+        path: PathBuf,
+    },
+    /// The context asks for something that is not supported.
+    #[error(
+        "the nats context '{name}' sets {keys}, which muster does not support; \
+         use a context with url and creds only, or --nats-url and --creds"
+    )]
+    Unsupported {
+        /// The context.
+        name: String,
+        /// What it sets.
+        keys: String,
+    },
+}
+
+/// Where the nats CLI keeps its settings.
+#[derive(Debug, Clone)]
+pub struct Folders {
+    /// `XDG_CONFIG_HOME`.
+    pub config_home: Option<PathBuf>,
+    /// `HOME`.
+    pub home: Option<PathBuf>,
+}
+
+impl Folders {
+    /// Reads a context by name, or the selected one by [`SELECTED`].
+    ///
+    /// # Errors
+    /// When there is none, or it needs what is not supported.
+    pub fn context(&self, name: &str) -> Result<Context, ContextError> {
+        let nats = self.nats().ok_or(ContextError::NoHome)?;
+        let name = if name == SELECTED { selected(&nats)? } else { name.to_owned() };
+        let plain = !name.is_empty() && !name.contains(['/', '\\']) && !name.contains("..");
+        if !plain {
+            return Err(ContextError::Name(name));
+        }
+        let path = nats.join("context").join(format!("{name}.json"));
+        let text = std::fs::read_to_string(&path).map_err(|source| ContextError::Read {
+            name: name.clone(),
+            path: path.clone(),
+            source,
+        })?;
+        match serde_json::from_str(&text) {
+            Ok(Value::Object(settings)) => self.understood(&name, &settings),
+            _ => Err(ContextError::Shape { name, path }),
+        }
+    }
+
+    fn nats(&self) -> Option<PathBuf> {
+        let config = self.config_home.clone().filter(|path| path.is_absolute());
+        let config = config.or_else(|| self.home.as_ref().map(|home| home.join(".config")))?;
+        Some(config.join("nats"))
+    }
+
+    fn understood(&self, name: &str, settings: &Map<String, Value>) -> Result<Context, ContextError> {
+        let known = |key: &str| DECORATION.contains(&key) || TAKEN.contains(&key);
+        let strange: Vec<_> = settings
+            .iter()
+            .filter(|(key, value)| !known(key) && is_set(value))
+            .map(|(key, _)| key.as_str())
+            .collect();
+        if !strange.is_empty() {
+            return Err(ContextError::Unsupported { name: name.to_owned(), keys: strange.join(", ") });
+        }
+        let text = |key: &str| settings.get(key)?.as_str().filter(|text| !text.is_empty()).map(str::to_owned);
+        Ok(Context {
+            url: text("url"),
+            creds: text("creds").map(|path| self.expanded(&path)),
+            tls_ca: text("ca").map(|path| self.expanded(&path)),
+            inbox_prefix: text("inbox_prefix"),
+        })
+    }
+
+    fn expanded(&self, path: &str) -> PathBuf {
+        match (path.strip_prefix("~/"), &self.home) {
+            (Some(rest), Some(home)) => home.join(rest),
+            _ => PathBuf::from(path),
+        }
+    }
+}
+
+fn selected(nats: &Path) -> Result<String, ContextError> {
+    let path = nats.join("context.txt");
+    match std::fs::read_to_string(&path) {
+        Ok(name) => Ok(name.trim().to_owned()),
+        Err(source) => Err(ContextError::NoneSelected { path, source }),
+    }
+}
+
+/// The nats CLI writes every key, most of them empty.
+fn is_set(value: &Value) -> bool {
+    match value {
+        Value::Null => false,
+        Value::Bool(set) => *set,
+        Value::String(text) => !text.is_empty(),
+        Value::Number(number) => number.as_f64() != Some(0.0),
+        Value::Array(items) => !items.is_empty(),
+        Value::Object(fields) => !fields.is_empty(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn folders(files: &[(&str, &str)]) -> (tempfile::TempDir, Folders) {
+        let home = tempfile::tempdir().unwrap();
+        let nats = home.path().join(".config/nats");
+        std::fs::create_dir_all(nats.join("context")).unwrap();
+        for (name, text) in files {
+            std::fs::write(nats.join(name), text).unwrap();
+        }
+        let folders = Folders { config_home: None, home: Some(home.path().to_owned()) };
+        (home, folders)
+    }
+
+    #[test]
+    fn a_context_is_read_as_the_nats_cli_writes_it() {
+        let text = r#"{"description": "the hub", "url": "nats://hub:4222", "token": "", "user": "", "password": "",
+            "creds": "~/hub.creds", "nkey": "", "cert": "", "key": "", "ca": "", "nsc": "", "jetstream_domain": "",
+            "inbox_prefix": "_INBOX_me", "user_jwt": "", "color_scheme": "", "tls_first": false}"#;
+        let (home, folders) = folders(&[("context/hub.json", text), ("context.txt", "hub\n")]);
+        let context = folders.context("hub").unwrap();
+        assert_eq!(context.url.as_deref(), Some("nats://hub:4222"));
+        assert_eq!(context.creds, Some(home.path().join("hub.creds")));
+        assert_eq!((context.tls_ca.as_deref(), context.inbox_prefix.as_deref()), (None, Some("_INBOX_me")));
+        assert_eq!(folders.context(SELECTED).unwrap(), context);
+    }
+
+    #[test]
+    fn xdg_config_home_goes_first() {
+        let (home, _) = folders(&[("context/a.json", r#"{"url": "nats://a"}"#)]);
+        let config_home = Some(home.path().join(".config"));
+        let there = Folders { config_home, home: Some("/nowhere".into()) };
+        assert_eq!(there.context("a").unwrap().url.as_deref(), Some("nats://a"));
+    }
+
+    #[test]
+    fn what_cannot_be_honoured_is_refused_by_name() {
+        let files = [
+            ("context/login.json", r#"{"url": "nats://a", "user": "me", "password": "secret"}"#),
+            ("context/list.json", "[]"),
+        ];
+        let (_home, folders) = folders(&files);
+        for (name, expected) in [
+            ("login", "sets password, user, which"),
+            ("list", "is not a JSON object"),
+            ("absent", "cannot read the nats context 'absent'"),
+            ("../login", "is not the name of a nats context"),
+            (SELECTED, "no nats context is selected"),
+        ] {
+            let refusal = folders.context(name).unwrap_err().to_string();
+            assert!(refusal.contains(expected) && !refusal.contains("secret"), "{refusal}");
+        }
+        let homeless = Folders { config_home: None, home: None };
+        assert!(matches!(homeless.context("login"), Err(ContextError::NoHome)));
+    }
+}

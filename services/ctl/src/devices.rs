@@ -1,0 +1,67 @@
+//! `muster devices` and `muster device`.
+
+use std::collections::BTreeSet;
+
+use muster_contract::query::{DeviceLine, DevicesAnswer, Output, Query};
+use muster_contract::{DeviceKey, SiteId};
+
+use crate::ask::{AskError, understood};
+use crate::error::CtlError;
+use crate::near::near;
+use crate::render;
+use crate::session::Session;
+
+/// The devices, or those of a site.
+///
+/// # Errors
+/// When nobody answers, or there is no such site.
+pub async fn list(session: &mut Session<'_>, site: Option<SiteId>) -> Result<(), CtlError> {
+    let query = Query { site: site.clone(), ..Query::default() };
+    match (session.hub.pages("devices", "devices", query).await, site) {
+        (Ok(answer), _) => session.show(&answer, render::device::list),
+        (Err(error), Some(site)) => Err(with_near_sites(session, error, &site).await),
+        (Err(error), None) => Err(error.into()),
+    }
+}
+
+/// One device.
+///
+/// # Errors
+/// When nobody answers, or there is no such device.
+pub async fn one(session: &mut Session<'_>, key: &DeviceKey) -> Result<(), CtlError> {
+    let query = Query {
+        site: Some(key.site.clone()),
+        device: Some(key.device.clone()),
+        output: Output::Detail,
+        ..Query::default()
+    };
+    match session.hub.query("device", &query).await {
+        Ok(answer) => session.show(&answer, render::device::one),
+        Err(error) => Err(with_near_devices(session, error, key).await),
+    }
+}
+
+/// An unknown site comes with names that are near; any other error as it is.
+pub async fn with_near_sites(session: &Session<'_>, error: AskError, site: &SiteId) -> CtlError {
+    let Some(message) = error.not_found() else { return error.into() };
+    let sites: BTreeSet<_> = known(session).await.iter().map(|line| line.key.site.to_string()).collect();
+    unknown(message, site.as_str(), &sites)
+}
+
+async fn with_near_devices(session: &Session<'_>, error: AskError, key: &DeviceKey) -> CtlError {
+    let Some(message) = error.not_found() else { return error.into() };
+    let keys = known(session).await.iter().map(|line| line.key.to_string()).collect();
+    unknown(message, &key.to_string(), &keys)
+}
+
+fn unknown(message: String, wanted: &str, known: &BTreeSet<String>) -> CtlError {
+    let near = near(wanted, known.iter().map(String::as_str));
+    CtlError::Unknown { message, near: near.into_iter().map(str::to_owned).collect() }
+}
+
+/// Every device; none where nobody tells, because a hint is not worth a second error.
+async fn known(session: &Session<'_>) -> Vec<DeviceLine> {
+    let answer = session.hub.pages("devices", "devices", Query::default()).await;
+    let answer = answer.and_then(|answer| understood::<DevicesAnswer>(&answer));
+    answer.map_or_else(|_| Vec::new(), |answer| answer.devices)
+}

@@ -1,0 +1,141 @@
+//! What ends a command badly, and the exit code it ends with.
+
+use std::io;
+use std::path::PathBuf;
+
+use muster_bus::ReadError;
+use muster_contract::Refusal;
+use muster_contract::query::ErrorCode;
+use muster_service::error::chain;
+
+use crate::ask::AskError;
+use crate::config::ConnectionError;
+use crate::reach::ReachError;
+
+/// Everything was answered.
+pub const YES: u8 = 0;
+/// The answer is no: not found, refused, unexplained.
+pub const NO: u8 = 1;
+/// Wrong usage, or nobody answers.
+pub const USAGE: u8 = 2;
+
+/// Why a command has no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum CtlError {
+    /// The settings cannot be used.
+    #[error(transparent)]
+    Connection(#[from] ConnectionError),
+    /// There is no connection.
+    #[error(transparent)]
+    Reach(#[from] ReachError),
+    /// A service gave no answer, or says no.
+    #[error(transparent)]
+    Ask(#[from] AskError),
+    /// A name that nobody knows.
+    #[error("{message}{}", hint(.near))]
+    Unknown {
+        /// What the service says.
+        message: String,
+        /// Names that are near.
+        near: Vec<String>,
+    },
+    /// The ledger or the views could not be read.
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    /// A view that is no view.
+    #[error("{key} holds something that is no view; is muster-rollup of another version?")]
+    View {
+        /// Its key.
+        key: String,
+        /// What is wrong with it.
+        #[source]
+        source: serde_json::Error,
+    },
+    /// There is no such message in quarantine.
+    #[error("ledger {0} is no message in quarantine; `muster quarantine list` names those that are")]
+    NotQuarantined(u64),
+    /// LEDGER holds something in quarantine that is no such fact.
+    #[error("ledger {ledger_seq} is no quarantine fact; is muster-ingest of another version?")]
+    Fact {
+        /// Where.
+        ledger_seq: u64,
+        /// What is wrong with it.
+        #[source]
+        source: Refusal,
+    },
+    /// The file to apply cannot be read.
+    #[error("cannot read {}", .path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// The file to apply is too large for a message.
+    #[error("{} has {bytes} bytes; a request takes {limit}", .path.display())]
+    FileTooLarge {
+        /// The file.
+        path: PathBuf,
+        /// Its size.
+        bytes: usize,
+        /// The limit.
+        limit: usize,
+    },
+    /// The machine gives no runtime.
+    #[error("cannot start")]
+    Runtime(#[source] io::Error),
+    /// Standard output cannot be written.
+    #[error("cannot write to standard output")]
+    Output(#[from] io::Error),
+}
+
+impl CtlError {
+    /// The exit code. A reader of the output that has seen enough is no failure.
+    pub fn code(&self) -> u8 {
+        match self {
+            Self::Output(error) if error.kind() == io::ErrorKind::BrokenPipe => YES,
+            Self::Unknown { .. } | Self::NotQuarantined(_) => NO,
+            Self::Ask(AskError::Refused(body)) => match body.code {
+                ErrorCode::NotFound | ErrorCode::BadRequest | ErrorCode::Conflict => NO,
+                ErrorCode::NotReady | ErrorCode::Internal => USAGE,
+            },
+            _ => USAGE,
+        }
+    }
+
+    /// What to say on standard error; nothing where nobody needs it.
+    pub fn words(&self) -> Option<String> {
+        (self.code() != YES).then(|| format!("muster: {}\n", chain(self).trim_end()))
+    }
+}
+
+fn hint(near: &[String]) -> String {
+    match near {
+        [] => String::new(),
+        names => format!("; did you mean {}?", names.join(" or ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reader_that_went_away_is_no_failure() {
+        let error = CtlError::Output(io::ErrorKind::BrokenPipe.into());
+        assert_eq!((error.code(), error.words()), (YES, None));
+        let full = CtlError::Output(io::ErrorKind::StorageFull.into());
+        assert_eq!(full.code(), USAGE);
+    }
+
+    #[test]
+    fn an_unknown_name_is_a_no_and_comes_with_near_ones() {
+        let error = CtlError::Unknown {
+            message: "no deployment 'wbe'".to_owned(),
+            near: vec!["web".to_owned(), "web-2".to_owned()],
+        };
+        assert_eq!(error.code(), NO);
+        assert_eq!(error.words().unwrap(), "muster: no deployment 'wbe'; did you mean web or web-2?\n");
+    }
+}

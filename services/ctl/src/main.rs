@@ -1,0 +1,9 @@
+//! The door of `muster`.
+
+use std::process::ExitCode;
+
+use muster_ctl::terminal::Terminal;
+
+fn main() -> ExitCode {
+    muster_ctl::app::main(&mut Terminal::system())
+}

@@ -1,0 +1,79 @@
+//! `muster apply`, `remove`, `retire` and `publisher status`: requests to the publisher, the only ones that change
+//! anything.
+
+use std::io::Read as _;
+use std::path::Path;
+
+use muster_contract::limits::MESSAGE_BYTES_MAX;
+use muster_contract::query::{ApplyRequest, Query, RemoveRequest, RetireRequest};
+use muster_contract::{DeploymentId, DeviceKey};
+
+use crate::config::ApplyArgs;
+use crate::error::CtlError;
+use crate::render;
+use crate::session::Session;
+
+/// The file name that stands for standard input.
+const STANDARD_INPUT: &str = "-";
+
+/// Has a device run what a file says.
+///
+/// # Errors
+/// When the file cannot be read, nobody answers, or the publisher refuses it.
+pub async fn apply(session: &mut Session<'_>, args: ApplyArgs) -> Result<(), CtlError> {
+    let documents = read(&args.file)?;
+    let request = ApplyRequest { key: args.device.clone(), documents };
+    let answer = session.hub.publisher("apply", &request).await?;
+    session.show(&answer, |answer, _| render::publisher::changed(&args.device, answer))
+}
+
+/// Takes back what was applied.
+///
+/// # Errors
+/// When nobody answers, or the publisher refuses it.
+pub async fn remove(
+    session: &mut Session<'_>,
+    key: DeviceKey,
+    id: Option<DeploymentId>,
+) -> Result<(), CtlError> {
+    let request = RemoveRequest { key: key.clone(), id };
+    let answer = session.hub.publisher("remove", &request).await?;
+    session.show(&answer, |answer, _| render::publisher::changed(&key, answer))
+}
+
+/// Takes a device out of the fleet.
+///
+/// # Errors
+/// As [`remove`].
+pub async fn retire(session: &mut Session<'_>, key: DeviceKey) -> Result<(), CtlError> {
+    let request = RetireRequest { key: key.clone() };
+    let answer = session.hub.publisher("retire", &request).await?;
+    session.show(&answer, |answer, _| render::publisher::retired(&key, answer))
+}
+
+/// The publisher's sources.
+///
+/// # Errors
+/// When nobody answers.
+pub async fn status(session: &mut Session<'_>) -> Result<(), CtlError> {
+    let answer = session.hub.publisher("status", &Query::default()).await?;
+    session.show(&answer, render::publisher::status)
+}
+
+fn read(path: &Path) -> Result<String, CtlError> {
+    let mut text = String::new();
+    let read = if path == Path::new(STANDARD_INPUT) {
+        std::io::stdin().read_to_string(&mut text)
+    } else {
+        std::fs::File::open(path).and_then(|mut file| file.read_to_string(&mut text))
+    };
+    read.map_err(|source| CtlError::File { path: path.to_owned(), source })?;
+    if text.len() > MESSAGE_BYTES_MAX {
+        return Err(CtlError::FileTooLarge {
+            path: path.to_owned(),
+            bytes: text.len(),
+            limit: MESSAGE_BYTES_MAX,
+        });
+    }
+    Ok(text)
+}

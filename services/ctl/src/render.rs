@@ -1,0 +1,15 @@
+//! Answers as text for people. Pure: the time comes in, styled text goes out; the terminal decides about colours.
+//!
+//! Tables are aligned and ordered; a dash is a count of zero; whatever is stale or not known is said to be; a
+//! percentage names its base; the last lines say up to where the answer has read and how much is not known.
+
+pub mod audit;
+pub mod deployment;
+pub mod device;
+pub mod paint;
+pub mod place;
+pub mod publisher;
+pub mod quarantine;
+pub mod table;
+pub mod watch;
+pub mod words;

@@ -1,0 +1,108 @@
+//! The audit: the accounting of each device, the views, and the answer.
+
+use std::fmt::Write as _;
+
+use muster_contract::Timestamp;
+
+use super::paint::{BAD, DIM, PLAIN, UNSURE, WELL, styled};
+use super::table::{Cell, Table};
+use super::words::{as_of, plural};
+use crate::audit::{Audit, DeviceVerdict, Sums, ViewVerdict};
+
+/// The whole audit. Views are listed only where something is wrong with them.
+pub fn audit(audit: &Audit, now: Timestamp) -> String {
+    let mut table = Table::new(&[
+        "DEVICE",
+        ">EPOCH",
+        ">HEAD",
+        ">RECEIVED",
+        ">COALESCED",
+        ">QUARANTINED",
+        ">MISSING",
+        "VERDICT",
+    ]);
+    for line in &audit.devices {
+        let epoch = line.epoch.map_or_else(|| "-".to_owned(), |epoch| epoch.to_string());
+        table.row(row(line.key.to_string(), epoch, line.sums, verdict(line)));
+    }
+    let retired = audit.devices.iter().any(|line| line.verdict == DeviceVerdict::Retired);
+    let total = if retired { "total without retired" } else { "total" };
+    table.row(row(total.to_owned(), String::new(), audit.totals, Cell::from("")));
+    let mut text = format!("{table}\n{}", views(audit));
+    let _ = writeln!(text, "{}\n{}.", answer(audit), as_of(audit.as_of, now));
+    text
+}
+
+fn row(name: String, epoch: String, sums: Sums, verdict: Cell) -> [Cell; 8] {
+    [
+        name.into(),
+        epoch.into(),
+        Cell::count(sums.head),
+        Cell::count(sums.received),
+        Cell::count(sums.coalesced),
+        Cell::marked(sums.quarantined, UNSURE),
+        Cell::marked(sums.missing, UNSURE),
+        verdict,
+    ]
+}
+
+fn verdict(line: &crate::audit::DeviceAudit) -> Cell {
+    match line.verdict {
+        DeviceVerdict::Explained => Cell::styled("explained", PLAIN),
+        DeviceVerdict::Retired => Cell::styled("retired", DIM),
+        DeviceVerdict::NeverHeard => Cell::styled("never heard", UNSURE),
+        DeviceVerdict::NotInYet => Cell::styled(format!("not in yet: {}", line.missing_seqs), UNSURE),
+        DeviceVerdict::DoesNotAddUp => Cell::styled("does not add up", BAD),
+    }
+}
+
+fn views(audit: &Audit) -> String {
+    let mut text = String::new();
+    for view in audit.views.iter().filter(|view| view.verdict != ViewVerdict::Right) {
+        let what = match view.verdict {
+            ViewVerdict::Right => continue,
+            ViewVerdict::Absent => "is not in the bucket",
+            ViewVerdict::NoView => "holds something that is no view",
+            ViewVerdict::WrongDigest => "has another digest than its content",
+            ViewVerdict::WrongCounts => "has counts that do not add up to its targets",
+        };
+        let _ = writeln!(text, "{}", styled(BAD, &format!("view {} {what}", view.key)));
+    }
+    if text.is_empty() { text } else { text + "\n" }
+}
+
+/// The answer, with a line for each thing that is to blame or of which nothing can be said.
+fn answer(audit: &Audit) -> String {
+    if audit.devices.is_empty() {
+        return styled(BAD, "No device is known: there is nothing to account for");
+    }
+    let of = |count: usize, all: usize, thing| format!("{count} of {}", plural(all as u64, thing));
+    let devices = |verdict, what: &str| {
+        let lines = audit.devices.iter().filter(|line| line.verdict == verdict);
+        let names: Vec<_> = lines.map(|line| line.key.to_string()).collect();
+        let share = of(names.len(), audit.devices.len(), "device");
+        (!names.is_empty()).then(|| format!("{what}: {share} ({})", named(&names)))
+    };
+    let wrong = audit.views.iter().filter(|view| view.verdict != ViewVerdict::Right).count();
+    let blamed = [
+        devices(DeviceVerdict::DoesNotAddUp, "numbers that do not add up"),
+        devices(DeviceVerdict::NotInYet, "reports that are not in yet"),
+        (wrong > 0).then(|| format!("wrong views: {}", of(wrong, audit.views.len(), "view"))),
+    ];
+    let unheard = devices(DeviceVerdict::NeverHeard, "never heard, so nothing is known of its reports");
+    let verdict = if audit.explained {
+        styled(WELL, "Explained: every report is accounted for and every view is right")
+    } else {
+        styled(BAD, "Not explained")
+    };
+    let lines = blamed.into_iter().chain([unheard]).flatten();
+    lines.fold(verdict, |text, line| format!("{text}\n  {line}"))
+}
+
+/// Most devices that a sentence names.
+const NAMED_MAX: usize = 5;
+
+fn named(names: &[String]) -> String {
+    let shown = names[..names.len().min(NAMED_MAX)].join(", ");
+    if names.len() > NAMED_MAX { format!("{shown} and {} more", names.len() - NAMED_MAX) } else { shown }
+}

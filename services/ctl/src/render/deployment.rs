@@ -1,0 +1,318 @@
+//! Deployments: the list, one view, and the line of each device.
+
+use std::fmt::Write as _;
+
+use muster_contract::Timestamp;
+use muster_contract::fact::DeadlineKind;
+use muster_contract::query::{DeploymentAnswer, DeploymentsAnswer, StandingLine};
+use muster_contract::view::{DeploymentView, ErrorCount, Split, Standing};
+
+use super::paint::{self, BAD, BOLD, DIM, PLAIN, UNSURE, styled};
+use super::table::{Cell, Table};
+use super::words::{age, as_of, clean, clean_lines, counts, freshness, percent, plural, span, states};
+
+/// Every deployment with its verdict.
+pub fn list(answer: &DeploymentsAnswer, now: Timestamp) -> String {
+    let position = as_of(answer.as_of, now);
+    if answer.deployments.is_empty() {
+        return format!("No deployment is targeted or leaving; {position}.\n");
+    }
+    format!("{}\n{}; {position}.\n", rows(&answer.deployments), footer(&answer.deployments))
+}
+
+/// The table alone.
+pub fn rows<'a>(views: impl IntoIterator<Item = &'a DeploymentView>) -> Table {
+    let mut table = Table::new(&[
+        "DEPLOYMENT",
+        "VERDICT",
+        ">TARGETS",
+        ">CONVERGED",
+        "STANDINGS",
+        ">STALE",
+        ">NEVER",
+        ">NOT KNOWN",
+        ">OVERDUE",
+        ">LEAVING",
+    ]);
+    for view in views {
+        let heard = heard(view);
+        table.row([
+            view.deployment.as_str().into(),
+            Cell::styled(view.verdict.as_str(), paint::verdict(view.verdict)),
+            Cell::count(view.targets),
+            converged(view).into(),
+            counts(&view.counts).into(),
+            Cell::marked(heard.stale, UNSURE),
+            Cell::marked(heard.never, UNSURE),
+            Cell::marked(not_known(view), UNSURE),
+            Cell::marked(view.overdue, BAD),
+            Cell::count(view.leaving),
+        ]);
+    }
+    table
+}
+
+/// One deployment: its view, and the lines that the answer has.
+pub fn one(answer: &DeploymentAnswer, now: Timestamp) -> String {
+    view_and_lines(&answer.view, &answer.devices, now)
+}
+
+/// One deployment without lines.
+pub fn view(view: &DeploymentView, now: Timestamp) -> String {
+    view_and_lines(view, &[], now)
+}
+
+fn view_and_lines(view: &DeploymentView, devices: &[StandingLine], now: Timestamp) -> String {
+    let verdict = styled(paint::verdict(view.verdict), view.verdict.as_str());
+    let mut text = format!("{}  {verdict}\n\n{}", styled(BOLD, view.deployment.as_str()), facts(view));
+    if view.targets > 0 {
+        let _ = write!(text, "\n{}", standings(view));
+    }
+    if !view.components.is_empty() {
+        let _ = write!(text, "\n{}", components(view));
+    }
+    if !view.errors.is_empty() {
+        let _ = write!(text, "\n{}", errors(view));
+    }
+    if !devices.is_empty() {
+        let _ = write!(text, "\n{}", lines(devices, now));
+    }
+    let _ = writeln!(text, "\n{}.", as_of(view.as_of, now));
+    text
+}
+
+/// The bounds of the truth: `2-5 of 6`.
+pub fn converged(view: &DeploymentView) -> String {
+    let bounds = view.converged;
+    match view.targets {
+        0 => "-".to_owned(),
+        of if bounds.lo == bounds.hi => format!("{} of {of}", bounds.lo),
+        of => format!("{}-{} of {of}", bounds.lo, bounds.hi),
+    }
+}
+
+fn heard(view: &DeploymentView) -> Split {
+    view.counts.values().fold(Split::default(), |sum, split| Split {
+        fresh: sum.fresh + split.fresh,
+        stale: sum.stale + split.stale,
+        never: sum.never + split.never,
+    })
+}
+
+const fn not_known(view: &DeploymentView) -> u64 {
+    view.complete.of.saturating_sub(view.complete.devices)
+}
+
+/// How much of a list is not known or not fresh, with its base.
+pub fn footer<'a>(views: impl IntoIterator<Item = &'a DeploymentView>) -> String {
+    let (mut deployments, mut doubt) = (0, Doubt::default());
+    for view in views {
+        deployments += 1;
+        doubt.add(view);
+    }
+    let size = format!("{}, {}", plural(deployments, "deployment"), plural(doubt.targets, "target"));
+    match (doubt.targets, doubt.words()) {
+        (0, _) => size,
+        (_, None) => format!("{size}, all known and fresh"),
+        (_, Some(words)) => format!("{size}: {words}"),
+    }
+}
+
+/// What is not known or not fresh of some targets.
+#[derive(Default)]
+pub struct Doubt {
+    targets: u64,
+    unknown: u64,
+    stale: u64,
+    never: u64,
+}
+
+impl Doubt {
+    /// Adds the targets of a deployment.
+    pub fn add(&mut self, view: &DeploymentView) {
+        let heard = heard(view);
+        self.targets += view.targets;
+        self.unknown += not_known(view);
+        self.stale += heard.stale;
+        self.never += heard.never;
+    }
+
+    /// `1 of 6 not known, 2 of 6 stale`; none where there is no doubt.
+    pub fn words(&self) -> Option<String> {
+        let parts = [(self.unknown, "not known"), (self.stale, "stale"), (self.never, "never heard")];
+        let parts: Vec<_> = parts
+            .iter()
+            .filter(|(count, _)| *count > 0)
+            .map(|(count, what)| format!("{count} of {} {what}", self.targets))
+            .collect();
+        (!parts.is_empty()).then(|| parts.join(", "))
+    }
+}
+
+fn facts(view: &DeploymentView) -> String {
+    let mut lines = vec![("targets", view.targets.to_string())];
+    if view.targets > 0 {
+        lines.push(("converged", bounds(view)));
+        lines.push(("known", known(view)));
+    }
+    if view.overdue > 0 {
+        lines.push((
+            "overdue",
+            styled(BAD, &format!("{} of {}", view.overdue, plural(view.targets, "target"))),
+        ));
+    }
+    if view.leaving > 0 {
+        lines.push(("leaving", format!("{} still have it", plural(view.leaving, "device"))));
+    }
+    lines.iter().fold(String::new(), |mut text, (name, value)| {
+        let _ = writeln!(text, "{name:<11}{value}");
+        text
+    })
+}
+
+fn bounds(view: &DeploymentView) -> String {
+    let (lo, hi, of) = (view.converged.lo, view.converged.hi, view.targets);
+    let targets = plural(of, "target");
+    if lo == hi {
+        return format!("{lo} of {targets} ({})", percent(lo, of));
+    }
+    format!("at least {lo} of {targets} ({}), at most {hi} ({})", percent(lo, of), percent(hi, of))
+}
+
+fn known(view: &DeploymentView) -> String {
+    let complete = view.complete;
+    if complete.devices == complete.of && complete.missing_reports == 0 {
+        return "everything".to_owned();
+    }
+    let missing = match complete.missing_reports {
+        0 => String::new(),
+        1 => "; 1 report is not in yet".to_owned(),
+        count => format!("; {count} reports are not in yet"),
+    };
+    styled(UNSURE, &format!("{} of {}{missing}", complete.devices, plural(complete.of, "target")))
+}
+
+fn standings(view: &DeploymentView) -> Table {
+    let mut table = Table::new(&["STANDING", ">FRESH", ">STALE", ">NEVER", ">TOTAL"]);
+    let row = |name: Cell, split: Split| {
+        let (stale, never) = (Cell::marked(split.stale, UNSURE), Cell::marked(split.never, UNSURE));
+        [name, Cell::count(split.fresh), stale, never, Cell::count(split.total())]
+    };
+    for (standing, split) in &view.counts {
+        table.row(row(Cell::styled(standing.as_str(), paint::standing(*standing)), *split));
+    }
+    table.row(row(Cell::styled("all targets", DIM), heard(view)));
+    table
+}
+
+fn components(view: &DeploymentView) -> String {
+    let mut table = Table::new(&["COMPONENT", "STATES"]);
+    for (name, counts) in &view.components {
+        table.row([name.as_str().into(), states(counts).into()]);
+    }
+    let more = match view.omitted.components {
+        0 => String::new(),
+        count => format!("and {} more\n", plural(count, "component")),
+    };
+    format!("{table}{more}")
+}
+
+fn errors(view: &DeploymentView) -> String {
+    let mut text = format!("{}\n", styled(BOLD, "ERRORS"));
+    for error in &view.errors {
+        text += &error_lines(error, view.targets);
+    }
+    if view.omitted.errors > 0 {
+        let _ = writeln!(text, "and {} more", plural(view.omitted.errors, "error code"));
+    }
+    text
+}
+
+fn error_lines(error: &ErrorCount, targets: u64) -> String {
+    let example = &error.example;
+    let component = example.component.as_ref().map(|name| format!(", {name}")).unwrap_or_default();
+    let code = styled(BAD, &clean(&error.code));
+    let mut text = format!("{code} on {} of {}\n", error.count, plural(targets, "target"));
+    let _ = writeln!(text, "  such as {}{component}:", example.device);
+    for line in clean_lines(&example.message) {
+        let _ = writeln!(text, "    {line}");
+    }
+    text
+}
+
+/// The titles of [`cells`] after the name's.
+pub const LINE_TITLES: [&str; 6] = ["STANDING", "HEARD", "KNOWN", ">GENERATION", "REPORTED", "NOTE"];
+
+fn lines(lines: &[StandingLine], now: Timestamp) -> Table {
+    let mut table = Table::new(&[&["DEVICE"], &LINE_TITLES[..]].concat());
+    for line in lines {
+        table.row_above(cells(line.key.to_string(), line, now), detail(line));
+    }
+    table
+}
+
+/// The cells of a standing after its name: standing, freshness, known, generation, age, note.
+pub fn cells(name: String, line: &StandingLine, now: Timestamp) -> Vec<Cell> {
+    let (known, style) = if line.known { ("yes", PLAIN) } else { ("no", UNSURE) };
+    let report = line.report.as_ref();
+    vec![
+        name.into(),
+        Cell::styled(line.standing.as_str(), paint::standing(line.standing)),
+        Cell::styled(freshness(line.freshness), paint::freshness(line.freshness)),
+        Cell::styled(known, style),
+        report.map_or_else(|| "-".into(), |report| report.generation.to_string().into()),
+        report.map_or_else(|| "-".into(), |report| age(now, report.received_at).into()),
+        note(line).into(),
+    ]
+}
+
+fn note(line: &StandingLine) -> String {
+    let mut notes = Vec::new();
+    if line.leaving {
+        notes.push("leaving".to_owned());
+    }
+    if let (Standing::Outdated, Some(target), Some(report)) =
+        (line.standing, line.target_generation, &line.report)
+    {
+        notes.push(format!("was {}, target is generation {target}", report.state));
+    }
+    if let Some(overdue) = &line.overdue {
+        let what = match overdue.deadline {
+            DeadlineKind::NeverStarted => "not started",
+            DeadlineKind::Stuck => "not finished",
+        };
+        notes.push(format!("overdue: {what} within {}", span(overdue.limit_seconds)));
+    }
+    notes.join("; ")
+}
+
+/// Components, reason and errors of the last report, set in below its line; empty where the answer has none.
+pub fn detail(line: &StandingLine) -> String {
+    let Some(report) = &line.report else { return String::new() };
+    let mut text = String::new();
+    let status = report.status.as_ref();
+    if let Some(reason) = status.and_then(|status| status.reason.as_ref()) {
+        let _ = writeln!(text, "    {}", clean(reason));
+    }
+    if let Some(error) = status.and_then(|status| status.error.as_ref()) {
+        text += &error_detail(&error.code, &error.message);
+    }
+    let width = report.components.iter().map(|component| component.name.as_str().len()).max();
+    let width = width.unwrap_or_default();
+    for component in &report.components {
+        let state = styled(paint::standing(component.state.into()), component.state.as_str());
+        let _ = writeln!(text, "    {:width$}  {state}", component.name.as_str());
+        if let Some(error) = &component.error {
+            text += &error_detail(&error.code, &error.message);
+        }
+    }
+    text
+}
+
+fn error_detail(code: &str, message: &str) -> String {
+    let mut text = format!("      {}\n", styled(BAD, &clean(code)));
+    for line in clean_lines(message) {
+        let _ = writeln!(text, "        {line}");
+    }
+    text
+}

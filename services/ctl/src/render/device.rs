@@ -1,0 +1,180 @@
+//! Devices: the list, and one with everything that is known of it.
+
+use std::fmt::Write as _;
+
+use anstyle::Style;
+use muster_contract::Timestamp;
+use muster_contract::fact::{Account, Incident, IncidentKind};
+use muster_contract::query::{DeviceAnswer, DeviceLine, DevicesAnswer};
+use muster_contract::view::Freshness;
+
+use super::deployment::{LINE_TITLES, cells, detail};
+use super::paint::{self, BAD, BOLD, DIM, UNSURE, styled};
+use super::table::{Cell, Table};
+use super::words::{age, as_of, clean, freshness, listed, plural, span};
+
+/// The devices, each in a line.
+pub fn list(answer: &DevicesAnswer, now: Timestamp) -> String {
+    let position = as_of(answer.as_of, now);
+    if answer.devices.is_empty() {
+        return format!("No device is known; {position}.\n");
+    }
+    let mut table = Table::new(&[
+        "DEVICE",
+        "FRESHNESS",
+        "HEARD",
+        ">GENERATION",
+        ">REPORTS",
+        ">MISSING",
+        "STANDINGS",
+        ">INCIDENTS",
+        ">QUARANTINED",
+    ]);
+    for device in &answer.devices {
+        table.row(row(device, now));
+    }
+    format!("{table}\n{}; {position}.\n", footer(&answer.devices))
+}
+
+fn row(device: &DeviceLine, now: Timestamp) -> [Cell; 9] {
+    let heard = device.last_heard_at.map_or_else(|| "-".to_owned(), |at| age(now, at));
+    let missing = device.account.missing.count();
+    let (word, style) = state(device);
+    [
+        device.key.to_string().into(),
+        Cell::styled(word, style),
+        heard.into(),
+        device.generation.map_or_else(|| "-".into(), |generation| generation.to_string().into()),
+        Cell::count(device.head),
+        Cell::marked(missing, UNSURE),
+        listed(device.standings.iter().map(|(standing, count)| (*standing, *count))).into(),
+        Cell::marked(device.incidents, BAD),
+        Cell::marked(device.account.quarantined + device.unnumbered_quarantined, BAD),
+    ]
+}
+
+const fn state(device: &DeviceLine) -> (&'static str, Style) {
+    if device.retired {
+        ("retired", DIM)
+    } else {
+        (freshness(device.freshness), paint::freshness(device.freshness))
+    }
+}
+
+fn footer(devices: &[DeviceLine]) -> String {
+    let present: Vec<_> = devices.iter().filter(|device| !device.retired).collect();
+    let of = present.len();
+    let count = |is: &dyn Fn(&DeviceLine) -> bool| present.iter().filter(|device| is(device)).count();
+    let missing: u64 = present.iter().map(|device| device.account.missing.count()).sum();
+    let mut parts: Vec<_> = [
+        (count(&|device| device.freshness == Freshness::Stale), "stale"),
+        (count(&|device| device.freshness == Freshness::Never), "never heard"),
+    ]
+    .iter()
+    .filter(|(count, _)| *count > 0)
+    .map(|(count, what)| format!("{count} of {of} {what}"))
+    .collect();
+    if missing > 0 {
+        let silent = count(&|device| device.account.missing.count() > 0);
+        parts.push(format!(
+            "{} of {} not in yet",
+            plural(missing, "report"),
+            plural(silent as u64, "device")
+        ));
+    }
+    let size = plural(of as u64, "device");
+    let retired = devices.len() - of;
+    let size = if retired > 0 { format!("{size} and {retired} retired") } else { size };
+    if parts.is_empty() {
+        format!("{size}, all heard and complete")
+    } else {
+        format!("{size}: {}", parts.join(", "))
+    }
+}
+
+/// One device.
+pub fn one(answer: &DeviceAnswer, now: Timestamp) -> String {
+    let device = &answer.device;
+    let (word, style) = state(device);
+    let mut text = format!("{}  {}\n\n", styled(BOLD, &device.key.to_string()), styled(style, word));
+    for (name, value) in facts(answer, now) {
+        let _ = writeln!(text, "{name:<13}{value}");
+    }
+    if !answer.deployments.is_empty() {
+        let _ = write!(text, "\n{}", deployments(answer, now));
+    }
+    let _ = writeln!(text, "\n{}.", as_of(answer.as_of, now));
+    text
+}
+
+fn facts(answer: &DeviceAnswer, now: Timestamp) -> Vec<(&'static str, String)> {
+    let device = &answer.device;
+    let mut facts = Vec::new();
+    let mut fact = |name, value: Option<String>| facts.extend(value.map(|value| (name, value)));
+    fact("heard", device.last_heard_at.map(|at| age(now, at)));
+    fact("generation", device.generation.map(|generation| generation.to_string()));
+    fact("epoch", device.epoch.map(|epoch| epoch.to_string()));
+    fact("reports", Some(account(device.head, &device.account)));
+    let unnumbered = device.unnumbered_quarantined;
+    fact("unreadable", (unnumbered > 0).then(|| format!("{} in quarantine", plural(unnumbered, "message"))));
+    fact("agent", answer.agent_version.as_deref().map(clean));
+    let labels: Vec<_> = answer.labels.iter().map(|(key, value)| clean(&format!("{key}={value}"))).collect();
+    fact("labels", (!labels.is_empty()).then(|| labels.join(", ")));
+    let capabilities =
+        answer.capabilities.as_ref().map(|properties| serde_json::Value::from(properties.clone()));
+    fact("capabilities", capabilities.map(|properties| clean(&properties.to_string())));
+    let last = answer.last_incident.as_ref().map(|last| format!("; the last: {}", incident(last, now)));
+    let incidents = device.incidents;
+    fact(
+        "incidents",
+        (incidents > 0).then(|| styled(BAD, &format!("{incidents}{}", last.unwrap_or_default()))),
+    );
+    facts
+}
+
+/// `60 = 43 received + 12 coalesced + 2 quarantined + 3 missing (58-60)`.
+pub fn account(head: u64, account: &Account) -> String {
+    let Account { received, coalesced, quarantined, missing } = account;
+    let mut terms = vec![format!("{received} received")];
+    let rest = [(*coalesced, "coalesced"), (*quarantined, "quarantined"), (missing.count(), "missing")];
+    terms.extend(rest.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}")));
+    let text = format!("{head} = {}", terms.join(" + "));
+    if missing.is_empty() { text } else { styled(UNSURE, &format!("{text} ({missing})")) }
+}
+
+fn deployments(answer: &DeviceAnswer, now: Timestamp) -> Table {
+    let mut table = Table::new(&[&["DEPLOYMENT"], &LINE_TITLES[..]].concat());
+    for line in &answer.deployments {
+        table.row_above(cells(line.deployment.to_string(), line, now), detail(line));
+    }
+    table
+}
+
+/// An incident in words.
+pub fn incident(incident: &Incident, now: Timestamp) -> String {
+    let what = match &incident.what {
+        IncidentKind::Amnesia { known_epoch, epoch } => {
+            format!("amnesia: epoch {epoch} began after {known_epoch}; the device lost its memory")
+        }
+        IncidentKind::Clone { known_epoch, epoch, seq } => {
+            format!("clone: report {seq} of epoch {epoch} came although epoch {known_epoch} is known")
+        }
+        IncidentKind::SequenceFork { epoch, seq, .. } => {
+            format!("sequence fork: report {seq} of epoch {epoch} came with two contents")
+        }
+        IncidentKind::ClockSkew { seconds } => {
+            let side = if *seconds < 0 { "behind" } else { "ahead" };
+            format!("clock skew: {} {side}", span(seconds.unsigned_abs()))
+        }
+        IncidentKind::Gap { epoch, missing } => {
+            format!("gap: reports {missing} of epoch {epoch} are missing")
+        }
+        IncidentKind::GapClosed { epoch, through } => {
+            format!("gap closed: epoch {epoch} is complete through {through}")
+        }
+        IncidentKind::RetiredButAlive { generation } => {
+            format!("retired in generation {generation}, but alive")
+        }
+    };
+    format!("{what}, {}", age(now, incident.at))
+}

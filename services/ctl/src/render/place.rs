@@ -1,0 +1,77 @@
+//! A site or the fleet as a whole.
+
+use std::fmt::Write as _;
+
+use muster_contract::Timestamp;
+use muster_contract::view::{FleetView, SiteView, Split, Tally};
+
+use super::paint::{self, BAD, BOLD, UNSURE, styled};
+use super::words::{as_of, counts, plural};
+
+/// A site.
+pub fn site(view: &SiteView, now: Timestamp) -> String {
+    format!("{}\n\n{}", styled(BOLD, &format!("site {}", view.site)), tally(&view.tally, now))
+}
+
+/// The fleet.
+pub fn fleet(view: &FleetView, now: Timestamp) -> String {
+    format!("{}\n\n{}", styled(BOLD, "fleet"), tally(&view.tally, now))
+}
+
+fn tally(tally: &Tally, now: Timestamp) -> String {
+    let mut lines = vec![("devices", devices(tally.devices)), ("complete", complete(tally))];
+    if !tally.deployments.is_empty() {
+        lines.push(("deployments", verdicts(tally)));
+    }
+    lines.push(("targets", targets(tally)));
+    if tally.overdue > 0 {
+        lines.push((
+            "overdue",
+            styled(BAD, &format!("{} of {}", tally.overdue, plural(tally.targets, "target"))),
+        ));
+    }
+    if tally.leaving > 0 {
+        lines.push(("leaving", tally.leaving.to_string()));
+    }
+    let mut text = String::new();
+    for (name, value) in lines {
+        let _ = writeln!(text, "{name:<13}{value}");
+    }
+    let _ = writeln!(text, "\n{}.", as_of(tally.as_of, now));
+    text
+}
+
+fn devices(devices: Split) -> String {
+    let heard = [(devices.fresh, "fresh"), (devices.stale, "stale"), (devices.never, "never heard")];
+    let heard: Vec<_> =
+        heard.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}")).collect();
+    match devices.total() {
+        0 => "none".to_owned(),
+        total => format!("{total}: {}", heard.join(", ")),
+    }
+}
+
+fn complete(tally: &Tally) -> String {
+    let complete = tally.complete;
+    if complete.devices == complete.of && complete.missing_reports == 0 {
+        return "every report is in".to_owned();
+    }
+    let devices = format!("{} of {}", complete.devices, plural(complete.of, "device"));
+    styled(UNSURE, &format!("{devices}; {} not in yet", plural(complete.missing_reports, "report")))
+}
+
+fn verdicts(tally: &Tally) -> String {
+    let total: u64 = tally.deployments.values().sum();
+    let each = tally
+        .deployments
+        .iter()
+        .map(|(verdict, count)| format!("{count} {}", styled(paint::verdict(*verdict), verdict.as_str())));
+    format!("{total}: {}", each.collect::<Vec<_>>().join(", "))
+}
+
+fn targets(tally: &Tally) -> String {
+    match tally.targets {
+        0 => "none".to_owned(),
+        targets => format!("{targets}: {}", counts(&tally.counts)),
+    }
+}

@@ -1,0 +1,112 @@
+//! Messages in quarantine: the list, and one with its payload.
+
+use std::fmt::Write as _;
+
+use muster_contract::Timestamp;
+use muster_contract::fact::QuarantineFact;
+
+use super::paint::{BOLD, DIM, styled};
+use super::table::{Cell, Table};
+use super::words::{age, clean, clean_lines, plural};
+use crate::quarantine::{Held, List};
+
+/// Longest reason in the list; `show` has all of it.
+const REASON_CHARS_MAX: usize = 100;
+/// Bytes of a payload that is no text in one line of its dump.
+const DUMP_LINE_BYTES: usize = 16;
+/// Most lines of a dump.
+const DUMP_LINES_MAX: usize = 64;
+
+/// The list, newest last.
+pub fn list(list: &List, now: Timestamp) -> String {
+    let List { before, messages } = list;
+    if messages.is_empty() {
+        return "Nothing is in quarantine.\n".to_owned();
+    }
+    let mut table = Table::new(&[">LEDGER", "RECEIVED", "DEVICE", ">EPOCH", ">SEQ", ">BYTES", "REASON"]);
+    for one in messages {
+        table.row(row(one, now));
+    }
+    let total = plural(messages.len() as u64 + before, "message");
+    let more =
+        if *before == 0 { String::new() } else { format!("; the newest {} are shown", messages.len()) };
+    format!("{table}\n{total} in quarantine{more}; `muster quarantine show LEDGER` has the payload.\n")
+}
+
+fn row(held: &Held, now: Timestamp) -> [Cell; 7] {
+    let fact = &held.fact;
+    let number = |number: Option<u64>| number.map_or_else(|| "-".into(), |n| Cell::from(n.to_string()));
+    [
+        held.ledger_seq.to_string().into(),
+        age(now, fact.received_at).into(),
+        sender(held).into(),
+        number(fact.epoch.map(muster_contract::Epoch::get)),
+        number(fact.seq.map(muster_contract::Seq::get)),
+        Cell::count(fact.bytes),
+        shortened(&clean(&fact.reason)).into(),
+    ]
+}
+
+fn sender(held: &Held) -> String {
+    held.device.as_ref().map_or_else(|| clean(&held.fact.subject), ToString::to_string)
+}
+
+fn shortened(text: &str) -> String {
+    match text.char_indices().nth(REASON_CHARS_MAX) {
+        Some((at, _)) => format!("{}…", &text[..at]),
+        None => text.to_owned(),
+    }
+}
+
+/// One message.
+pub fn one(held: &Held, now: Timestamp) -> String {
+    let fact = &held.fact;
+    let mut text = format!("{}\n\n", styled(BOLD, &format!("ledger {}", held.ledger_seq)));
+    let number = match (fact.epoch, fact.seq) {
+        (Some(epoch), Some(seq)) => format!("report {seq} of epoch {epoch}; counted as quarantined"),
+        _ => "none that could be read".to_owned(),
+    };
+    for (name, value) in [
+        (
+            "sender",
+            held.device.as_ref().map_or_else(|| "its name is no identifier".to_owned(), ToString::to_string),
+        ),
+        ("subject", clean(&fact.subject)),
+        ("received", format!("{}, {}", fact.received_at, age(now, fact.received_at))),
+        ("number", number),
+        ("reason", clean(&fact.reason)),
+        ("count", format!("number {} of this sender", fact.count_for_device)),
+        ("bytes", fact.bytes.to_string()),
+    ] {
+        let _ = writeln!(text, "{name:<10}{value}");
+    }
+    text + "\n" + &payload(fact)
+}
+
+fn payload(fact: &QuarantineFact) -> String {
+    let Some(bytes) = fact.payload() else {
+        return "The payload kept is not base64.\n".to_owned();
+    };
+    let mut text = match std::str::from_utf8(&bytes) {
+        Ok(words) => clean_lines(words).fold(String::new(), |text, line| text + &line + "\n"),
+        Err(_) => dump(&bytes),
+    };
+    if (bytes.len() as u64) < fact.bytes {
+        let _ =
+            writeln!(text, "{}", styled(DIM, &format!("({} of {} bytes are kept)", bytes.len(), fact.bytes)));
+    }
+    text
+}
+
+/// Bytes that are no text, in hex.
+fn dump(bytes: &[u8]) -> String {
+    let mut text = String::new();
+    for (at, line) in bytes.chunks(DUMP_LINE_BYTES).take(DUMP_LINES_MAX).enumerate() {
+        let hex: Vec<_> = line.iter().map(|byte| format!("{byte:02x}")).collect();
+        let _ = writeln!(text, "{:08x}  {}", at * DUMP_LINE_BYTES, hex.join(" "));
+    }
+    if bytes.len() > DUMP_LINE_BYTES * DUMP_LINES_MAX {
+        let _ = writeln!(text, "… and {} more bytes", bytes.len() - DUMP_LINE_BYTES * DUMP_LINES_MAX);
+    }
+    text
+}

@@ -1,0 +1,41 @@
+//! What `muster watch` shows: a picture of all deployments, or a line for one change.
+
+use muster_contract::view::DeploymentView;
+use muster_contract::{DeploymentId, Timestamp};
+
+use super::deployment::{Doubt, converged, footer, rows};
+use super::paint::{self, BOLD, DIM, styled};
+use super::words::{as_of, counts};
+
+/// All deployments.
+pub fn picture<'a>(views: impl Iterator<Item = &'a DeploymentView> + Clone, now: Timestamp) -> String {
+    let newest = views.clone().map(|view| view.as_of).max_by_key(|position| position.ledger_seq);
+    let position = newest.map_or_else(String::new, |position| format!("; {}", as_of(position, now)));
+    format!("{}\n{}{position}.\n", rows(views.clone()), footer(views))
+}
+
+/// Nothing to show yet.
+pub fn nothing(id: Option<&DeploymentId>) -> String {
+    match id {
+        Some(id) => format!("{id} is neither targeted nor leaving; waiting.\n"),
+        None => "No deployment is targeted or leaving; waiting.\n".to_owned(),
+    }
+}
+
+/// One change: `web  failing  2-5 of 6 converged: 1 failed, …, 1 of 6 not known; as of ledger 4711, 3s ago`.
+pub fn line(id: &DeploymentId, view: Option<&DeploymentView>, now: Timestamp) -> String {
+    let name = styled(BOLD, id.as_str());
+    let Some(view) = view else {
+        return format!("{name}  {}\n", styled(DIM, "gone"));
+    };
+    let verdict = styled(paint::verdict(view.verdict), view.verdict.as_str());
+    let mut doubt = Doubt::default();
+    doubt.add(view);
+    let doubt = doubt.words().map_or_else(String::new, |words| format!("; {words}"));
+    let standings = counts(&view.counts);
+    format!(
+        "{name}  {verdict}  {} converged: {standings}{doubt}; {}\n",
+        converged(view),
+        as_of(view.as_of, now)
+    )
+}

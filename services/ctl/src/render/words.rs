@@ -1,0 +1,126 @@
+//! Words for numbers, times and states, and the cleaning of words that devices say.
+
+use muster_contract::Timestamp;
+use muster_contract::state::State;
+use muster_contract::view::{AsOf, Counts, Freshness, Standing};
+
+/// `3s ago`, `5m ago`, `2h ago`, `4d ago`; `just now` within a second. A time ahead of this machine's clock says so.
+pub fn age(now: Timestamp, then: Timestamp) -> String {
+    let seconds = now.as_second() - then.as_second();
+    match seconds {
+        0 | -1 => "just now".to_owned(),
+        1.. => format!("{} ago", span(seconds.unsigned_abs())),
+        _ => format!("{} ahead of this clock", span(seconds.unsigned_abs())),
+    }
+}
+
+/// `59s`, `12m`, `3h`, `4d`: the largest unit that fits.
+pub fn span(seconds: u64) -> String {
+    match seconds {
+        0..60 => format!("{seconds}s"),
+        60..3600 => format!("{}m", seconds / 60),
+        3600..86400 => format!("{}h", seconds / 3600),
+        _ => format!("{}d", seconds / 86400),
+    }
+}
+
+/// `1 device`, `2 devices`.
+pub fn plural(count: u64, thing: &str) -> String {
+    if count == 1 { format!("1 {thing}") } else { format!("{count} {thing}s") }
+}
+
+/// A part in percent, rounded down: 100 % is reached only by all.
+pub fn percent(part: u64, of: u64) -> String {
+    match (u128::from(part) * 100).checked_div(u128::from(of)) {
+        Some(percent) => format!("{percent}%"),
+        None => "-".to_owned(),
+    }
+}
+
+/// `as of ledger 4711, 3s ago`.
+pub fn as_of(as_of: AsOf, now: Timestamp) -> String {
+    match as_of.ledger_seq {
+        0 => "as of an empty ledger".to_owned(),
+        seq => format!("as of ledger {seq}, {}", age(now, as_of.at)),
+    }
+}
+
+/// `3 installed, 1 failed (1 stale)`: what needs a person first, then in the order of a deployment's life.
+pub fn counts(counts: &Counts) -> String {
+    listed(counts.iter().map(|(standing, split)| (*standing, split.total())))
+}
+
+/// `3 installed, 1 failed`.
+pub fn listed(counts: impl IntoIterator<Item = (Standing, u64)>) -> String {
+    let mut counts: Vec<_> = counts.into_iter().filter(|(_, count)| *count > 0).collect();
+    counts.sort_by_key(|(standing, _)| (*standing != Standing::Failed, *standing));
+    let words: Vec<_> =
+        counts.iter().map(|(standing, count)| format!("{count} {}", standing.as_str())).collect();
+    if words.is_empty() { "-".to_owned() } else { words.join(", ") }
+}
+
+/// `2 installed, 1 failed` of a component.
+pub fn states<'a>(counts: impl IntoIterator<Item = (&'a State, &'a u64)>) -> String {
+    listed(counts.into_iter().map(|(state, count)| (Standing::from(*state), *count)))
+}
+
+/// The word for a freshness.
+pub const fn freshness(freshness: Freshness) -> &'static str {
+    match freshness {
+        Freshness::Fresh => "fresh",
+        Freshness::Stale => "stale",
+        Freshness::Never => "never heard",
+    }
+}
+
+/// One line of what a device says. Control characters and marks that turn the direction of text would let a device
+/// write over the person's screen: each becomes a space.
+pub fn clean(text: &str) -> String {
+    let harmless: String = text.chars().map(|char| if is_hostile(char) { ' ' } else { char }).collect();
+    harmless.trim().to_owned()
+}
+
+/// The lines of what a device says, each cleaned.
+pub fn clean_lines(text: &str) -> impl Iterator<Item = String> {
+    text.trim().lines().map(clean)
+}
+
+fn is_hostile(char: char) -> bool {
+    char.is_control()
+        || matches!(char, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ages_are_in_the_largest_unit() {
+        let now = Timestamp::from_second(1_000_000).unwrap();
+        for (seconds, expected) in [
+            (0, "just now"),
+            (3, "3s ago"),
+            (59, "59s ago"),
+            (60, "1m ago"),
+            (7199, "1h ago"),
+            (90_000, "1d ago"),
+            (-1, "just now"),
+            (-120, "2m ahead of this clock"),
+        ] {
+            assert_eq!(age(now, Timestamp::from_second(1_000_000 - seconds).unwrap()), expected);
+        }
+    }
+
+    #[test]
+    fn a_percentage_never_rounds_up_to_all() {
+        assert_eq!(percent(199, 200), "99%");
+        assert_eq!(percent(200, 200), "100%");
+        assert_eq!(percent(0, 0), "-");
+        assert_eq!(percent(u64::MAX, u64::MAX), "100%");
+    }
+
+    #[test]
+    fn what_a_device_says_cannot_move_the_cursor() {
+        assert_eq!(clean("  red \x1b[31m\nnext\u{202e}line\u{7f}  "), "red  [31m next line");
+    }
+}

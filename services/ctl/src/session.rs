@@ -1,0 +1,65 @@
+//! What every command has: the services, the way answers are shown, and the clock for ages.
+
+use std::sync::Arc;
+
+use muster_contract::Timestamp;
+use muster_service::clock::Clock;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use crate::ask::{Hub, understood};
+use crate::config::Format;
+use crate::error::CtlError;
+use crate::terminal::Terminal;
+
+/// One command's surroundings.
+pub struct Session<'a> {
+    /// The services.
+    pub hub: Hub,
+    /// How answers are shown.
+    pub format: Format,
+    /// Where they are shown.
+    pub terminal: &'a mut Terminal,
+    /// What time it is.
+    pub clock: Arc<dyn Clock>,
+}
+
+impl Session<'_> {
+    /// Shows an answer: as it came, or as its type renders.
+    ///
+    /// # Errors
+    /// When it is not of its type, or cannot be written.
+    pub fn show<T: DeserializeOwned>(
+        &mut self,
+        answer: &Value,
+        render: impl FnOnce(&T, Timestamp) -> String,
+    ) -> Result<(), CtlError> {
+        let text = match self.format {
+            Format::Json => pretty(answer),
+            Format::Table => render(&understood(answer)?, self.clock.now()),
+        };
+        Ok(self.terminal.print(&text)?)
+    }
+
+    /// Shows what this program found out itself.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn show_own<T: Serialize>(
+        &mut self,
+        found: &T,
+        render: impl FnOnce(&T, Timestamp) -> String,
+    ) -> Result<(), CtlError> {
+        let text = match self.format {
+            Format::Json => pretty(found),
+            Format::Table => render(found, self.clock.now()),
+        };
+        Ok(self.terminal.print(&text)?)
+    }
+}
+
+fn pretty<T: Serialize>(value: &T) -> String {
+    // Answers and findings are JSON already: writing them again cannot fail.
+    serde_json::to_string_pretty(value).unwrap_or_default() + "\n"
+}

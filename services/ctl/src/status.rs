@@ -1,0 +1,72 @@
+//! `muster status`: deployments, and places as a whole.
+
+use muster_contract::query::{DeploymentsAnswer, Query};
+use muster_contract::{DeploymentId, SiteId};
+use serde_json::Value;
+
+use crate::ask::{AskError, understood};
+use crate::config::StatusArgs;
+use crate::devices;
+use crate::error::CtlError;
+use crate::near::near;
+use crate::render;
+use crate::session::Session;
+
+/// One deployment, or all of them.
+///
+/// # Errors
+/// When nobody answers, or there is no such deployment.
+pub async fn run(session: &mut Session<'_>, args: StatusArgs) -> Result<(), CtlError> {
+    let StatusArgs { deployment, site, output } = args;
+    let Some(id) = deployment else {
+        let query = Query { site, ..Query::default() };
+        let answer = session.hub.pages("deployments", "deployments", query).await?;
+        return session.show(&answer, render::deployment::list);
+    };
+    let query = Query { id: Some(id.clone()), site, output: output.into(), ..Query::default() };
+    let answer = match session.hub.pages("deployment", "devices", query).await {
+        Err(error) => return Err(with_near_deployments(session, error, &id).await),
+        Ok(answer) => answer,
+    };
+    session.show(&answer, render::deployment::one)
+}
+
+/// One site as a whole.
+///
+/// # Errors
+/// When nobody answers, or there is no such site.
+pub async fn site(session: &mut Session<'_>, site: SiteId) -> Result<(), CtlError> {
+    let query = Query { site: Some(site.clone()), ..Query::default() };
+    match session.hub.query("site", &query).await {
+        Ok(answer) => session.show(&answer, render::place::site),
+        Err(error) => Err(devices::with_near_sites(session, error, &site).await),
+    }
+}
+
+/// Everything as a whole.
+///
+/// # Errors
+/// When nobody answers.
+pub async fn fleet(session: &mut Session<'_>) -> Result<(), CtlError> {
+    let answer = session.hub.query("fleet", &Query::default()).await?;
+    session.show(&answer, render::place::fleet)
+}
+
+/// An unknown deployment comes with names that are near; any other error as it is.
+async fn with_near_deployments(session: &Session<'_>, error: AskError, id: &DeploymentId) -> CtlError {
+    let Some(message) = error.not_found() else { return error.into() };
+    let known = match session.hub.pages("deployments", "deployments", Query::default()).await {
+        Ok(answer) => ids(&answer),
+        Err(_) => Vec::new(),
+    };
+    let near = near(id.as_str(), known.iter().map(String::as_str));
+    CtlError::Unknown { message, near: near.into_iter().map(str::to_owned).collect() }
+}
+
+fn ids(answer: &Value) -> Vec<String> {
+    let answer: Result<DeploymentsAnswer, _> = understood(answer);
+    answer.map_or_else(
+        |_| Vec::new(),
+        |answer| answer.deployments.iter().map(|view| view.deployment.to_string()).collect(),
+    )
+}

@@ -1,0 +1,138 @@
+//! `muster watch`: deployments as they change, from the bucket `views`.
+//!
+//! On a terminal the whole picture is redrawn, also once a second for the ages in it; elsewhere each change is a line.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use muster_bus::{Link, ViewEntry};
+use muster_contract::DeploymentId;
+use muster_contract::subjects::ViewKey;
+use muster_contract::view::DeploymentView;
+use serde_json::{Value, json};
+use tokio::time::{Instant, MissedTickBehavior, interval_at};
+
+use crate::config::Format;
+use crate::error::CtlError;
+use crate::render;
+use crate::session::Session;
+
+/// All deployments.
+const EVERY_DEPLOYMENT: &str = "deployment.*";
+/// Entries taken from the bucket at once.
+const BATCH: usize = 256;
+/// Time between two pictures where nothing changes.
+const REDRAW: Duration = Duration::from_secs(1);
+
+/// Everything that is shown.
+type Views = BTreeMap<DeploymentId, DeploymentView>;
+
+/// Follows one deployment, or all of them, until Ctrl-C.
+///
+/// # Errors
+/// When the bucket cannot be read, holds what is no view, or the output cannot be written.
+pub async fn run(session: &mut Session<'_>, deployment: Option<DeploymentId>) -> Result<(), CtlError> {
+    let keys = deployment
+        .clone()
+        .map_or_else(|| EVERY_DEPLOYMENT.to_owned(), |id| ViewKey::Deployment(id).to_string());
+    let mut watch = session.hub.bus().view_watch(&keys).await?;
+    let mut link = session.hub.bus().link();
+    let mut picture = Picture { views: Views::new(), one: deployment, drawn: false };
+    let mut ticks = interval_at(Instant::now() + REDRAW, REDRAW);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            entries = watch.next_batch(BATCH) => picture.take(session, entries?)?,
+            _ = ticks.tick() => picture.redraw(session)?,
+            Ok(()) = link.changed() => tell(session, *link.borrow_and_update()),
+            _ = tokio::signal::ctrl_c() => return Ok(()),
+        }
+    }
+}
+
+struct Picture {
+    views: Views,
+    one: Option<DeploymentId>,
+    drawn: bool,
+}
+
+impl Picture {
+    /// Takes entries in; a line for each that is news, or one new picture.
+    fn take(&mut self, session: &mut Session<'_>, entries: Vec<ViewEntry>) -> Result<(), CtlError> {
+        for entry in entries {
+            let Some(ViewKey::Deployment(id)) = ViewKey::parse(&entry.key) else { continue };
+            let value = entry.value.as_deref().map(serde_json::from_slice::<Value>).transpose();
+            let garbled = |source| CtlError::View { key: entry.key.clone(), source };
+            let value = value.map_err(garbled)?;
+            let view = value.clone().map(serde_json::from_value::<DeploymentView>).transpose();
+            let change = Change { id, view: view.map_err(garbled)?, value };
+            self.show(session, change)?;
+        }
+        self.redraw(session)
+    }
+
+    fn show(&mut self, session: &mut Session<'_>, change: Change) -> Result<(), CtlError> {
+        let is_news = match &change.view {
+            Some(view) => self.views.get(&change.id).is_none_or(|held| held.digest != view.digest),
+            None => self.views.contains_key(&change.id),
+        };
+        if is_news && !is_redrawn(session) {
+            let line = match session.format {
+                Format::Json => change.json(),
+                Format::Table => render::watch::line(&change.id, change.view.as_ref(), session.clock.now()),
+            };
+            session.terminal.print(&line)?;
+        }
+        match change.view {
+            Some(view) => self.views.insert(change.id, view),
+            None => self.views.remove(&change.id),
+        };
+        Ok(())
+    }
+
+    fn redraw(&mut self, session: &mut Session<'_>) -> Result<(), CtlError> {
+        if !is_redrawn(session) {
+            return Ok(());
+        }
+        let now = session.clock.now();
+        let text = match &self.one {
+            Some(id) => match self.views.get(id) {
+                Some(view) => render::deployment::view(view, now),
+                None => render::watch::nothing(Some(id)),
+            },
+            None if self.views.is_empty() => render::watch::nothing(None),
+            None => render::watch::picture(self.views.values(), now),
+        };
+        if !self.drawn {
+            session.terminal.clear()?;
+            self.drawn = true;
+        }
+        Ok(session.terminal.redraw(&text)?)
+    }
+}
+
+/// A view that is new, changed or gone.
+struct Change {
+    id: DeploymentId,
+    view: Option<DeploymentView>,
+    value: Option<Value>,
+}
+
+impl Change {
+    /// One line: the view as it is, or that it is gone.
+    fn json(&self) -> String {
+        let gone = || json!({ "key": ViewKey::Deployment(self.id.clone()).to_string(), "gone": true });
+        format!("{}\n", self.value.clone().unwrap_or_else(gone))
+    }
+}
+
+fn is_redrawn(session: &Session<'_>) -> bool {
+    session.terminal.is_interactive() && session.format == Format::Table
+}
+
+fn tell(session: &mut Session<'_>, link: Link) {
+    session.terminal.say(match link {
+        Link::Up { .. } => "muster: connected again\n",
+        Link::Down => "muster: the connection to NATS is lost; what is shown may be old\n",
+    });
+}

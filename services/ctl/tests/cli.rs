@@ -1,0 +1,159 @@
+//! The program as a person or a script meets it: usage, exit codes, where text goes, colours. No server is needed.
+
+#![allow(clippy::unwrap_used, reason = "a failure here is the test's result")]
+
+use std::io::Read as _;
+use std::net::TcpListener;
+use std::process::{Command, Output, Stdio};
+
+/// The program in an environment without anybody's settings.
+fn muster(words: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_muster"));
+    command.args(words).env_clear().env("HOME", "/nonexistent").stdin(Stdio::null());
+    command
+}
+
+fn run(words: &[&str]) -> Output {
+    muster(words).output().unwrap()
+}
+
+fn out(output: &Output) -> &str {
+    std::str::from_utf8(&output.stdout).unwrap()
+}
+
+fn err(output: &Output) -> &str {
+    std::str::from_utf8(&output.stderr).unwrap()
+}
+
+/// An address at which nothing listens.
+fn nowhere() -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    format!("nats://{}", listener.local_addr().unwrap())
+}
+
+#[test]
+fn help_and_version_are_data() {
+    for words in [&["--help"][..], &["help"], &["status", "--help"], &["--version"], &["version"]] {
+        let output = run(words);
+        assert_eq!(output.status.code(), Some(0), "{words:?}: {}", err(&output));
+        assert!(!out(&output).is_empty() && err(&output).is_empty(), "{words:?}");
+    }
+    assert!(out(&run(&["--version"])).starts_with("muster 0."), "{}", out(&run(&["--version"])));
+    assert!(out(&run(&["version", "--format", "json"])).starts_with(r#"{"version":"0."#));
+}
+
+#[test]
+fn every_command_explains_itself() {
+    let help = run(&["--help"]);
+    for command in
+        ["status", "devices", "device", "site", "fleet", "watch", "audit", "quarantine", "apply", "publisher"]
+    {
+        assert!(out(&help).contains(&format!("\n  {command} ")), "{command} is not in --help");
+        assert_eq!(run(&[command, "--help"]).status.code(), Some(0));
+    }
+    assert!(out(&help).contains("Examples:") && out(&help).contains("Exit codes:"), "{}", out(&help));
+}
+
+#[test]
+fn wrong_usage_is_talk_and_code_2() {
+    for (words, expected) in [
+        (&[][..], "Usage:"),
+        (&["states"], "'status'"),
+        (&["status", "--output", "everything", "web"], "summary, all, detail"),
+        (&["status", "--output", "all"], "<DEPLOYMENT>"),
+        (&["status", "Web Server"], "'Web Server' is not a valid deployment: 1 to 63 characters"),
+        (&["device", "press-4"], "'press-4' is not SITE/DEVICE"),
+        (&["device", "plant7/Press"], "'Press' is not a valid device"),
+        (&["apply", "--device", "plant7/press-4"], "--file"),
+        (&["quarantine", "show", "0"], "0 is not in 1.."),
+        (&["quarantine"], "list"),
+    ] {
+        let output = run(words);
+        assert_eq!(output.status.code(), Some(2), "{words:?}: {}", err(&output));
+        assert!(out(&output).is_empty() && err(&output).contains(expected), "{words:?}: {}", err(&output));
+    }
+}
+
+#[test]
+fn all_bad_settings_are_named_at_once() {
+    let words = ["--nats-url=http://me:secret@a", "--creds=/no/file", "--timeout=soon", "status"];
+    let output = run(&words);
+    assert_eq!(output.status.code(), Some(2));
+    let shown = err(&output);
+    for setting in ["--nats-url", "MUSTER_NATS_URL", "--creds", "--timeout"] {
+        assert!(shown.contains(setting), "{shown}");
+    }
+    assert!(!shown.contains("secret"), "{shown}");
+}
+
+#[test]
+fn nobody_at_the_address_is_said_at_once_and_once() {
+    let url = nowhere();
+    for output in [
+        run(&["--nats-url", &url, "status"]),
+        muster(&["fleet"]).env("MUSTER_NATS_URL", &url).output().unwrap(),
+    ] {
+        assert_eq!(output.status.code(), Some(2));
+        let shown = err(&output);
+        assert!(shown.starts_with(&format!("muster: no NATS server can be reached at {url}")), "{shown}");
+        assert_eq!(shown.matches("refused").count(), 1, "{shown}");
+        assert_eq!(shown.lines().count(), 1, "{shown}");
+    }
+}
+
+#[test]
+fn a_listener_that_is_no_nats_server_is_given_up_within_the_timeout() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("nats://{}", listener.local_addr().unwrap());
+    let output = run(&["--nats-url", &url, "--timeout", "200ms", "status"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(err(&output).contains("takes no connection within 200ms"), "{}", err(&output));
+}
+
+#[test]
+fn a_context_of_the_nats_cli_says_where_the_server_is() {
+    let home = tempfile::tempdir().unwrap();
+    let folder = home.path().join(".config/nats/context");
+    std::fs::create_dir_all(&folder).unwrap();
+    let url = nowhere();
+    std::fs::write(folder.join("hub.json"), format!(r#"{{"url": "{url}", "creds": ""}}"#)).unwrap();
+    let with_home = |words: &[&str]| muster(words).env("HOME", home.path()).output().unwrap();
+    let by_flag = with_home(&["--context", "hub", "status"]);
+    assert!(err(&by_flag).contains(&url), "{}", err(&by_flag));
+    let by_variable =
+        muster(&["status"]).env("HOME", home.path()).env("MUSTER_CONTEXT", "hub").output().unwrap();
+    assert!(err(&by_variable).contains(&url), "{}", err(&by_variable));
+    let unknown = with_home(&["--context", "hob", "status"]);
+    assert_eq!(unknown.status.code(), Some(2));
+    assert!(err(&unknown).contains("cannot read the nats context 'hob'"), "{}", err(&unknown));
+}
+
+#[test]
+fn output_that_is_no_terminal_has_no_colours() {
+    for variables in [&[][..], &[("NO_COLOR", "1")], &[("CLICOLOR_FORCE", "1"), ("NO_COLOR", "1")]] {
+        let output = muster(&["--help"]).envs(variables.iter().copied()).output().unwrap();
+        assert!(!out(&output).contains('\u{1b}'), "{variables:?}");
+    }
+    let forced = muster(&["--help"]).env("CLICOLOR_FORCE", "1").output().unwrap();
+    assert!(out(&forced).contains('\u{1b}'), "CLICOLOR_FORCE is the way to colours in a pipe");
+}
+
+#[test]
+fn a_reader_that_has_seen_enough_is_no_failure() {
+    let mut child =
+        muster(&["completions", "zsh"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    // The script is longer than a pipe holds, so the write after this one fails.
+    drop(child.stdout.take());
+    let mut talk = String::new();
+    child.stderr.take().unwrap().read_to_string(&mut talk).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(0), "{talk}");
+    assert!(talk.is_empty(), "{talk}");
+}
+
+#[test]
+fn completions_are_made_for_every_shell() {
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let output = run(&["completions", shell]);
+        assert!(output.status.success() && out(&output).contains("quarantine"), "{shell}");
+    }
+}

@@ -1,0 +1,199 @@
+//! What `muster` shows, as golden files under `tests/golden/ctl/`: answers in, text out, at a fixed time.
+//! `UPDATE_GOLDEN=1` rewrites them.
+
+#![allow(clippy::unwrap_used, reason = "a failure here is the test's result")]
+
+use std::path::PathBuf;
+
+use muster_contract::Timestamp;
+use muster_contract::fact::QuarantineFact;
+use muster_contract::query::{DeploymentAnswer, DeploymentsAnswer, DevicesAnswer, PublishAnswer};
+use muster_contract::subjects::ViewKey;
+use muster_contract::view::DeploymentView;
+use muster_ctl::audit::{Audit, ViewAudit, ViewVerdict};
+use muster_ctl::quarantine::{Held, List};
+use muster_ctl::render;
+use muster_tests::{golden, schemas};
+use serde::de::DeserializeOwned;
+
+const SWITCH: &str = "UPDATE_GOLDEN";
+const REMEDY: &str = "UPDATE_GOLDEN=1 cargo test -p muster-tests --test ctl_render";
+
+#[test]
+fn deployments_in_a_list() {
+    golden("status", &render::deployment::list(&example("DeploymentsAnswer.two"), now()));
+    let nothing = DeploymentsAnswer { deployments: Vec::new(), ..example("DeploymentsAnswer.two") };
+    golden("status-of-nothing", &render::deployment::list(&nothing, now()));
+}
+
+#[test]
+fn one_deployment_in_three_depths() {
+    let all: DeploymentAnswer = example("DeploymentAnswer.with-devices");
+    let summary = DeploymentAnswer { devices: Vec::new(), ..all.clone() };
+    let mut detail = all.clone();
+    let in_detail: muster_contract::query::DeviceAnswer = example("DeviceAnswer.in-detail");
+    detail.devices[0] = in_detail.deployments[0].clone();
+    golden("status-summary", &render::deployment::one(&summary, now()));
+    golden("status-all", &render::deployment::one(&all, now()));
+    golden("status-detail", &render::deployment::one(&detail, now()));
+}
+
+#[test]
+fn a_deployment_that_is_well_and_one_that_leaves() {
+    golden("status-converged", &render::deployment::view(&example("DeploymentView.converged"), now()));
+    golden("status-removing", &render::deployment::view(&example("DeploymentView.removing"), now()));
+}
+
+#[test]
+fn devices_and_one_device() {
+    golden("devices", &render::device::list(&example("DevicesAnswer.two"), now()));
+    golden("device", &render::device::one(&example("DeviceAnswer.in-detail"), now()));
+}
+
+#[test]
+fn places_as_a_whole() {
+    golden("site", &render::place::site(&example("SiteView.plant7"), now()));
+    golden("fleet", &render::place::fleet(&example("FleetView.fleet"), now()));
+}
+
+#[test]
+fn the_publisher() {
+    let refused = render::publisher::status(&example("PublisherStatus.refused-commit"), now());
+    golden("publisher-refused", &refused);
+    golden(
+        "publisher-without-git",
+        &render::publisher::status(&example("PublisherStatus.without-git"), now()),
+    );
+    let device = "plant7/press-4".parse().unwrap();
+    let changed: PublishAnswer = example("PublishAnswer.changed");
+    let unchanged = PublishAnswer { changed: false, deployments: Vec::new(), ..changed.clone() };
+    let text = [&changed, &unchanged].map(|answer| {
+        render::publisher::changed(&device, answer) + &render::publisher::retired(&device, answer)
+    });
+    golden("publisher-answers", &text.concat());
+}
+
+#[test]
+fn an_audit_with_everything_that_can_be_wrong() {
+    golden("audit-unexplained", &render::audit::audit(&unexplained(), now()));
+}
+
+#[test]
+fn an_audit_as_json() {
+    let json = serde_json::to_string_pretty(&unexplained()).unwrap();
+    golden("audit-json", &(json + "\n"));
+}
+
+#[test]
+fn an_audit_that_explains_everything() {
+    let mut answer: DevicesAnswer = example("DevicesAnswer.two");
+    answer.devices[0].head = 57;
+    answer.devices[0].account.missing = Default::default();
+    let audit = Audit::of(answer.as_of, &answer.devices, vec![view("fleet", ViewVerdict::Right)]);
+    assert!(audit.explained);
+    golden("audit-explained", &render::audit::audit(&audit, now()));
+}
+
+#[test]
+fn quarantine_as_a_list_and_one_by_one() {
+    let [numbered, unnumbered] = quarantine();
+    let list = List { before: 3, messages: [numbered.clone(), unnumbered.clone()].into() };
+    golden("quarantine-list", &render::quarantine::list(&list, now()));
+    golden("quarantine-empty", &render::quarantine::list(&List::default(), now()));
+    golden("quarantine-text", &render::quarantine::one(&numbered, now()));
+    golden("quarantine-bytes", &render::quarantine::one(&unnumbered, now()));
+}
+
+#[test]
+fn changes_that_are_watched() {
+    let failing: DeploymentView = example("DeploymentView.failing");
+    let converged: DeploymentView = example("DeploymentView.converged");
+    let picture = render::watch::picture([&failing, &converged].into_iter(), now());
+    let lines = [
+        picture,
+        render::watch::line(&failing.deployment, Some(&failing), now()),
+        render::watch::line(&converged.deployment, Some(&converged), now()),
+        render::watch::line(&converged.deployment, None, now()),
+        render::watch::nothing(None),
+        render::watch::nothing(Some(&converged.deployment)),
+    ];
+    golden("watch", &lines.concat());
+}
+
+#[test]
+fn colours_are_where_they_help() {
+    let text = render::deployment::list(&example("DeploymentsAnswer.two"), now());
+    let shown = text.replace('\u{1b}', "␛");
+    compare("status-in-colour", &shown);
+}
+
+#[test]
+fn what_a_device_says_cannot_write_over_the_screen() {
+    let mut view: DeploymentView = example("DeploymentView.failing");
+    view.errors[0].code = "E\u{1b}[2J".to_owned();
+    view.errors[0].example.message = "one\r\u{1b}[31mtwo\nthree\u{202e}".to_owned();
+    golden("status-hostile", &render::deployment::view(&view, now()));
+}
+
+/// Ten minutes after what the examples tell of.
+fn now() -> Timestamp {
+    "2026-08-22T10:10:02Z".parse().unwrap()
+}
+
+fn example<T: DeserializeOwned>(name: &str) -> T {
+    let path = schemas::folder().join(format!("examples/good/{name}.json"));
+    let bytes = std::fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    serde_json::from_slice(&bytes).unwrap_or_else(|error| panic!("{name}: {error}"))
+}
+
+fn unexplained() -> Audit {
+    let answer: DevicesAnswer = example("DevicesAnswer.two");
+    let mut devices = answer.devices;
+    for (name, change) in [("press-5", 0), ("press-6", 1)] {
+        let mut device = devices[0].clone();
+        device.key.device = name.parse().unwrap();
+        device.account.missing = Default::default();
+        device.head = 57 + change;
+        devices.push(device);
+    }
+    let mut retired = devices[0].clone();
+    retired.key.device = "press-7".parse().unwrap();
+    retired.retired = true;
+    devices.push(retired);
+    let views = [
+        ("deployment.packet-tap", ViewVerdict::WrongDigest),
+        ("fleet", ViewVerdict::Right),
+        ("site.plant7", ViewVerdict::Absent),
+        ("site.plant8", ViewVerdict::WrongCounts),
+        ("site.plant9", ViewVerdict::NoView),
+    ];
+    Audit::of(answer.as_of, &devices, views.map(|(key, verdict)| view(key, verdict)).to_vec())
+}
+
+fn view(key: &str, verdict: ViewVerdict) -> ViewAudit {
+    assert!(ViewKey::parse(key).is_some());
+    ViewAudit { key: key.to_owned(), verdict }
+}
+
+fn quarantine() -> [Held; 2] {
+    let held = |ledger_seq, name: &str, device: Option<&str>| Held {
+        ledger_seq,
+        device: device.map(|key| key.parse().unwrap()),
+        fact: example::<QuarantineFact>(name),
+    };
+    let mut unnumbered = held(4712, "QuarantineFact.without-a-number", None);
+    unnumbered.fact.subject = "muster.report.Plant_7.press-4".to_owned();
+    unnumbered.fact.bytes = 70_000;
+    [held(4711, "QuarantineFact.with-a-number", Some("plant7/press-4")), unnumbered]
+}
+
+fn golden(name: &str, text: &str) {
+    compare(name, &anstream::adapter::strip_str(text).to_string());
+}
+
+#[track_caller]
+fn compare(name: &str, text: &str) {
+    let file = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(format!("golden/ctl/{name}.txt"));
+    let difference = golden::difference(&file, text, SWITCH);
+    assert!(difference.is_none(), "{}if that is wanted: `{REMEDY}`", difference.unwrap_or_default());
+}
