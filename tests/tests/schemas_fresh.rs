@@ -73,6 +73,43 @@ fn every_shape_travels_on_a_channel() {
     }
 }
 
+#[test]
+fn the_stream_of_a_channel_holds_its_subject() {
+    let document = schemas::asyncapi::document();
+    for (name, channel) in document["channels"].as_object().unwrap() {
+        let Some(stream) = channel["x-muster-stream"].as_str() else { continue };
+        let address = channel["address"].as_str().unwrap();
+        let held = held_by(&document["x-muster-streams"][stream]);
+        assert!(held.iter().any(|pattern| covers(pattern, address)), "{name}: {stream} holds {held:?}");
+    }
+}
+
+/// Patterns of the subjects that a stream stores.
+fn held_by(stream: &Value) -> Vec<String> {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
+    if let Some(stored) = stream["subject_transform"]["dest"].as_str() {
+        let token = |token: &str| if token.contains("{{") { "*".to_owned() } else { token.to_owned() };
+        return vec![stored.split('.').map(token).collect::<Vec<_>>().join(".")];
+    }
+    let sources = list(&stream["sources"]);
+    list(&stream["subjects"])
+        .iter()
+        .chain(sources.iter().map(|one| &one["filter_subject"]))
+        .map(text)
+        .collect()
+}
+
+fn covers(pattern: &str, address: &str) -> bool {
+    let mut tokens = address.split('.');
+    let fits = pattern.split('.').all(|wanted| match wanted {
+        ">" => tokens.by_ref().count() > 0,
+        "*" => tokens.next().is_some(),
+        literal => tokens.next() == Some(literal),
+    });
+    fits && tokens.next().is_none()
+}
+
 fn references(value: &Value) -> Vec<String> {
     match value {
         Value::Object(object) => object

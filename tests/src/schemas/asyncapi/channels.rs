@@ -1,5 +1,6 @@
 //! Channels: one for each kind of subject. The addresses are the contract's, with its identifiers as parameters.
 
+use muster_bus::topology::VIEWS_STREAM;
 use muster_contract::subjects::{self, LedgerSubject, ViewKey, stream};
 use muster_contract::{DeploymentId, DeviceKey};
 use serde_json::{Map, Value, json};
@@ -193,7 +194,7 @@ fn ledger() -> Vec<Channel> {
 
 fn views() -> Vec<Channel> {
     let bucket = format!("$KV.{}", stream::VIEWS_BUCKET);
-    let held = Some("KV_views");
+    let held = Some(VIEWS_STREAM);
     let site = SITE.parse().expect("this is a label");
     vec![
         Channel::new(
