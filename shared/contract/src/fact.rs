@@ -438,4 +438,30 @@ impl Fact {
             LedgerSubject::Quarantine(_) => decode::parse(bytes).map(Self::Quarantine),
         }
     }
+
+    /// Writes the fact: what [`Fact::parse`] reads.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        match self {
+            Self::Desired(state) => decode::to_bytes(state),
+            Self::Status(fact) => decode::to_bytes(fact),
+            Self::Device(fact) => decode::to_bytes(fact),
+            Self::Liveness(fact) => decode::to_bytes(fact),
+            Self::Deadline(fact) => decode::to_bytes(fact),
+            Self::Incident(fact) => decode::to_bytes(fact),
+            Self::Quarantine(fact) => decode::to_bytes(fact),
+        }
+    }
+
+    /// Its `kind`.
+    pub const fn kind(&self) -> &'static str {
+        match self {
+            Self::Desired(_) => DesiredState::KIND,
+            Self::Status(_) => StatusFact::KIND,
+            Self::Device(_) => DeviceFact::KIND,
+            Self::Liveness(_) => LivenessFact::KIND,
+            Self::Deadline(_) => DeadlineFact::KIND,
+            Self::Incident(_) => Incident::KIND,
+            Self::Quarantine(_) => QuarantineFact::KIND,
+        }
+    }
 }

@@ -12,7 +12,7 @@
 //! settled is taken in again.
 //!
 //! Reading order: this file (the shape), `admit` (reports), `refuse` (quarantine), `watch` (time), `receipts`;
-//! beneath them `device`, `memory` and `content`. No IO, no clock, no serialisation of what is published.
+//! beneath them `device`, `memory` and `content`. No IO, no clock.
 
 mod admit;
 mod content;
@@ -22,11 +22,6 @@ mod memory;
 mod receipts;
 mod refuse;
 mod watch;
-
-#[cfg(test)]
-mod model;
-#[cfg(test)]
-mod tests;
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::time::Duration;
@@ -65,8 +60,10 @@ impl Default for Rules {
 pub struct Publication {
     /// Its subject.
     pub subject: LedgerSubject,
-    /// The fact.
-    pub fact: Fact,
+    /// The fact's `kind`.
+    pub kind: &'static str,
+    /// The fact, written: any reader of LEDGER can parse it.
+    pub payload: Vec<u8>,
     /// Its message id: the same whenever the same is said again, so that a second try does no harm. None for what
     /// must be stored whatever was said before: the newest word on a device's liveness.
     pub message_id: Option<String>,
@@ -217,15 +214,29 @@ impl Border {
     }
 
     /// Makes a publication: from now on it counts as on its way.
-    fn publish(&mut self, place: usize, subject: LedgerSubject, fact: Fact, message_id: Option<String>) {
+    fn publish(&mut self, place: usize, subject: LedgerSubject, fact: &Fact, message_id: Option<String>) {
+        self.publish_written(place, subject, fact, fact.to_bytes(), message_id);
+    }
+
+    fn publish_written(
+        &mut self,
+        place: usize,
+        subject: LedgerSubject,
+        fact: &Fact,
+        payload: Vec<u8>,
+        message_id: Option<String>,
+    ) {
         let deployment = match &subject {
             LedgerSubject::Deadline(_, id) => Some(id),
             _ => None,
         };
-        let Some(change) = Change::of(&fact, deployment) else { return };
+        let Some(change) = Change::of(fact, deployment) else { return };
         self.devices[place].send(&change);
         self.in_flight.push_back((place, change));
         self.made_count += 1;
-        self.made.push_back(Publication { subject, fact, message_id });
+        self.made.push_back(Publication { subject, kind: fact.kind(), payload, message_id });
     }
 }
+
+#[cfg(test)]
+mod tests;

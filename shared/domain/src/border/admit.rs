@@ -8,14 +8,15 @@
 //! | duplicate | nothing |
 //! | fork | quarantine, incident `sequenceFork` |
 //! | of an old epoch | quarantine, incident `clone` once for each pair of epochs |
-//! | scattered, unreadable, against a rule | quarantine |
+//! | scattered, unreadable, against a rule, too large as a fact | quarantine |
 
 use muster_contract::canonical::Digest;
 use muster_contract::fact::{DeviceFact, Fact, Incident, IncidentKind, StatusFact};
+use muster_contract::limits::MESSAGE_BYTES_MAX;
 use muster_contract::report::Report;
 use muster_contract::subjects::{LedgerSubject, Origin};
 use muster_contract::version::{ApiVersion, kind};
-use muster_contract::{DeviceKey, Refusal, Timestamp};
+use muster_contract::{DeviceKey, Epoch, Refusal, Seq, Timestamp};
 
 use super::refuse::{Evidence, Refused};
 use super::{Border, NOBODY, content, ids};
@@ -91,15 +92,16 @@ impl Border {
         let numbers = numbers(&report);
         let number = Some((numbers.epoch, numbers.seq));
         match self.devices[place].latest().cursor.admit(numbers, || content_of(&report)) {
-            Admission::New => self.let_in(place, key, report, evidence.stored_at),
+            Admission::New => self.let_in(place, key, report, evidence, false),
             Admission::NewEpoch { known } => {
                 let what = IncidentKind::Amnesia { known_epoch: known, epoch: numbers.epoch };
                 self.incident(place, key, what, evidence.stored_at);
-                self.let_in(place, key, report, evidence.stored_at)
+                self.let_in(place, key, report, evidence, false)
             }
-            Admission::Amended => self.say_again(place, key, report, evidence.stored_at),
+            Admission::Amended => self.let_in(place, key, report, evidence, true),
             Admission::Duplicate => {
-                self.spoke(place, &report, evidence.stored_at);
+                let head = report.head().get();
+                self.devices[place].heard.spoke(numbers.epoch, head, evidence.stored_at);
                 self.owe_receipt(place);
                 Outcome::Duplicate
             }
@@ -125,54 +127,69 @@ impl Border {
         }
     }
 
-    fn let_in(&mut self, place: usize, key: &DeviceKey, report: Report, stored_at: Timestamp) -> Outcome {
-        let at = (report.epoch(), report.seq());
-        self.judge_clock(place, key, &report, stored_at);
-        self.spoke(place, &report, stored_at);
-        let id = ids::numbered(key, at.0, at.1);
-        match report {
-            Report::Status(report) => {
-                let late = self.devices[place].latest().is_late(&report.deployment, at);
-                let subject = LedgerSubject::Status(key.clone(), report.deployment.clone());
-                self.publish(place, subject, Fact::Status(StatusFact::of(report, stored_at, late)), Some(id));
-                if late { Outcome::Late } else { Outcome::New }
-            }
-            Report::Capabilities(report) => {
-                let fact = Fact::Device(DeviceFact::of(report, stored_at));
-                self.publish(place, LedgerSubject::Device(key.clone()), fact, Some(id));
-                Outcome::New
-            }
+    fn let_in(
+        &mut self,
+        place: usize,
+        key: &DeviceKey,
+        report: Report,
+        evidence: &Evidence<'_>,
+        again: bool,
+    ) -> Outcome {
+        let (at, head) = ((report.epoch(), report.seq()), report.head().get());
+        let (observed_at, stored_at) = (report.observed_at(), evidence.stored_at);
+        let id = match again {
+            true => ids::amended(key, at.0, at.1, report.coalesced().count()),
+            false => ids::numbered(key, at.0, at.1),
+        };
+        let (subject, fact, late) = self.fact_of(place, key, report, stored_at, again);
+        let payload = fact.to_bytes();
+        if payload.len() > MESSAGE_BYTES_MAX {
+            return self.refuse(place, evidence, &Refused::TooLarge { bytes: payload.len() }, Some(at));
+        }
+        self.judge_clock(place, key, at, observed_at, stored_at);
+        self.devices[place].heard.spoke(at.0, head, stored_at);
+        self.publish_written(place, subject, &fact, payload, Some(id));
+        match (again, late) {
+            (true, _) => Outcome::Amended,
+            (false, true) => Outcome::Late,
+            (false, false) => Outcome::New,
         }
     }
 
-    fn say_again(&mut self, place: usize, key: &DeviceKey, report: Report, stored_at: Timestamp) -> Outcome {
-        self.spoke(place, &report, stored_at);
-        let id = ids::amended(key, report.epoch(), report.seq(), report.coalesced().count());
-        let (subject, fact) = match report {
+    fn fact_of(
+        &self,
+        place: usize,
+        key: &DeviceKey,
+        report: Report,
+        stored_at: Timestamp,
+        reasserted: bool,
+    ) -> (LedgerSubject, Fact, bool) {
+        match report {
             Report::Status(report) => {
                 let late =
                     self.devices[place].latest().is_late(&report.deployment, (report.epoch, report.seq));
                 let subject = LedgerSubject::Status(key.clone(), report.deployment.clone());
-                let fact = StatusFact { reasserted: true, ..StatusFact::of(report, stored_at, late) };
-                (subject, Fact::Status(fact))
+                let fact = StatusFact { reasserted, ..StatusFact::of(report, stored_at, late) };
+                (subject, Fact::Status(fact), late)
             }
             Report::Capabilities(report) => {
-                let fact = DeviceFact { reasserted: true, ..DeviceFact::of(report, stored_at) };
-                (LedgerSubject::Device(key.clone()), Fact::Device(fact))
+                let fact = DeviceFact { reasserted, ..DeviceFact::of(report, stored_at) };
+                (LedgerSubject::Device(key.clone()), Fact::Device(fact), false)
             }
-        };
-        self.publish(place, subject, fact, Some(id));
-        Outcome::Amended
+        }
     }
 
-    fn spoke(&mut self, place: usize, report: &Report, stored_at: Timestamp) {
-        self.devices[place].heard.spoke(report.epoch(), report.head().get(), stored_at);
-    }
-
-    fn judge_clock(&mut self, place: usize, key: &DeviceKey, report: &Report, stored_at: Timestamp) {
+    fn judge_clock(
+        &mut self,
+        place: usize,
+        key: &DeviceKey,
+        (epoch, seq): (Epoch, Seq),
+        observed_at: Timestamp,
+        stored_at: Timestamp,
+    ) {
         let device = &mut self.devices[place];
-        let not_before = device.heard.not_before(report.epoch(), report.seq().get());
-        match skew::judge(report.observed_at(), stored_at, not_before) {
+        let not_before = device.heard.not_before(epoch, seq.get());
+        match skew::judge(observed_at, stored_at, not_before) {
             Skew::Unknown => {}
             Skew::Right => device.amend(|memory| memory.clock_off = false),
             Skew::Off(_) if device.latest().clock_off => {}
@@ -185,7 +202,7 @@ impl Border {
     pub(super) fn incident(&mut self, place: usize, key: &DeviceKey, what: IncidentKind, at: Timestamp) {
         let id = ids::incident(key, &what);
         let fact = Incident { api_version: ApiVersion::V1, kind: kind::Incident::Incident, at, what };
-        self.publish(place, LedgerSubject::Incident(key.clone()), Fact::Incident(fact), Some(id));
+        self.publish(place, LedgerSubject::Incident(key.clone()), &Fact::Incident(fact), Some(id));
     }
 }
 

@@ -4,7 +4,8 @@ use muster_contract::canonical::Digest;
 use muster_contract::decode::{self, Violation};
 use muster_contract::fact::{Fact, QuarantineFact};
 use muster_contract::ids::LabelError;
-use muster_contract::limits::QUARANTINE_PAYLOAD_BYTES_MAX;
+use muster_contract::limits::{ERROR_MESSAGE_BYTES_MAX, MESSAGE_BYTES_MAX, QUARANTINE_PAYLOAD_BYTES_MAX};
+use muster_contract::state::cut;
 use muster_contract::subjects::LedgerSubject;
 use muster_contract::version::{ApiVersion, kind};
 use muster_contract::{Epoch, Refusal, Seq, Timestamp};
@@ -52,6 +53,15 @@ pub enum Refused {
         /// The current one.
         known: Epoch,
     },
+    /// It fits, but the fact it would become does not.
+    #[error(
+        "as a fact this report has {bytes} bytes, over the limit of {MESSAGE_BYTES_MAX}; send less in one report: \
+         fewer properties, shorter messages"
+    )]
+    TooLarge {
+        /// The fact's size.
+        bytes: usize,
+    },
     /// Its epoch would fall into too many pieces.
     #[error(
         "with this report the numbers of its epoch would be in more than {PIECES_MAX} pieces; send what is missing \
@@ -94,7 +104,7 @@ impl Border {
         let fact = QuarantineFact {
             api_version: ApiVersion::V1,
             kind: kind::QuarantineFact::QuarantineFact,
-            reason: refused.to_string(),
+            reason: cut(refused.to_string(), ERROR_MESSAGE_BYTES_MAX),
             epoch,
             seq,
             subject: evidence.subject.clone(),
@@ -105,7 +115,7 @@ impl Border {
         };
         let key = self.devices[place].key.clone();
         let id = ids::quarantine(key.as_ref(), evidence.position);
-        self.publish(place, LedgerSubject::Quarantine(key), Fact::Quarantine(fact), Some(id));
+        self.publish(place, LedgerSubject::Quarantine(key), &Fact::Quarantine(fact), Some(id));
         Outcome::Quarantined
     }
 }

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 
 use super::*;
 
+mod model;
 mod time;
 
 /// A border with its LEDGER; everything published arrives at once unless a test says otherwise.
@@ -110,7 +111,8 @@ impl Hub {
 
     fn arrive(&mut self) {
         while let Some(publication) = self.border.next_publication() {
-            self.ledger.push((publication.subject, publication.fact));
+            let fact = parsed(&publication);
+            self.ledger.push((publication.subject, fact));
             self.border.confirm();
         }
     }
@@ -150,6 +152,13 @@ impl Hub {
         assert!(receipts.len() <= 1, "{receipts:?}");
         receipts.first().map(|(_, receipt)| (receipt.through, receipt.missing.to_string()))
     }
+}
+
+/// What a reader of LEDGER makes of a publication: it can always be read.
+fn parsed(publication: &Publication) -> Fact {
+    let fact = Fact::parse(&publication.subject, &publication.payload).unwrap();
+    assert_eq!(fact.kind(), publication.kind);
+    fact
 }
 
 fn epoch(number: u64) -> Epoch {
@@ -211,7 +220,7 @@ fn what_was_on_its_way_when_its_fate_became_unknown_is_decided_by_ledger() {
     let arrived = hub.border.next_publication().unwrap();
     hub.border.rewind();
     assert_eq!((hub.border.in_flight(), hub.border.unsettled()), (0, 0));
-    hub.border.restore(&arrived.subject, &arrived.fact);
+    hub.border.restore(&arrived.subject, &parsed(&arrived));
     assert_eq!(hub.send(two.as_bytes(), subject), Outcome::Duplicate);
     assert_eq!(hub.send(three.as_bytes(), subject), Outcome::New);
 }
@@ -282,6 +291,34 @@ fn every_bad_report_is_told_apart() {
         assert_eq!(kept.bytes, payload.len() as u64);
         assert!(kept.payload().unwrap().len() <= 64 * 1024);
     }
+}
+
+#[test]
+fn a_report_that_fits_as_no_fact_is_kept_and_accounted_for() {
+    let mut hub = Hub::new();
+    let filling = 256 * 1024 - status(1, 1, 1).to_string().len() - 40;
+    let reason = json!({"state": "installing", "error": null, "x": "y".repeat(filling)});
+    assert_eq!(
+        hub.report(&with(status(1, 1, 1), "status", reason)),
+        Outcome::New,
+        "what nobody reads is left out"
+    );
+    let capabilities = json!({
+        "apiVersion": "muster/v1", "kind": "CapabilitiesReport", "epoch": 1, "seq": 2, "head": 2,
+        "observedAt": at(1_000).to_string(), "properties": {"numbers": vec![1e15; 30_000]}, "agentVersion": "1",
+    });
+    let short = capabilities.to_string().replace("1000000000000000.0", "1e15");
+    assert_eq!(hub.send(short.as_bytes(), "muster.report.3.plant7.press-4"), Outcome::Quarantined);
+    hub.arrive();
+    assert!(hub.quarantine()[0].reason.contains("as a fact"), "{}", hub.quarantine()[0].reason);
+    assert_eq!(hub.receipt(), Some((2, String::new())));
+}
+
+#[test]
+fn a_reason_stays_short_whatever_the_sender_wrote() {
+    let mut hub = Hub::new();
+    hub.report(&with(status(1, 1, 1), "generation", json!("x".repeat(200 * 1024))));
+    assert!(hub.quarantine()[0].reason.len() <= 4 * 1024);
 }
 
 #[test]

@@ -121,7 +121,7 @@ impl Border {
         if let Some(last_heard_at) = heard_at.filter(|_| news) {
             let fact = liveness(device, state, last_heard_at, epoch);
             self.devices[place].retell = false;
-            self.publish(place, LedgerSubject::Liveness(key.clone()), Fact::Liveness(fact), None);
+            self.publish(place, LedgerSubject::Liveness(key.clone()), &Fact::Liveness(fact), None);
         }
     }
 
@@ -179,7 +179,7 @@ impl Border {
                 limit_seconds: target.limit.as_secs(),
             };
             let subject = LedgerSubject::Deadline(key.clone(), target.deployment);
-            self.publish(place, subject, Fact::Deadline(fact), Some(id));
+            self.publish(place, subject, &Fact::Deadline(fact), Some(id));
         }
     }
 }
