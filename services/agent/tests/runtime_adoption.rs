@@ -1,13 +1,22 @@
 //! The process runtime after the death of the agent: what runs is found, taken over or stopped, and never doubled.
 
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a failure here is the test's result")]
+
 mod runtime_kit;
 
 use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
 
-use muster_agent::runtime::{Running, code};
+use muster_agent::runtime::process::ProcessRuntime;
+use muster_agent::runtime::{Running, Runtime, Unit, code};
 use muster_contract::canonical::Digest;
-use runtime_kit::{DEADLINE, Device, job, lives, script, until};
+use runtime_kit::{DEADLINE, Device, beside, job, lives, script, unit, until};
 use rustix::process::{Pid, Signal, kill_process};
+use serde_json::json;
+use tokio_util::sync::CancellationToken;
 
 const TRACE_AND_STAY: &str = "echo $$ >> trace; touch ready; exec sleep 600";
 const TRACE_AND_WAIT: &str =
@@ -55,9 +64,9 @@ async fn only_what_is_left_of_readiness_is_waited_for() {
         "echo $$ >> trace; while [ ! -e go ]; do sleep 0.02; done; touch ready; exec sleep 600",
     );
     {
-        let never = tokio_util::sync::CancellationToken::new();
-        let mut start = muster_agent::runtime::Runtime::start(&device.runtime, &web, &never);
-        runtime_kit::beside(&mut start, device.until_lines(&web, "trace", 1)).await;
+        let never = CancellationToken::new();
+        let mut start = device.runtime.start(&web, &never);
+        beside(&mut start, device.until_lines(&web, "trace", 1)).await;
     }
     device.restart();
     fs::write(device.work(&web).join("go"), "").unwrap();
@@ -92,7 +101,7 @@ async fn a_finished_job_does_not_run_again_until_it_was_stopped() {
     assert_eq!(device.inventory().await, held, "it holds its place");
     device.start(&job).await;
     assert_eq!(device.lines(&job, "trace").len(), 1);
-    let other = muster_agent::runtime::Unit { digest: Digest::of_bytes(b"other"), ..job.clone() };
+    let other = Unit { digest: Digest::of_bytes(b"other"), ..job.clone() };
     device.stop(&other.name(), DEADLINE).await;
     device.start(&other).await;
     assert_eq!(device.lines(&job, "trace").len(), 2, "another version is another job");
@@ -107,9 +116,9 @@ async fn a_job_that_was_running_is_awaited_and_its_unknown_end_is_a_failure() {
     let mut device = Device::new();
     let job = job("job", "echo begun >> trace; while [ ! -e go ]; do sleep 0.02; done");
     {
-        let never = tokio_util::sync::CancellationToken::new();
-        let mut start = muster_agent::runtime::Runtime::start(&device.runtime, &job, &never);
-        runtime_kit::beside(&mut start, device.until_lines(&job, "trace", 1)).await;
+        let never = CancellationToken::new();
+        let mut start = device.runtime.start(&job, &never);
+        beside(&mut start, device.until_lines(&job, "trace", 1)).await;
     }
     device.restart();
     fs::write(device.work(&job).join("go"), "").unwrap();
@@ -174,4 +183,68 @@ async fn agents_of_other_directories_and_devices_keep_to_themselves() {
     two.stop(&web.name(), DEADLINE).await;
     assert_eq!((one.inventory().await.len(), two.inventory().await.len()), (1, 0));
     assert_eq!(one.pids().len(), 1);
+}
+
+/// Names the data directory to an agent that is going to be killed, and marks it and its half-made children.
+const KILLED_AGENT_DIR: &str = "RUNTIME_TEST_DIR";
+/// What it prints before its start.
+const ABOUT_TO_START: &str = "about to start";
+/// Lives of it in the test, each a little longer than the one before: the first ends before the fork, the last after.
+const KILLED_AGENTS: u32 = 20;
+/// By how much.
+const LIFE_STEP: Duration = Duration::from_millis(1);
+
+#[tokio::test]
+async fn an_agent_killed_at_any_moment_of_a_start_leaves_no_twin() {
+    if let Some(dir) = std::env::var_os(KILLED_AGENT_DIR) {
+        return be_the_agent(Path::new(&dir)).await;
+    }
+    for round in 0..KILLED_AGENTS {
+        let device = Device::new();
+        kill_an_agent(device.path(), LIFE_STEP * round).await;
+        until("its half-made children to be made", || carriers(device.path()).is_empty().then_some(())).await;
+        device.start(&to_be_found()).await;
+        assert_eq!(device.pids().len(), 1, "round {round}");
+        device.stop(&to_be_found().name(), DEADLINE).await;
+        assert_eq!(device.pids(), [0; 0]);
+    }
+}
+
+/// Runs this very test as an agent, and kills it when it has lived so long since the beginning of a start.
+async fn kill_an_agent(dir: &Path, life: Duration) {
+    let this_test = "an_agent_killed_at_any_moment_of_a_start_leaves_no_twin";
+    let mut agent = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", this_test, "--nocapture"])
+        .env(KILLED_AGENT_DIR, dir)
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(agent.stdout.take().unwrap()).lines();
+    lines.find(|line| line.as_ref().is_ok_and(|line| line.contains(ABOUT_TO_START))).unwrap().unwrap();
+    tokio::time::sleep(life).await;
+    agent.kill().unwrap();
+    agent.wait().unwrap();
+}
+
+async fn be_the_agent(dir: &Path) {
+    let (exits, _keep) = tokio::sync::mpsc::channel(1);
+    let runtime = ProcessRuntime::new("plant/press".parse().unwrap(), dir, exits);
+    println!("{ABOUT_TO_START}");
+    let started = runtime.start(&to_be_found(), &CancellationToken::new()).await;
+    println!("{started:?}");
+    std::future::pending::<()>().await;
+}
+
+fn to_be_found() -> Unit {
+    unit("web", json!({"command": "sleep", "args": ["600"], "readiness": {"type": "uptime", "for": "0s"}}))
+}
+
+/// Processes that carry the killed agent's environment: itself, and children that have not become the workload yet.
+fn carriers(dir: &Path) -> Vec<PathBuf> {
+    let mark = format!("{KILLED_AGENT_DIR}={}", dir.display());
+    let carries = |folder: &PathBuf| {
+        let environment = fs::read(folder.join("environ")).unwrap_or_default();
+        environment.split(|byte| *byte == 0).any(|variable| variable == mark.as_bytes())
+    };
+    fs::read_dir("/proc").unwrap().flatten().map(|entry| entry.path()).filter(carries).collect()
 }

@@ -1,5 +1,7 @@
 //! The simulated runtime: it follows its script, in virtual time, and what it pretends outlives the agent.
 
+#![allow(clippy::unwrap_used, reason = "a failure here is the test's result")]
+
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;

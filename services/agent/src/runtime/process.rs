@@ -109,7 +109,7 @@ impl ProcessRuntime {
         if let Some(watched) = &watched {
             watched.set_stopping();
         }
-        let known = watched.as_ref().map(|watched| watched.known());
+        let known = watched.as_ref().and_then(|watched| watched.known());
         clear(&self.home, name, known, timeout).await.map_err(StopError::Clear)?;
         if let Some(watched) = watched {
             // The watch reaps the process and says its last word before anything new may have this name.
@@ -122,14 +122,12 @@ impl ProcessRuntime {
 
     async fn look_around(&self) -> Result<Vec<Running>, CensusError> {
         let entries: Vec<_> = self.table().values().cloned().collect();
-        let known = entries.iter().map(|watched| watched.known()).collect();
-        let census = Census::take(&self.home, known).await?;
-        let done = entries.iter().filter(|watched| watched.is_done()).map(|watched| watched.mark.clone());
-        let mut found: BTreeMap<UnitName, String> = note::all_done(&self.home)
-            .into_iter()
-            .chain(done)
-            .map(|mark| (mark.name, mark.digest_prefix))
-            .collect();
+        let census =
+            Census::take(&self.home, entries.iter().filter_map(|watched| watched.known()).collect()).await?;
+        let told = entries.iter().filter(|watched| watched.is_done()).map(|watched| &watched.mark);
+        let done = census.done().iter().chain(told).cloned();
+        let mut found: BTreeMap<UnitName, String> =
+            done.map(|mark| (mark.name, mark.digest_prefix)).collect();
         for name in census.units() {
             let digest_prefix = census.main(&name).map(|(_, mark)| mark.digest_prefix.clone());
             found.insert(name, digest_prefix.unwrap_or_default());

@@ -1,6 +1,7 @@
 //! A device for tests of the process runtime: real processes under a directory of its own, all of them gone when the
 //! test ends, also when it fails.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a failure here is the test's result")]
 #![allow(dead_code, reason = "each test file uses its own part")]
 
 use std::fs;
@@ -182,8 +183,8 @@ pub(crate) fn job(component: &str, script: &str) -> Unit {
 }
 
 /// Properties of a shell script.
-pub(crate) fn shell(script: &str, readiness: Value) -> Value {
-    json!({"command": "sh", "args": ["-c", script], "readiness": readiness})
+pub(crate) fn shell(script: &str, readiness: impl Into<Value>) -> Value {
+    json!({"command": "sh", "args": ["-c", script], "readiness": readiness.into()})
 }
 
 /// Whether a process lives.

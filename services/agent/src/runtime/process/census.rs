@@ -1,7 +1,7 @@
 //! Which processes live, and of which units they are, read from Linux's `/proc`. Looks only; signals are `clear`'s.
 //!
 //! A process belongs to a unit when it carries its [`Mark`] (and runs under the agent's own user, lest another user
-//! forge one), or when the unit's [`note`] or the agent itself knows exactly this process: some programs (nginx,
+//! forge one), or when the unit's [note](super::note) or the agent itself knows exactly this process: some programs (nginx,
 //! PostgreSQL) write their title over the environment that `/proc` shows. A process that is neither, but in a process group with one that is,
 //! belongs to the unit too.
 
@@ -14,7 +14,7 @@ use std::{fs, io};
 
 use super::home::Home;
 use super::mark::Mark;
-use super::note;
+use super::note::Notes;
 use crate::runtime::UnitName;
 
 /// Clock ticks a second in `/proc`: part of Linux's interface to programs on every architecture Rust builds for.
@@ -57,10 +57,11 @@ pub(super) struct Seen {
     pub(super) mark: Option<Mark>,
 }
 
-/// All processes at one moment.
+/// All processes at one moment, and the jobs that need none any more.
 #[derive(Debug, Default)]
 pub(super) struct Census {
     processes: Vec<Seen>,
+    done: Vec<Mark>,
 }
 
 impl Census {
@@ -75,7 +76,8 @@ impl Census {
     }
 
     fn look(home: &Home, mut known: Vec<(Identity, Mark)>) -> io::Result<Self> {
-        known.extend(note::running(home));
+        let notes = Notes::read(home);
+        known.extend(notes.started);
         let (data_dir, user) = (home.true_path(), rustix::process::geteuid().as_raw());
         let see = |pid: i32| {
             let Stat { group, session, started, .. } = Stat::of(pid).filter(|stat| !stat.is_dead)?;
@@ -86,7 +88,7 @@ impl Census {
         };
         let numbers =
             fs::read_dir("/proc")?.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
-        Ok(Self { processes: numbers.filter_map(see).collect() })
+        Ok(Self { processes: numbers.filter_map(see).collect(), done: notes.done })
     }
 
     /// The units of which something lives.
@@ -95,6 +97,11 @@ impl Census {
         names.sort();
         names.dedup();
         names
+    }
+
+    /// The jobs that have ended well, by their notes.
+    pub(super) fn done(&self) -> &[Mark] {
+        &self.done
     }
 
     /// The main process of a unit: the oldest that leads its group without having opened a session of its own. The
@@ -110,16 +117,15 @@ impl Census {
             .min_by_key(|(identity, _)| *identity)
     }
 
-    /// The process groups of a unit: those with a marked process, and those of `carried`, which were the unit's a
-    /// moment ago, unless they are led by somebody else by now.
+    /// The process groups that are a unit's: those with a marked process, and those of `carried`, which were the unit's
+    /// a moment ago, but none that is led by somebody else.
     pub(super) fn groups(&self, name: &UnitName, carried: &BTreeSet<i32>) -> BTreeSet<i32> {
-        let own = self.marked().filter(|(_, mark)| mark.name == *name).map(|(seen, _)| seen.group);
-        let is_taken = |group: i32| {
-            let leader = self.processes.iter().find(|seen| seen.identity.pid == group);
+        let is_taken = |group: &i32| {
+            let leader = self.processes.iter().find(|seen| seen.identity.pid == *group);
             leader.is_some_and(|seen| seen.mark.as_ref().is_none_or(|mark| mark.name != *name))
         };
-        let kept = carried.iter().copied().filter(|group| !is_taken(*group));
-        own.chain(kept).collect()
+        let own = self.marked().filter(|(_, mark)| mark.name == *name).map(|(seen, _)| seen.group);
+        own.chain(carried.iter().copied()).filter(|group| !is_taken(group)).collect()
     }
 
     /// Every process of a unit, its groups being `groups`.
@@ -193,6 +199,10 @@ impl Identity {
 mod tests {
     use super::*;
 
+    fn of(processes: Vec<Seen>) -> Census {
+        Census { processes, done: Vec::new() }
+    }
+
     fn name(component: &str) -> UnitName {
         UnitName { deployment: "line".parse().unwrap(), component: component.parse().unwrap() }
     }
@@ -222,16 +232,14 @@ mod tests {
 
     #[test]
     fn the_main_process_is_the_oldest_group_leader_without_a_session_of_its_own() {
-        let census = Census {
-            processes: vec![
-                seen(9, 9, 9, Some("db")),
-                seen(20, 20, 5, Some("db")),
-                seen(12, 12, 5, Some("db")),
-                seen(13, 12, 5, Some("db")),
-                seen(11, 11, 5, Some("web")),
-                seen(10, 10, 5, None),
-            ],
-        };
+        let census = of(vec![
+            seen(9, 9, 9, Some("db")),
+            seen(20, 20, 5, Some("db")),
+            seen(12, 12, 5, Some("db")),
+            seen(13, 12, 5, Some("db")),
+            seen(11, 11, 5, Some("web")),
+            seen(10, 10, 5, None),
+        ]);
         assert_eq!(census.main(&name("db")).unwrap().0.pid, 12);
         assert_eq!(census.units(), [name("db"), name("web")]);
         assert!(census.main(&name("cache")).is_none());
@@ -239,21 +247,20 @@ mod tests {
 
     #[test]
     fn members_are_the_marked_and_those_in_a_group_with_them() {
-        let census = Census {
-            processes: vec![
-                seen(12, 12, 5, Some("db")),
-                seen(13, 12, 5, None),
-                seen(14, 14, 14, Some("db")),
-                seen(30, 30, 5, None),
-                seen(40, 33, 5, None),
-                seen(50, 50, 5, Some("web")),
-            ],
-        };
+        let census = of(vec![
+            seen(12, 12, 5, Some("db")),
+            seen(13, 12, 5, None),
+            seen(14, 14, 14, Some("db")),
+            seen(30, 30, 5, None),
+            seen(40, 33, 5, None),
+            seen(50, 50, 5, Some("web")),
+            seen(51, 50, 5, Some("db")),
+        ]);
         let groups = census.groups(&name("db"), &BTreeSet::from([30, 33, 50, 60]));
         assert_eq!(groups, BTreeSet::from([12, 14, 33, 60]), "30 and 50 are led by others");
         let pids: Vec<_> =
             census.members(&name("db"), &groups).iter().map(|seen| seen.identity.pid).collect();
-        assert_eq!(pids, [12, 13, 14, 40]);
+        assert_eq!(pids, [12, 13, 14, 40, 51], "51 has joined the group of another unit");
     }
 
     #[test]

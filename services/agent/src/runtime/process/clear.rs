@@ -1,7 +1,7 @@
 //! Ends whatever is left of a unit: asks with SIGTERM, waits, kills, and looks until nothing is there any more.
 //!
-//! Signals go to whole process groups, so that a child forked meanwhile is met too; only a process that has joined
-//! the agent's own group is met alone. Nothing is signalled that the last look did not show to be the unit's.
+//! Signals go to whole process groups, so that a child forked meanwhile is met too; a process that has joined the
+//! group of somebody else is met alone. Nothing is signalled that the last look did not show to be the unit's.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -54,7 +54,7 @@ pub(super) async fn clear(
     let groups = known.iter().map(|(main, _)| main.pid).collect();
     let mut hunt = Hunt { home, name, known: known.into_iter().collect(), groups };
     let found = hunt.look().await?;
-    signal(&found, Signal::TERM);
+    hunt.signal(&found, Signal::TERM);
     if found.is_empty() || hunt.wait(timeout, None).await?.is_empty() {
         return Ok(());
     }
@@ -104,23 +104,23 @@ impl Hunt<'_> {
                 return Ok(left);
             }
             if let Some(with) = with {
-                signal(&left, with);
+                self.signal(&left, with);
             }
             sleep(pause.min(deadline.saturating_duration_since(Instant::now()))).await;
             pause = (pause * 2).min(LOOK_EVERY_MAX);
         }
     }
-}
 
-/// Sends a signal. Who is gone meanwhile needs none, and who may not be signalled is seen at the next look.
-fn signal(targets: &[Target], signal: Signal) {
-    let own = getpgrp().as_raw_nonzero().get();
-    let groups: BTreeSet<i32> = targets.iter().map(|it| it.group).filter(|group| *group != own).collect();
-    for group in groups.into_iter().filter_map(Pid::from_raw) {
-        let _ = kill_process_group(group, signal);
-    }
-    let alone = targets.iter().filter(|it| it.group == own);
-    for pid in alone.filter_map(|it| Pid::from_raw(it.pid)) {
-        let _ = kill_process(pid, signal);
+    /// Sends a signal. Who is gone meanwhile needs none, and who may not be signalled is seen at the next look.
+    fn signal(&self, targets: &[Target], signal: Signal) {
+        let own = getpgrp().as_raw_nonzero().get();
+        let is_whole = |group: i32| group != own && self.groups.contains(&group);
+        let groups: BTreeSet<i32> = targets.iter().map(|it| it.group).filter(|it| is_whole(*it)).collect();
+        for group in groups.into_iter().filter_map(Pid::from_raw) {
+            let _ = kill_process_group(group, signal);
+        }
+        for pid in targets.iter().filter(|it| !is_whole(it.group)).filter_map(|it| Pid::from_raw(it.pid)) {
+            let _ = kill_process(pid, signal);
+        }
     }
 }

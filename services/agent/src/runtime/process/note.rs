@@ -37,6 +37,15 @@ pub(super) enum Note {
     },
 }
 
+/// What is remembered of all units.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Notes {
+    /// The main processes started in this boot of the machine; whether they still live is not known here.
+    pub(super) started: Vec<(Identity, Mark)>,
+    /// The jobs that have ended well.
+    pub(super) done: Vec<Mark>,
+}
+
 impl Note {
     /// That a main process was started.
     pub(super) fn started(mark: &Mark, main: Identity) -> Self {
@@ -61,33 +70,22 @@ impl Note {
     }
 }
 
-/// The version of a unit's job that has ended well.
-pub(super) fn done(home: &Home, name: &UnitName) -> Option<String> {
-    match read(&home.note(name))? {
-        Note::Done { digest_prefix } => Some(digest_prefix),
-        Note::Started { .. } => None,
-    }
-}
-
-/// Every job that has ended well.
-pub(super) fn all_done(home: &Home) -> Vec<Mark> {
-    let done = |(name, note)| match note {
-        Note::Done { digest_prefix } => Some(Mark { name, digest_prefix }),
-        Note::Started { .. } => None,
-    };
-    all(home).into_iter().filter_map(done).collect()
-}
-
-/// The main processes noted in this boot of the machine; whether they still live is not known here.
-pub(super) fn running(home: &Home) -> Vec<(Identity, Mark)> {
-    let now = boot();
-    let running = |(name, note)| match note {
-        Note::Started { digest_prefix, boot, pid, started } if boot == now => {
-            Some((Identity { started, pid }, Mark { name, digest_prefix }))
+impl Notes {
+    /// Reads all notes. One that cannot be read says nothing.
+    pub(super) fn read(home: &Home) -> Self {
+        let now = boot();
+        let mut notes = Self::default();
+        for (name, note) in all(home) {
+            match note {
+                Note::Done { digest_prefix } => notes.done.push(Mark { name, digest_prefix }),
+                Note::Started { digest_prefix, boot, pid, started } if boot == now => {
+                    notes.started.push((Identity { started, pid }, Mark { name, digest_prefix }));
+                }
+                Note::Started { .. } => {}
+            }
         }
-        Note::Started { .. } | Note::Done { .. } => None,
-    };
-    all(home).into_iter().filter_map(running).collect()
+        notes
+    }
 }
 
 /// Forgets a unit.
@@ -101,10 +99,6 @@ pub(super) fn erase(home: &Home, name: &UnitName) -> io::Result<()> {
     }
 }
 
-fn read(path: &Path) -> Option<Note> {
-    serde_json::from_slice(&fs::read(path).ok()?).ok()
-}
-
 fn all(home: &Home) -> Vec<(UnitName, Note)> {
     let folders = fs::read_dir(home.notes()).into_iter().flatten().flatten();
     let of_folder = |folder: fs::DirEntry| {
@@ -113,7 +107,7 @@ fn all(home: &Home) -> Vec<(UnitName, Note)> {
         let of_file = move |file: fs::DirEntry| {
             let component = file.file_name().to_str()?.strip_suffix(".json")?.parse().ok()?;
             let name = UnitName { deployment: Clone::clone(&deployment), component };
-            Some((name, read(&file.path())?))
+            Some((name, serde_json::from_slice(&fs::read(file.path()).ok()?).ok()?))
         };
         Some(files.filter_map(of_file))
     };
@@ -140,17 +134,15 @@ mod tests {
     #[test]
     fn a_note_is_found_again_until_it_is_erased() {
         let (_dir, home, mark) = fixture();
-        assert_eq!(done(&home, &mark.name), None);
+        assert_eq!(Notes::read(&home), Notes::default());
         let main = Identity { started: 7, pid: 42 };
         Note::started(&mark, main).write(&home, &mark.name).unwrap();
-        assert_eq!(running(&home), [(main, mark.clone())]);
+        assert_eq!(Notes::read(&home), Notes { started: vec![(main, mark.clone())], done: Vec::new() });
         Note::Done { digest_prefix: mark.digest_prefix.clone() }.write(&home, &mark.name).unwrap();
-        assert_eq!(running(&home), []);
-        assert_eq!(all_done(&home).as_slice(), std::slice::from_ref(&mark));
-        assert_eq!(done(&home, &mark.name), Some(mark.digest_prefix));
+        assert_eq!(Notes::read(&home), Notes { started: Vec::new(), done: vec![mark.clone()] });
         erase(&home, &mark.name).unwrap();
         erase(&home, &mark.name).unwrap();
-        assert_eq!(all_done(&home), []);
+        assert_eq!(Notes::read(&home), Notes::default());
     }
 
     #[test]
@@ -159,7 +151,7 @@ mod tests {
         let digest_prefix = mark.digest_prefix.clone();
         let note = Note::Started { digest_prefix, boot: "earlier".to_owned(), pid: 42, started: 7 };
         note.write(&home, &mark.name).unwrap();
-        assert_eq!(running(&home), []);
+        assert_eq!(Notes::read(&home), Notes::default());
     }
 
     #[test]
@@ -169,7 +161,7 @@ mod tests {
         let whole = fs::read(home.note(&mark.name)).unwrap();
         for length in 0..whole.len() {
             fs::write(home.note(&mark.name), &whole[..length]).unwrap();
-            assert!(running(&home).is_empty() && done(&home, &mark.name).is_none(), "{length} bytes");
+            assert_eq!(Notes::read(&home), Notes::default(), "{length} bytes");
         }
     }
 }

@@ -17,7 +17,6 @@ use super::ending::{End, When, said};
 use super::launch::{self, LaunchError, Prepared};
 use super::logs::Logs;
 use super::mark::Mark;
-use super::note;
 use super::watch::{Phase, Times, Watched};
 use super::{ProcessRuntime, StopError, ready};
 use crate::runtime::{Started, Unit, code};
@@ -71,18 +70,18 @@ impl ProcessRuntime {
         let mark = Mark::of(unit);
         let entry = self.entry(&mark.name);
         let same = entry.as_ref().filter(|watched| watched.mark == mark);
-        if let Some(watched) =
-            same.filter(|watched| matches!(watched.phase(), Phase::Starting | Phase::Ready))
-        {
-            return Ok(Seized::Runs(Arc::clone(watched)));
+        if let Some(watched) = same {
+            match watched.phase() {
+                Phase::Starting | Phase::Ready => return Ok(Seized::Runs(Arc::clone(watched))),
+                Phase::Ended(_) if watched.is_done() => return Ok(Seized::Done),
+                Phase::Stopping | Phase::Ended(_) => {}
+            }
         }
-        let noted =
-            is_job(process) && note::done(&self.home, &mark.name).as_ref() == Some(&mark.digest_prefix);
-        if noted || same.is_some_and(|watched| watched.is_done()) {
+        let known = entry.iter().filter_map(|watched| watched.known()).collect();
+        let census = Census::take(&self.home, known).await.map_err(StartError::Look)?;
+        if is_job(process) && census.done().contains(&mark) {
             return Ok(Seized::Done);
         }
-        let known = entry.iter().map(|watched| watched.known()).collect();
-        let census = Census::take(&self.home, known).await.map_err(StartError::Look)?;
         // What is in the table here has ended or is being stopped: it is cleared away, never taken over.
         if let (None, Some((main, found))) = (&entry, census.main(&mark.name))
             && *found == mark

@@ -7,6 +7,7 @@
 //!    └──────────────── main process ends ──────┴──► Ended     (an Exit is sent only from Ready)
 //! ```
 
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -86,9 +87,9 @@ impl Watched {
         Self { mark, main, times, logs, is_job, phase: watch::Sender::new(Phase::Starting) }
     }
 
-    /// Its main process and what that is, for a census.
-    pub(super) fn known(&self) -> (Identity, Mark) {
-        (self.main, self.mark.clone())
+    /// Its main process and what that is, for a census. None once that has ended: its number may be another's then.
+    pub(super) fn known(&self) -> Option<(Identity, Mark)> {
+        (!matches!(self.phase(), Phase::Ended(_))).then(|| (self.main, self.mark.clone()))
     }
 
     /// How far it is.
@@ -145,7 +146,7 @@ pub(super) async fn watch(post: Post, unit: Arc<Watched>, child: Option<Child>) 
     }
     let how = tokio::select! {
         how = end(unit.main, child) => how,
-        () = bound_logs(&unit) => return,
+        never = bound_logs(&unit) => match never {},
         () = post.leave.cancelled() => return,
     };
     let end = Arc::new(End { how, last_words: unit.logs.last_words(), log: unit.logs.err().to_owned() });
@@ -179,8 +180,7 @@ async fn until_gone(main: Identity) {
     }
 }
 
-/// Returns only when the agent's own threads are being taken down.
-async fn bound_logs(unit: &Watched) {
+async fn bound_logs(unit: &Watched) -> Infallible {
     let mut ticks = interval_at(Instant::now() + logs::CHECK_EVERY, logs::CHECK_EVERY);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let name = &unit.mark.name;
@@ -199,7 +199,8 @@ async fn bound_logs(unit: &Watched) {
                 deployment.id = %name.deployment, component.name = %name.component, %error,
                 "cannot keep its logs within their bound"
             ),
-            Err(_) => return,
+            // The thread died; the next look has another.
+            Err(_) => {}
         }
     }
 }
@@ -207,7 +208,7 @@ async fn bound_logs(unit: &Watched) {
 /// A unit without its main process is none: what is left would hold ports and files against the next start.
 async fn clear_remains(post: &Post, unit: &Watched) {
     let name = &unit.mark.name;
-    if let Err(error) = clear(&post.home, name, Some(unit.known()), REMAINS_STOP_TIMEOUT).await {
+    if let Err(error) = clear(&post.home, name, unit.known(), REMAINS_STOP_TIMEOUT).await {
         tracing::warn!(
             deployment.id = %name.deployment, component.name = %name.component,
             "its main process has ended and left something: {}", muster_service::error::chain(&error)
