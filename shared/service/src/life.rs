@@ -7,7 +7,7 @@
 //! ```
 //!
 //! A task that ends with an error, or panics, asks the whole process to stop. A task is not started again here:
-//! whoever can go on after an error handles it inside the task. Signals and exit codes are in [`crate::run`].
+//! whoever can go on after an error handles it inside the task. Signals and exit codes are in [`mod@crate::run`].
 
 mod task;
 

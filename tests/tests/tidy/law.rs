@@ -32,7 +32,9 @@ fn header(source: &Source) -> Vec<Finding> {
     let first = source.text.lines().find(|line| !line.starts_with("#!/")).unwrap_or_default();
     let (begins, with): (fn(&str) -> bool, _) = match source.name() {
         _ if source.is("rs") => (|line| line.starts_with("//! "), "`//! `"),
-        _ if source.is("py") => (|line| line.starts_with("\"\"\"") || line.starts_with("# "), "a docstring"),
+        _ if source.is_python() => {
+            (|line| line.starts_with("\"\"\"") || line.starts_with("# "), "a docstring")
+        }
         _ if source.is("md") => (|line| line.starts_with("# "), "a title"),
         _ if source.is("yaml") || source.is("yml") => return Vec::new(),
         // Cargo has a key for it, which the registry and the documentation show.
@@ -46,7 +48,7 @@ fn header(source: &Source) -> Vec<Finding> {
 fn length(source: &Source) -> Vec<Finding> {
     let (limit, what) = match source.name() {
         "main.rs" if source.ships() => (MAIN_LINES_MAX, "the door of a program; move logic out of it"),
-        _ if source.is("rs") || source.is("py") || source.is("sh") => {
+        _ if source.is("rs") || source.is_python() || source.is("sh") => {
             (FILE_LINES_MAX, "a file; find the noun to split by")
         }
         _ => return Vec::new(),
@@ -155,6 +157,7 @@ fn every_file_says_first_what_it_is_for() {
     assert_eq!(lines_found(header, "Cargo.toml", "[package]\n"), [1]);
     assert_eq!(lines_found(header, "Makefile", ".PHONY: a\n"), [1]);
     assert_eq!(lines_found(header, ".ci/run", "#!/bin/sh\nset -e\n"), [1]);
+    assert_eq!(lines_found(header, ".ci/get", "#!/usr/bin/env python3\nimport sys\n"), [1]);
     assert!(lines_found(header, "a.rs", ok).is_empty());
     assert!(lines_found(header, "a.py", "#!/usr/bin/env python3\n\"\"\"What.\"\"\"\n").is_empty());
     enforce(header);

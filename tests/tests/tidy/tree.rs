@@ -13,6 +13,8 @@ const TEXT: [&str; 7] = ["rs", "toml", "md", "py", "sh", "yaml", "yml"];
 pub(crate) struct Source {
     pub path: String,
     pub text: String,
+    /// Is it a module that its parent declares for tests alone?
+    only_for_tests: bool,
 }
 
 /// A broken rule.
@@ -32,7 +34,7 @@ impl Finding {
 
 impl Source {
     pub(crate) fn new(path: &str, text: &str) -> Self {
-        Self { path: path.to_owned(), text: text.to_owned() }
+        Self { path: path.to_owned(), text: text.to_owned(), only_for_tests: false }
     }
 
     pub(crate) fn name(&self) -> &str {
@@ -43,18 +45,25 @@ impl Source {
         self.name().rsplit_once('.').is_some_and(|(_, ending)| ending == extension)
     }
 
+    pub(crate) fn is_python(&self) -> bool {
+        let first = self.text.lines().next().unwrap_or_default();
+        self.is("py") || (first.starts_with("#!") && first.contains("python"))
+    }
+
     /// Is it Rust that runs at a user's, not a test, a bench, an example or a build script?
     pub(crate) fn ships(&self) -> bool {
         let inside = |folder: &str| self.path.contains(folder);
         let home = self.path.starts_with("shared/") || self.path.starts_with("services/");
-        home && self.is("rs") && inside("/src/") && !inside("/tests/") && self.name() != "tests.rs"
+        home && self.is("rs") && inside("/src/") && !self.only_for_tests
     }
 
     /// The lines that are neither comments nor part of the unit tests at the end, numbered from 1.
     pub(crate) fn code(&self) -> impl Iterator<Item = (usize, &str)> {
         let lines: Vec<&str> = self.text.lines().collect();
-        let tests =
-            |pair: &[&str]| pair[0] == "#[cfg(test)]" && pair[1].split_whitespace().any(|word| word == "mod");
+        let tests = |pair: &[&str]| {
+            let inline = pair[1].ends_with('{') && pair[1].split_whitespace().any(|word| word == "mod");
+            pair[0] == "#[cfg(test)]" && inline
+        };
         let end = lines.windows(2).position(tests).unwrap_or(lines.len());
         let numbered = lines.into_iter().take(end).enumerate().map(|(at, line)| (at + 1, line));
         numbered.filter(|(_, line)| !line.trim_start().starts_with("//"))
@@ -73,9 +82,27 @@ impl Source {
 
 /// Every text file of the repository.
 pub(crate) fn sources() -> Vec<Source> {
-    let read =
-        |path: String| Source { text: fs::read_to_string(top().join(&path)).unwrap_or_default(), path };
-    paths().into_iter().filter(|path| is_text(path)).map(read).collect()
+    let read = |path: String| Source::new(&path, &fs::read_to_string(top().join(&path)).unwrap_or_default());
+    let mut sources: Vec<Source> = paths().into_iter().filter(|path| is_text(path)).map(read).collect();
+    let modules: Vec<String> = sources.iter().flat_map(test_modules).collect();
+    for source in &mut sources {
+        let rest = |module: &String| source.path.strip_prefix(module.as_str());
+        source.only_for_tests = modules.iter().filter_map(rest).any(|rest| rest.starts_with(['.', '/']));
+    }
+    sources
+}
+
+/// The modules that a file declares for tests alone, by their paths without an ending.
+fn test_modules(parent: &Source) -> Vec<String> {
+    let stem = parent.path.strip_suffix(".rs").unwrap_or_default();
+    let folder = match parent.name() {
+        "lib.rs" | "main.rs" | "mod.rs" => stem.rsplit_once('/').map_or("", |(folder, _)| folder),
+        _ => stem,
+    };
+    let lines: Vec<&str> = parent.text.lines().collect();
+    let pairs = lines.windows(2).filter(|pair| pair[0] == "#[cfg(test)]");
+    let names = pairs.filter_map(|pair| pair[1].strip_suffix(';')?.split("mod ").nth(1));
+    names.map(|name| format!("{folder}/{name}")).collect()
 }
 
 /// Every file of the repository with its size in bytes.
@@ -119,7 +146,6 @@ fn walk(folder: &str, found: &mut Vec<String>) {
 fn what_ships_is_neither_test_nor_example() {
     let table = [
         ("services/agent/src/relay.rs", true),
-        ("services/agent/src/relay/tests.rs", false),
         ("services/agent/tests/kill.rs", false),
         ("shared/service/examples/ticker.rs", false),
         ("shared/service/build.rs", false),
@@ -132,10 +158,20 @@ fn what_ships_is_neither_test_nor_example() {
 }
 
 #[test]
+fn a_module_declared_for_tests_alone_does_not_ship() {
+    let text = "//! A.\nmod b;\n#[cfg(test)]\npub(crate) mod model;\n#[cfg(test)]\nmod tests {\n}\n";
+    assert_eq!(test_modules(&Source::new("shared/a/src/lib.rs", text)), ["shared/a/src/model"]);
+    assert_eq!(test_modules(&Source::new("shared/a/src/border.rs", text)), ["shared/a/src/border/model"]);
+    let life = sources().into_iter().find(|source| source.path == "shared/service/src/life/tests.rs");
+    assert!(life.is_some_and(|source| !source.ships()));
+}
+
+#[test]
 fn code_ends_where_the_unit_tests_begin_and_leaves_comments_out() {
-    let source =
-        Source::new("a.rs", "//! a\nuse b;\n// c\nfn d() {}\n#[cfg(test)]\npub(crate) mod tests {}\n");
-    assert_eq!(source.code().collect::<Vec<_>>(), [(2, "use b;"), (4, "fn d() {}")]);
+    let text = "//! a\n#[cfg(test)]\nmod b;\n// c\nfn d() {}\n#[cfg(test)]\npub(crate) mod tests {\n}\n";
+    let source = Source::new("a.rs", text);
+    let lines: Vec<usize> = source.code().map(|(at, _)| at).collect();
+    assert_eq!(lines, [2, 3, 5]);
 }
 
 #[test]
