@@ -1,9 +1,30 @@
 //! The agent: runs what one device shall run and reports every change, also through outages and crashes.
 //!
-//! Being built room by room.
+//! One event on its way up: [`runtime`] (what runs) → [`reconcile`] (what to do about it, by [`standing`]) →
+//! [`observe`] → [`outbox`] (standing, report and number in one transaction of [`db`]) → [`relay`] → the bus. On the way
+//! down: [`follow`] → [`store`] → [`reconcile`].
+//!
+//! [`app`] wires it and says in which order it stops; [`config`] holds the settings; [`capabilities`] says what the
+//! device is, [`metrics`] what there is to count. The entry point is [`start`].
 
-pub mod db;
-pub mod outbox;
+pub mod app;
+pub mod config;
+pub mod error;
+
+pub mod follow;
+pub mod reconcile;
 pub mod runtime;
 pub mod standing;
+
+pub mod capabilities;
+pub mod observe;
+pub mod outbox;
+pub mod relay;
+
+pub mod db;
+pub mod metrics;
 pub mod store;
+
+pub use app::{Handle, start};
+pub use config::Config;
+pub use error::StartError;

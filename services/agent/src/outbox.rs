@@ -35,7 +35,7 @@
 //! sent must not change: the hub would take the second copy for a fork.
 //!
 //! # Read
-//! [`Outbox::read`]: queued rows that are the newest of their deployment, then the other queued rows after a number. It
+//! [`Outbox::read`]: queued rows that are the newest of their deployment, then the other queued rows, by number. It
 //! gives head and epoch of the same instant, which go out with each row.
 //!
 //! # Trim
@@ -112,6 +112,7 @@ const _: () = {
 
 /// Tables of this room.
 pub(crate) use rows::SCHEMA;
+pub use rows::message_id as new_message_id;
 
 /// How much may wait for the hub.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -202,8 +203,6 @@ pub struct Row {
 /// Which rows to read.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Ask {
-    /// Of rows that are not the newest of their deployment, only those after this number.
-    pub after: u64,
     /// Not these: they are under way.
     pub except: BTreeSet<u64>,
     /// Rows at most; never above [`READ_ROWS_MAX`].
@@ -291,11 +290,11 @@ impl Outbox {
     ///
     /// # Errors
     /// None was kept; give them again.
-    pub async fn append(&self, entries: Vec<Entry>) -> Result<(), Error> {
+    pub async fn append(&self, entries: Arc<Vec<Entry>>) -> Result<(), Error> {
         let (limits, frozen) = (self.limits, Arc::clone(&self.frozen));
         let append = move |connection: &_| {
             let frozen = frozen.load(Ordering::Relaxed);
-            for entry in &entries {
+            for entry in entries.iter() {
                 let seq = rows::append(connection, entry)?;
                 folding::make_room(connection, limits, frozen, seq)?;
             }

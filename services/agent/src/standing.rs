@@ -103,10 +103,19 @@ impl Standing {
         true
     }
 
-    /// Sets the state of every component that is not in it yet; false where none was.
-    pub fn set_all(&mut self, state: State) -> bool {
-        let names: Vec<_> = self.components.iter().map(|component| component.name.clone()).collect();
-        names.iter().fold(false, |news, name| self.set(name, state, None) || news)
+    /// What was begun or done is pending again, for a reason; false where nothing was.
+    pub fn interrupt(&mut self, reason: &str) -> bool {
+        let begun =
+            |component: &&ComponentStatus| matches!(component.state, State::Installing | State::Installed);
+        let names: Vec<_> =
+            self.components.iter().filter(begun).map(|component| component.name.clone()).collect();
+        for name in &names {
+            self.set(name, State::Pending, None);
+        }
+        if !names.is_empty() {
+            self.reason = Some(reason.to_owned());
+        }
+        !names.is_empty()
     }
 
     /// The state of a component.

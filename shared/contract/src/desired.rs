@@ -112,6 +112,18 @@ pub enum ProfileType {
     Simulated,
 }
 
+impl ProfileType {
+    /// Its word on the wire: the newest draft's.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Process => "process",
+            Self::Compose => "compose",
+            Self::Helm => "helm",
+            Self::Simulated => "simulated",
+        }
+    }
+}
+
 /// One component.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Component {

@@ -8,6 +8,9 @@ const SCHEMA: &str = "CREATE TABLE IF NOT EXISTS numbers (n INTEGER PRIMARY KEY)
 const MANY: &str = "WITH RECURSIVE s(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM s LIMIT 5000) \
                     INSERT INTO numbers SELECT n FROM s";
 
+/// What somebody does to the bytes of the file.
+type Damage = fn(&mut Vec<u8>);
+
 fn device(name: &str) -> DeviceKey {
     format!("plant7/{name}").parse().unwrap()
 }
@@ -117,8 +120,7 @@ async fn damaged_files_are_set_aside_and_never_deleted() {
     let scribbled = |bytes: &mut Vec<u8>| bytes[4096..].fill(0x5a);
     let foreign =
         |bytes: &mut Vec<u8>| *bytes = b"this is no database, and it is longer than a header".repeat(9);
-    let damages: [(&str, &dyn Fn(&mut Vec<u8>)); 3] =
-        [("torn", &torn), ("scribbled", &scribbled), ("foreign", &foreign)];
+    let damages: [(&str, Damage); 3] = [("torn", torn), ("scribbled", scribbled), ("foreign", foreign)];
     for (case, damage) in damages {
         let dir = tempfile::tempdir().unwrap();
         let db = open(dir.path()).unwrap();

@@ -17,6 +17,8 @@ enum Removal {
     Drop(u64),
 }
 
+type Sort = fn(u64) -> Removal;
+
 /// Candidates, each the lowest number of its sort.
 const COVERED: &str = "SELECT min(seq) FROM outbox WHERE state = 2";
 const PASSING: &str = "SELECT min(seq) FROM outbox WHERE state < 2 AND newest = 0 AND terminal = 0";
@@ -45,7 +47,7 @@ fn within(connection: &Connection, limits: Limits) -> SqlResult<bool> {
 }
 
 fn choose(connection: &Connection, written: u64) -> SqlResult<Option<Removal>> {
-    let sorts: [(&str, fn(u64) -> Removal); 4] = [
+    let sorts: [(&str, Sort); 4] = [
         (COVERED, Removal::Forget),
         (PASSING, Removal::Fold),
         (SUPERSEDED, Removal::Drop),

@@ -11,9 +11,7 @@ use super::{
 use crate::db::{Connection, SqlResult, SqlRow, corrupt, params};
 use crate::store;
 
-/// Waits for the relay.
-pub(super) const QUEUED: i64 = 0;
-/// The bus holds it.
+/// The bus holds it. What waits for the relay is 0.
 pub(super) const SENT: i64 = 1;
 /// A receipt covers it.
 pub(super) const COVERED: i64 = 2;
@@ -88,17 +86,16 @@ pub(super) fn insert(connection: &Connection, body: &Body, coalesced: &SeqRanges
 pub(super) fn read(connection: &Connection, ask: &Ask) -> SqlResult<Batch> {
     let mut batch =
         Batch { epoch: memory::epoch(connection)?, head: memory::head(connection)?, rows: Vec::new() };
-    for (newest, after) in [(1, 0), (0, ask.after)] {
-        let select = format!(
-            "SELECT {COLUMNS} FROM outbox WHERE state = 0 AND newest = {newest} AND seq > ?1 ORDER BY seq"
-        );
+    for newest in [1, 0] {
+        let select =
+            format!("SELECT {COLUMNS} FROM outbox WHERE state = 0 AND newest = {newest} ORDER BY seq");
         let mut statement = connection.prepare_cached(&select)?;
-        let mut found = statement.query([after])?;
+        let mut found = statement.query([])?;
         while let Some(row) = found.next()? {
-            let row = row_of(row)?;
-            if ask.except.contains(&row.seq) {
+            if ask.except.contains(&row.get("seq")?) {
                 continue;
             }
+            let row = row_of(row)?;
             if !fits(ask, &batch, &row) {
                 return Ok(batch);
             }
@@ -155,8 +152,8 @@ pub(super) fn bytes_of(body: &str, coalesced: Option<&str>) -> usize {
     body.len() + coalesced.map_or(0, str::len) + ROW_BYTES
 }
 
-/// A new message id. Its random part is what nobody else can know.
-pub(super) fn message_id(at: Timestamp) -> String {
+/// A new message id (UUIDv7). Its random part is what nobody else can know.
+pub fn message_id(at: Timestamp) -> String {
     let seconds = u64::try_from(at.as_second()).unwrap_or_default();
     let nanos = u32::try_from(at.subsec_nanosecond()).unwrap_or_default();
     Uuid::new_v7(uuid::Timestamp::from_unix(uuid::NoContext, seconds, nanos)).to_string()

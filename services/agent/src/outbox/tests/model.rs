@@ -123,7 +123,7 @@ impl World {
             Effect::Forget(id) => _ = self.standings.remove(id),
         }
         self.last.insert(entry.body.deployment().cloned(), entry.body.clone());
-        self.device.1.append(vec![entry]).await.unwrap();
+        self.device.1.append(one(entry)).await.unwrap();
     }
 
     async fn send(&mut self, rows: usize, arrive: usize, acked: usize) {

@@ -1,0 +1,329 @@
+//! The agent's settings: what a person typed, checked into what the agent works with. Defaults stand beside the flags.
+
+use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+
+use muster_contract::DeviceKey;
+use muster_contract::desired::ProfileType;
+use muster_contract::limits::DEPLOYMENTS_PER_DEVICE_MAX;
+use muster_service::{Common, CommonArgs, Problems};
+
+use crate::outbox::{Limits, REPORT_BYTES_MAX};
+use crate::reconcile::{OnExit, Retry};
+
+const SECOND: Duration = Duration::from_secs(1);
+const HOUR: Duration = Duration::from_secs(60 * 60);
+const HEARTBEAT_BOUNDS: RangeInclusive<Duration> = Duration::from_millis(100)..=HOUR;
+const RECONNECT_BOUNDS: RangeInclusive<Duration> = Duration::from_millis(100)..=HOUR;
+const RETRY_BOUNDS: RangeInclusive<Duration> = Duration::from_millis(10)..=Duration::from_secs(24 * 60 * 60);
+/// Fewer rows could not hold the newest report of every deployment beside some history.
+const ROWS_BOUNDS: RangeInclusive<u64> = 1_000..=100_000_000;
+/// Fewer bytes neither, with reports of the largest size.
+const BYTES_LEAST: u64 = 32 * 1024 * 1024;
+const BYTES_MOST: u64 = 1 << 40;
+
+const _: () = {
+    assert!(*ROWS_BOUNDS.start() > 2 * DEPLOYMENTS_PER_DEVICE_MAX as u64);
+    assert!(BYTES_LEAST > (REPORT_BYTES_MAX * DEPLOYMENTS_PER_DEVICE_MAX) as u64);
+    assert!(SECOND.as_millis() > HEARTBEAT_BOUNDS.start().as_millis());
+};
+
+/// Runs what one device shall run and reports every change to the hub, also through outages.
+#[derive(Debug, Clone, clap::Parser)]
+#[command(name = "muster-agent", version = muster_service::VERSION)]
+#[command(after_help = "\
+The agent needs no hub to start: it runs what it last accepted, keeps its reports in DIR, and sends them when there is
+a connection. Workloads outlive it; the next agent with the same DIR finds them again.
+
+Example:
+  muster-agent --site plant7 --device press-4 --data-dir /var/lib/muster --label line=press")]
+pub struct Args {
+    /// Site of this device: 1 to 63 characters of a-z, 0-9 and '-'
+    #[arg(long, env = "MUSTER_SITE", value_name = "SITE")]
+    pub site: Option<String>,
+
+    /// Name of this device within its site, of the same characters
+    #[arg(long, env = "MUSTER_DEVICE", value_name = "DEVICE")]
+    pub device: Option<String>,
+
+    /// Where the agent keeps its database and its workloads' files; one directory a device
+    #[arg(long, env = "MUSTER_DATA_DIR", value_name = "DIR")]
+    pub data_dir: Option<String>,
+
+    /// How workloads run: process (programs of this machine) or simulated (pretended, for trials)
+    #[arg(long, env = "MUSTER_RUNTIME", value_name = "RUNTIME", default_value = "process")]
+    pub runtime: String,
+
+    /// Label of this device; may be given several times, or with commas in between
+    #[arg(long, env = "MUSTER_LABEL", value_name = "NAME=VALUE", value_delimiter = ',')]
+    pub label: Vec<String>,
+
+    /// What happens to workloads when the agent ends: keep (they go on) or stop
+    #[arg(long, env = "MUSTER_ON_EXIT", value_name = "WHAT", default_value = "keep")]
+    pub on_exit: String,
+
+    /// Time between two heartbeats; the hub's lease must be longer than two of them
+    #[arg(long, env = "MUSTER_HEARTBEAT", value_name = "DURATION", default_value = "30s")]
+    pub heartbeat: String,
+
+    /// Longest delay before another attempt to connect
+    #[arg(long, env = "MUSTER_RECONNECT_MAX", value_name = "DURATION", default_value = "60s")]
+    pub reconnect_max: String,
+
+    /// Longest delay before a failed workload is tried again for the first time
+    #[arg(long, env = "MUSTER_RETRY_MIN", value_name = "DURATION", default_value = "10s")]
+    pub retry_min: String,
+
+    /// Longest delay before a failed workload is tried again, however often it failed
+    #[arg(long, env = "MUSTER_RETRY_MAX", value_name = "DURATION", default_value = "5m")]
+    pub retry_max: String,
+
+    /// Reports kept while the hub cannot be reached; beyond that, superseded ones are folded
+    #[arg(long, env = "MUSTER_OUTBOX_ROWS", value_name = "NUMBER", default_value = "100000")]
+    pub outbox_rows: String,
+
+    /// Bytes of reports kept while the hub cannot be reached, such as 64MiB
+    #[arg(long, env = "MUSTER_OUTBOX_BYTES", value_name = "SIZE", default_value = "64MiB")]
+    pub outbox_bytes: String,
+
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub common: CommonArgs,
+}
+
+/// How workloads run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RuntimeKind {
+    /// As processes of this machine.
+    Process,
+    /// In pretence.
+    Simulated,
+}
+
+/// The agent's settings, checked.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Config {
+    /// What every service has.
+    pub common: Common,
+    /// The device.
+    pub device: DeviceKey,
+    /// Where everything is kept.
+    pub data_dir: PathBuf,
+    /// How workloads run.
+    pub runtime: RuntimeKind,
+    /// Labels of the device.
+    pub labels: BTreeMap<String, String>,
+    /// What happens to workloads at the end.
+    pub on_exit: OnExit,
+    /// Time between two heartbeats.
+    pub heartbeat: Duration,
+    /// Longest delay before another attempt to connect.
+    pub reconnect_max: Duration,
+    /// When failures are tried again.
+    pub retry: Retry,
+    /// How much waits for the hub.
+    pub outbox: Limits,
+}
+
+impl RuntimeKind {
+    /// The types of components it runs.
+    pub const fn profiles(self) -> &'static [ProfileType] {
+        match self {
+            Self::Process => &[ProfileType::Process],
+            Self::Simulated => &[ProfileType::Simulated],
+        }
+    }
+}
+
+impl Args {
+    /// The checked settings.
+    ///
+    /// # Errors
+    /// Every setting that cannot be used.
+    pub fn check(&self) -> Result<Config, Problems> {
+        let mut problems = Problems::default();
+        let site = problems.required("--site", self.site.as_deref(), Problems::parse);
+        let device = problems.required("--device", self.device.as_deref(), Problems::parse);
+        let data_dir = problems.required("--data-dir", self.data_dir.as_deref(), directory);
+        let runtime = problems.parse("--runtime", &self.runtime);
+        let labels = labels(&mut problems, &self.label);
+        let on_exit = problems.parse("--on-exit", &self.on_exit).map(|OnExitWord(on_exit)| on_exit);
+        let heartbeat = problems.duration("--heartbeat", &self.heartbeat, HEARTBEAT_BOUNDS);
+        let reconnect_max = problems.duration("--reconnect-max", &self.reconnect_max, RECONNECT_BOUNDS);
+        let retry = retry(&mut problems, &self.retry_min, &self.retry_max);
+        let rows = problems.number("--outbox-rows", &self.outbox_rows, ROWS_BOUNDS);
+        let bytes = problems.parse("--outbox-bytes", &self.outbox_bytes).map(|Size(bytes)| bytes);
+        let common = self.common.check(&mut problems);
+        problems.finish(|| {
+            Some(Config {
+                common: common?,
+                device: DeviceKey { site: site?, device: device? },
+                data_dir: data_dir?,
+                runtime: runtime?,
+                labels: labels?,
+                on_exit: on_exit?,
+                heartbeat: heartbeat?,
+                reconnect_max: reconnect_max?,
+                retry: retry?,
+                outbox: Limits { rows: rows?, bytes: bytes? },
+            })
+        })
+    }
+}
+
+fn directory(problems: &mut Problems, flag: &'static str, text: &str) -> Option<PathBuf> {
+    let path = PathBuf::from(text);
+    if text.is_empty() || path.is_file() {
+        problems.refuse(flag, text, "must be a directory, or a place where one can be made");
+        return None;
+    }
+    Some(path)
+}
+
+fn labels(problems: &mut Problems, texts: &[String]) -> Option<BTreeMap<String, String>> {
+    let mut labels = BTreeMap::new();
+    let mut good = true;
+    for text in texts {
+        match text.split_once('=') {
+            Some((name, _)) if labels.contains_key(name) => {
+                problems.refuse("--label", text, "names a label that was given already");
+                good = false;
+            }
+            Some((name, value)) if !name.is_empty() => _ = labels.insert(name.to_owned(), value.to_owned()),
+            _ => {
+                problems.refuse("--label", text, "must be NAME=VALUE, as in line=press");
+                good = false;
+            }
+        }
+    }
+    good.then_some(labels)
+}
+
+fn retry(problems: &mut Problems, min: &str, max: &str) -> Option<Retry> {
+    let least = problems.duration("--retry-min", min, RETRY_BOUNDS);
+    let most = problems.duration("--retry-max", max, RETRY_BOUNDS);
+    let retry = Retry { min: least?, max: most? };
+    if retry.min > retry.max {
+        problems.refuse("--retry-min", min, format!("must not be above --retry-max ({max})"));
+        return None;
+    }
+    Some(retry)
+}
+
+/// Why a text is not the setting it should be.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ValueError {
+    /// Not a runtime.
+    #[error("must be process or simulated")]
+    Runtime,
+    /// Not a thing to do at the end.
+    #[error("must be keep or stop")]
+    OnExit,
+    /// Not a size.
+    #[error("must be a size such as 64MiB or 2GiB, from 32MiB to 1024GiB")]
+    Size,
+}
+
+impl FromStr for RuntimeKind {
+    type Err = ValueError;
+    fn from_str(text: &str) -> Result<Self, ValueError> {
+        match text {
+            "process" => Ok(Self::Process),
+            "simulated" => Ok(Self::Simulated),
+            _ => Err(ValueError::Runtime),
+        }
+    }
+}
+
+struct OnExitWord(OnExit);
+
+impl FromStr for OnExitWord {
+    type Err = ValueError;
+    fn from_str(text: &str) -> Result<Self, ValueError> {
+        match text {
+            "keep" => Ok(Self(OnExit::Keep)),
+            "stop" => Ok(Self(OnExit::Stop)),
+            _ => Err(ValueError::OnExit),
+        }
+    }
+}
+
+/// Bytes: a number, alone or with KiB, MiB or GiB behind it.
+struct Size(u64);
+
+impl FromStr for Size {
+    type Err = ValueError;
+    fn from_str(text: &str) -> Result<Self, ValueError> {
+        let units = [("KiB", 1 << 10), ("MiB", 1 << 20), ("GiB", 1_u64 << 30), ("", 1)];
+        let found = units.into_iter().find_map(|(unit, factor)| Some((text.strip_suffix(unit)?, factor)));
+        let bytes = found.and_then(|(number, factor)| number.trim().parse::<u64>().ok()?.checked_mul(factor));
+        bytes.filter(|bytes| (BYTES_LEAST..=BYTES_MOST).contains(bytes)).map(Self).ok_or(ValueError::Size)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::{CommandFactory, Parser};
+
+    use super::*;
+
+    fn check(words: &[&str]) -> Result<Config, Problems> {
+        Args::try_parse_from([&["muster-agent"], words].concat()).unwrap().check()
+    }
+
+    #[test]
+    fn three_settings_are_enough() {
+        let config =
+            check(&["--site=plant7", "--device=press-4", "--data-dir=/tmp/x", "--label=a=b,c="]).unwrap();
+        assert_eq!(config.device.to_string(), "plant7/press-4");
+        assert_eq!((config.runtime, config.on_exit), (RuntimeKind::Process, OnExit::Keep));
+        assert_eq!(config.heartbeat, muster_contract::limits::HEARTBEAT);
+        assert_eq!(config.reconnect_max, muster_contract::limits::RECONNECT_MAX);
+        assert_eq!(config.outbox, Limits::default());
+        assert_eq!(
+            config.labels.into_iter().collect::<Vec<_>>(),
+            [("a".to_owned(), "b".to_owned()), ("c".to_owned(), String::new())]
+        );
+    }
+
+    #[test]
+    fn all_bad_values_are_said_at_once() {
+        let words = [
+            "--site=Plant 7",
+            "--data-dir=/proc/version",
+            "--runtime=docker",
+            "--label=x",
+            "--on-exit=explode",
+            "--heartbeat=0s",
+            "--reconnect-max=never",
+            "--retry-min=10m",
+            "--outbox-rows=12",
+            "--outbox-bytes=1MiB",
+            "--nats-url=http://x",
+        ];
+        let said = check(&words).unwrap_err().to_string();
+        for word in words.into_iter().chain(["--device (MUSTER_DEVICE): must be given"]) {
+            assert!(said.contains(word), "{word} is not in:\n{said}");
+        }
+    }
+
+    #[test]
+    fn sizes_have_units() {
+        for (text, bytes) in
+            [("64MiB", 64 << 20), ("2GiB", 2 << 30), ("67108864", 64 << 20), ("65536 KiB", 64 << 20)]
+        {
+            assert_eq!(text.parse::<Size>().map(|Size(bytes)| bytes), Ok(bytes));
+        }
+        for bad in ["", "MiB", "64MB", "-1", "31MiB", "99999999999999999999GiB"] {
+            assert!(bad.parse::<Size>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn the_help_can_be_shown() {
+        Args::command().debug_assert();
+    }
+}

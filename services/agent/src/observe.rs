@@ -1,0 +1,157 @@
+//! Corridor: a changed standing → what the hub is told → the outbox. Holds no rule: the state is the domain's, the row
+//! is the outbox's.
+//!
+//! Reports wait in one queue, in the order in which things happened, and are kept in groups. When they cannot be kept
+//! (disk full), nobody is told otherwise: they stay here, in order, until they can; workloads go on meanwhile. Only
+//! a full queue makes the reconciler wait.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use muster_service::backoff::FullJitter;
+use muster_service::clock::Clock;
+use muster_service::error::chain;
+use tokio::sync::mpsc;
+use tokio::time::sleep;
+use tokio_util::sync::CancellationToken;
+
+use crate::capabilities::Probe;
+use crate::metrics::Metrics;
+use crate::outbox::{Body, CapabilitiesBody, Effect, Entry, Outbox};
+use crate::standing::Standing;
+
+/// Reports that wait to be kept; with more, the reconciler waits.
+pub const REPORTS_WAITING_MAX: usize = 1_024;
+/// Reports kept in one transaction at most.
+pub const REPORTS_PER_COMMIT_MAX: usize = 64;
+/// Bounds of the delay before the next attempt to keep what could not be kept.
+const RETRY: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(10));
+/// Attempts for what is left when the agent stops.
+const ATTEMPTS_WHEN_STOPPING: u32 = 3;
+/// Time between two looks at what the device is.
+const PROBE_INTERVAL: Duration = Duration::from_secs(10 * 60);
+
+const _: () = assert!(REPORTS_PER_COMMIT_MAX < REPORTS_WAITING_MAX);
+
+/// Where changes are told.
+#[derive(Debug, Clone)]
+pub struct Observer {
+    queue: mpsc::Sender<Entry>,
+    clock: Arc<dyn Clock>,
+}
+
+/// The other end: keeps what was told.
+#[derive(Debug)]
+pub struct Keeper {
+    queue: mpsc::Receiver<Entry>,
+    outbox: Outbox,
+    metrics: Metrics,
+}
+
+/// Both ends of the corridor.
+pub fn corridor(outbox: Outbox, clock: Arc<dyn Clock>, metrics: Metrics) -> (Observer, Keeper) {
+    let (sender, queue) = mpsc::channel(REPORTS_WAITING_MAX);
+    (Observer { queue: sender, clock }, Keeper { queue, outbox, metrics })
+}
+
+#[cfg(test)]
+impl Observer {
+    /// An observer whose reports are taken by a test.
+    pub(crate) fn into(queue: mpsc::Sender<Entry>, clock: Arc<dyn Clock>) -> Self {
+        Self { queue, clock }
+    }
+}
+
+impl Observer {
+    /// Tells that a standing has changed. Waits while too many reports wait.
+    pub async fn tell(&self, standing: &Standing) {
+        let body = Body::Status(standing.body(self.clock.now()));
+        let effect = if standing.is_gone() {
+            Effect::Forget(standing.id().clone())
+        } else {
+            Effect::Keep(Box::new(standing.clone()))
+        };
+        tracing::info!(
+            deployment.id = %standing.id(), deployment.generation = standing.generation.get(),
+            deployment.state = %standing.state(), "the deployment changed"
+        );
+        self.send(Entry { body, effect }).await;
+    }
+
+    /// Looks at what the device is and tells it, if it is not what was told last. Gives what the hub knows then.
+    pub async fn tell_device(&self, probe: &Probe, told: Option<CapabilitiesBody>) -> CapabilitiesBody {
+        let found = probe.look(self.clock.now());
+        match told {
+            Some(told) if same(&told, &found) => told,
+            _ => {
+                self.send(Entry { body: Body::Capabilities(found.clone()), effect: Effect::None }).await;
+                found
+            }
+        }
+    }
+
+    /// Goes on looking at what the device is until `stop`.
+    pub async fn watch_device(self, probe: Probe, told: CapabilitiesBody, stop: CancellationToken) {
+        let mut told = Some(told);
+        while stop.run_until_cancelled(sleep(PROBE_INTERVAL)).await.is_some() {
+            told = Some(self.tell_device(&probe, told).await);
+        }
+    }
+
+    async fn send(&self, entry: Entry) {
+        // The keeper lives as long as anybody who tells.
+        if self.queue.send(entry).await.is_err() {
+            tracing::error!("a report came after the end: it will be told again at the next start");
+        }
+    }
+}
+
+impl Keeper {
+    /// Keeps what is told until nobody is left who could tell. `stopping` limits the patience with a bad disk.
+    pub async fn run(mut self, stopping: CancellationToken, mut chance: fastrand::Rng) {
+        let mut group = Vec::with_capacity(REPORTS_PER_COMMIT_MAX);
+        while self.queue.recv_many(&mut group, REPORTS_PER_COMMIT_MAX).await > 0 {
+            let entries = Arc::new(std::mem::take(&mut group));
+            self.keep(&entries, &stopping, &mut chance).await;
+        }
+    }
+
+    async fn keep(
+        &self,
+        entries: &Arc<Vec<Entry>>,
+        stopping: &CancellationToken,
+        chance: &mut fastrand::Rng,
+    ) {
+        let mut delays = FullJitter::new(RETRY.0, RETRY.1);
+        let mut attempts_when_stopping = 0;
+        let mut failed = false;
+        loop {
+            let error = match self.outbox.append(Arc::clone(entries)).await {
+                Ok(()) if failed => return tracing::info!("reports can be kept again: nothing was lost"),
+                Ok(()) => return,
+                Err(error) => error,
+            };
+            self.metrics.storage_failed();
+            if !failed {
+                tracing::error!(
+                    error = chain(&error),
+                    reports.count = entries.len(),
+                    "reports cannot be kept: workloads go on, and it is tried again until it works"
+                );
+                failed = true;
+            }
+            attempts_when_stopping += u32::from(stopping.is_cancelled());
+            if attempts_when_stopping >= ATTEMPTS_WHEN_STOPPING || matches!(error, crate::db::Error::Closed) {
+                return tracing::error!(
+                    reports.count = entries.len(),
+                    "stopping with reports that could not be kept: the next start tells what is true then"
+                );
+            }
+            sleep(delays.next(chance)).await;
+        }
+    }
+}
+
+fn same(told: &CapabilitiesBody, found: &CapabilitiesBody) -> bool {
+    *told == CapabilitiesBody { observed_at: told.observed_at, ..found.clone() }
+}

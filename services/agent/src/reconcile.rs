@@ -1,0 +1,432 @@
+//! Corridor: desired state and what runs → the plan → operations → what changed. The plan is the domain's, the work is
+//! [`operation`]'s; here is only who is at work on what.
+//!
+//! ```text
+//! desired ─┐                        ┌─► operation (one a deployment, at most OPERATIONS_MAX at work) ─► runtime
+//! exits ───┼─► slots ─► plan ─► steps ┘            │
+//! timers ──┘     ▲──────────── progress ───────────┘   every change of a slot ─► observe
+//! ```
+//!
+//! All standings are owned by one task. What operations say arrives over one channel, ends of components over another
+//! that is always read first; so an end is never overtaken by a later start, and one that overtakes the word "ready"
+//! is remembered ([`slot`]).
+//!
+//! A newer version cancels the operation on the older; the next plan begins when that has ended. After a restart of the
+//! agent nothing is started that runs: operations adopt.
+
+mod operation;
+mod slot;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use muster_contract::desired::{DesiredDeployment, DesiredState};
+use muster_contract::profile::STOP_TIMEOUT_DEFAULT;
+use muster_contract::state::StatusError;
+use muster_contract::{ComponentName, DeploymentId, DeviceKey, Generation, State};
+use muster_domain::plan::{Step, plan};
+use tokio::sync::{Semaphore, mpsc, watch};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep_until};
+use tokio_util::sync::CancellationToken;
+
+use self::operation::{Operation, Progress};
+use self::slot::Slot;
+use crate::observe::Observer;
+use crate::runtime::{Exit, Runtime, UnitName, code};
+use crate::standing::Standing;
+
+/// Deployments worked on at once.
+pub const OPERATIONS_MAX: usize = 16;
+/// News of operations that wait to be taken in.
+const PROGRESS_WAITING_MAX: usize = 64;
+/// How long nothing to wait for lasts.
+const IDLE: Duration = Duration::from_secs(60 * 60);
+
+/// Bounds of the delay before a failure is tried again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Retry {
+    /// Of the first attempt.
+    pub min: Duration,
+    /// Of any attempt.
+    pub max: Duration,
+}
+
+/// What happens to workloads when the agent ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OnExit {
+    /// They go on; the next agent adopts them.
+    Keep,
+    /// They are stopped; the next agent starts them again.
+    Stop,
+}
+
+/// What the reconciler is told once.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// Whose workloads these are.
+    pub device: DeviceKey,
+    /// When failures are tried again.
+    pub retry: Retry,
+    /// What happens at the end.
+    pub on_exit: OnExit,
+}
+
+/// The document that is to be applied, if any was ever accepted.
+pub type Wanted = Option<Arc<DesiredState>>;
+
+/// Keeps what runs as it is desired.
+pub struct Reconciler {
+    settings: Settings,
+    runtime: Arc<dyn Runtime>,
+    observer: Observer,
+    desired: watch::Receiver<Wanted>,
+    exits: mpsc::Receiver<Exit>,
+    chance: fastrand::Rng,
+    slots: BTreeMap<DeploymentId, Slot>,
+    operations: JoinSet<DeploymentId>,
+    progress: (mpsc::Sender<Progress>, mpsc::Receiver<Progress>),
+    permits: Arc<Semaphore>,
+    swept: bool,
+}
+
+impl Reconciler {
+    /// A reconciler that goes on from these standings.
+    pub fn new(
+        settings: Settings,
+        runtime: Arc<dyn Runtime>,
+        observer: Observer,
+        desired: watch::Receiver<Wanted>,
+        exits: mpsc::Receiver<Exit>,
+        standings: Vec<Standing>,
+        chance: fastrand::Rng,
+    ) -> Self {
+        let slot = |standing: Standing| (standing.id().clone(), Slot::new(standing, settings.retry));
+        Self {
+            slots: standings.into_iter().map(slot).collect(),
+            settings,
+            runtime,
+            observer,
+            desired,
+            exits,
+            chance,
+            operations: JoinSet::new(),
+            progress: mpsc::channel(PROGRESS_WAITING_MAX),
+            permits: Arc::new(Semaphore::new(OPERATIONS_MAX)),
+            swept: false,
+        }
+    }
+
+    /// Works until `stop`. What runs then goes on or is stopped, as the settings say.
+    pub async fn run(mut self, stop: CancellationToken) {
+        self.retry_failures();
+        self.follow_plan().await;
+        self.adopt();
+        while !stop.is_cancelled() {
+            self.step(&stop).await;
+            self.follow_plan().await;
+        }
+        self.finish().await;
+    }
+
+    /// Waits for one thing to happen and takes it in.
+    async fn step(&mut self, stop: &CancellationToken) {
+        let due = self.slots.values().filter_map(Slot::due).min().unwrap_or_else(|| Instant::now() + IDLE);
+        tokio::select! {
+            biased;
+            () = stop.cancelled() => {}
+            Some(exit) = self.exits.recv() => self.exited(exit).await,
+            Some(progress) = self.progress.1.recv() => self.progressed(progress).await,
+            Some(ended) = self.operations.join_next() => self.ended(ended),
+            Ok(()) = self.desired.changed() => {}
+            () = sleep_until(due) => {}
+        }
+    }
+
+    /// Plans, and begins what can be begun.
+    async fn follow_plan(&mut self) {
+        let Some(document) = self.desired.borrow_and_update().clone() else { return };
+        self.sweep(&document).await;
+        let now = Instant::now();
+        let actual: Vec<_> = self.slots.values().map(|slot| slot.actual(now)).collect();
+        for step in plan(&document.deployments, &actual) {
+            match self.slots.get(step.deployment()).and_then(|slot| slot.operation.as_ref()) {
+                Some(ongoing) if !ongoing.serves(&step, &document) => ongoing.cancel.cancel(),
+                Some(_) => {}
+                None => self.begin(step, &document).await,
+            }
+        }
+    }
+
+    async fn begin(&mut self, step: Step, document: &DesiredState) {
+        let id = step.deployment().clone();
+        let wanted = document.deployments.iter().find(|entry| entry.id == id);
+        let generation = document.generation;
+        match (step, wanted) {
+            (Step::Remove(_), _) => self.remove(&id, generation).await,
+            (Step::Confirm(_), Some(entry)) => self.confirm(entry, generation).await,
+            (Step::Resume(_) | Step::Retry(_), Some(entry)) if self.is_underway(entry) => {
+                self.resume(&id, generation);
+            }
+            (_, Some(entry)) => self.install(entry, generation).await,
+            // A plan speaks only of what is wanted or held.
+            (_, None) => {}
+        }
+    }
+
+    /// Whether the hub has heard that this very version is being applied.
+    fn is_underway(&self, entry: &DesiredDeployment) -> bool {
+        self.slots.get(&entry.id).is_some_and(|slot| {
+            slot.standing.entry.digest == entry.digest && slot.standing.generation >= entry.target_generation
+        })
+    }
+
+    async fn confirm(&mut self, entry: &DesiredDeployment, generation: Generation) {
+        let Some(slot) = self.slots.get_mut(&entry.id) else { return };
+        slot.standing.generation = generation;
+        slot.standing.entry = entry.clone();
+        self.observer.tell(&slot.standing).await;
+    }
+
+    async fn install(&mut self, entry: &DesiredDeployment, generation: Generation) {
+        let held = self.slots.get(&entry.id).map(|slot| &slot.standing);
+        let mut standing = match held {
+            Some(held) => held.towards(entry.clone(), generation),
+            None => Standing::new(entry.clone(), generation),
+        };
+        let stop_timeouts = held.map(Standing::stop_timeouts).unwrap_or_default();
+        standing.reason = Some(self.reason_to_wait());
+        let supported = self.runtime.supports(entry.profile.profile_type);
+        if !supported {
+            standing.reason = None;
+            standing.error = Some(unsupported(entry));
+        }
+        let retry = self.settings.retry;
+        let slot = self.slots.entry(entry.id.clone()).or_insert_with(|| Slot::new(standing.clone(), retry));
+        slot.standing = standing;
+        self.observer.tell(&slot.standing).await;
+        if supported {
+            self.start(&entry.id, stop_timeouts);
+        }
+    }
+
+    fn resume(&mut self, id: &DeploymentId, generation: Generation) {
+        let Some(slot) = self.slots.get_mut(id) else { return };
+        slot.standing.generation = generation;
+        slot.standing.retry();
+        self.start(id, BTreeMap::new());
+    }
+
+    /// Begins the operation that brings a deployment to its standing's entry.
+    fn start(&mut self, id: &DeploymentId, mut stop_timeouts: BTreeMap<ComponentName, Duration>) {
+        let device = self.settings.device.clone();
+        let Some(slot) = self.slots.get_mut(id) else { return };
+        stop_timeouts.extend(slot.standing.stop_timeouts());
+        let (ready, units) = (slot.ready(), slot.standing.units(&device).unwrap_or_default());
+        let operation = self.operation(id, stop_timeouts);
+        self.work(id, async move { operation.install(units, ready).await });
+    }
+
+    async fn remove(&mut self, id: &DeploymentId, generation: Generation) {
+        let Some(slot) = self.slots.get_mut(id) else { return };
+        let again = slot.standing.leaving;
+        if again {
+            slot.standing.retry();
+        } else {
+            slot.standing.leave(generation);
+            self.observer.tell(&slot.standing).await;
+        }
+        let left = slot.standing.components.iter().filter(|component| component.state != State::Removed);
+        let components = left.map(|component| component.name.clone()).collect();
+        let stop_timeouts = slot.standing.stop_timeouts();
+        let operation = self.operation(id, stop_timeouts);
+        self.work(id, async move { operation.remove(components).await });
+    }
+
+    /// Watches again over what ran when the agent ended, where the plan found nothing else to do.
+    fn adopt(&mut self) {
+        let idle = |(_, slot): &(&DeploymentId, &Slot)| slot.operation.is_none() && !slot.standing.leaving;
+        let ids: Vec<_> = self.slots.iter().filter(idle).map(|(id, _)| id.clone()).collect();
+        for id in ids {
+            let Some(slot) = self.slots.get(&id) else { continue };
+            let (ready, mut units) =
+                (slot.ready(), slot.standing.units(&self.settings.device).unwrap_or_default());
+            units.retain(|unit| ready.contains(&unit.component));
+            if !units.is_empty() {
+                let operation = self.operation(&id, BTreeMap::new());
+                self.work(&id, async move { operation.adopt(units).await });
+            }
+        }
+    }
+
+    fn operation(
+        &mut self,
+        id: &DeploymentId,
+        stop_timeouts: BTreeMap<ComponentName, Duration>,
+    ) -> Operation {
+        let device = &self.settings.device;
+        let cancel = self.slots.get_mut(id).map(|slot| slot.begin(device)).unwrap_or_default();
+        Operation {
+            deployment: id.clone(),
+            runtime: Arc::clone(&self.runtime),
+            permits: Arc::clone(&self.permits),
+            cancel,
+            progress: self.progress.0.clone(),
+            stop_timeouts,
+        }
+    }
+
+    fn work(&mut self, id: &DeploymentId, work: impl Future<Output = ()> + Send + 'static) {
+        let id = id.clone();
+        self.operations.spawn(async move {
+            work.await;
+            id
+        });
+    }
+
+    async fn exited(&mut self, exit: Exit) {
+        let id = exit.name.deployment.clone();
+        let Some(slot) = self.slots.get_mut(&id) else { return };
+        tracing::warn!(
+            deployment.id = %id, component.name = %exit.name.component, error = exit.error.message,
+            "a component ended by itself"
+        );
+        if !slot.exited(exit) {
+            return;
+        }
+        self.observer.tell(&slot.standing).await;
+        if slot.operation.is_none() {
+            let delay = slot.schedule(self.settings.retry, &mut self.chance, Instant::now());
+            log_failure(&id, delay);
+        }
+    }
+
+    async fn progressed(&mut self, progress: Progress) {
+        let Some(slot) = self.slots.get_mut(&progress.deployment) else { return };
+        if slot.progress(progress.news) {
+            self.observer.tell(&slot.standing).await;
+        }
+    }
+
+    fn ended(&mut self, ended: Result<DeploymentId, tokio::task::JoinError>) {
+        let id = match ended {
+            Ok(id) => id,
+            // An operation is never aborted, so it panicked: the process must not go on with a slot that waits for ever.
+            Err(panic) => std::panic::resume_unwind(panic.into_panic()),
+        };
+        let Some(slot) = self.slots.get_mut(&id) else { return };
+        let delay = slot.end(self.settings.retry, &mut self.chance, Instant::now());
+        match slot.standing.state() {
+            State::Failed => log_failure(&id, delay),
+            _ if slot.standing.is_gone() => _ = self.slots.remove(&id),
+            _ => {}
+        }
+    }
+
+    /// After a restart of the agent failures are tried again at once, also what this agent could not run before and can
+    /// run now.
+    fn retry_failures(&mut self) {
+        let now = Instant::now();
+        for slot in self.slots.values_mut().filter(|slot| slot.standing.state() == State::Failed) {
+            let error = slot.standing.error.as_ref();
+            let supported_now = error.is_some_and(|error| error.code == code::UNSUPPORTED_PROFILE)
+                && self.runtime.supports(slot.standing.entry.profile.profile_type);
+            if supported_now || slot.standing.may_retry() {
+                slot.retry_now(now);
+            }
+        }
+    }
+
+    /// Stops, once, what runs in the name of this device for deployments that nobody knows any more: what is left of a
+    /// life whose database was lost.
+    async fn sweep(&mut self, document: &DesiredState) {
+        if std::mem::replace(&mut self.swept, true) {
+            return;
+        }
+        let running = match self.runtime.inventory().await {
+            Ok(running) => running,
+            Err(error) => {
+                self.swept = false;
+                return tracing::error!(error = error.message, "what runs here cannot be found out");
+            }
+        };
+        let wanted: BTreeSet<_> = document.deployments.iter().map(|entry| &entry.id).collect();
+        let known = |id: &DeploymentId| wanted.contains(id) || self.slots.contains_key(id);
+        for stranger in running.iter().filter(|found| !known(&found.name.deployment)) {
+            let name = &stranger.name;
+            tracing::warn!(
+                deployment.id = %name.deployment, component.name = %name.component,
+                "stopping a component of a deployment that is not desired"
+            );
+            if let Err(error) = self.runtime.stop(name, STOP_TIMEOUT_DEFAULT).await {
+                tracing::error!(error = error.message, component.name = %name.component, "it does not stop");
+            }
+        }
+    }
+
+    /// Ends the operations where they stand and, if so asked, stops what runs.
+    async fn finish(mut self) {
+        self.slots.values().filter_map(|slot| slot.operation.as_ref()).for_each(|it| it.cancel.cancel());
+        while !self.operations.is_empty() {
+            tokio::select! {
+                biased;
+                Some(progress) = self.progress.1.recv() => self.progressed(progress).await,
+                Some(ended) = self.operations.join_next() => self.ended(ended),
+            }
+        }
+        if self.settings.on_exit == OnExit::Stop {
+            join_all(
+                self.slots.into_values().map(|slot| put_away(&*self.runtime, &self.observer, slot.standing)),
+            )
+            .await;
+        }
+    }
+
+    fn reason_to_wait(&self) -> String {
+        match self.permits.available_permits() {
+            0 => format!("waits for its turn: {OPERATIONS_MAX} deployments of this device are being changed"),
+            _ => "taken in; its first component is about to begin".to_owned(),
+        }
+    }
+}
+
+/// Stops a deployment because the agent ends; it is pending until the next agent starts it again.
+async fn put_away(runtime: &dyn Runtime, observer: &Observer, mut standing: Standing) {
+    let stop_timeouts = standing.stop_timeouts();
+    for component in standing.components.iter().rev() {
+        let name = UnitName { deployment: standing.id().clone(), component: component.name.clone() };
+        let timeout = stop_timeouts.get(&component.name).copied().unwrap_or(STOP_TIMEOUT_DEFAULT);
+        if let Err(error) = runtime.stop(&name, timeout).await {
+            tracing::error!(
+                deployment.id = %name.deployment, component.name = %name.component, error = error.message,
+                "a component does not stop"
+            );
+        }
+    }
+    if standing.interrupt("stopped together with the agent") {
+        observer.tell(&standing).await;
+    }
+}
+
+fn unsupported(entry: &DesiredDeployment) -> StatusError {
+    let kind = entry.profile.profile_type.as_str();
+    let message = format!(
+        "this agent's runtime does not run components of type {kind}: start it with a --runtime that does, \
+         or aim the deployment at other devices"
+    );
+    StatusError::new(code::UNSUPPORTED_PROFILE, entry.id.as_str(), message)
+}
+
+fn log_failure(id: &DeploymentId, delay: Option<Duration>) {
+    match delay {
+        Some(delay) => {
+            tracing::warn!(deployment.id = %id, retry.seconds = delay.as_secs_f64(), "failed; it is tried again");
+        }
+        None => tracing::warn!(deployment.id = %id, "failed; it stays so until another generation comes"),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,177 @@
+//! Carrying out one step: starts or stops the components of one deployment, in order, and tells how it goes. Decides
+//! nothing; a cancelled operation leaves what runs as it is.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use muster_contract::profile::STOP_TIMEOUT_DEFAULT;
+use muster_contract::state::StatusError;
+use muster_contract::{ComponentName, DeploymentId, State};
+use tokio::sync::{Semaphore, mpsc};
+use tokio_util::sync::CancellationToken;
+
+use crate::runtime::{Running, Runtime, Started, Unit, UnitName};
+
+/// News of an operation.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Progress {
+    /// Whose.
+    pub(super) deployment: DeploymentId,
+    /// What.
+    pub(super) news: News,
+}
+
+/// What happened.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum News {
+    /// A component is in another state.
+    Component(ComponentName, State, Option<StatusError>),
+    /// The deployment as a whole cannot be worked on.
+    Failed(StatusError),
+}
+
+/// One operation on one deployment.
+pub(super) struct Operation {
+    pub(super) deployment: DeploymentId,
+    pub(super) runtime: Arc<dyn Runtime>,
+    pub(super) permits: Arc<Semaphore>,
+    pub(super) cancel: CancellationToken,
+    pub(super) progress: mpsc::Sender<Progress>,
+    /// Time each component gets to stop, also those that are only in the version before.
+    pub(super) stop_timeouts: BTreeMap<ComponentName, Duration>,
+}
+
+impl Operation {
+    /// Stops what is there of another version, then sees to it that every unit runs: in order, each waiting for the one
+    /// before unless that one says otherwise. The first failure ends it. `ready` are the components that the hub takes
+    /// for installed; nothing is said of those that are.
+    pub(super) async fn install(self, units: Vec<Unit>, ready: BTreeSet<ComponentName>) {
+        let Some(_permit) = self.permit().await else { return };
+        let running = match self.inventory().await {
+            Ok(running) => running,
+            Err(error) => return self.tell(News::Failed(error)).await,
+        };
+        if let Err(error) = self.clear(&running, &units).await {
+            return self.tell(News::Failed(error)).await;
+        }
+        let mut behind = FuturesUnordered::new();
+        for unit in &units {
+            let silent =
+                ready.contains(&unit.component) && running.iter().any(|found| is_version(found, unit));
+            let start = self.start(unit, silent);
+            if !unit.workload.gate().waits() {
+                behind.push(start);
+            } else if !alongside(start, &mut behind).await {
+                break;
+            }
+        }
+        while behind.next().await.is_some() {}
+    }
+
+    /// Starts again to watch over units that ran when the agent ended, or starts them if they do so no longer. One that
+    /// fails does not concern the others.
+    pub(super) async fn adopt(self, units: Vec<Unit>) {
+        let Some(_permit) = self.permit().await else { return };
+        let running = match self.inventory().await {
+            Ok(running) => running,
+            Err(error) => return self.tell(News::Failed(error)).await,
+        };
+        for unit in &units {
+            self.start(unit, running.iter().any(|found| is_version(found, unit))).await;
+        }
+    }
+
+    /// Stops every component, the last first, and whatever else runs in the name of the deployment.
+    pub(super) async fn remove(self, components: Vec<ComponentName>) {
+        let Some(_permit) = self.permit().await else { return };
+        // Without an inventory the components are still known; what else there is waits for a better time.
+        let running = self.inventory().await.unwrap_or_default();
+        let known: BTreeSet<_> = components.iter().cloned().collect();
+        let others =
+            running.into_iter().map(|found| found.name.component).filter(|name| !known.contains(name));
+        for component in others {
+            if let Err(error) = self.stop(&component).await {
+                self.tell(News::Failed(error)).await;
+            }
+        }
+        for component in components.iter().rev() {
+            if self.cancel.is_cancelled() {
+                return;
+            }
+            let (state, error) = match self.stop(component).await {
+                Ok(()) => (State::Removed, None),
+                Err(error) => (State::Failed, Some(error)),
+            };
+            self.tell(News::Component(component.clone(), state, error)).await;
+        }
+    }
+
+    /// Waits for its turn; `None` when the wish is taken back meanwhile.
+    async fn permit(&self) -> Option<tokio::sync::OwnedSemaphorePermit> {
+        let permit = Arc::clone(&self.permits).acquire_owned();
+        self.cancel.run_until_cancelled(permit).await?.ok()
+    }
+
+    async fn inventory(&self) -> Result<Vec<Running>, StatusError> {
+        let mut running = self.runtime.inventory().await?;
+        running.retain(|found| found.name.deployment == self.deployment);
+        Ok(running)
+    }
+
+    /// Stops what runs but is none of these units.
+    async fn clear(&self, running: &[Running], units: &[Unit]) -> Result<(), StatusError> {
+        for found in running.iter().filter(|found| !units.iter().any(|unit| is_version(found, unit))) {
+            self.stop(&found.name.component).await?;
+        }
+        Ok(())
+    }
+
+    /// True if the unit is ready.
+    async fn start(&self, unit: &Unit, silent: bool) -> bool {
+        if !silent {
+            self.tell(News::Component(unit.component.clone(), State::Installing, None)).await;
+        }
+        let (state, error) = match self.runtime.start(unit, &self.cancel).await {
+            Ok(Started::Ready) => (State::Installed, None),
+            Ok(Started::Cancelled) => return false,
+            Err(error) => (State::Failed, Some(error)),
+        };
+        self.tell(News::Component(unit.component.clone(), state, error)).await;
+        state == State::Installed
+    }
+
+    async fn stop(&self, component: &ComponentName) -> Result<(), StatusError> {
+        let name = UnitName { deployment: self.deployment.clone(), component: component.clone() };
+        let timeout = self.stop_timeouts.get(component).copied().unwrap_or(STOP_TIMEOUT_DEFAULT);
+        self.runtime.stop(&name, timeout).await
+    }
+
+    async fn tell(&self, news: News) {
+        let progress = Progress { deployment: self.deployment.clone(), news };
+        // The reconciler outlives its operations; if it does not, nobody wants the news.
+        _ = self.progress.send(progress).await;
+    }
+}
+
+fn is_version(found: &Running, unit: &Unit) -> bool {
+    found.name == unit.name() && found.digest_prefix == unit.digest_prefix()
+}
+
+/// Runs a future to its end while those behind it go on.
+async fn alongside<F: Future>(
+    future: F,
+    behind: &mut FuturesUnordered<impl Future<Output = bool>>,
+) -> F::Output {
+    let mut future = std::pin::pin!(future);
+    loop {
+        tokio::select! {
+            // Those behind came first in the list, so they begin first.
+            biased;
+            Some(_) = behind.next() => {}
+            output = &mut future => return output,
+        }
+    }
+}

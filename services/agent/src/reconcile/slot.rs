@@ -1,0 +1,162 @@
+//! One deployment's place in the reconciler: its standing, the operation on it, and when a failure is tried again.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use muster_contract::canonical::Digest;
+use muster_contract::desired::DesiredState;
+use muster_contract::state::StatusError;
+use muster_contract::{ComponentName, DeviceKey, Generation, State};
+use muster_domain::plan::{Actual, Step};
+use muster_service::backoff::FullJitter;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::Retry;
+use super::operation::News;
+use crate::runtime::Exit;
+use crate::standing::Standing;
+
+/// Beside the standing, everything that a restart of the agent may forget.
+#[derive(Debug)]
+pub(super) struct Slot {
+    pub(super) standing: Standing,
+    pub(super) operation: Option<Ongoing>,
+    delays: FullJitter,
+    retry_at: Option<Instant>,
+    installed_at: Option<Instant>,
+    /// Ends that came while an operation was at work: it may not have said yet that the component was ready.
+    exits: BTreeMap<ComponentName, StatusError>,
+    /// [`crate::runtime::Unit::digest_prefix`] of each component.
+    versions: BTreeMap<ComponentName, String>,
+}
+
+/// What an operation works towards, and how to stop it.
+#[derive(Debug)]
+pub(super) struct Ongoing {
+    pub(super) cancel: CancellationToken,
+    pub(super) digest: Digest,
+    pub(super) generation: Generation,
+    pub(super) leaving: bool,
+}
+
+impl Ongoing {
+    /// Whether this operation does what the step asks for.
+    pub(super) fn serves(&self, step: &Step, document: &DesiredState) -> bool {
+        let wanted = document.deployments.iter().find(|entry| entry.id == *step.deployment());
+        match wanted {
+            None => self.leaving,
+            Some(wanted) => {
+                !self.leaving && self.digest == wanted.digest && self.generation >= wanted.target_generation
+            }
+        }
+    }
+}
+
+impl Slot {
+    pub(super) fn new(standing: Standing, retry: Retry) -> Self {
+        let delays = FullJitter::new(retry.min, retry.max);
+        let (exits, versions) = (BTreeMap::new(), BTreeMap::new());
+        Self { standing, operation: None, delays, retry_at: None, installed_at: None, exits, versions }
+    }
+
+    /// What the plan wants to know.
+    pub(super) fn actual(&self, now: Instant) -> Actual {
+        self.standing.actual(self.retry_at.is_some_and(|at| at <= now))
+    }
+
+    /// When it has to be looked at again, if nothing happens before.
+    pub(super) fn due(&self) -> Option<Instant> {
+        self.retry_at.filter(|_| self.operation.is_none())
+    }
+
+    /// Tries a failure again at once: after a restart of the agent the reason may be gone.
+    pub(super) fn retry_now(&mut self, now: Instant) {
+        self.retry_at = Some(now);
+    }
+
+    /// An operation begins.
+    pub(super) fn begin(&mut self, device: &DeviceKey) -> CancellationToken {
+        let cancel = CancellationToken::new();
+        self.operation = Some(Ongoing {
+            cancel: cancel.clone(),
+            digest: self.standing.entry.digest,
+            generation: self.standing.generation,
+            leaving: self.standing.leaving,
+        });
+        self.retry_at = None;
+        self.exits.clear();
+        let units = self.standing.units(device).unwrap_or_default();
+        self.versions = units.iter().map(|unit| (unit.component.clone(), unit.digest_prefix())).collect();
+        cancel
+    }
+
+    /// The operation is over. Says when it is tried again, if it failed and may be.
+    pub(super) fn end(&mut self, retry: Retry, chance: &mut fastrand::Rng, now: Instant) -> Option<Duration> {
+        self.operation = None;
+        match self.standing.state() {
+            State::Failed => self.schedule(retry, chance, now),
+            State::Installed => {
+                self.installed_at = Some(now);
+                None
+            }
+            _ => None,
+        }
+    }
+
+    /// Takes in what an operation says; true where that is news.
+    pub(super) fn progress(&mut self, news: News) -> bool {
+        let (component, mut state, mut error) = match news {
+            News::Failed(error) => {
+                let before = self.standing.error.replace(error);
+                return before != self.standing.error;
+            }
+            News::Component(component, state, error) => (component, state, error),
+        };
+        match state {
+            State::Installing => _ = self.exits.remove(&component),
+            State::Installed => {
+                if let Some(exit) = self.exits.remove(&component) {
+                    (state, error) = (State::Failed, Some(exit));
+                }
+            }
+            _ => {}
+        }
+        self.standing.set(&component, state, error)
+    }
+
+    /// Takes in that a component ended; true where that is news.
+    pub(super) fn exited(&mut self, exit: Exit) -> bool {
+        let component = exit.name.component;
+        if self.versions.get(&component) != Some(&exit.digest_prefix) || self.standing.leaving {
+            return false;
+        }
+        if self.operation.is_some() {
+            self.exits.insert(component.clone(), exit.error.clone());
+        }
+        self.standing.component(&component) == Some(State::Installed)
+            && self.standing.set(&component, State::Failed, Some(exit.error))
+    }
+
+    /// Plans the next attempt after a failure. What had run for long begins again with the least delay.
+    pub(super) fn schedule(
+        &mut self,
+        retry: Retry,
+        chance: &mut fastrand::Rng,
+        now: Instant,
+    ) -> Option<Duration> {
+        if self.installed_at.take().is_some_and(|since| now.duration_since(since) >= retry.max) {
+            self.delays.reset();
+        }
+        let delay = self.standing.may_retry().then(|| self.delays.next(chance))?;
+        self.retry_at = Some(now + delay);
+        Some(delay)
+    }
+
+    /// The components that the hub takes for installed.
+    pub(super) fn ready(&self) -> BTreeSet<ComponentName> {
+        let installed =
+            self.standing.components.iter().filter(|component| component.state == State::Installed);
+        installed.map(|component| component.name.clone()).collect()
+    }
+}

@@ -1,0 +1,334 @@
+//! Claims about reconciling, on a stage: a runtime that does what the test says, virtual time, and the reports
+//! as what is looked at.
+
+use muster_contract::Timestamp;
+use muster_contract::canonical::Digest;
+use muster_service::clock::ManualClock;
+use serde_json::json;
+
+use self::stage::Trial;
+use super::*;
+use crate::outbox::{Body, Effect, Entry, StatusBody};
+
+mod stage;
+
+/// A deployment with components; `!` behind a name: no waiting for it; `.`: `restart: never`; a text behind `=` is its version.
+fn deployment(id: &str, target: u64, components: &[&str]) -> DesiredDeployment {
+    let component = |text: &&str| {
+        let (name, version) = text.split_once('=').unwrap_or((text, ""));
+        let properties = json!({
+            "command": "x", "args": [version], "stopTimeout": "1s",
+            "wait": !name.ends_with('!'), "restart": if name.ends_with('.') { "never" } else { "always" },
+        });
+        json!({ "name": name.trim_end_matches(['!', '.']), "properties": properties })
+    };
+    let components: Vec<_> = components.iter().map(component).collect();
+    let mut entry: DesiredDeployment = serde_json::from_value(json!({
+        "id": id, "name": id, "applicationId": "com-acme", "targetGeneration": target,
+        "digest": Digest::of_bytes(b""), "profile": { "type": "process", "components": components },
+    }))
+    .unwrap();
+    entry.digest = entry.content_digest();
+    entry
+}
+
+fn document(generation: u64, deployments: Vec<DesiredDeployment>) -> Wanted {
+    let mut document: DesiredState = serde_json::from_value(json!({
+        "apiVersion": "muster/v1", "kind": "DesiredState", "generation": generation,
+        "issuedAt": "2026-11-21T00:00:00Z", "source": { "kind": "git", "revision": "a" }, "deployments": [],
+    }))
+    .unwrap();
+    document.deployments = deployments;
+    Some(Arc::new(document))
+}
+
+/// `<deployment>@<generation> <state>: <components>`, as in `web@3 installing: db=installed web=installing`.
+fn line(body: &StatusBody) -> String {
+    let components =
+        body.components.iter().map(|component| format!(" {}={}", component.name, component.state));
+    let components: String = components.collect();
+    format!("{}@{} {}:{components}", body.deployment, body.generation, body.status.state)
+}
+
+#[tokio::test(start_paused = true)]
+async fn components_start_in_order_and_every_change_is_reported() {
+    let mut trial = Trial::new();
+    trial.desire(document(3, vec![deployment("web", 3, &["db", "ui"])]));
+    trial
+        .reports(&[
+            "web@3 pending: db=pending ui=pending",
+            "web@3 installing: db=installing ui=pending",
+            "web@3 pending: db=installed ui=pending",
+            "web@3 installing: db=installed ui=installing",
+            "web@3 installed: db=installed ui=installed",
+        ])
+        .await;
+    assert!(trial.told[0].status.reason.is_some(), "pending says why");
+    assert_eq!(trial.stage.calls(), ["start web/db", "start web/ui"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_next_component_does_not_wait_for_one_that_says_so() {
+    let mut trial = Trial::new();
+    trial.stage.slow("web/db", Duration::from_secs(60));
+    trial.desire(document(1, vec![deployment("web", 1, &["db!", "ui"])]));
+    trial
+        .reports(&[
+            "web@1 pending: db=pending ui=pending",
+            "web@1 installing: db=installing ui=pending",
+            "web@1 installing: db=installing ui=installing",
+            "web@1 installing: db=installing ui=installed",
+            "web@1 installed: db=installed ui=installed",
+        ])
+        .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failure_ends_the_installation_and_is_tried_again_later() {
+    let mut trial = Trial::new();
+    trial.stage.fail("web/db", 2);
+    trial.desire(document(1, vec![deployment("web", 1, &["db", "ui"])]));
+    trial
+        .reports(&[
+            "web@1 pending: db=pending ui=pending",
+            "web@1 installing: db=installing ui=pending",
+            "web@1 failed: db=failed ui=pending",
+            "web@1 installing: db=installing ui=pending",
+            "web@1 failed: db=failed ui=pending",
+            "web@1 installing: db=installing ui=pending",
+            "web@1 pending: db=installed ui=pending",
+            "web@1 installing: db=installed ui=installing",
+            "web@1 installed: db=installed ui=installed",
+        ])
+        .await;
+    let error = trial.told[2].components[0].error.clone().unwrap();
+    assert!(!error.code.is_empty() && error.source == "db" && !error.message.is_empty(), "{error:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_must_not_be_started_again_stays_failed_until_another_generation() {
+    let mut trial = Trial::new();
+    trial.stage.fail("web/ui", 1);
+    trial.desire(document(1, vec![deployment("web", 1, &["ui."])]));
+    trial
+        .reports(&["web@1 pending: ui=pending", "web@1 installing: ui=installing", "web@1 failed: ui=failed"])
+        .await;
+    trial.nothing_for(Duration::from_secs(3600)).await;
+    trial.desire(document(2, vec![deployment("web", 2, &["ui."])]));
+    trial
+        .reports(&[
+            "web@2 pending: ui=pending",
+            "web@2 installing: ui=installing",
+            "web@2 installed: ui=installed",
+        ])
+        .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_crash_after_installation_is_reported_and_repaired() {
+    let mut trial = Trial::new();
+    trial.desire(document(1, vec![deployment("web", 1, &["db", "ui"])]));
+    trial.until("web@1 installed: db=installed ui=installed").await;
+    trial.stage.crash("web/db").await;
+    trial
+        .reports(&[
+            "web@1 failed: db=failed ui=installed",
+            "web@1 installing: db=installing ui=installed",
+            "web@1 installed: db=installed ui=installed",
+        ])
+        .await;
+    assert_eq!(
+        trial.stage.calls().iter().filter(|call| *call == "start web/ui").count(),
+        2,
+        "only taken over"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_crash_while_the_next_component_starts_is_not_forgotten() {
+    let mut trial = Trial::new();
+    trial.stage.slow("web/ui", Duration::from_secs(5));
+    trial.desire(document(1, vec![deployment("web", 1, &["db", "ui"])]));
+    trial.until("web@1 installing: db=installed ui=installing").await;
+    trial.stage.crash("web/db").await;
+    trial.reports(&["web@1 failed: db=failed ui=installing", "web@1 failed: db=failed ui=installed"]).await;
+    trial.until("web@1 installed: db=installed ui=installed").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_update_stops_what_changed_and_leaves_the_rest() {
+    let mut trial = Trial::new();
+    trial.desire(document(1, vec![deployment("web", 1, &["db", "ui=1", "old"])]));
+    trial.until("web@1 installed: db=installed ui=installed old=installed").await;
+    trial.stage.forget_calls();
+    trial.desire(document(2, vec![deployment("web", 2, &["db", "ui=2"])]));
+    trial
+        .reports(&[
+            "web@2 pending: db=installed ui=pending",
+            "web@2 installing: db=installed ui=installing",
+            "web@2 installed: db=installed ui=installed",
+        ])
+        .await;
+    assert_eq!(trial.stage.calls(), ["stop web/old", "stop web/ui", "start web/db", "start web/ui"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_newer_version_cancels_the_older_while_it_starts() {
+    let mut trial = Trial::new();
+    trial.stage.slow("web/ui", Duration::from_secs(3600));
+    trial.desire(document(1, vec![deployment("web", 1, &["ui=1"])]));
+    trial.until("web@1 installing: ui=installing").await;
+    trial.stage.slow("web/ui", Duration::ZERO);
+    trial.desire(document(2, vec![deployment("web", 2, &["ui=2"])]));
+    trial
+        .reports(&[
+            "web@2 pending: ui=pending",
+            "web@2 installing: ui=installing",
+            "web@2 installed: ui=installed",
+        ])
+        .await;
+    assert_eq!(trial.stage.running(), ["web/ui"], "one version only");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_same_content_under_a_newer_target_is_confirmed_without_touching_anything() {
+    let mut trial = Trial::new();
+    trial.desire(document(1, vec![deployment("web", 1, &["ui"])]));
+    trial.until("web@1 installed: ui=installed").await;
+    trial.stage.forget_calls();
+    trial.desire(document(2, vec![deployment("web", 1, &["ui"])]));
+    trial.nothing_for(Duration::from_secs(60)).await;
+    trial.desire(document(3, vec![deployment("web", 3, &["ui"])]));
+    trial.reports(&["web@3 installed: ui=installed"]).await;
+    assert!(trial.stage.calls().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_no_longer_desired_is_removed_the_last_component_first() {
+    let mut trial = Trial::new();
+    trial.desire(document(1, vec![deployment("web", 1, &["db", "ui"])]));
+    trial.until("web@1 installed: db=installed ui=installed").await;
+    trial.desire(document(2, vec![]));
+    trial
+        .reports(&[
+            "web@2 removing: db=removing ui=removing",
+            "web@2 removing: db=removing ui=removed",
+            "web@2 removed: db=removed ui=removed",
+        ])
+        .await;
+    assert!(trial.stage.running().is_empty());
+    assert!(trial.standings.is_empty());
+    trial.desire(document(3, vec![deployment("web", 3, &["db"])]));
+    trial.until("web@3 installed: db=installed").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_will_not_stop_fails_the_removal_and_is_tried_again() {
+    let mut trial = Trial::new();
+    trial.desire(document(1, vec![deployment("web", 1, &["ui"])]));
+    trial.until("web@1 installed: ui=installed").await;
+    trial.stage.hold_on("web/ui", 1);
+    trial.desire(document(2, vec![]));
+    trial
+        .reports(&["web@2 removing: ui=removing", "web@2 failed: ui=failed", "web@2 removed: ui=removed"])
+        .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_type_that_the_runtime_does_not_know_fails_as_a_whole() {
+    let mut trial = Trial::new();
+    let mut entry = deployment("chart", 1, &["ui"]);
+    entry.profile.profile_type = muster_contract::desired::ProfileType::Helm;
+    trial.desire(document(1, vec![entry]));
+    trial.reports(&["chart@1 failed: ui=pending"]).await;
+    let error = trial.told[0].status.error.clone().unwrap();
+    assert_eq!((error.code.as_str(), error.source.as_str()), (code::UNSUPPORTED_PROFILE, "chart"));
+    trial.nothing_for(Duration::from_secs(3600)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn deployments_do_not_wait_for_each_other_but_not_all_at_once() {
+    let mut trial = Trial::new();
+    let ids: Vec<String> = (0..OPERATIONS_MAX + 4).map(|at| format!("d{at:02}")).collect();
+    ids.iter().for_each(|id| trial.stage.slow(&format!("{id}/ui"), Duration::from_secs(30)));
+    trial.desire(document(1, ids.iter().map(|id| deployment(id, 1, &["ui"])).collect()));
+    trial.until("d15@1 installing: ui=installing").await;
+    let waiting = trial.told.iter().filter(|body| body.status.state == State::Pending).count();
+    assert_eq!((waiting, trial.stage.running().len()), (ids.len(), OPERATIONS_MAX));
+    trial.until("d19@1 installed: ui=installed").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_restarted_agent_takes_over_what_runs_and_says_nothing_new() {
+    let mut trial = Trial::new();
+    trial.desire(document(1, vec![deployment("web", 1, &["db", "ui"])]));
+    trial.until("web@1 installed: db=installed ui=installed").await;
+    trial.stage.forget_calls();
+    let mut trial = trial.restart().await;
+    trial.nothing_for(Duration::from_secs(60)).await;
+    assert_eq!(trial.stage.calls(), ["start web/db", "start web/ui"], "to be watched again");
+    trial.stage.crash("web/ui").await;
+    trial.until("web@1 failed: db=installed ui=failed").await;
+    trial.until("web@1 installed: db=installed ui=installed").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn after_a_reboot_everything_is_started_again() {
+    let mut trial = Trial::new();
+    trial.desire(document(1, vec![deployment("web", 1, &["db", "ui"])]));
+    trial.until("web@1 installed: db=installed ui=installed").await;
+    trial.stage.reboot();
+    let mut trial = trial.restart().await;
+    trial
+        .reports(&[
+            "web@1 installing: db=installing ui=installed",
+            "web@1 installed: db=installed ui=installed",
+            "web@1 installing: db=installed ui=installing",
+            "web@1 installed: db=installed ui=installed",
+        ])
+        .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_agent_killed_anywhere_ends_where_it_should() {
+    for after in 0..6 {
+        let mut trial = Trial::new();
+        trial.desire(document(1, vec![deployment("old", 1, &["ui"])]));
+        trial.until("old@1 installed: ui=installed").await;
+        trial.desire(document(2, vec![deployment("web", 2, &["db", "ui"])]));
+        for _ in 0..after {
+            trial.next().await;
+        }
+        let mut trial = trial.kill().await;
+        trial.settle().await;
+        assert_eq!(trial.stage.running(), ["web/db", "web/ui"], "killed after {after} reports");
+        let held: Vec<_> =
+            trial.standings.values().map(|standing| (standing.id().as_str(), standing.state())).collect();
+        assert_eq!(held, [("web", State::Installed)], "killed after {after} reports");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn strangers_of_a_forgotten_life_are_stopped_but_not_before_anything_is_desired() {
+    let mut trial = Trial::new();
+    trial.stage.intrude("ghost/ui");
+    trial.nothing_for(Duration::from_secs(60)).await;
+    assert_eq!(trial.stage.running(), ["ghost/ui"]);
+    trial.desire(document(1, vec![deployment("web", 1, &["ui"])]));
+    trial.until("web@1 installed: ui=installed").await;
+    assert_eq!(trial.stage.running(), ["web/ui"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_agent_that_ends_stops_its_workloads_if_so_asked() {
+    let mut trial = Trial::that_stops();
+    trial.desire(document(1, vec![deployment("web", 1, &["db", "ui"])]));
+    trial.until("web@1 installed: db=installed ui=installed").await;
+    trial.stage.forget_calls();
+    let mut trial = trial.restart().await;
+    assert_eq!(trial.stage.calls(), ["stop web/ui", "stop web/db"]);
+    assert_eq!(line(trial.told.last().unwrap()), "web@1 pending: db=pending ui=pending");
+    trial.until("web@1 installed: db=installed ui=installed").await;
+    let trial = trial.restart().await;
+    assert_eq!(trial.stage.running(), ["web/db", "web/ui"], "this one was not asked to");
+}

@@ -1,0 +1,269 @@
+//! The stage of these tests: a runtime that pretends, and an agent without a hub around it.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard};
+
+use futures_util::future::BoxFuture;
+use muster_contract::desired::ProfileType;
+use tokio::task::JoinHandle;
+
+use super::*;
+use crate::runtime::{Running, Started, Unit};
+
+/// How long anything awaited may take, in virtual time.
+const PATIENCE: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// A runtime that does what the test says. It outlives agents, as processes do.
+#[derive(Default)]
+pub(super) struct Stage {
+    world: Mutex<World>,
+    exits: Mutex<Option<mpsc::Sender<Exit>>>,
+}
+
+#[derive(Default)]
+struct World {
+    running: BTreeMap<String, String>,
+    calls: Vec<String>,
+    slow: BTreeMap<String, Duration>,
+    fail: BTreeMap<String, u32>,
+    hold_on: BTreeMap<String, u32>,
+}
+
+fn label(name: &UnitName) -> String {
+    format!("{}/{}", name.deployment, name.component)
+}
+
+fn take_one(counts: &mut BTreeMap<String, u32>, unit: &str) -> bool {
+    counts.get_mut(unit).is_some_and(|count| {
+        let any = *count > 0;
+        *count = count.saturating_sub(1);
+        any
+    })
+}
+
+impl Stage {
+    fn world(&self) -> MutexGuard<'_, World> {
+        self.world.lock().unwrap()
+    }
+
+    pub(super) fn slow(&self, unit: &str, duration: Duration) {
+        self.world().slow.insert(unit.to_owned(), duration);
+    }
+
+    pub(super) fn fail(&self, unit: &str, times: u32) {
+        self.world().fail.insert(unit.to_owned(), times);
+    }
+
+    pub(super) fn hold_on(&self, unit: &str, times: u32) {
+        self.world().hold_on.insert(unit.to_owned(), times);
+    }
+
+    pub(super) fn intrude(&self, unit: &str) {
+        self.world().running.insert(unit.to_owned(), "unknown".to_owned());
+    }
+
+    pub(super) fn reboot(&self) {
+        self.world().running.clear();
+    }
+
+    pub(super) fn running(&self) -> Vec<String> {
+        self.world().running.keys().cloned().collect()
+    }
+
+    /// What was asked of it since the last time.
+    pub(super) fn calls(&self) -> Vec<String> {
+        self.world().calls.clone()
+    }
+
+    pub(super) fn forget_calls(&self) {
+        self.world().calls.clear();
+    }
+
+    /// A running unit ends by itself.
+    pub(super) async fn crash(&self, unit: &str) {
+        let digest_prefix = self.world().running.remove(unit).expect("it runs");
+        let (deployment, component) = unit.split_once('/').unwrap();
+        let name =
+            UnitName { deployment: deployment.parse().unwrap(), component: component.parse().unwrap() };
+        let error = StatusError::new(code::EXITED, component, "exit code 3");
+        let exits = self.exits.lock().unwrap().clone().unwrap();
+        exits.send(Exit { name, digest_prefix, error }).await.unwrap();
+    }
+}
+
+impl Runtime for Stage {
+    fn supports(&self, profile: ProfileType) -> bool {
+        profile == ProfileType::Process
+    }
+
+    fn start<'a>(
+        &'a self,
+        unit: &'a Unit,
+        cancel: &'a CancellationToken,
+    ) -> BoxFuture<'a, Result<Started, StatusError>> {
+        Box::pin(async move {
+            let here = label(&unit.name());
+            let found = {
+                let mut world = self.world();
+                world.calls.push(format!("start {here}"));
+                world.running.insert(here.clone(), unit.digest_prefix())
+            };
+            match found {
+                Some(found) => assert_eq!(found, unit.digest_prefix(), "a second version of {here}"),
+                None => {
+                    let slow = self.world().slow.get(&here).copied().unwrap_or_default();
+                    if cancel.run_until_cancelled(tokio::time::sleep(slow)).await.is_none() {
+                        return Ok(Started::Cancelled);
+                    }
+                }
+            }
+            if take_one(&mut self.world().fail, &here) {
+                self.world().running.remove(&here);
+                return Err(StatusError::new(code::EXITED, unit.component.as_str(), "exit code 1"));
+            }
+            Ok(Started::Ready)
+        })
+    }
+
+    fn stop<'a>(&'a self, name: &'a UnitName, _: Duration) -> BoxFuture<'a, Result<(), StatusError>> {
+        Box::pin(async move {
+            let here = label(name);
+            let mut world = self.world();
+            world.calls.push(format!("stop {here}"));
+            if take_one(&mut world.hold_on, &here) {
+                return Err(StatusError::new(code::STOP_FAILED, name.component.as_str(), "it holds on"));
+            }
+            world.running.remove(&here);
+            Ok(())
+        })
+    }
+
+    fn inventory(&self) -> BoxFuture<'_, Result<Vec<Running>, StatusError>> {
+        let running = |(unit, digest_prefix): (&String, &String)| {
+            let (deployment, component) = unit.split_once('/').unwrap();
+            let name =
+                UnitName { deployment: deployment.parse().unwrap(), component: component.parse().unwrap() };
+            Running { name, digest_prefix: digest_prefix.clone() }
+        };
+        let running = self.world().running.iter().map(running).collect();
+        Box::pin(async move { Ok(running) })
+    }
+}
+
+/// A reconciler without the rest of an agent: what it tells is taken in here, as the outbox would.
+pub(super) struct Trial {
+    pub(super) stage: Arc<Stage>,
+    /// Every report so far.
+    pub(super) told: Vec<StatusBody>,
+    /// What the database would hold after them.
+    pub(super) standings: BTreeMap<DeploymentId, Standing>,
+    queue: mpsc::Receiver<Entry>,
+    desired: watch::Sender<Wanted>,
+    stop: CancellationToken,
+    task: JoinHandle<()>,
+}
+
+impl Trial {
+    pub(super) fn new() -> Self {
+        Self::begin(Arc::default(), BTreeMap::new(), None, OnExit::Keep)
+    }
+
+    /// Begins with a life whose workloads end with it.
+    pub(super) fn that_stops() -> Self {
+        Self::begin(Arc::default(), BTreeMap::new(), None, OnExit::Stop)
+    }
+
+    fn begin(
+        stage: Arc<Stage>,
+        standings: BTreeMap<DeploymentId, Standing>,
+        wanted: Wanted,
+        on_exit: OnExit,
+    ) -> Self {
+        let device: DeviceKey = "plant7/press-4".parse().unwrap();
+        let (sender, queue) = mpsc::channel(1_000);
+        let observer = Observer::into(sender, Arc::new(ManualClock::at(Timestamp::UNIX_EPOCH)));
+        let (desired, receiver) = watch::channel(wanted);
+        let (exits, ended) = mpsc::channel(8);
+        *stage.exits.lock().unwrap() = Some(exits);
+        let retry = Retry { min: Duration::from_secs(10), max: Duration::from_secs(300) };
+        let settings = Settings { device, retry, on_exit };
+        let chance = fastrand::Rng::with_seed(7);
+        let runtime: Arc<dyn Runtime> = Arc::<Stage>::clone(&stage);
+        let known = standings.values().cloned().collect();
+        let reconciler = Reconciler::new(settings, runtime, observer, receiver, ended, known, chance);
+        let stop = CancellationToken::new();
+        let task = tokio::spawn(reconciler.run(stop.clone()));
+        Self { stage, told: Vec::new(), standings, queue, desired, stop, task }
+    }
+
+    pub(super) fn desire(&self, wanted: Wanted) {
+        self.desired.send_replace(wanted);
+    }
+
+    /// The next report, waited for in virtual time.
+    pub(super) async fn next(&mut self) -> String {
+        let entry = tokio::time::timeout(PATIENCE, self.queue.recv()).await.expect("another report");
+        self.keep(entry.expect("a reconciler that works"));
+        line(self.told.last().unwrap())
+    }
+
+    fn keep(&mut self, entry: Entry) {
+        match entry.effect {
+            Effect::None => {}
+            Effect::Keep(standing) => _ = self.standings.insert(standing.id().clone(), *standing),
+            Effect::Forget(id) => _ = self.standings.remove(&id),
+        }
+        match entry.body {
+            Body::Status(body) => self.told.push(body),
+            Body::Capabilities(_) => {}
+        }
+    }
+
+    /// These reports come next.
+    pub(super) async fn reports(&mut self, expected: &[&str]) {
+        let mut told = Vec::new();
+        for _ in expected {
+            told.push(self.next().await);
+        }
+        assert_eq!(told, expected);
+    }
+
+    /// Waits for a report, passing over others.
+    pub(super) async fn until(&mut self, expected: &str) {
+        while self.next().await != expected {}
+    }
+
+    pub(super) async fn nothing_for(&mut self, duration: Duration) {
+        let told = tokio::time::timeout(duration, self.next()).await;
+        assert!(told.is_err(), "{told:?}");
+    }
+
+    /// Long enough for everything to come to rest.
+    pub(super) async fn settle(&mut self) {
+        while tokio::time::timeout(Duration::from_secs(3_600), self.next()).await.is_ok() {}
+    }
+
+    /// Ends the agent in order and starts another on what was kept.
+    pub(super) async fn restart(mut self) -> Self {
+        self.stop.cancel();
+        (&mut self.task).await.unwrap();
+        while let Ok(entry) = self.queue.try_recv() {
+            self.keep(entry);
+        }
+        self.again()
+    }
+
+    /// Ends the agent where it stands, and what it told last with it, and starts another on what was kept.
+    pub(super) async fn kill(mut self) -> Self {
+        self.task.abort();
+        assert!((&mut self.task).await.unwrap_err().is_cancelled());
+        self.again()
+    }
+
+    fn again(self) -> Self {
+        let wanted = self.desired.borrow().clone();
+        let mut next = Self::begin(self.stage, self.standings, wanted, OnExit::Keep);
+        next.told = self.told;
+        next
+    }
+}

@@ -1,0 +1,222 @@
+//! Claims about what is sent next, as tables: an outbox of a few rows, events, and the order of sending.
+
+use std::collections::BTreeMap;
+
+use PublishErrorKind::{Permanent, Transient};
+
+use super::*;
+use crate::outbox::{Body, CapabilitiesBody};
+use muster_contract::{SeqRanges, Timestamp};
+
+/// What happens to the sending, one line of a table.
+enum Event {
+    /// A report of a deployment is written.
+    Write(char),
+    /// The outbox is read as asked; these are sent, in this order.
+    Sends(&'static [u64]),
+    /// Nothing is to be read now.
+    Waits,
+    Answer(u64, Result<(), PublishErrorKind>, Next),
+    /// The outbox notes what was acknowledged.
+    Notes(&'static [u64]),
+    Restart,
+    Reconnect,
+    /// The hub asks for a row again.
+    Requeue(u64),
+    /// All numbers mean something else; the attempt is over, the next one begins.
+    Renew,
+}
+
+use Event::{Answer, Notes, Reconnect, Renew, Requeue, Restart, Sends, Waits, Write};
+
+/// An outbox as the sending sees it: number → deployment, and which are queued.
+#[derive(Default)]
+struct Rows {
+    deployments: BTreeMap<u64, char>,
+    sent: BTreeSet<u64>,
+    renewals: u64,
+}
+
+impl Rows {
+    fn epoch(&self) -> Epoch {
+        (0..self.renewals).fold(Epoch::FIRST, |epoch, _| epoch.next())
+    }
+
+    fn write(&mut self, deployment: char) {
+        self.deployments.insert(self.deployments.len() as u64 + 1, deployment);
+    }
+
+    fn is_newest(&self, seq: u64) -> bool {
+        let deployment = self.deployments[&seq];
+        self.deployments.range(seq + 1..).all(|(_, other)| *other != deployment)
+    }
+
+    fn read(&self, ask: &Ask) -> Batch {
+        let queued = |seq: &u64| !self.sent.contains(seq) && !ask.except.contains(seq);
+        let mut seqs: Vec<u64> = self.deployments.keys().copied().filter(queued).collect();
+        seqs.sort_by_key(|seq| (!self.is_newest(*seq), *seq));
+        seqs.truncate(ask.rows);
+        let rows = seqs.into_iter().map(|seq| row(seq, self.is_newest(seq))).collect();
+        Batch { epoch: Some(self.epoch()), head: self.deployments.len() as u64, rows }
+    }
+}
+
+fn row(seq: u64, newest: bool) -> Row {
+    let body = Body::Capabilities(CapabilitiesBody {
+        observed_at: Timestamp::UNIX_EPOCH,
+        properties: serde_json::Map::new(),
+        labels: BTreeMap::new(),
+        agent_version: String::new(),
+    });
+    Row { seq, newest, message_id: String::new(), bytes: 10, body, coalesced: SeqRanges::new() }
+}
+
+fn play(case: &str, window: Window, written: &str, events: Vec<Event>) {
+    let (mut sending, mut rows) = (Sending::new(window), Rows::default());
+    written.chars().for_each(|deployment| rows.write(deployment));
+    sending.begin(rows.epoch());
+    for (at, event) in events.into_iter().enumerate() {
+        let here = format!("{case}, event {at}");
+        match event {
+            Write(deployment) => {
+                rows.write(deployment);
+                sending.news();
+            }
+            Sends(expected) => {
+                let batch = sending
+                    .ask()
+                    .map(|ask| rows.read(&ask))
+                    .unwrap_or_else(|| panic!("{here}: asks nothing"));
+                let offered = sending.offer(batch).unwrap_or_else(|| panic!("{here}: the attempt is over"));
+                let sent: Vec<u64> = offered.iter().map(|row| row.seq).collect();
+                assert_eq!(sent, expected, "{here}");
+            }
+            Waits => assert_eq!(sending.ask(), None, "{here}"),
+            Answer(seq, answer, next) => assert_eq!(sending.answered(seq, answer), next, "{here}"),
+            Notes(expected) => {
+                let (_, seqs) = sending.acknowledged().unwrap_or_else(|| panic!("{here}: nothing to note"));
+                assert_eq!(seqs, expected, "{here}");
+                rows.sent.extend(&seqs);
+                sending.noted(&seqs);
+            }
+            Restart => sending.begin(rows.epoch()),
+            Reconnect => {
+                sending.reconnected();
+                sending.begin(rows.epoch());
+            }
+            Requeue(seq) => {
+                rows.sent.remove(&seq);
+                sending.news();
+            }
+            Renew => {
+                rows.renewals += 1;
+                sending.news();
+                let batch = sending
+                    .ask()
+                    .map(|ask| rows.read(&ask))
+                    .unwrap_or_else(|| panic!("{here}: asks nothing"));
+                assert_eq!(sending.offer(batch), None, "{here}");
+                sending.begin(rows.epoch());
+            }
+        }
+    }
+}
+
+const NARROW: Window = Window { rows: 4, bytes: 1_000 };
+const OK: Result<(), PublishErrorKind> = Ok(());
+
+#[test]
+fn the_newest_of_each_deployment_go_first_then_the_backlog() {
+    play("wide", Window::default(), "abacb", vec![Sends(&[3, 4, 5, 1, 2]), Sends(&[]), Waits]);
+    let narrow = vec![Sends(&[4, 5, 6, 1]), Waits, Answer(4, OK, Next::Continue), Sends(&[2])];
+    play("narrow", NARROW, "abcabc", narrow);
+}
+
+#[test]
+fn a_report_written_while_a_backlog_drains_goes_next() {
+    let events = vec![
+        Sends(&[6, 1, 2, 3]),
+        Answer(6, OK, Next::Continue),
+        Write('b'),
+        Sends(&[7]),
+        Waits,
+        Answer(1, OK, Next::Continue),
+        Sends(&[4]),
+    ];
+    play("overtaking", NARROW, "aaaaaa", events);
+}
+
+#[test]
+fn the_window_bounds_rows_and_bytes_but_lets_a_large_row_pass_alone() {
+    play("bytes", Window { rows: 8, bytes: 25 }, "aaaa", vec![Sends(&[4, 1]), Sends(&[])]);
+    play(
+        "large",
+        Window { rows: 8, bytes: 5 },
+        "aa",
+        vec![Sends(&[2]), Waits, Answer(2, OK, Next::Continue), Sends(&[1])],
+    );
+}
+
+#[test]
+fn after_a_transient_failure_all_that_was_under_way_goes_again_in_order() {
+    let events = vec![
+        Sends(&[3, 1, 2]),
+        Answer(3, OK, Next::Continue),
+        Answer(1, Err(Transient), Next::Restart),
+        Restart,
+        Sends(&[1, 2]),
+        Answer(1, OK, Next::Continue),
+        Answer(2, OK, Next::Continue),
+        Notes(&[1, 2, 3]),
+        Sends(&[]),
+        Waits,
+    ];
+    play("failure", NARROW, "aaa", events);
+}
+
+#[test]
+fn a_late_answer_from_before_a_restart_says_nothing() {
+    let events = vec![Sends(&[1]), Restart, Answer(1, OK, Next::Continue), Sends(&[1])];
+    play("late", NARROW, "a", events);
+}
+
+#[test]
+fn a_row_refused_for_good_holds_nobody_up_and_is_tried_at_the_next_connection() {
+    let events = vec![
+        Sends(&[2, 1]),
+        Answer(2, Err(Permanent), Next::Continue),
+        Answer(1, OK, Next::Continue),
+        Notes(&[1]),
+        Sends(&[]),
+        Restart,
+        Sends(&[]),
+        Reconnect,
+        Sends(&[2]),
+    ];
+    play("parked", NARROW, "aa", events);
+}
+
+#[test]
+fn what_the_hub_asks_for_again_is_sent_again() {
+    let events = vec![
+        Sends(&[2, 1]),
+        Answer(2, OK, Next::Continue),
+        Answer(1, OK, Next::Continue),
+        Notes(&[1, 2]),
+        Requeue(1),
+        Sends(&[1]),
+    ];
+    play("again", NARROW, "aa", events);
+}
+
+#[test]
+fn in_a_new_epoch_nothing_of_the_old_one_counts() {
+    let events = vec![
+        Sends(&[2, 1]),
+        Answer(2, OK, Next::Continue),
+        Renew,
+        Answer(1, OK, Next::Continue),
+        Sends(&[2, 1]),
+    ];
+    play("renewed", NARROW, "aa", events);
+}
