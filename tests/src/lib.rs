@@ -1,9 +1,12 @@
-//! What the end-to-end tests share: [`server`], a real nats-server for one test; [`wait`], waiting for facts;
-//! [`golden`] files; and [`schemas`], the documents of `schemas/` as the code has them.
+//! What the end-to-end tests share: [`server`], a real nats-server for one test; [`system`], a whole system of processes;
+//! [`wait`], waiting for facts; [`golden`] files; [`python`], examples in another language; and [`schemas`], the
+//! documents of `schemas/` as the code has them.
 //!
 //! Nothing here ships.
 
 pub mod golden;
+pub mod python;
 pub mod schemas;
 pub mod server;
+pub mod system;
 pub mod wait;
