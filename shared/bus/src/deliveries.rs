@@ -21,7 +21,7 @@ use crate::bus::Bus;
 use crate::converge::create_consumer;
 use crate::heal::Pause;
 use crate::message::Delivery;
-use crate::pull::{Pull, Pulled};
+use crate::pull::{Broken, Pull, Pulled};
 use crate::read::ReadError;
 use crate::topology::{partition_consumer, partition_consumer_name};
 use crate::wire::{ApiError, Wire};
@@ -159,7 +159,7 @@ impl Deliveries {
                     }
                 }
                 Err(broken) => {
-                    tracing::info!(partition = self.partition, %broken, "beginning again at what is not acknowledged");
+                    tell(self.partition, &broken);
                     self.pull = None;
                 }
             }
@@ -217,7 +217,10 @@ impl Deliveries {
     async fn rewind(&mut self) -> Result<u64, ApiError> {
         let name = partition_consumer_name(self.partition);
         match self.wire.api::<ConsumerInfo>(&format!("CONSUMER.INFO.{UPLINK}.{name}"), &json!({})).await {
-            Ok(info) if info.num_ack_pending == 0 => return Ok(info.delivered.consumer_seq + 1),
+            Ok(info) if info.num_ack_pending == 0 => {
+                self.resume_after = None;
+                return Ok(info.delivered.consumer_seq + 1);
+            }
             Ok(info) => {
                 self.resume_after = Some(info.ack_floor.stream_seq);
                 self.wire.api::<Value>(&format!("CONSUMER.DELETE.{UPLINK}.{name}"), &json!({})).await?;
@@ -236,6 +239,17 @@ impl Deliveries {
             None => DeliverPolicy::All,
         };
         Consumer { deliver_policy, ..partition_consumer(self.partition) }
+    }
+}
+
+fn tell(partition: u16, broken: &Broken) {
+    match broken {
+        Broken::Ended(_) | Broken::Gap { .. } => tracing::warn!(
+            partition,
+            %broken,
+            "beginning again at what is not acknowledged; if this goes on, another process reads the same partition"
+        ),
+        _ => tracing::info!(partition, %broken, "beginning again at what is not acknowledged"),
     }
 }
 

@@ -6,6 +6,7 @@ use fastrand::Rng;
 use muster_contract::limits::RECONNECT_MAX;
 use muster_service::backoff::FullJitter;
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 use crate::link::Link;
 
@@ -14,27 +15,41 @@ pub(crate) const HEAL_MIN: Duration = Duration::from_millis(250);
 /// Longest delay before another attempt. Each attempt costs the server a consumer, so this is not short.
 pub(crate) const HEAL_MAX: Duration = Duration::from_secs(30);
 
-/// The pause between attempts of one reader. The first attempt after a success comes at once.
+/// A life that lasted this long was a good one: the next attempt comes at once.
+const GOOD_LIFE: Duration = Duration::from_secs(60);
+
+/// The pause between attempts of one reader. The first one after something was read, or after a long quiet life, comes
+/// at once.
 #[derive(Debug)]
 pub(crate) struct Pause {
     delay: FullJitter,
     chance: Rng,
     failures: u32,
+    last_attempt: Option<Instant>,
 }
 
 impl Pause {
     pub(crate) fn new() -> Self {
-        Self { delay: FullJitter::new(HEAL_MIN, HEAL_MAX), chance: Rng::new(), failures: 0 }
+        Self {
+            delay: FullJitter::new(HEAL_MIN, HEAL_MAX),
+            chance: Rng::new(),
+            failures: 0,
+            last_attempt: None,
+        }
     }
 
     /// Waits before an attempt: for the link, and longer after every attempt that went wrong.
     pub(crate) async fn before_attempt(&mut self, link: &watch::Receiver<Link>) {
+        if self.last_attempt.is_some_and(|at| at.elapsed() > GOOD_LIFE) {
+            self.reset();
+        }
         if self.failures > 0 {
             tokio::time::sleep(self.delay.next(&mut self.chance)).await;
         }
         self.failures = self.failures.saturating_add(1);
         // An error means that the bus is gone; the attempt will say so.
         let _ = link.clone().wait_for(|link| link.is_up()).await;
+        self.last_attempt = Some(Instant::now());
     }
 
     /// To be called when something was read.
@@ -46,5 +61,7 @@ impl Pause {
     }
 }
 
-const _: () =
-    assert!(HEAL_MIN.as_millis() < HEAL_MAX.as_millis() && HEAL_MAX.as_secs() <= RECONNECT_MAX.as_secs());
+const _: () = {
+    assert!(HEAL_MIN.as_millis() < HEAL_MAX.as_millis());
+    assert!(HEAL_MAX.as_secs() <= RECONNECT_MAX.as_secs() && HEAL_MAX.as_secs() < GOOD_LIFE.as_secs());
+};

@@ -41,7 +41,7 @@ pub use publish::{PublishError, PublishErrorKind};
 pub use read::{ReadError, StreamState, Subscription};
 pub use replay::{Replay, Start};
 pub use request::RequestError;
-pub use serve::{Call, EndpointSpec, Fault, ServiceSpec, Serving};
+pub use serve::{Call, EndpointSpec, Fault, ServeError, ServiceSpec, Serving};
 pub use views::{ViewEntry, ViewWatch};
 pub use window::Window;
 pub use wire::{ApiError, NoAnswer};

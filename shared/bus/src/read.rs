@@ -1,5 +1,6 @@
 //! Reading one message, following a subject, and the state of a stream.
 
+use async_nats::client::SubscribeErrorKind;
 use async_nats::{StatusCode, Subject, Subscriber};
 use bytes::Bytes;
 use futures_util::StreamExt;
@@ -59,13 +60,14 @@ pub enum ReadError {
         /// The first sequence the stream holds.
         first_seq: u64,
     },
-    /// The server refused.
-    #[error("reading {what}: {reason}")]
+    /// The server, or the bus itself, refuses.
+    #[error("reading {what} was refused")]
     Refused {
         /// What was to be read.
         what: String,
-        /// The server's words.
-        reason: String,
+        /// By whom and why.
+        #[source]
+        source: ApiError,
     },
 }
 
@@ -110,18 +112,23 @@ impl Bus {
             Some(StatusCode::NOT_FOUND) => Ok(None),
             Some(status) => Err(ReadError::Refused {
                 what: subject.to_owned(),
-                reason: format!("{status} {}", answer.description.unwrap_or_default()),
+                source: ApiError::Refused {
+                    code: u16::from(status).into(),
+                    description: answer.description.unwrap_or_default(),
+                },
             }),
         }
     }
 
     /// Follows a subject; survives reconnects (what is published meanwhile is missed).
     pub async fn subscribe(&self, subject: &str) -> Result<Subscription, ReadError> {
-        let refused = |error: async_nats::SubscribeError| ReadError::Refused {
-            what: subject.to_owned(),
-            reason: error.to_string(),
-        };
-        let messages = self.wire.client.subscribe(subject.to_owned()).await.map_err(refused)?;
+        let messages = self.wire.client.subscribe(subject.to_owned()).await.map_err(|error| {
+            let cause = match error.kind() {
+                SubscribeErrorKind::Other => NoAnswer::Disconnected,
+                _ => NoAnswer::BadSubject,
+            };
+            ReadError::of(subject, cause.into())
+        })?;
         Ok(Subscription { messages })
     }
 
@@ -181,7 +188,7 @@ impl ReadError {
             ApiError::NoAnswer(NoAnswer::TimedOut(_)) => Self::TimedOut { what },
             ApiError::NoAnswer(NoAnswer::NoResponders) => Self::Missing { what },
             ApiError::Refused { code, .. } if MISSING.contains(&code) => Self::Missing { what },
-            error => Self::Refused { what, reason: error.to_string() },
+            source => Self::Refused { what, source },
         }
     }
 

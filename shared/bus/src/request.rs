@@ -32,12 +32,13 @@ pub enum RequestError {
         timeout: Duration,
     },
     /// The request cannot be sent.
-    #[error("requesting {subject}: {reason}")]
+    #[error("the request to {subject} cannot be sent")]
     Refused {
         /// Where to.
         subject: String,
         /// Why.
-        reason: String,
+        #[source]
+        source: NoAnswer,
     },
 }
 
@@ -55,9 +56,7 @@ impl Bus {
             NoAnswer::Disconnected => RequestError::Disconnected { subject },
             NoAnswer::NoResponders => RequestError::NoResponders { subject },
             NoAnswer::TimedOut(timeout) => RequestError::Timeout { subject, timeout },
-            error @ (NoAnswer::TooLarge | NoAnswer::BadSubject) => {
-                RequestError::Refused { subject, reason: error.to_string() }
-            }
+            source @ (NoAnswer::TooLarge | NoAnswer::BadSubject) => RequestError::Refused { subject, source },
         })
     }
 }

@@ -8,13 +8,13 @@ use async_nats::service::endpoint::Endpoint;
 use async_nats::service::{NATS_SERVICE_ERROR, NATS_SERVICE_ERROR_CODE, Request, Service, ServiceExt};
 use bytes::Bytes;
 use futures_util::{FutureExt, StreamExt};
+use muster_service::error::BoxError;
 use tokio::sync::Semaphore;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 
 use crate::bus::Bus;
 use crate::message::Headers;
-use crate::read::ReadError;
 
 /// Requests of one service under way at once; more wait in the order of arrival.
 const CALLS_AT_ONCE: usize = 64;
@@ -65,6 +65,17 @@ pub struct Fault {
     pub body: Bytes,
 }
 
+/// Why a service is not served.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot serve requests as {service}")]
+pub struct ServeError {
+    /// The service's name.
+    pub service: &'static str,
+    /// What the bus says about its name, version or subjects.
+    #[source]
+    pub source: BoxError,
+}
+
 /// A service that is being served until this is stopped or dropped.
 #[derive(Debug)]
 pub struct Serving {
@@ -88,15 +99,12 @@ impl Serving {
 impl Bus {
     /// Serves requests until the returned value is stopped or dropped; survives reconnects. Any number of processes may
     /// serve the same subject: each request goes to one of them.
-    pub async fn serve<H, F>(&self, spec: ServiceSpec, handler: H) -> Result<Serving, ReadError>
+    pub async fn serve<H, F>(&self, spec: ServiceSpec, handler: H) -> Result<Serving, ServeError>
     where
         H: Fn(Call) -> F + Send + Sync + 'static,
         F: Future<Output = Result<Bytes, Fault>> + Send + 'static,
     {
-        let refused = |error: async_nats::Error| ReadError::Refused {
-            what: format!("requests of service {}", spec.name),
-            reason: error.to_string(),
-        };
+        let refused = |source: BoxError| ServeError { service: spec.name, source };
         let builder = self.wire.client.service_builder().description(spec.description);
         let service = builder.start(spec.name, spec.version).await.map_err(refused)?;
         let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());

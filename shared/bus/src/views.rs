@@ -41,6 +41,11 @@ pub struct ViewWatch {
 }
 
 impl ViewWatch {
+    /// Entries that were there when it was opened: a reader of the present alone has seen it after so many.
+    pub const fn waiting(&self) -> u64 {
+        self.replay.waiting()
+    }
+
     /// The next entries, at least one and at most `max`. If the bucket is made anew, its present comes again. Cancel-safe.
     pub async fn next_batch(&mut self, max: usize) -> Result<Vec<ViewEntry>, ReadError> {
         loop {

@@ -72,10 +72,13 @@ impl<T> Window<T> {
         while self.unanswered >= self.in_flight {
             self.progress().await;
         }
-        let subject = Subject::from(message.subject.as_str());
-        let sent = match pack(message) {
-            Ok(packed) => self.post(packed).await.map_err(|cause| failed(&subject, cause.into())),
-            Err(error) => Err(error),
+        let (subject, sent) = match pack(message) {
+            Ok(packed) => {
+                let subject = packed.subject.clone();
+                let posted = self.post(packed).await;
+                (subject.clone(), posted.map_err(|cause| failed(&subject, cause.into())))
+            }
+            Err(error) => (Subject::from(error.subject.as_str()), Err(error)),
         };
         let answer = sent.err().map(Err);
         self.unanswered += usize::from(answer.is_none());

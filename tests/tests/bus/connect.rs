@@ -5,6 +5,8 @@ use std::time::Duration;
 use muster_bus::{Bus, BusConfig, ConnectError, Link};
 use muster_tests::server::{Server, Setup};
 use muster_tests::wait::soon;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use crate::connect;
@@ -46,6 +48,34 @@ async fn a_server_with_a_small_max_payload_is_refused_with_what_to_set() {
     let server = Server::start_with(Setup { more: "max_payload: 64KB\n".into(), ..Setup::default() });
     let refusal = Bus::connect(server.config("test"), &CancellationToken::new()).await.unwrap_err();
     assert!(refusal.to_string().contains("max_payload to 278528"), "{refusal}");
+}
+
+/// Greets one client as a server of some version would.
+async fn pretend(listener: TcpListener, version: &str) {
+    let (mut stream, _) = listener.accept().await.unwrap();
+    let info = format!(
+        r#"{{"server_id":"X","version":"{version}","max_payload":1048576,"headers":true,"jetstream":true}}"#
+    );
+    stream.write_all(format!("INFO {info}\r\n").as_bytes()).await.unwrap();
+    let mut heard = Vec::new();
+    while !heard.ends_with(b"PING\r\n") {
+        assert_ne!(stream.read_buf(&mut heard).await.unwrap(), 0);
+    }
+    stream.write_all(b"PONG\r\n").await.unwrap();
+    std::future::pending().await
+}
+
+#[tokio::test]
+async fn a_server_that_is_too_old_is_refused_with_what_is_needed() {
+    for version in ["2.9.10", "2.14.2"] {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("nats://{}", listener.local_addr().unwrap());
+        let server = tokio::spawn(async move { pretend(listener, version).await });
+        let connecting = Bus::connect(BusConfig::service(url, "test"), &CancellationToken::new()).await;
+        let refusal = connecting.unwrap_err().to_string();
+        assert!(refusal.contains(version) && refusal.contains("2.12.12 or newer"), "{refusal}");
+        server.abort();
+    }
 }
 
 #[tokio::test]

@@ -1,6 +1,7 @@
 //! What `shared/bus` promises, on a real nats-server. One program: it is linked once.
 
 mod connect;
+mod credentials;
 mod partition;
 mod publish;
 mod replay;

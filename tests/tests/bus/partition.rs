@@ -1,5 +1,9 @@
 //! The deliveries of a partition: nothing is lost to an acknowledgement that covers it unseen.
 
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use bytes::Bytes;
 use muster_bus::{Bus, Deliveries, Delivery, partition_of};
 use muster_contract::DeviceKey;
 use muster_contract::limits::PARTITIONS;
@@ -7,7 +11,7 @@ use muster_contract::subjects::stream;
 use muster_tests::server::{Server, device};
 use muster_tests::wait::{soon, until};
 
-use crate::{connect, converged, number, report};
+use crate::{connect, converged, crash, number, report};
 
 async fn fill(bus: &Bus, key: &DeviceKey, numbers: impl Iterator<Item = u64>) {
     let mut window = bus.window(256);
@@ -92,10 +96,54 @@ async fn a_reader_survives_the_loss_of_its_consumer() {
     read(&mut deliveries, 3).await[2].ack_all().await;
     pending_is(&bus, partition, 0).await;
     let verb = format!("$JS.API.CONSUMER.DELETE.UPLINK.ingest-{partition}");
-    bus.request(&verb, Default::default(), std::time::Duration::from_secs(5)).await.unwrap();
+    bus.request(&verb, Default::default(), Duration::from_secs(5)).await.unwrap();
     fill(&bus, &key, 4..=5).await;
     // Where it was is lost with the consumer; everything that UPLINK holds comes again.
     assert_eq!(numbers(&read(&mut deliveries, 5).await), [1, 2, 3, 4, 5]);
+}
+
+/// What the server says of a partition's consumer.
+async fn consumer(bus: &Bus, partition: u16) -> serde_json::Value {
+    let verb = format!("$JS.API.CONSUMER.INFO.UPLINK.ingest-{partition}");
+    let info = bus.request(&verb, Bytes::new(), Duration::from_secs(5)).await.unwrap();
+    serde_json::from_slice(&info).unwrap()
+}
+
+/// Has the next message of a partition's consumer delivered to nobody, as if it were lost on the way.
+async fn lose_next(bus: &Bus, partition: u16) {
+    let verb = format!("$JS.API.CONSUMER.MSG.NEXT.UPLINK.ingest-{partition}");
+    let body = Bytes::from(r#"{"batch":1,"expires":30000000000}"#);
+    let nothing = bus.request(&verb, body, Duration::from_millis(10)).await;
+    assert!(nothing.is_err(), "there is a message already: {nothing:?}");
+    until("the request", || consumer(bus, partition), |info| info["num_waiting"] == 1).await;
+}
+
+#[tokio::test]
+async fn a_message_lost_on_the_way_is_not_covered_by_a_later_acknowledgement() {
+    const MESSAGES: u64 = 200;
+    let server = Server::start();
+    let bus = converged(&server).await;
+    let key = device("press-4");
+    let partition = partition_of(&key);
+    let before = consumer(&bus, partition).await["created"].clone();
+    lose_next(&bus, partition).await;
+    let mut deliveries = bus.partition(partition).await.unwrap();
+    let filler = bus.clone();
+    let filling = tokio::spawn(async move { fill(&filler, &key, 0..MESSAGES).await });
+
+    let mut handled = BTreeSet::new();
+    while handled.len() < MESSAGES as usize {
+        let batch = soon("reports", deliveries.next_batch(10)).await.unwrap();
+        for delivery in &batch {
+            let n = number(delivery);
+            assert!(n == 0 || handled.contains(&(n - 1)), "{n} came before {}", n - 1);
+            handled.insert(n);
+        }
+        batch[batch.len() - 1].ack_all().await;
+    }
+    filling.await.unwrap();
+    pending_is(&bus, partition, 0).await;
+    assert_ne!(consumer(&bus, partition).await["created"], before, "nothing was lost");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -124,8 +172,7 @@ async fn over_crashes_of_server_and_reader_every_message_is_handled_before_it_is
             }
         }
         if round % 2 == 0 {
-            server.kill();
-            server.restart();
+            crash(&mut server, &bus).await;
         }
     }
     let mut deliveries = bus.partition(partition).await.unwrap();

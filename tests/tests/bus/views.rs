@@ -43,6 +43,7 @@ async fn a_watch_shows_the_present_and_then_every_change_over_a_crash() {
     }
     let watcher = connect(server.config("watcher")).await;
     let mut watch = watcher.view_watch(">").await.unwrap();
+    assert_eq!(watch.waiting(), 3);
     let present = read(&mut watch, 3).await;
     let wanted: [(&str, Option<&[u8]>); 3] =
         [("fleet", Some(b"1")), ("deployment.web", Some(b"2")), ("site.plant7", Some(b"1"))];
