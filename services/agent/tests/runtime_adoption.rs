@@ -13,7 +13,7 @@ use std::time::Duration;
 use muster_agent::runtime::process::ProcessRuntime;
 use muster_agent::runtime::{Running, Runtime, Unit, code};
 use muster_contract::canonical::Digest;
-use runtime_kit::{DEADLINE, Device, beside, job, lives, script, unit, until};
+use runtime_kit::{DEADLINE, Device, beside, job, lives, script, shell, unit, until};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
@@ -72,6 +72,27 @@ async fn only_what_is_left_of_readiness_is_waited_for() {
     fs::write(device.work(&web).join("go"), "").unwrap();
     device.start(&web).await;
     assert_eq!(device.lines(&web, "trace").len(), 1, "no twin");
+}
+
+#[tokio::test]
+async fn a_unit_that_was_late_when_the_agent_died_is_late_still() {
+    let mut device = Device::new();
+    let mut properties = shell("echo $$ >> trace; exec sleep 600", json!({"type": "file", "path": "never"}));
+    properties["timeout"] = "100ms".into();
+    let web = unit("web", properties);
+    {
+        let cancel = CancellationToken::new();
+        let mut start = device.runtime.start(&web, &cancel);
+        tokio::select! {
+            biased;
+            _ = &mut start => {}
+            _ = device.until_lines(&web, "trace", 1) => {}
+        }
+    }
+    device.restart();
+    let error = device.try_start(&web).await.unwrap_err();
+    assert_eq!(error.code, code::NOT_READY);
+    assert_eq!(device.pids(), [0; 0]);
 }
 
 #[tokio::test]

@@ -11,7 +11,7 @@
 //! stop ──► clear ─► ended (the watch reaps)
 //! ```
 //!
-//! Looking ([`census`]) is the authority on what runs; the table of watched units saves looking and holds what only a
+//! Looking (`census`) is the authority on what runs; the table of watched units saves looking and holds what only a
 //! parent knows. Whether to start, in which order and how often is [`crate::reconcile`]'s.
 
 mod census;

@@ -1,7 +1,7 @@
 //! Pretends to run units of profile type `simulated` by their script: how long a start takes, how many fail, when it
 //! crashes. Runs nothing. Deterministic: it follows the script, tokio's time and the clock it is given.
 //!
-//! What it pretends outlives the agent ([`memory`]), so an agent that restarts finds its units again, and those whose
+//! What it pretends outlives the agent (`memory`), so an agent that restarts finds its units again, and those whose
 //! crash was due meanwhile gone. Waiting goes by tokio's time; the clock is asked only how long a unit found again
 //! has been there.
 
