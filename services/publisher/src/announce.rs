@@ -27,6 +27,7 @@ use crate::downlink::{Downlink, Letter, Message, Trace};
 use crate::held::Held;
 use crate::metrics::{CommitResult, Metrics};
 use crate::plan::Draft;
+use crate::problems::Problems;
 use crate::requests::{Request, not_ready};
 use crate::roster::Roster;
 use crate::source::Fleet;
@@ -45,8 +46,10 @@ const _: () = assert!(RETRY_MIN.as_millis() < RETRY_MAX.as_millis());
 
 /// What the announcer is told.
 enum Order {
-    /// Git wants this now.
-    Commit(Fleet),
+    /// Git wants this now. The answer is whether it can have it; publishing comes after.
+    Commit(Fleet, oneshot::Sender<Result<(), Problems>>),
+    /// The poller wants to know which commit was published last.
+    LastPublished(oneshot::Sender<Option<String>>),
     /// Somebody wants this, and an answer.
     Change(Request, oneshot::Sender<Result<PublishAnswer, ErrorBody>>),
 }
@@ -81,10 +84,24 @@ pub struct Announcer<D> {
 }
 
 impl Desk {
-    /// Hands a good commit over. Waits while the announcer is busy.
-    pub async fn commit(&self, fleet: Fleet) {
-        // Fails only when the announcer has left; then the process is leaving too.
-        let _ = self.0.send(Order::Commit(fleet)).await;
+    /// Hands a commit over. Waits while the announcer is busy, but not until the commit is published.
+    ///
+    /// # Errors
+    /// Why it is refused as a whole, after all: what devices run by request already counts as well.
+    pub async fn commit(&self, fleet: Fleet) -> Result<(), Problems> {
+        let (answer, answered) = oneshot::channel();
+        // Without an announcer the process is leaving; the next one starts with this commit.
+        if self.0.send(Order::Commit(fleet, answer)).await.is_err() {
+            return Ok(());
+        }
+        answered.await.unwrap_or(Ok(()))
+    }
+
+    /// The commit of the newest document from Git, if there is one.
+    pub async fn last_published(&self) -> Option<String> {
+        let (answer, answered) = oneshot::channel();
+        self.0.send(Order::LastPublished(answer)).await.ok()?;
+        answered.await.ok()?
     }
 
     /// Has a change made.
@@ -162,7 +179,14 @@ impl<D: Downlink> Announcer<D> {
     async fn obey(&mut self, order: Order) {
         self.trace = self.chance.u128(1..);
         match order {
-            Order::Commit(fleet) => self.accept(fleet),
+            Order::Commit(fleet, answer) => {
+                // The poller may have left; the commit stands.
+                let _ = answer.send(self.accept(fleet));
+            }
+            Order::LastPublished(answer) => {
+                // Who asked may have left.
+                let _ = answer.send(self.roster.last_published().map(str::to_owned));
+            }
             Order::Change(request, answer) => {
                 let done = self.change(&request).await;
                 // Who asked may have left; the change stands.
@@ -171,26 +195,18 @@ impl<D: Downlink> Announcer<D> {
         }
     }
 
-    fn accept(&mut self, fleet: Fleet) {
+    fn accept(&mut self, fleet: Fleet) -> Result<(), Problems> {
         let (revision, devices) = (fleet.revision.clone(), fleet.devices.len());
-        match self.roster.accept(fleet) {
-            Ok(0) => {
-                self.around.status.accepted();
-                self.applied(&revision);
-            }
-            Ok(due) => {
-                tracing::info!(commit.id = revision, devices, due, "publishing a commit");
-                self.around.status.accepted();
-                self.retry.reset();
-                self.retry_at = Instant::now();
-                self.tell(None);
-            }
-            Err(problems) => {
-                crate::poll::warn_of(&revision, &problems);
-                self.around.metrics.commit(CommitResult::Refused, 1);
-                self.around.status.refused(&revision, problems);
-            }
+        let due = self.roster.accept(fleet)?;
+        if due == 0 {
+            self.applied(&revision);
+            return Ok(());
         }
+        tracing::info!(commit.id = revision, devices, due, "publishing a commit");
+        self.retry.reset();
+        self.retry_at = Instant::now();
+        self.tell(None);
+        Ok(())
     }
 
     /// Publishes some of what is due.

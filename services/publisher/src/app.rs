@@ -1,18 +1,20 @@
 //! Wiring, and the order of the drain: first nobody asks any more (poll, requests), then the publish under way is
 //! finished.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use clap::Parser;
 use fastrand::Rng;
-use muster_bus::{Bus, BusConfig, Call, Serving};
+use muster_bus::{Bus, BusConfig, Call, Fault, Serving};
 use muster_service::backoff::FullJitter;
 use muster_service::clock::SystemClock;
 use muster_service::error::chain;
 use muster_service::exit;
+use muster_service::health::Latch;
 use muster_service::life::{Life, Stage};
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
@@ -55,12 +57,13 @@ pub fn main() -> ExitCode {
     }
 }
 
-/// Starts the publisher within a life. It is ready once it has read what DOWNLINK holds.
+/// Starts the publisher within a life. It is ready once it has read what DOWNLINK holds and answers requests.
 ///
 /// # Errors
 /// Why it cannot run, for a person to mend.
 pub async fn start(config: Config, life: &Life) -> Result<Handle, StartError> {
     let recovered = life.health().latch("the desired state that DOWNLINK holds");
+    let offered = life.health().latch("answering requests");
     let metrics = Metrics::register(life.health());
     let source = config.git.as_ref().map(|git| (&git.url, &git.branch));
     let status = Arc::new(Status::new(source));
@@ -70,15 +73,16 @@ pub async fn start(config: Config, life: &Life) -> Result<Handle, StartError> {
 
     let bus =
         BusConfig { creds: config.common.creds, ..BusConfig::service(config.common.nats_url.as_str(), NAME) };
-    let bus = Bus::connect(bus, &life.stop_token()).await?;
+    // A start that is interrupted is dropped by its caller, which is no failure; so nothing here asks it to stop.
+    let bus = Bus::connect(bus, &CancellationToken::new()).await?;
     bus.converge().await?;
 
     let (announcer, desk) = Announcer::new(bus.clone(), around.clone(), Rng::new());
     life.spawn(Stage::Publish, "announce", announcer.run(recovered, life.token(Stage::Publish)));
-    let (serving, asked) = (desk.clone(), status.clone());
-    life.spawn(Stage::Intake, "requests", serve(bus, serving, asked, life.token(Stage::Intake)));
+    let counter = Counter { desk: desk.clone(), status: status.clone() };
+    life.spawn(Stage::Intake, "requests", counter.serve(bus, offered, life.token(Stage::Intake)));
     if let Some(git) = config.git {
-        let poller = poller(git, place, desk, around);
+        let poller = poller(git, &place, desk, around);
         life.spawn(Stage::Intake, "poll", poller.run(life.token(Stage::Intake)));
     }
     Ok(Handle { status, _mirror: mirror })
@@ -94,41 +98,50 @@ fn place(config: &Config) -> Result<(PathBuf, Option<TempDir>), StartError> {
     Ok((private.path().to_owned(), Some(private)))
 }
 
-fn poller(git: GitConfig, place: PathBuf, desk: Desk, around: Surroundings) -> Poller {
+fn poller(git: GitConfig, place: &Path, desk: Desk, around: Surroundings) -> Poller {
     let GitConfig { url, branch, poll, token_file } = git;
     tracing::info!(git.url = %url, git.branch = branch.as_str(), every = ?poll, "watching a Git repository");
-    Poller::new(Repository::new(url, branch, token_file, &place), poll, desk, around, Rng::new())
+    Poller::new(Repository::new(url, branch, token_file, place), poll, desk, around, Rng::new())
 }
 
-/// Answers requests until `stop`; those already taken are answered then.
-async fn serve(bus: Bus, desk: Desk, status: Arc<Status>, stop: CancellationToken) {
-    let offering = offer(&bus, desk, status);
-    if let Some(serving) = stop.run_until_cancelled(offering).await {
-        stop.cancelled().await;
-        serving.stop().await;
+/// Where requests are answered.
+#[derive(Clone)]
+struct Counter {
+    desk: Desk,
+    status: Arc<Status>,
+}
+
+impl Counter {
+    /// Answers requests until `stop`; those already taken are answered then.
+    async fn serve(self, bus: Bus, offered: Latch, stop: CancellationToken) {
+        let offering = self.open(&bus);
+        if let Some(serving) = stop.run_until_cancelled(offering).await {
+            offered.release();
+            stop.cancelled().await;
+            serving.stop().await;
+        }
     }
-}
 
-async fn offer(bus: &Bus, desk: Desk, status: Arc<Status>) -> Serving {
-    let (mut retry, mut chance) = (FullJitter::new(OFFER_MIN, OFFER_MAX), Rng::new());
-    loop {
-        let (desk, status) = (desk.clone(), status.clone());
-        let handler = move |call| answer(call, desk.clone(), status.clone());
-        match bus.serve(requests::spec(), handler).await {
-            Ok(serving) => return serving,
-            Err(error) => {
-                let retry_in = retry.next(&mut chance);
-                tracing::warn!(error = chain(&error), ?retry_in, "cannot take requests yet");
-                tokio::time::sleep(retry_in).await;
+    async fn open(self, bus: &Bus) -> Serving {
+        let (mut retry, mut chance) = (FullJitter::new(OFFER_MIN, OFFER_MAX), Rng::new());
+        loop {
+            let counter = self.clone();
+            match bus.serve(requests::spec(), move |call| counter.clone().answer(call)).await {
+                Ok(serving) => return serving,
+                Err(error) => {
+                    let retry_in = retry.next(&mut chance);
+                    tracing::warn!(error = chain(&error), ?retry_in, "cannot take requests yet");
+                    tokio::time::sleep(retry_in).await;
+                }
             }
         }
     }
-}
 
-async fn answer(call: Call, desk: Desk, status: Arc<Status>) -> Result<bytes::Bytes, muster_bus::Fault> {
-    match requests::understand(&call) {
-        Ok(Ask::Status) => requests::reply(Ok(status.answer())),
-        Ok(Ask::Change(request)) => requests::reply(desk.change(request).await),
-        Err(error) => requests::reply::<()>(Err(error)),
+    async fn answer(self, call: Call) -> Result<Bytes, Fault> {
+        match requests::understand(&call) {
+            Ok(Ask::Status) => requests::reply(Ok(self.status.answer())),
+            Ok(Ask::Change(request)) => requests::reply(self.desk.change(request).await),
+            Err(error) => requests::reply::<()>(Err(error)),
+        }
     }
 }

@@ -22,8 +22,12 @@ use crate::source::Tree;
 
 /// Branches named where the wanted one is missing.
 const OTHERS_MAX: usize = 5;
+/// Digits of a commit's id: of SHA-1 and of SHA-256.
+const COMMIT_DIGITS: [usize; 2] = [40, 64];
 /// Where the mirror keeps the branch: a name that no branch of the source can collide with.
 const MIRRORED: &str = "refs/muster/head";
+/// Where it keeps an older commit that was asked for by its id.
+const MIRRORED_OLDER: &str = "refs/muster/older";
 const ASK: &str = "ask the repository for its branch (check --git-url; a private one needs --git-token-file)";
 const FETCH: &str = "fetch the commit";
 const MIRROR: &str = "make the mirror (is --data-dir writable?)";
@@ -55,16 +59,32 @@ impl Repository {
         if known == Some(&head) {
             return Ok(None);
         }
-        let revision = match self.fetch(&head).await {
+        let branch = self.branch.reference();
+        let revision = match self.fetch(&branch, MIRRORED, &head).await {
             Ok(revision) => revision,
             // The repository answers and yet nothing can be fetched: the mirror may be what is broken.
             Err(error) => {
                 tracing::debug!(%error, "making the mirror anew");
                 self.remove_mirror().await?;
-                self.fetch(&head).await?
+                self.fetch(&branch, MIRRORED, &head).await?
             }
         };
         listing::tree(&self.git, &in_mirror(&self.mirror), &revision).await.map(Some)
+    }
+
+    /// The files of a commit that the branch may have left behind. Some servers give no commit that no branch is at.
+    ///
+    /// # Errors
+    /// Why the commit could not be had.
+    pub async fn commit(&self, revision: &str) -> Result<Tree, GitError> {
+        if !COMMIT_DIGITS.contains(&revision.len())
+            || !revision.bytes().all(|digit| digit.is_ascii_hexdigit())
+        {
+            return Err(unexpected("name a commit", revision.as_bytes()));
+        }
+        self.git.check_token().await?;
+        let revision = self.fetch(revision, MIRRORED_OLDER, revision).await?;
+        listing::tree(&self.git, &in_mirror(&self.mirror), &revision).await
     }
 
     /// The commit the branch is at.
@@ -97,13 +117,14 @@ impl Repository {
         String::from_utf8(said).map_err(|error| unexpected(ASK, error.as_bytes()))
     }
 
-    /// Brings the branch's commit into the mirror; gives the commit, which may be newer than the one asked about.
-    async fn fetch(&self, head: &str) -> Result<String, GitError> {
+    /// Brings a branch or a commit of the source into the mirror, under a name there; gives the commit. `like` is
+    /// any commit of the source.
+    async fn fetch(&self, what: &str, name: &str, like: &str) -> Result<String, GitError> {
         let mirror = in_mirror(&self.mirror);
         if !self.mirror.join("HEAD").exists() {
-            self.make_mirror(head).await?;
+            self.make_mirror(like).await?;
         }
-        let refspec = format!("+{}:{MIRRORED}", self.branch.reference());
+        let refspec = format!("+{what}:{name}");
         let url = self.url.for_git();
         let args = [
             &mirror,
@@ -118,17 +139,18 @@ impl Repository {
             &refspec,
         ];
         self.git.run(FETCH, REMOTE_LIMIT, args).await?;
-        let commit = format!("{MIRRORED}^{{commit}}");
+        let commit = format!("{name}^{{commit}}");
         let said = self.git.run(FETCH, LOCAL_LIMIT, [&mirror, "rev-parse", "--verify", &commit]).await?;
         let revision = String::from_utf8_lossy(&said).trim().to_owned();
         if revision.is_empty() { Err(unexpected(FETCH, &said)) } else { Ok(revision) }
     }
 
-    async fn make_mirror(&self, head: &str) -> Result<(), GitError> {
+    async fn make_mirror(&self, like: &str) -> Result<(), GitError> {
         let parent = self.mirror.parent().unwrap_or(&self.mirror);
         tokio::fs::create_dir_all(parent).await.map_err(|source| self.unwritable(source))?;
-        // The mirror speaks the source's hash: a SHA-256 id has 64 digits.
-        let format = if head.len() == 64 { "--object-format=sha256" } else { "--object-format=sha1" };
+        // The mirror speaks the source's hash.
+        let format =
+            if like.len() == COMMIT_DIGITS[1] { "--object-format=sha256" } else { "--object-format=sha1" };
         let path = self.mirror.display().to_string();
         let args = ["init", "--quiet", "--bare", "--template=", format, "--", &path];
         self.git.run(MIRROR, LOCAL_LIMIT, args).await.map(|_| ())

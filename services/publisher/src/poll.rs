@@ -12,7 +12,7 @@ use crate::announce::{Desk, Surroundings};
 use crate::git::Repository;
 use crate::metrics::CommitResult;
 use crate::problems::Problems;
-use crate::source::{self, Tree};
+use crate::source::{self, Fleet, Tree};
 
 /// Longest delay between two polls while they fail, unless polls are rarer anyway.
 const RETRY_MAX: Duration = Duration::from_secs(30);
@@ -24,7 +24,10 @@ pub struct Poller {
     desk: Desk,
     around: Surroundings,
     chance: Rng,
+    /// The commit that was dealt with last, good or bad.
     known: Option<String>,
+    /// Whether a commit was handed on since the start.
+    handed_on: bool,
 }
 
 impl Poller {
@@ -36,7 +39,7 @@ impl Poller {
         around: Surroundings,
         chance: Rng,
     ) -> Self {
-        Self { repository, every, desk, around, chance, known: None }
+        Self { repository, every, desk, around, chance, known: None, handed_on: false }
     }
 
     /// Polls until `stop`. A git under way is ended: what it would have brought comes with the next start.
@@ -74,28 +77,73 @@ impl Poller {
         self.around.metrics.polled_at.set(now.as_millisecond() as f64 / 1000.0);
         if let Some(tree) = answer {
             self.known = Some(tree.revision.clone());
-            self.take(tree).await;
+            if !self.take(tree).await && !self.handed_on {
+                self.go_back().await;
+            }
         }
         true
     }
 
-    async fn take(&self, tree: Tree) {
+    /// Hands the branch's commit on; false if it is refused.
+    async fn take(&mut self, tree: Tree) -> bool {
         let revision = tree.revision.clone();
-        // Thousands of files take a moment; nobody else waits for it.
-        match tokio::task::spawn_blocking(move || source::read(&tree)).await {
-            Ok(Ok(fleet)) => self.desk.commit(fleet).await,
-            Ok(Err(problems)) => {
+        match self.hand_on(tree).await {
+            Ok(()) => {
+                self.around.status.accepted();
+                true
+            }
+            Err(problems) => {
                 warn_of(&revision, &problems);
                 self.around.metrics.commit(CommitResult::Refused, 1);
                 self.around.status.refused(&revision, problems);
+                false
             }
-            Err(error) => tracing::error!(commit.id = revision, %error, "reading the commit failed"),
         }
+    }
+
+    /// After a start with a bad commit: takes the one that was published last again, so that a publish that broke
+    /// off is completed and what Git says is known. Where it cannot be had, the fleet keeps what it has.
+    async fn go_back(&mut self) {
+        let Some(last) = self.desk.last_published().await else { return };
+        match self.repository.commit(&last).await {
+            Ok(tree) => {
+                tracing::info!(commit.id = last, "taking the commit that was published last again");
+                // It was good when it was published; if this version thinks otherwise, nothing is changed.
+                if let Err(problems) = self.hand_on(tree).await {
+                    warn_of(&last, &problems);
+                }
+            }
+            Err(error) => {
+                let error = chain(&error);
+                tracing::warn!(commit.id = last, error, "the commit that was published last cannot be had");
+            }
+        }
+    }
+
+    async fn hand_on(&mut self, tree: Tree) -> Result<(), Problems> {
+        self.desk.commit(read(tree).await?).await?;
+        self.handed_on = true;
+        Ok(())
     }
 }
 
+/// Thousands of files take a moment; nobody else waits for it.
+async fn read(tree: Tree) -> Result<Fleet, Problems> {
+    let revision = tree.revision.clone();
+    tokio::task::spawn_blocking(move || source::read(&tree)).await.unwrap_or_else(|error| {
+        let mut problems = Problems::default();
+        problems.push(
+            ".",
+            || None,
+            ".",
+            format!("reading {revision} failed, which is a mistake of ours: {error}"),
+        );
+        Err(problems)
+    })
+}
+
 /// Tells the log everything that is wrong with a commit.
-pub fn warn_of(revision: &str, problems: &Problems) {
+fn warn_of(revision: &str, problems: &Problems) {
     for problem in problems.clone().into_list() {
         tracing::warn!(
             commit.id = revision,

@@ -92,19 +92,17 @@ impl Roster {
         self.due.len()
     }
 
-    /// The commit that was published whole. Before the first one of this process: the commit of the newest document,
-    /// which is the last one that changed anything.
+    /// The commit that is published whole, if one is since the start.
     pub fn applied(&self) -> Option<&str> {
-        match &self.fleet {
-            Some(fleet) => self.due.is_empty().then_some(&fleet.revision),
-            None => {
-                let documents =
-                    self.held.values().filter_map(|held| Some((held.sequence, held.document.as_ref()?)));
-                let from_git = documents.filter(|(_, document)| document.source.kind == SourceKind::Git);
-                from_git.max_by_key(|(sequence, _)| *sequence).map(|(_, document)| &document.source.revision)
-            }
-        }
-        .map(String::as_str)
+        self.fleet.as_ref().filter(|_| self.due.is_empty()).map(|fleet| fleet.revision.as_str())
+    }
+
+    /// The commit of the newest document from Git: the last one that changed anything, published whole or not.
+    pub fn last_published(&self) -> Option<&str> {
+        let documents = self.held.values().filter_map(|held| Some((held.sequence, held.document.as_ref()?)));
+        let from_git = documents.filter(|(_, document)| document.source.kind == SourceKind::Git);
+        let newest = from_git.max_by_key(|(sequence, _)| *sequence);
+        newest.map(|(_, document)| document.source.revision.as_str())
     }
 }
 
@@ -164,7 +162,7 @@ mod tests {
     fn what_another_publisher_did_already_is_due_no_more() {
         let mut roster = Roster::default();
         let commit = fleet("c1", &[("a/one", &[content("log", "run")])]);
-        roster.accept(commit.clone()).unwrap();
+        roster.accept(commit).unwrap();
         let (_, theirs) = roster.next(1).remove(0);
         roster.read_again(&key("a/one"), theirs.stored(7));
         assert!(roster.next(1).is_empty());
@@ -172,14 +170,14 @@ mod tests {
     }
 
     #[test]
-    fn before_the_first_commit_the_newest_document_tells_what_is_applied() {
+    fn before_the_first_commit_the_newest_document_tells_which_was_published_last() {
         let mut before = Roster::default();
         for (revision, name) in [("c1", "a/one"), ("c2", "a/two")] {
             before.accept(fleet(revision, &[(name, &[content("log", revision)])])).unwrap();
             publish_all(&mut before);
         }
         let after = Roster::recovered(before.held);
-        assert_eq!(after.applied(), Some("c2"));
+        assert_eq!((after.applied(), after.last_published()), (None, Some("c2")));
         assert!(matches!(after.git(true), Git::Unknown) && matches!(after.git(false), Git::Absent));
     }
 }

@@ -138,3 +138,19 @@ async fn a_repository_that_comes_back_is_read_again() {
     std::fs::rename(&away, source.root()).unwrap();
     assert_eq!(repository.poll(None).await.unwrap().unwrap().revision, head);
 }
+
+#[tokio::test]
+async fn an_older_commit_is_had_by_its_id() {
+    let (source, data) = (Source::new(), tempfile::tempdir().unwrap());
+    source.write("fleet/a.yaml", "one");
+    let first = source.commit();
+    source.write("fleet/a.yaml", "two");
+    source.commit();
+    let repository = mirror_of(source.path(), "main", data.path());
+    repository.poll(None).await.unwrap().unwrap();
+    assert_eq!(text(&repository.commit(&first).await.unwrap(), "fleet/a.yaml"), b"one");
+    assert!(repository.commit(&"0".repeat(40)).await.is_err());
+    for bad in ["main", "", "--upload-pack=x", "HEAD~1"] {
+        assert!(matches!(repository.commit(bad).await, Err(GitError::Unexpected { .. })), "{bad}");
+    }
+}

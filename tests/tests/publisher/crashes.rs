@@ -1,0 +1,147 @@
+//! Two writers, killed publishers, killed servers: every device ends with the last commit, and nothing is published
+//! that did not change.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use muster_bus::Start;
+use muster_contract::desired::DesiredState;
+use muster_contract::subjects::stream;
+use muster_contract::{DeviceKey, decode};
+use muster_tests::wait::soon;
+
+use crate::stage::Stage;
+
+/// Devices of a commit that takes a while.
+const MANY: usize = 1500;
+
+fn fill(stage: &Stage, devices: usize) {
+    for at in 0..devices {
+        stage.device(&format!("a/device-{at}"));
+    }
+}
+
+/// Every generation that each device was ever given, as far as DOWNLINK keeps them, in stream order.
+async fn generations(stage: &Stage) -> BTreeMap<String, Vec<u64>> {
+    let last = stage.published().await;
+    let mut replay = stage.bus.replay(stream::DOWNLINK, &["muster.desired.>"], Start::First).await.unwrap();
+    let (mut seen, mut at) = (BTreeMap::<_, Vec<_>>::new(), 0);
+    while at < last {
+        for delivery in soon("DOWNLINK is read", replay.next_batch(1000)).await.unwrap() {
+            let document: DesiredState = decode::parse(&delivery.payload).unwrap();
+            seen.entry(delivery.subject).or_default().push(document.generation.get());
+            at = delivery.stream_seq;
+        }
+    }
+    seen
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_crash_halfway_through_a_commit_is_completed_by_the_restart() {
+    let stage = Stage::new().await;
+    stage.write("fleet/log.yaml", "log", "run");
+    fill(&stage, MANY);
+    let commit = stage.commit().await;
+    let publisher = stage.publisher().await;
+    let begun = async || stage.published().await;
+    let published = muster_tests::wait::until("it has begun", begun, |published| *published > 10).await;
+    publisher.crash().await;
+    println!("crashed after {published} of {MANY} documents");
+
+    let publisher = stage.publisher().await;
+    publisher.applied(&commit).await;
+    let generations = generations(&stage).await;
+    assert_eq!(generations.len(), MANY);
+    assert!(generations.values().all(|all| *all == [1]), "something was published twice");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_commit_broken_off_is_completed_even_if_a_bad_one_follows() {
+    let stage = Stage::new().await;
+    stage.write("fleet/log.yaml", "log", "run");
+    fill(&stage, MANY);
+    let commit = stage.commit().await;
+    let publisher = stage.publisher().await;
+    let begun = async || stage.published().await;
+    muster_tests::wait::until("it has begun", begun, |published| *published > 10).await;
+    publisher.crash().await;
+    stage.repository.write("fleet/bad.yaml", "id: [").unwrap();
+    let bad = stage.commit().await;
+    let publisher = stage.publisher().await;
+    publisher.refused(&bad).await;
+    publisher.applied(&commit).await;
+    assert_eq!(generations(&stage).await.len(), MANY);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_killed_in_the_middle_of_a_commit_costs_nothing_but_time() {
+    let mut stage = Stage::new().await;
+    stage.write("fleet/log.yaml", "log", "run");
+    fill(&stage, MANY);
+    let commit = stage.commit().await;
+    let publisher = stage.publisher().await;
+    let begun = async || stage.published().await;
+    muster_tests::wait::until("it has begun", begun, |published| *published > 10).await;
+    stage.server.kill();
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    stage.server.restart();
+    publisher.applied(&commit).await;
+    let generations = generations(&stage).await;
+    assert_eq!(generations.len(), MANY);
+    assert!(generations.values().all(|all| *all == [1]), "something was published twice");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_publishers_of_one_repository_do_not_disturb_each_other() {
+    let stage = Stage::new().await;
+    fill(&stage, 100);
+    stage.write("fleet/log.yaml", "log", "start");
+    let (one, two) = tokio::join!(stage.publisher(), stage.publisher());
+    for round in 1..=4 {
+        stage.write("fleet/log.yaml", "log", &format!("round-{round}"));
+        let commit = stage.commit().await;
+        tokio::join!(one.applied(&commit), two.applied(&commit));
+    }
+    for at in 0..100 {
+        let (generation, shown) = stage.shown(&format!("a/device-{at}")).await;
+        assert_eq!(shown, [format!("log=round-4@{generation}")]);
+    }
+    for (subject, all) in generations(&stage).await {
+        assert!(all.windows(2).all(|pair| pair[0] < pair[1]), "{subject}: {all:?}");
+    }
+    println!("documents published: {} and {}", one.status.answer().published, two.status.answer().published);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_drain_under_load_finishes_the_round_and_is_in_time() {
+    let stage = Stage::new().await;
+    stage.write("fleet/log.yaml", "log", "run");
+    fill(&stage, MANY);
+    stage.commit().await;
+    let publisher = stage.publisher().await;
+    let begun = async || stage.published().await;
+    muster_tests::wait::until("it has begun", begun, |published| *published > 10).await;
+    let status = publisher.status.clone();
+    let drained = publisher.stop().await;
+    assert!(drained.late.is_empty(), "{drained:?}");
+    assert_eq!(status.answer().published, stage.published().await, "a confirmed document was not counted");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn another_writer_is_read_before_anything_is_published_over_it() {
+    let stage = Stage::new().await;
+    stage.write("sites/a/one/web.yaml", "web", "first");
+    let publisher = stage.publisher().await;
+    publisher.applied(&stage.commit().await).await;
+    // Somebody else gives the device a generation of their own, far above.
+    let key: DeviceKey = "a/one".parse().unwrap();
+    let mut theirs = stage.document("a/one").await;
+    theirs.generation = muster_contract::Generation::new(40).unwrap();
+    let bytes = decode::to_bytes(&theirs);
+    let message = muster_bus::Outgoing::new(muster_contract::subjects::desired(&key), bytes);
+    stage.bus.publish(message).await.unwrap();
+
+    stage.write("sites/a/one/web.yaml", "web", "second");
+    publisher.applied(&stage.commit().await).await;
+    assert_eq!(stage.shown("a/one").await, (41, vec!["web=second@41".to_owned()]));
+}
