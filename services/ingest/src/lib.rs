@@ -1,1 +1,31 @@
-//! Being built.
+//! Ingest: the border between what devices say and what LEDGER holds.
+//!
+//! ```text
+//!  UPLINK ──► intake ──┐                            ┌─► outlet ──► LEDGER
+//!  PRESENCE ► presence ┼─► consume: domain's Border ┤
+//!  DOWNLINK ► desired ─┘      ▲                     └─► receipts ► DOWNLINK
+//!                             └── restore ◄── LEDGER
+//! ```
+//!
+//! One task a partition owns all state of its devices; there are no locks. LEDGER is the only memory: the state is
+//! rebuilt from it at the start, and read again from it whenever the fate of a publication is unknown. A report is
+//! acknowledged last, when everything it led to is in LEDGER.
+//!
+//! Reading order: [`consume`] (the corridor), then [`intake`], [`presence`], [`desired`] (what comes in), [`outlet`],
+//! [`letter`] (what goes out), [`restore`], [`trim`], [`guard`], and [`app`] (how it is put together). The rules are
+//! `muster_domain::border`.
+
+pub mod app;
+pub mod config;
+pub mod consume;
+pub mod desired;
+pub mod error;
+pub mod guard;
+pub mod intake;
+pub mod letter;
+pub mod metrics;
+pub mod outlet;
+pub mod partitions;
+pub mod presence;
+pub mod restore;
+pub mod trim;

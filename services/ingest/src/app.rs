@@ -1,0 +1,151 @@
+//! Wiring, and the order of the drain: first nothing new is followed, then each partition finishes what it took in.
+
+use std::collections::BTreeMap;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::Parser;
+use fastrand::Rng;
+use muster_bus::config::PING_INTERVAL;
+use muster_bus::{Bus, BusConfig, ReadError};
+use muster_domain::border::Border;
+use muster_service::backoff::FullJitter;
+use muster_service::clock::{Clock, SystemClock};
+use muster_service::error::chain;
+use muster_service::exit;
+use muster_service::life::{Life, Stage};
+use tokio::sync::mpsc;
+
+use crate::config::{Cli, Config};
+use crate::consume::{Around, Partition};
+use crate::desired::{Follower, WAITING_MAX, Wish};
+use crate::error::StartError;
+use crate::metrics::Metrics;
+use crate::outlet::HighWater;
+use crate::restore::{self, Restored};
+use crate::{guard, trim};
+
+const NAME: &str = "muster-ingest";
+/// Pings in a lease: a dead link is found within three of them, before the lease of anybody runs out.
+const PINGS_PER_LEASE: u32 = 6;
+/// Least and longest upper bound of the delay before LEDGER is asked again.
+const RETRY_MIN: Duration = Duration::from_millis(100);
+/// See [`RETRY_MIN`].
+const RETRY_MAX: Duration = Duration::from_secs(10);
+
+/// An ingest that runs.
+#[derive(Debug)]
+pub struct Handle {
+    /// What LEDGER held at the start.
+    pub restored: Restored,
+}
+
+/// Runs ingest until it is asked to stop.
+pub fn main() -> ExitCode {
+    match Cli::parse().check() {
+        Ok(config) => {
+            muster_service::run(
+                NAME,
+                &config.common.clone(),
+                |life| async move { start(config, &life).await },
+            )
+        }
+        Err(problems) => exit::usage(NAME, &problems),
+    }
+}
+
+/// Starts ingest within a life. It is ready once it has read what LEDGER holds and every partition's reports can come.
+///
+/// # Errors
+/// Why it cannot run, for a person to mend.
+pub async fn start(config: Config, life: &Life) -> Result<Handle, StartError> {
+    let held = life.health().latch("what LEDGER holds");
+    let metrics = Metrics::register(life.health());
+    let ping_interval = PING_INTERVAL.min(config.rules.lease / PINGS_PER_LEASE);
+    let bus = BusConfig {
+        creds: config.common.creds.clone(),
+        ping_interval,
+        ..BusConfig::service(config.common.nats_url.as_str(), NAME)
+    };
+    let bus = Bus::connect(bus, &life.stop_token()).await?;
+    bus.converge().await?;
+
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+    let (borders, restored) = restored(&bus, &config, clock.as_ref()).await?;
+    held.release();
+    let high_water = HighWater::default();
+    high_water.reached(restored.position);
+    let around = Around { bus, clock, high_water };
+    let wishes = partitions(&around, life, &metrics, borders);
+    followers(&around, life, &metrics, &config, wishes);
+    Ok(Handle { restored })
+}
+
+/// A border a partition with what LEDGER holds, asking for as long as it takes.
+async fn restored(
+    bus: &Bus,
+    config: &Config,
+    clock: &dyn Clock,
+) -> Result<(BTreeMap<u16, Border>, Restored), ReadError> {
+    let (mut retry, mut chance) = (FullJitter::new(RETRY_MIN, RETRY_MAX), Rng::new());
+    loop {
+        let new = |partition| (partition, Border::new(config.rules, clock.now()));
+        let mut borders: BTreeMap<u16, Border> = config.partitions.iter().map(new).collect();
+        match restore::all(bus, &mut borders).await {
+            Ok(restored) => {
+                tracing::info!(
+                    facts = restored.facts,
+                    ledger.seq = restored.position,
+                    devices = borders.values().map(Border::devices).sum::<usize>(),
+                    partitions = %config.partitions,
+                    "LEDGER read"
+                );
+                return Ok((borders, restored));
+            }
+            Err(error) if error.is_transient() => {
+                let retry_in = retry.next(&mut chance);
+                tracing::warn!(error = chain(&error), ?retry_in, "cannot read LEDGER yet");
+                tokio::time::sleep(retry_in).await;
+            }
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// Starts every partition; the ways by which each learns what its devices shall run.
+fn partitions(
+    around: &Around,
+    life: &Life,
+    metrics: &Metrics,
+    borders: BTreeMap<u16, Border>,
+) -> BTreeMap<u16, mpsc::Sender<Wish>> {
+    let mut wishes = BTreeMap::new();
+    for (number, border) in borders {
+        let (hand_on, desired) = mpsc::channel(WAITING_MAX);
+        wishes.insert(number, hand_on);
+        let ready = life.health().latch(format!("the reports of partition {number}"));
+        let partition =
+            Partition::new(number, around.clone(), border, desired, metrics.partition(number), ready);
+        life.spawn(Stage::Work, format!("partition {number}"), partition.run(life.token(Stage::Work)));
+    }
+    wishes
+}
+
+/// Starts what runs beside the partitions.
+fn followers(
+    around: &Around,
+    life: &Life,
+    metrics: &Metrics,
+    config: &Config,
+    wishes: BTreeMap<u16, mpsc::Sender<Wish>>,
+) {
+    let (bus, stop) = (&around.bus, life.token(Stage::Intake));
+    let follower = Follower::new(bus.clone(), wishes, Rng::new());
+    life.spawn(Stage::Intake, "desired", follower.run(stop.clone()));
+    life.spawn(Stage::Intake, "guard", guard::watch(bus.clone(), stop.clone()));
+    if config.partitions.contains(trim::TRIMMER) {
+        let trimming = trim::run(bus.clone(), around.clock.clone(), metrics.trimmed.clone(), stop);
+        life.spawn(Stage::Intake, "trim", trimming);
+    }
+}

@@ -1,0 +1,113 @@
+//! The settings of ingest.
+
+use std::time::Duration;
+
+use clap::Parser;
+use muster_domain::border::Rules;
+use muster_service::config::{Common, CommonArgs, Problems};
+use muster_service::version::VERSION;
+
+use crate::partitions::Partitions;
+
+/// Shortest and longest lease. A lease should be longer than two heartbeats of the devices.
+const LEASE_MIN: Duration = Duration::from_secs(1);
+/// See [`LEASE_MIN`].
+const LEASE_MAX: Duration = Duration::from_secs(60 * 60);
+/// Shortest and longest deadline.
+const DEADLINE_MIN: Duration = Duration::from_secs(1);
+/// See [`DEADLINE_MIN`].
+const DEADLINE_MAX: Duration = Duration::from_secs(7 * 24 * 60 * 60);
+
+const GUIDE: &str = "\
+Each partition must belong to exactly one running process. One process owns all 16 unless told otherwise;
+two share the work as `--partitions 0-7` and `--partitions 8-15`.
+
+Ingest keeps nothing on disk: what it knows is in LEDGER and is read from there at the start.
+
+Examples:
+  muster-ingest
+  muster-ingest --partitions 0-7 --http-addr 127.0.0.1:9101
+  muster-ingest --lease 5m    for devices whose heart beats every two minutes
+
+Exit codes: 0 stopped when asked to; 1 something failed; 2 a setting cannot be used.";
+
+/// Lets devices' reports into the ledger: validates, orders, accounts, and tells who is fresh
+#[derive(Debug, Parser)]
+#[command(name = "muster-ingest", version = VERSION, after_help = GUIDE)]
+pub struct Cli {
+    /// Partitions this process owns, of 0 to 15
+    #[arg(long, env = "MUSTER_PARTITIONS", value_name = "LIST", default_value = "0-15")]
+    partitions: String,
+
+    /// Silence after which a device is stale; longer than two of its heartbeats
+    #[arg(long, env = "MUSTER_LEASE", value_name = "DURATION", default_value = "90s")]
+    lease: String,
+
+    /// Time after which an unfinished deployment is overdue, if its components declare no timeouts
+    #[arg(long, env = "MUSTER_DEADLINE_DEFAULT", value_name = "DURATION", default_value = "30m")]
+    deadline_default: String,
+
+    #[command(flatten)]
+    common: CommonArgs,
+}
+
+/// The settings, checked.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// What every service has.
+    pub common: Common,
+    /// Partitions this process owns.
+    pub partitions: Partitions,
+    /// Lease and deadline.
+    pub rules: Rules,
+}
+
+impl Cli {
+    /// The settings, checked.
+    ///
+    /// # Errors
+    /// Everything that is wrong with them.
+    pub fn check(self) -> Result<Config, Problems> {
+        let mut problems = Problems::default();
+        let common = self.common.check(&mut problems);
+        let partitions = problems.parse("--partitions", &self.partitions);
+        let lease = problems.duration("--lease", &self.lease, LEASE_MIN..=LEASE_MAX);
+        let deadline_default =
+            problems.duration("--deadline-default", &self.deadline_default, DEADLINE_MIN..=DEADLINE_MAX);
+        problems.finish(|| {
+            let rules = Rules { lease: lease?, deadline_default: deadline_default? };
+            Some(Config { common: common?, partitions: partitions?, rules })
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(words: &[&str]) -> Result<Config, Problems> {
+        Cli::try_parse_from([&["muster-ingest"], words].concat()).unwrap().check()
+    }
+
+    #[test]
+    fn the_defaults_are_the_contracts() {
+        let config = check(&[]).unwrap();
+        assert_eq!(config.rules, Rules::default());
+        assert_eq!(config.partitions.iter().count(), 16);
+    }
+
+    #[test]
+    fn everything_wrong_is_said_at_once() {
+        let words = ["--partitions=0-16", "--lease=0s", "--deadline-default=soon", "--http-addr=here"];
+        let shown = check(&words).unwrap_err().to_string();
+        for flag in ["--partitions", "--lease", "--deadline-default", "--http-addr"] {
+            assert!(shown.contains(flag), "{flag} is missing:\n{shown}");
+        }
+    }
+
+    #[test]
+    fn the_command_line_is_sound() {
+        use clap::CommandFactory;
+        Cli::command().debug_assert();
+    }
+}

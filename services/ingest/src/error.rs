@@ -1,0 +1,28 @@
+//! Why ingest cannot start, or cannot go on. What may pass is handled where it happens.
+
+use muster_bus::{ConnectError, ReadError, TopologyError};
+
+/// Why ingest cannot start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// There is no NATS server that serves.
+    #[error("cannot work with NATS")]
+    Connect(#[from] ConnectError),
+    /// The streams are not what they should be.
+    #[error("cannot work with the streams")]
+    Topology(#[from] TopologyError),
+    /// LEDGER cannot be read.
+    #[error("cannot read what LEDGER holds")]
+    Restore(#[from] ReadError),
+}
+
+/// Why a partition cannot go on: another start reads LEDGER from its beginning.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot tell what LEDGER holds of partition {partition}; start again")]
+pub struct PartitionError {
+    /// The partition.
+    pub partition: u16,
+    /// What happened.
+    #[source]
+    pub source: ReadError,
+}

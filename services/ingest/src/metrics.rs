@@ -1,0 +1,179 @@
+//! What ingest counts, for `/metrics`. No label is a device's.
+
+use std::sync::Arc;
+
+use muster_contract::decode::Document;
+use muster_contract::fact::{DeadlineFact, DeviceFact, Incident, LivenessFact, QuarantineFact, StatusFact};
+use muster_contract::limits::PARTITIONS;
+use muster_domain::border::Outcome;
+use muster_service::health::Health;
+use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue, LabelValueEncoder};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+
+/// Ingest's metrics. Clones share them.
+#[derive(Debug, Clone, Default)]
+pub struct Metrics {
+    /// Reports by what became of them.
+    reports: Family<OutcomeLabels, Counter>,
+    /// Facts that LEDGER confirmed, by kind.
+    facts: Family<KindLabels, Counter>,
+    /// Heartbeats taken in.
+    pub heartbeats: Counter,
+    /// Heartbeats that could not be read.
+    pub heartbeats_refused: Counter,
+    /// Receipts that DOWNLINK confirmed.
+    pub receipts: Counter,
+    /// Times a partition read LEDGER again, because the fate of a publication was unknown.
+    pub rewinds: Counter,
+    /// Messages removed from UPLINK after everybody was done with them.
+    pub trimmed: Counter,
+    lag: Family<PartitionLabels, Gauge>,
+    unconfirmed: Family<PartitionLabels, Gauge>,
+    devices: Family<PartitionLabels, Gauge>,
+}
+
+/// The numbers of one partition.
+#[derive(Debug, Clone)]
+pub struct PartitionMetrics {
+    /// What all partitions share.
+    pub all: Metrics,
+    /// Reports of the partition that wait in UPLINK.
+    pub lag: Gauge,
+    /// Publications that LEDGER has yet to confirm.
+    pub unconfirmed: Gauge,
+    /// Devices known.
+    pub devices: Gauge,
+    /// Looked up once: every report counts.
+    outcomes: Arc<[Counter; 6]>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OutcomeLabels {
+    outcome: OutcomeLabel,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+struct OutcomeLabel(Outcome);
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct KindLabels {
+    kind: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct PartitionLabels {
+    partition: u16,
+}
+
+const OUTCOMES: [Outcome; 6] = [
+    Outcome::New,
+    Outcome::Late,
+    Outcome::Amended,
+    Outcome::Duplicate,
+    Outcome::Quarantined,
+    Outcome::Repeated,
+];
+const KINDS: [&str; 6] = [
+    StatusFact::KIND,
+    DeviceFact::KIND,
+    LivenessFact::KIND,
+    DeadlineFact::KIND,
+    Incident::KIND,
+    QuarantineFact::KIND,
+];
+
+impl EncodeLabelValue for OutcomeLabel {
+    fn encode(&self, encoder: &mut LabelValueEncoder<'_>) -> Result<(), std::fmt::Error> {
+        let word = match self.0 {
+            Outcome::New => "new",
+            Outcome::Late => "late",
+            Outcome::Amended => "amended",
+            Outcome::Duplicate => "duplicate",
+            Outcome::Quarantined => "quarantined",
+            Outcome::Repeated => "repeated",
+        };
+        EncodeLabelValue::encode(&word, encoder)
+    }
+}
+
+impl Metrics {
+    /// Registered metrics, all there from the start.
+    pub fn register(health: &Health) -> Self {
+        let metrics = Self::default();
+        let all = metrics.clone();
+        health.metrics(|registry| {
+            let registry = registry.sub_registry_with_prefix("ingest");
+            registry.register("reports", "Reports by what became of them", all.reports);
+            registry.register("facts", "Facts that LEDGER confirmed, by kind", all.facts);
+            registry.register("heartbeats", "Heartbeats taken in", all.heartbeats);
+            registry.register(
+                "heartbeats_refused",
+                "Heartbeats that could not be read",
+                all.heartbeats_refused,
+            );
+            registry.register("receipts", "Receipts that DOWNLINK confirmed", all.receipts);
+            registry.register("rewinds", "Times a partition read LEDGER again", all.rewinds);
+            registry.register("trimmed", "Messages removed from UPLINK", all.trimmed);
+            registry.register("lag", "Reports that wait in UPLINK", all.lag);
+            registry.register("unconfirmed", "Facts that LEDGER has yet to confirm", all.unconfirmed);
+            registry.register("devices", "Devices known", all.devices);
+        });
+        KINDS.iter().for_each(|kind| metrics.fact(kind, 0));
+        OUTCOMES.iter().for_each(|outcome| _ = metrics.outcome(*outcome));
+        metrics
+    }
+
+    /// Counts confirmed facts.
+    pub fn fact(&self, kind: &'static str, count: u64) {
+        self.facts.get_or_create(&KindLabels { kind }).inc_by(count);
+    }
+
+    /// The numbers of one partition.
+    pub fn partition(&self, partition: u16) -> PartitionMetrics {
+        debug_assert!(partition < PARTITIONS);
+        let labels = PartitionLabels { partition };
+        PartitionMetrics {
+            all: self.clone(),
+            lag: self.lag.get_or_create_owned(&labels),
+            unconfirmed: self.unconfirmed.get_or_create_owned(&labels),
+            devices: self.devices.get_or_create_owned(&labels),
+            outcomes: Arc::new(OUTCOMES.map(|outcome| self.outcome(outcome))),
+        }
+    }
+
+    fn outcome(&self, outcome: Outcome) -> Counter {
+        self.reports.get_or_create_owned(&OutcomeLabels { outcome: OutcomeLabel(outcome) })
+    }
+}
+
+impl PartitionMetrics {
+    /// Counts a report.
+    pub fn report(&self, outcome: Outcome) {
+        self.outcomes[outcome as usize].inc();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use muster_service::life::Life;
+
+    use super::*;
+
+    #[test]
+    fn each_outcome_is_counted_under_its_own_name() {
+        let life = Life::new();
+        let metrics = Metrics::register(life.health()).partition(3);
+        for (at, outcome) in OUTCOMES.into_iter().enumerate() {
+            (0..=at).for_each(|_| metrics.report(outcome));
+        }
+        let text = life.health().metrics_text();
+        for (at, word) in
+            ["new", "late", "amended", "duplicate", "quarantined", "repeated"].into_iter().enumerate()
+        {
+            let line = format!("muster_ingest_reports_total{{outcome=\"{word}\"}} {}", at + 1);
+            assert!(text.contains(&line), "{line} is missing:\n{text}");
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! The way into LEDGER: facts under way, and the position from which LEDGER must be read again if the fate of one is
+//! unknown.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use muster_bus::{Bus, Outgoing, PublishError, Stored, Window};
+
+/// Facts of one partition under way at once. All partitions together stay below what a stream of the oldest supported
+/// server takes in at once (10,000 messages), and pipelining gains little beyond.
+pub const FACTS_IN_FLIGHT: usize = 256;
+/// How much more of LEDGER is read again than seems needed: what the connection still held when it was cut is stored
+/// after it is back, somewhere behind what others published meanwhile.
+pub const OVERLAP: u64 = 4096;
+
+const _: () = {
+    assert!(FACTS_IN_FLIGHT * (muster_contract::limits::PARTITIONS as usize) < 10_000);
+    assert!(OVERLAP as usize >= 2 * muster_bus::config::SERVICE_CLIENT_CAPACITY);
+};
+
+/// The highest position in LEDGER that any partition of this process knows to be reached.
+#[derive(Debug, Clone, Default)]
+pub struct HighWater(Arc<AtomicU64>);
+
+/// Facts of one partition under way.
+#[derive(Debug)]
+pub struct Outlet {
+    window: Window<&'static str>,
+    high_water: HighWater,
+    /// Everything of this partition up to here is confirmed.
+    settled_to: u64,
+}
+
+impl HighWater {
+    /// Notes a position.
+    pub fn reached(&self, position: u64) {
+        self.0.fetch_max(position, Ordering::AcqRel);
+    }
+
+    fn now(&self) -> u64 {
+        self.0.load(Ordering::Acquire)
+    }
+}
+
+impl Outlet {
+    /// An outlet with nothing under way.
+    pub fn new(bus: &Bus, high_water: HighWater) -> Self {
+        let settled_to = high_water.now();
+        Self { window: bus.window(FACTS_IN_FLIGHT), high_water, settled_to }
+    }
+
+    /// Sends a fact of a kind, waiting while too many are under way.
+    pub async fn send(&mut self, letter: Outgoing, kind: &'static str) {
+        if self.window.is_empty() {
+            // Nothing of this partition is under way, so nothing of it can be stored below what others have reached.
+            self.settled_to = self.high_water.now();
+        }
+        self.window.send(letter, kind).await;
+    }
+
+    /// The next confirmation in the order of sending, as the fact's kind; `None` when nothing is under way. Cancel-safe.
+    pub async fn confirmation(&mut self) -> Option<Result<&'static str, PublishError>> {
+        let answer = self.window.next().await;
+        answer.map(|answer| self.note(answer))
+    }
+
+    /// The next confirmation if it is there.
+    pub fn try_confirmation(&mut self) -> Option<Result<&'static str, PublishError>> {
+        let answer = self.window.try_next();
+        answer.map(|answer| self.note(answer))
+    }
+
+    /// Facts under way.
+    pub fn len(&self) -> usize {
+        self.window.len()
+    }
+
+    /// True when nothing is under way.
+    pub fn is_empty(&self) -> bool {
+        self.window.is_empty()
+    }
+
+    /// The position after which LEDGER must be read to learn what became of the facts under way.
+    pub const fn read_after(&self) -> u64 {
+        self.settled_to.saturating_sub(OVERLAP)
+    }
+
+    fn note(
+        &mut self,
+        (kind, answer): (&'static str, Result<Stored, PublishError>),
+    ) -> Result<&'static str, PublishError> {
+        let stored = answer?;
+        // One that was stored before has its first position, which says nothing of those sent before this one.
+        if !stored.duplicate {
+            self.high_water.reached(stored.sequence);
+            self.settled_to = self.settled_to.max(stored.sequence);
+        }
+        Ok(kind)
+    }
+}

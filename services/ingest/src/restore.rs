@@ -1,0 +1,98 @@
+//! LEDGER read into borders: all of it at the start, its end whenever the fate of a publication is unknown.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use muster_bus::{Bus, Delivery, ReadError, Start, partition_of};
+use muster_contract::fact::Fact;
+use muster_contract::subjects::{LedgerSubject, stream};
+use muster_domain::border::Border;
+use tokio::time::timeout;
+
+/// Facts read at once.
+const BATCH: usize = 1000;
+/// How long LEDGER may be silent while something is known to wait in it.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// What ingest itself publishes.
+const SUBJECTS: [&str; 6] = [
+    "muster.status.>",
+    "muster.device.>",
+    "muster.liveness.>",
+    "muster.deadline.>",
+    "muster.incident.>",
+    "muster.quarantine.>",
+];
+
+/// How far LEDGER was read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Restored {
+    /// The position of the last fact read.
+    pub position: u64,
+    /// How many were read.
+    pub facts: u64,
+}
+
+/// Reads all of LEDGER into the borders of some partitions.
+///
+/// # Errors
+/// LEDGER cannot be read.
+pub async fn all(bus: &Bus, borders: &mut BTreeMap<u16, Border>) -> Result<Restored, ReadError> {
+    let owned: BTreeSet<u16> = borders.keys().copied().collect();
+    let take = |subject: &LedgerSubject, fact: &Fact| match partition(subject) {
+        Some(partition) => borders.get_mut(&partition).into_iter().for_each(|b| b.restore(subject, fact)),
+        // Nobody's: whichever partition meets the same again shall recognise it.
+        None => borders.values_mut().for_each(|border| border.restore(subject, fact)),
+    };
+    read(bus, 0, |partition| owned.contains(&partition), take).await
+}
+
+/// Reads the end of LEDGER into the border of one partition.
+///
+/// # Errors
+/// LEDGER cannot be read, or no longer holds what follows `after`.
+pub async fn tail(bus: &Bus, own: u16, border: &mut Border, after: u64) -> Result<Restored, ReadError> {
+    read(bus, after, |partition| partition == own, |subject, fact| border.restore(subject, fact)).await
+}
+
+fn partition(subject: &LedgerSubject) -> Option<u16> {
+    subject.device().map(partition_of)
+}
+
+/// Reads what waits in LEDGER after a position: the facts of some partitions and those of nobody.
+async fn read(
+    bus: &Bus,
+    after: u64,
+    wanted: impl Fn(u16) -> bool,
+    mut take: impl FnMut(&LedgerSubject, &Fact),
+) -> Result<Restored, ReadError> {
+    let mut replay = bus.replay(stream::LEDGER, &SUBJECTS, Start::After(after)).await?;
+    let waiting = replay.waiting();
+    let mut restored = Restored { position: after, facts: 0 };
+    while restored.facts < waiting {
+        let silence = |_| ReadError::TimedOut { what: stream::LEDGER.to_owned() };
+        for delivery in timeout(PATIENCE, replay.next_batch(BATCH)).await.map_err(silence)?? {
+            restored.facts += 1;
+            restored.position = delivery.stream_seq;
+            let subject = LedgerSubject::parse(&delivery.subject);
+            let subject = subject.filter(|subject| partition(subject).is_none_or(&wanted));
+            if let Some((subject, fact)) = subject.and_then(|subject| parse(subject, &delivery)) {
+                take(&subject, &fact);
+            }
+        }
+    }
+    Ok(restored)
+}
+
+/// What no version of ours would have let in says nothing of a device.
+fn parse(subject: LedgerSubject, delivery: &Delivery) -> Option<(LedgerSubject, Fact)> {
+    match Fact::parse(&subject, &delivery.payload) {
+        Ok(fact) => Some((subject, fact)),
+        Err(refusal) => {
+            tracing::warn!(
+                ledger.seq = delivery.stream_seq, %refusal,
+                "LEDGER holds what is no fact; it is left alone"
+            );
+            None
+        }
+    }
+}
