@@ -5,6 +5,7 @@
 //! halfway through a commit leaves the rest due, and the next one finds it by comparing Git with DOWNLINK.
 
 mod change;
+mod desk;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,50 +14,34 @@ use std::time::Duration;
 use fastrand::Rng;
 use muster_bus::{PublishError, PublishErrorKind, ReadError};
 use muster_contract::DeviceKey;
-use muster_contract::query::{ErrorBody, PublishAnswer};
 use muster_service::backoff::FullJitter;
 use muster_service::clock::Clock;
 use muster_service::error::chain;
 use muster_service::health::Latch;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+pub use self::desk::Desk;
+use self::desk::Order;
 use crate::content::Interner;
 use crate::downlink::{Downlink, Letter, Message, Trace};
 use crate::held::Held;
 use crate::metrics::{CommitResult, Metrics};
 use crate::plan::Draft;
 use crate::problems::Problems;
-use crate::requests::{Request, not_ready};
 use crate::roster::Roster;
 use crate::source::Fleet;
 use crate::status::Status;
 
 /// Documents of one round: requests wait no longer than it takes to publish so many.
 const ROUND: usize = 1024;
-/// Orders that wait while a round is under way.
-const ORDERS_WAITING: usize = 64;
 /// Least and longest upper bound of the delay after a round, or a reading, that failed.
 const RETRY_MIN: Duration = Duration::from_millis(200);
 /// See [`RETRY_MIN`].
 const RETRY_MAX: Duration = Duration::from_secs(30);
 
 const _: () = assert!(RETRY_MIN.as_millis() < RETRY_MAX.as_millis());
-
-/// What the announcer is told.
-enum Order {
-    /// Git wants this now. The answer is whether it can have it; publishing comes after.
-    Commit(Fleet, oneshot::Sender<Result<(), Problems>>),
-    /// The poller wants to know which commit was published last.
-    LastPublished(oneshot::Sender<Option<String>>),
-    /// Somebody wants this, and an answer.
-    Change(Request, oneshot::Sender<Result<PublishAnswer, ErrorBody>>),
-}
-
-/// The way to the announcer. Clones lead to the same one.
-#[derive(Debug, Clone)]
-pub struct Desk(mpsc::Sender<Order>);
 
 /// What the parts of the publisher share.
 #[derive(Debug, Clone)]
@@ -80,46 +65,14 @@ pub struct Announcer<D> {
     orders: mpsc::Receiver<Order>,
     retry: FullJitter,
     retry_at: Instant,
-    trace: u128,
-}
-
-impl Desk {
-    /// Hands a commit over. Waits while the announcer is busy, but not until the commit is published.
-    ///
-    /// # Errors
-    /// Why it is refused as a whole, after all: what devices run by request already counts as well.
-    pub async fn commit(&self, fleet: Fleet) -> Result<(), Problems> {
-        let (answer, answered) = oneshot::channel();
-        // Without an announcer the process is leaving; the next one starts with this commit.
-        if self.0.send(Order::Commit(fleet, answer)).await.is_err() {
-            return Ok(());
-        }
-        answered.await.unwrap_or(Ok(()))
-    }
-
-    /// The commit of the newest document from Git, if there is one.
-    pub async fn last_published(&self) -> Option<String> {
-        let (answer, answered) = oneshot::channel();
-        self.0.send(Order::LastPublished(answer)).await.ok()?;
-        answered.await.ok()?
-    }
-
-    /// Has a change made.
-    ///
-    /// # Errors
-    /// Why it was not made, for who asked.
-    pub async fn change(&self, request: Request) -> Result<PublishAnswer, ErrorBody> {
-        let leaving = || not_ready("the publisher is stopping: ask again");
-        let (answer, answered) = oneshot::channel();
-        self.0.send(Order::Change(request, answer)).await.map_err(|_| leaving())?;
-        answered.await.unwrap_or_else(|_| Err(leaving()))
-    }
+    /// The trace that all documents of a commit share.
+    commit_trace: u128,
 }
 
 impl<D: Downlink> Announcer<D> {
     /// An announcer that holds nothing yet, and the way to it.
     pub fn new(downlink: D, around: Surroundings, chance: Rng) -> (Self, Desk) {
-        let (desk, orders) = mpsc::channel(ORDERS_WAITING);
+        let (desk, orders) = Desk::new();
         let announcer = Self {
             downlink,
             around,
@@ -128,9 +81,9 @@ impl<D: Downlink> Announcer<D> {
             orders,
             retry: FullJitter::new(RETRY_MIN, RETRY_MAX),
             retry_at: Instant::now(),
-            trace: 0,
+            commit_trace: 0,
         };
-        (announcer, Desk(desk))
+        (announcer, desk)
     }
 
     /// Reads what DOWNLINK holds, releases `recovered`, then works until `stop`. A round under way is finished.
@@ -177,7 +130,6 @@ impl<D: Downlink> Announcer<D> {
     }
 
     async fn obey(&mut self, order: Order) {
-        self.trace = self.chance.u128(1..);
         match order {
             Order::Commit(fleet, answer) => {
                 // The poller may have left; the commit stands.
@@ -198,6 +150,7 @@ impl<D: Downlink> Announcer<D> {
     fn accept(&mut self, fleet: Fleet) -> Result<(), Problems> {
         let (revision, devices) = (fleet.revision.clone(), fleet.devices.len());
         let due = self.roster.accept(fleet)?;
+        self.commit_trace = self.chance.u128(1..);
         if due == 0 {
             self.applied(&revision);
             return Ok(());
@@ -212,7 +165,8 @@ impl<D: Downlink> Announcer<D> {
     /// Publishes some of what is due.
     async fn round(&mut self) {
         let drafts = self.roster.next(ROUND);
-        let letters = drafts.iter().map(|(key, draft)| self.letter(key, draft)).collect();
+        let trace = self.commit_trace;
+        let letters = drafts.iter().map(|(key, draft)| self.letter(key, draft, trace)).collect();
         let answers = self.downlink.publish(letters).await;
         let mut failed = None;
         for ((key, draft), answer) in drafts.into_iter().zip(answers) {
@@ -281,12 +235,12 @@ impl<D: Downlink> Announcer<D> {
         Ok(())
     }
 
-    fn letter(&mut self, key: &DeviceKey, draft: &Draft) -> Letter {
+    fn letter(&mut self, key: &DeviceKey, draft: &Draft, trace: u128) -> Letter {
         Letter {
             key: key.clone(),
             document: draft.document(self.around.clock.now()),
             expected_sequence: draft.expected_sequence,
-            trace: Trace { trace: self.trace, span: self.chance.u64(1..) },
+            trace: Trace { trace, span: self.chance.u64(1..) },
         }
     }
 

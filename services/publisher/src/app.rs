@@ -101,6 +101,9 @@ fn place(config: &Config) -> Result<(PathBuf, Option<TempDir>), StartError> {
 fn poller(git: GitConfig, place: &Path, desk: Desk, around: Surroundings) -> Poller {
     let GitConfig { url, branch, poll, token_file } = git;
     tracing::info!(git.url = %url, git.branch = branch.as_str(), every = ?poll, "watching a Git repository");
+    if token_file.is_some() && url.is_clear_text() {
+        tracing::warn!(git.url = %url, "the token goes over the network in clear text: use https");
+    }
     Poller::new(Repository::new(url, branch, token_file, place), poll, desk, around, Rng::new())
 }
 

@@ -148,7 +148,8 @@ pub fn remove(
     Ok(Wanted { retired: false, source: base(key, git, held, request), contents })
 }
 
-/// The device leaves the fleet, with everything applied to it.
+/// The device leaves the fleet, with everything applied to it. One that nothing was ever published for may leave too:
+/// it may have reported all the same.
 ///
 /// # Errors
 /// Where Git has the device, or where it is not known whether it has.

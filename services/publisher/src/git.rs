@@ -147,7 +147,10 @@ impl Repository {
 
     async fn make_mirror(&self, like: &str) -> Result<(), GitError> {
         let parent = self.mirror.parent().unwrap_or(&self.mirror);
-        tokio::fs::create_dir_all(parent).await.map_err(|source| self.unwritable(source))?;
+        let mut private = tokio::fs::DirBuilder::new();
+        // For the publisher alone: a deployment may hold what others shall not read.
+        private.recursive(true).mode(0o700);
+        private.create(parent).await.map_err(|source| self.unwritable(source))?;
         // The mirror speaks the source's hash.
         let format =
             if like.len() == COMMIT_DIGITS[1] { "--object-format=sha256" } else { "--object-format=sha1" };

@@ -1,7 +1,7 @@
 //! Margo documents against golden files: what each draft becomes, and every refusal with its line.
 //!
-//! `documents/good/X.yaml` becomes `X.json`, `documents/bad/X.yaml` is refused with `X.txt`. With `MUSTER_GOLDEN=write`
-//! the golden files are written instead of compared; read the difference before committing it.
+//! `documents/good/X.yaml` becomes `X.json`, `documents/bad/X.yaml` is refused with `X.txt`. `UPDATE_GOLDEN=1`
+//! rewrites the golden files; read the difference before committing it.
 
 #![allow(clippy::unwrap_used, reason = "a failure here is the test's result")]
 
@@ -25,7 +25,7 @@ fn files(folder: &str) -> Vec<PathBuf> {
 }
 
 fn compare(golden: &Path, is: &str) {
-    if std::env::var_os("MUSTER_GOLDEN").is_some_and(|what| what == "write") {
+    if std::env::var_os("UPDATE_GOLDEN").is_some() {
         std::fs::write(golden, is).unwrap();
     }
     let wanted = std::fs::read_to_string(golden).unwrap_or_default();

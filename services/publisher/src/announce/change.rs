@@ -22,6 +22,7 @@ impl<D: Downlink> Announcer<D> {
     /// Makes a change and says what the device shall run now. The same request again changes nothing.
     pub(super) async fn change(&mut self, request: &Request) -> Result<PublishAnswer, ErrorBody> {
         let (key, source) = (&request.key, self.request_id());
+        let trace = self.chance.u128(1..);
         let mut tried = None;
         let mut trouble = String::new();
         for _ in 0..ATTEMPTS {
@@ -34,7 +35,7 @@ impl<D: Downlink> Announcer<D> {
                 return answer(&held, tried.is_some() && tried == held.generation);
             };
             tried = Some(draft.generation);
-            let letter = self.letter(key, &draft);
+            let letter = self.letter(key, &draft, trace);
             match self.downlink.publish(vec![letter]).await.pop() {
                 Some(Ok(sequence)) => {
                     self.stored(key, draft, sequence);
@@ -44,7 +45,11 @@ impl<D: Downlink> Announcer<D> {
                 Some(Err(error)) if error.kind == PublishErrorKind::Permanent => {
                     return Err(internal(chain(&error)));
                 }
-                Some(Err(error)) => trouble = chain(&error),
+                Some(Err(error)) => {
+                    let overtaken = error.kind == PublishErrorKind::Conflict;
+                    self.around.metrics.conflicts.inc_by(u64::from(overtaken));
+                    trouble = chain(&error);
+                }
                 None => {}
             }
         }

@@ -5,7 +5,7 @@ use std::sync::Mutex;
 
 use muster_bus::{ApiError, NoAnswer};
 use muster_contract::desired::DesiredState;
-use muster_contract::query::ErrorCode;
+use muster_contract::query::{ErrorBody, ErrorCode, PublishAnswer};
 use muster_contract::{Generation, Timestamp, decode};
 use muster_service::clock::ManualClock;
 use muster_service::life::Life;
@@ -14,7 +14,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::content::Content;
 use crate::content::tests::content;
-use crate::requests::Change;
+use crate::requests::{Change, Request};
 
 /// What becomes of a publish.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -45,6 +45,13 @@ impl GitUrl {
         Some(format!("{scheme}://{host}"))
     }
 
+    /// True where everybody on the way can read what is sent, a token included.
+    pub fn is_clear_text(&self) -> bool {
+        let host =
+            self.0.strip_prefix("http://").map(|rest| rest.rsplit_once('@').map_or(rest, |(_, host)| host));
+        host.is_some_and(|host| !["127.", "localhost", "[::1]"].iter().any(|local| host.starts_with(local)))
+    }
+
     /// True where the address names a user.
     pub fn names_user(&self) -> bool {
         userinfo(&self.0).is_some()
@@ -147,6 +154,20 @@ mod tests {
             ("/srv/fleet", None),
         ] {
             assert_eq!(text.parse::<GitUrl>().unwrap().http_origin().as_deref(), origin);
+        }
+    }
+
+    #[test]
+    fn clear_text_is_what_leaves_the_machine_unencrypted() {
+        for (text, clear) in [
+            ("http://git.example/fleet", true),
+            ("http://me@git.example/fleet", true),
+            ("http://127.0.0.1:3000/fleet", false),
+            ("http://me@localhost/fleet", false),
+            ("https://git.example/fleet", false),
+            ("/srv/fleet", false),
+        ] {
+            assert_eq!(text.parse::<GitUrl>().unwrap().is_clear_text(), clear, "{text}");
         }
     }
 
