@@ -27,10 +27,11 @@ Exit codes: 0 yes; 1 the answer is no (not found, refused, unexplained); 2 wrong
 const STATUS_EXAMPLES: &str = "\
 Examples:
   muster status                          every deployment
-  muster status --site plant7            the site's part of every deployment
+  muster status --site plant7            those that the site has a part in
   muster status web                      verdict, bounds, counts and errors of one
   muster status web --output all         and a line for each device
-  muster status web --output detail      and components and errors of each line";
+  muster status web --output detail      and components and errors of each line
+  muster status web --site plant7        and a line for each device of the site";
 
 const WATCH_EXAMPLES: &str = "\
 Examples:
@@ -143,12 +144,12 @@ pub enum Command {
 pub struct StatusArgs {
     /// The deployment; a list of all of them if left out
     pub deployment: Option<DeploymentId>,
-    /// Only the part of a site
+    /// Only deployments that a site has; of one deployment, only the lines of its devices
     #[arg(long)]
     pub site: Option<SiteId>,
-    /// How much of a deployment
-    #[arg(long, value_enum, default_value_t = Depth::Summary, requires = "deployment")]
-    pub output: Depth,
+    /// How much of a deployment [default: summary; all with --site]
+    #[arg(long, value_enum, requires = "deployment")]
+    pub output: Option<Depth>,
 }
 
 /// How much of a deployment is shown.

@@ -11,6 +11,7 @@ use muster_service::error::chain;
 use crate::ask::AskError;
 use crate::config::ConnectionError;
 use crate::reach::ReachError;
+use crate::render::words::clean_lines;
 
 /// Everything was answered.
 pub const YES: u8 = 0;
@@ -106,7 +107,8 @@ impl CtlError {
 
     /// What to say on standard error; nothing where nobody needs it.
     pub fn words(&self) -> Option<String> {
-        (self.code() != YES).then(|| format!("muster: {}\n", chain(self).trim_end()))
+        let lines = || clean_lines(&chain(self)).collect::<Vec<_>>().join("\n");
+        (self.code() != YES).then(|| format!("muster: {}\n", lines()))
     }
 }
 

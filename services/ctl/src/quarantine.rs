@@ -61,7 +61,13 @@ pub async fn list(
 /// When the ledger cannot be read, or holds something else at that number.
 pub async fn show(session: &mut Session<'_>, ledger_seq: u64) -> Result<(), CtlError> {
     let start = Start::After(ledger_seq - 1);
-    let mut replay = session.hub.bus().replay(stream::LEDGER, &[EVERYTHING], start).await?;
+    let mut replay = match session.hub.bus().replay(stream::LEDGER, &[EVERYTHING], start).await {
+        // The ledger does not reach as far, or no longer holds it.
+        Err(ReadError::StreamReset { .. } | ReadError::Trimmed { .. } | ReadError::Missing { .. }) => {
+            return Err(CtlError::NotQuarantined(ledger_seq));
+        }
+        replay => replay?,
+    };
     if replay.waiting() == 0 {
         return Err(CtlError::NotQuarantined(ledger_seq));
     }

@@ -5,7 +5,7 @@ use muster_contract::{DeploymentId, SiteId};
 use serde_json::Value;
 
 use crate::ask::{AskError, understood};
-use crate::config::StatusArgs;
+use crate::config::{Depth, StatusArgs};
 use crate::devices;
 use crate::error::CtlError;
 use crate::near::near;
@@ -18,17 +18,37 @@ use crate::session::Session;
 /// When nobody answers, or there is no such deployment.
 pub async fn run(session: &mut Session<'_>, args: StatusArgs) -> Result<(), CtlError> {
     let StatusArgs { deployment, site, output } = args;
-    let Some(id) = deployment else {
-        let query = Query { site, ..Query::default() };
-        let answer = session.hub.pages("deployments", "deployments", query).await?;
-        return session.show(&answer, render::deployment::list);
-    };
-    let query = Query { id: Some(id.clone()), site, output: output.into(), ..Query::default() };
-    let answer = match session.hub.pages("deployment", "devices", query).await {
-        Err(error) => return Err(with_near_deployments(session, error, &id).await),
-        Ok(answer) => answer,
-    };
-    session.show(&answer, render::deployment::one)
+    match deployment {
+        Some(id) => one(session, id, site, output).await,
+        None => list(session, site).await,
+    }
+}
+
+async fn one(
+    session: &mut Session<'_>,
+    id: DeploymentId,
+    site: Option<SiteId>,
+    output: Option<Depth>,
+) -> Result<(), CtlError> {
+    // A site chooses lines, so naming one asks for them.
+    let depth = output.unwrap_or(if site.is_some() { Depth::All } else { Depth::Summary });
+    let query = Query { id: Some(id.clone()), site, output: depth.into(), ..Query::default() };
+    match session.hub.pages("deployment", "devices", query).await {
+        Ok(answer) => session.show(&answer, render::deployment::one),
+        Err(error) => Err(with_near_deployments(session, error, &id).await),
+    }
+}
+
+async fn list(session: &mut Session<'_>, site: Option<SiteId>) -> Result<(), CtlError> {
+    let query = Query { site: site.clone(), ..Query::default() };
+    match (session.hub.pages("deployments", "deployments", query).await, site) {
+        (Ok(answer), None) => session.show(&answer, render::deployment::list),
+        (Ok(answer), Some(site)) => {
+            session.show(&answer, |answer, now| render::deployment::list_of(&site, answer, now))
+        }
+        (Err(error), Some(site)) => Err(devices::with_near_sites(session, error, &site).await),
+        (Err(error), None) => Err(error.into()),
+    }
 }
 
 /// One site as a whole.

@@ -2,10 +2,10 @@
 
 use std::fmt::Write as _;
 
-use muster_contract::Timestamp;
 use muster_contract::fact::DeadlineKind;
 use muster_contract::query::{DeploymentAnswer, DeploymentsAnswer, StandingLine};
 use muster_contract::view::{DeploymentView, ErrorCount, Split, Standing};
+use muster_contract::{SiteId, Timestamp};
 
 use super::paint::{self, BAD, BOLD, DIM, PLAIN, UNSURE, styled};
 use super::table::{Cell, Table};
@@ -18,6 +18,11 @@ pub fn list(answer: &DeploymentsAnswer, now: Timestamp) -> String {
         return format!("No deployment is targeted or leaving; {position}.\n");
     }
     format!("{}\n{}; {position}.\n", rows(&answer.deployments), footer(&answer.deployments))
+}
+
+/// The deployments that a site has, each as a whole.
+pub fn list_of(site: &SiteId, answer: &DeploymentsAnswer, now: Timestamp) -> String {
+    format!("{}Deployments that {site} has a part in, each counted over all sites.\n", list(answer, now))
 }
 
 /// The table alone.

@@ -76,13 +76,16 @@ pub const fn freshness(freshness: Freshness) -> &'static str {
 /// One line of what a device says. Control characters and marks that turn the direction of text would let a device
 /// write over the person's screen: each becomes a space.
 pub fn clean(text: &str) -> String {
-    let harmless: String = text.chars().map(|char| if is_hostile(char) { ' ' } else { char }).collect();
-    harmless.trim().to_owned()
+    harmless(text).trim().to_owned()
 }
 
-/// The lines of what a device says, each cleaned.
+fn harmless(text: &str) -> String {
+    text.chars().map(|char| if is_hostile(char) { ' ' } else { char }).collect()
+}
+
+/// The lines of what a device says, each cleaned; they keep what they are set in by.
 pub fn clean_lines(text: &str) -> impl Iterator<Item = String> {
-    text.trim().lines().map(clean)
+    text.trim().lines().map(|line| harmless(line).trim_end().to_owned())
 }
 
 fn is_hostile(char: char) -> bool {

@@ -1,0 +1,322 @@
+//! `muster` against a hub that the test plays: a real nats-server, answers and facts from `schemas/examples/`. What
+//! the services themselves answer is in `ctl_live`.
+
+#![allow(clippy::unwrap_used, reason = "a failure here is the test's result")]
+
+use std::io::{self, Write};
+use std::sync::{Arc, Mutex};
+
+use bytes::Bytes;
+use clap::Parser as _;
+use muster_bus::{Bus, Call, EndpointSpec, Fault, Outgoing, ServiceSpec, Serving};
+use muster_contract::query::{DevicesAnswer, ErrorBody, ErrorCode, ErrorReply, Query};
+use muster_contract::view::content_digest;
+use muster_ctl::app;
+use muster_ctl::config::Cli;
+use muster_ctl::terminal::Terminal;
+use muster_tests::schemas;
+use muster_tests::server::Server;
+use muster_tests::wait::until;
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+
+/// What a command printed and how it ended.
+#[derive(Debug)]
+struct Said {
+    code: u8,
+    out: String,
+    err: String,
+}
+
+/// A writer whose text can be read while it is written.
+#[derive(Clone, Default)]
+struct Page(Arc<Mutex<Vec<u8>>>);
+
+struct Hub {
+    server: Server,
+    bus: Bus,
+    _serving: Option<Serving>,
+}
+
+#[tokio::test]
+async fn a_service_that_is_not_there_is_named() {
+    let hub = Hub::without_services().await;
+    let said = hub.muster(&["status"]).await;
+    assert_eq!(said.code, 2);
+    assert_eq!(said.err, "muster: no muster-rollup answers on muster.query.deployments: is it running?\n");
+    let said = hub.muster(&["publisher", "status"]).await;
+    assert_eq!(said.err, "muster: no muster-publisher answers on muster.publisher.status: is it running?\n");
+}
+
+#[tokio::test]
+async fn json_is_the_answer_as_it_came() {
+    let hub = Hub::start().await;
+    for (words, name) in [
+        (&["status"][..], "DeploymentsAnswer.two"),
+        (&["device", "plant7/press-4"], "DeviceAnswer.in-detail"),
+        (&["site", "plant7"], "SiteView.plant7"),
+        (&["fleet"], "FleetView.fleet"),
+        (&["publisher", "status"], "PublisherStatus.refused-commit"),
+    ] {
+        let said = hub.muster(&[words, &["--format", "json"]].concat()).await;
+        assert_eq!((said.code, said.err.as_str()), (0, ""), "{words:?}");
+        assert_eq!(serde_json::from_str::<Value>(&said.out).unwrap(), example(name), "{words:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_list_is_read_to_its_end() {
+    let hub = Hub::start().await;
+    let said = hub.muster(&["devices", "--format", "json"]).await;
+    let answer: DevicesAnswer = serde_json::from_str(&said.out).unwrap();
+    let names: Vec<_> = answer.devices.iter().map(|line| line.key.to_string()).collect();
+    assert_eq!(names, ["plant7/press-4", "plant7/press-9"]);
+    assert_eq!(answer.next, None);
+}
+
+#[tokio::test]
+async fn what_is_not_found_is_a_no_with_near_names() {
+    let hub = Hub::start().await;
+    for (words, expected) in [
+        (["status", "packet-tab"], "muster: there is none; did you mean packet-tap?\n"),
+        (
+            ["device", "plant7/press-5"],
+            "muster: there is none; did you mean plant7/press-4 or plant7/press-9?\n",
+        ),
+        (["site", "plant8"], "muster: there is none; did you mean plant7?\n"),
+        (["status", "something-else"], "muster: there is none\n"),
+    ] {
+        let said = hub.muster(&words).await;
+        assert_eq!((said.code, said.out.as_str(), said.err.as_str()), (1, "", expected), "{words:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_table_is_what_render_makes_of_the_answer() {
+    let hub = Hub::start().await;
+    let said = hub.muster(&["status"]).await;
+    assert!(said.out.contains("packet-tap") && said.out.contains("2-5 of 6"), "{}", said.out);
+    let said = hub.muster(&["status", "--site", "plant7"]).await;
+    assert!(said.out.ends_with("Deployments that plant7 has a part in, each counted over all sites.\n"));
+    assert!(!said.out.contains('\u{1b}'), "what is no terminal gets no colours");
+}
+
+#[tokio::test]
+async fn an_audit_reads_accounts_and_views_and_says_no() {
+    let hub = Hub::start().await;
+    hub.put_views().await;
+    let said = hub.muster(&["audit"]).await;
+    assert_eq!(said.code, 1, "{}{}", said.out, said.err);
+    assert!(
+        said.out.contains("reports that are not in yet: 1 of 2 devices (plant7/press-4)"),
+        "{}",
+        said.out
+    );
+    assert!(!said.out.contains("wrong views"), "{}", said.out);
+    let mut wrong = example("SiteView.plant7");
+    wrong["targets"] = json!(8);
+    hub.put("site.plant7", &wrong).await;
+    let said = hub.muster(&["audit", "--site", "plant7", "--format", "json"]).await;
+    let audit: Value = serde_json::from_str(&said.out).unwrap();
+    assert_eq!(audit["views"], json!([{ "key": "site.plant7", "verdict": "wrongDigest" }]));
+    assert_eq!((said.code, &audit["explained"]), (1, &json!(false)));
+}
+
+#[tokio::test]
+async fn a_view_that_never_comes_is_missed_after_the_timeout() {
+    let hub = Hub::start().await;
+    let said = hub.muster(&["audit", "--site", "plant7", "--timeout", "300ms"]).await;
+    assert!(said.out.contains("view site.plant7 is not in the bucket"), "{}", said.out);
+}
+
+#[tokio::test]
+async fn quarantine_is_read_from_the_ledger() {
+    let hub = Hub::start().await;
+    assert_eq!(hub.muster(&["quarantine", "list"]).await.out, "Nothing is in quarantine.\n");
+    let numbered = example("QuarantineFact.with-a-number");
+    let first = hub.publish("muster.quarantine.plant7.press-4", &numbered).await;
+    hub.publish("muster.incident.plant7.press-4", &example("Incident.gap")).await;
+    let other = hub.publish("muster.quarantine._._", &example("QuarantineFact.without-a-number")).await;
+
+    let said = hub.muster(&["quarantine", "list", "--format", "json"]).await;
+    let list: Value = serde_json::from_str(&said.out).unwrap();
+    let seqs: Vec<_> = list["messages"].as_array().unwrap().iter().map(|one| &one["ledgerSeq"]).collect();
+    assert_eq!(seqs, [&json!(first), &json!(other)]);
+    assert_eq!(list["messages"][0]["fact"], numbered);
+    let said = hub.muster(&["quarantine", "list", "--limit", "1"]).await;
+    assert!(said.out.contains("2 messages in quarantine; the newest 1 are shown"), "{}", said.out);
+    let said = hub.muster(&["quarantine", "list", "--device", "plant7/press-4"]).await;
+    assert!(said.out.contains("1 message in quarantine"), "{}", said.out);
+
+    let said = hub.muster(&["quarantine", "show", &first.to_string()]).await;
+    assert!(said.out.contains("\"epoch\":1787392800,\"seq\":44"), "{}", said.out);
+    for seq in [first + 1, other + 1, 4711] {
+        let said = hub.muster(&["quarantine", "show", &seq.to_string()]).await;
+        assert_eq!(said.code, 1, "{}", said.out);
+        assert!(said.err.contains(&format!("ledger {seq} is no message in quarantine")), "{}", said.err);
+    }
+}
+
+#[tokio::test]
+async fn a_watch_prints_a_line_for_each_change_and_none_for_no_change() {
+    let hub = Hub::start().await;
+    let mut view = example("DeploymentView.converged");
+    hub.put("deployment.packet-tap", &view).await;
+    let page = Page::default();
+    let watching = hub.run(&["watch", "packet-tap", "--format", "json"], page.clone(), Page::default());
+    let changing = async {
+        page.lines(1).await;
+        view["asOf"]["ledgerSeq"] = json!(5000);
+        hub.put("deployment.packet-tap", &view).await;
+        view["leaving"] = json!(1);
+        view["digest"] = json!(content_digest(&view).to_string());
+        hub.put("deployment.packet-tap", &view).await;
+        hub.bus.view_delete("deployment.packet-tap").await.unwrap();
+        page.lines(3).await
+    };
+    let lines = tokio::select! {
+        code = watching => panic!("the watch ended with {code}"),
+        lines = changing => lines,
+    };
+    let lines: Vec<Value> = lines.iter().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(lines[0], example("DeploymentView.converged"));
+    assert_eq!(lines[1], view, "a view with the digest of the one before is no change");
+    assert_eq!(lines[2], json!({ "key": "deployment.packet-tap", "gone": true }));
+}
+
+#[tokio::test]
+async fn a_refused_request_is_a_no_in_the_publishers_words() {
+    let hub = Hub::start().await;
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), "id: web\n").unwrap();
+    let path = file.path().to_str().unwrap();
+    let said = hub.muster(&["apply", "-f", path, "--device", "plant7/refused"]).await;
+    assert_eq!((said.code, said.err.as_str()), (1, "muster: 1 problem:\n  line 1: no profile\n"));
+    let said = hub.muster(&["apply", "-f", path, "--device", "plant7/press-4"]).await;
+    assert!(said.out.starts_with("plant7/press-4: generation 12 is published"), "{}{}", said.out, said.err);
+    let said = hub.muster(&["apply", "-f", "/no/such.yaml", "--device", "plant7/press-4"]).await;
+    assert_eq!(said.code, 2);
+    assert!(said.err.starts_with("muster: cannot read /no/such.yaml: No such file"), "{}", said.err);
+}
+
+impl Hub {
+    async fn without_services() -> Self {
+        let server = Server::start();
+        let bus = Bus::connect(server.config("test"), &CancellationToken::new()).await.unwrap();
+        bus.converge().await.unwrap();
+        Self { server, bus, _serving: None }
+    }
+
+    async fn start() -> Self {
+        let hub = Self::without_services().await;
+        let subjects = [
+            ("deployment", "muster.query.deployment"),
+            ("deployments", "muster.query.deployments"),
+            ("device", "muster.query.device"),
+            ("devices", "muster.query.devices"),
+            ("site", "muster.query.site"),
+            ("fleet", "muster.query.fleet"),
+            ("apply", "muster.publisher.apply"),
+            ("status", "muster.publisher.status"),
+        ];
+        let endpoints =
+            subjects.map(|(name, subject)| EndpointSpec { name, subject: subject.to_owned() }).into();
+        let spec = ServiceSpec { name: "played", version: "0.1.0", description: "a test", endpoints };
+        let serving = hub.bus.serve(spec, |call| async move { played(&call) }).await.unwrap();
+        Self { _serving: Some(serving), ..hub }
+    }
+
+    async fn muster(&self, words: &[&str]) -> Said {
+        let (out, err) = (Page::default(), Page::default());
+        let code = self.run(words, out.clone(), err.clone()).await;
+        Said { code, out: out.text(), err: err.text() }
+    }
+
+    async fn run(&self, words: &[&str], out: Page, err: Page) -> u8 {
+        let url = self.server.url();
+        let words = ["muster", "--nats-url", &url].into_iter().chain(words.iter().copied());
+        app::run(Cli::try_parse_from(words), &mut Terminal::of(out, err)).await
+    }
+
+    async fn put_views(&self) {
+        for (key, name) in [
+            ("fleet", "FleetView.fleet"),
+            ("site.plant7", "SiteView.plant7"),
+            ("deployment.packet-tap", "DeploymentView.converged"),
+            ("deployment.6f0b2a52-6c0e-4a4b-9a57-5c1d8f1e2a10", "DeploymentView.failing"),
+        ] {
+            self.put(key, &example(name)).await;
+        }
+    }
+
+    async fn put(&self, key: &str, view: &Value) {
+        self.bus.view_put(key, view.to_string().into()).await.unwrap();
+    }
+
+    async fn publish(&self, subject: &str, fact: &Value) -> u64 {
+        self.bus.publish(Outgoing::new(subject, fact.to_string())).await.unwrap().sequence
+    }
+}
+
+/// The answers of the played hub: it knows `plant7` with two devices, in pages of one, and two deployments.
+fn played(call: &Call) -> Result<Bytes, Fault> {
+    let query: Query = serde_json::from_slice(&call.payload).unwrap_or_default();
+    let mut devices = example("DevicesAnswer.two");
+    let answer = match call.endpoint {
+        "deployments" => example("DeploymentsAnswer.two"),
+        "devices" if query.after.is_none() => {
+            devices["devices"].as_array_mut().unwrap().truncate(1);
+            devices["next"] = json!("plant7/press-4");
+            devices
+        }
+        "devices" => {
+            devices["devices"].as_array_mut().unwrap().remove(0);
+            devices
+        }
+        "device" if query.device.is_some_and(|device| device.as_str() == "press-4") => {
+            example("DeviceAnswer.in-detail")
+        }
+        "site" if query.site.is_some_and(|site| site.as_str() == "plant7") => example("SiteView.plant7"),
+        "fleet" => example("FleetView.fleet"),
+        "status" => example("PublisherStatus.refused-commit"),
+        "apply" if call.payload.windows(7).any(|part| part == b"refused") => {
+            return Err(fault(ErrorCode::BadRequest, "1 problem:\n  line 1: no profile\n"));
+        }
+        "apply" => example("PublishAnswer.changed"),
+        _ => return Err(fault(ErrorCode::NotFound, "there is none")),
+    };
+    Ok(answer.to_string().into())
+}
+
+fn fault(code: ErrorCode, message: &str) -> Fault {
+    let reply = ErrorReply { error: ErrorBody { code, message: message.to_owned() } };
+    let body = serde_json::to_vec(&reply).unwrap().into();
+    Fault { code: 400, message: "no".to_owned(), body }
+}
+
+fn example(name: &str) -> Value {
+    let path = schemas::folder().join(format!("examples/good/{name}.json"));
+    serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap()
+}
+
+impl Page {
+    fn text(&self) -> String {
+        String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
+    }
+
+    /// The lines, once there are so many.
+    async fn lines(&self, count: usize) -> Vec<String> {
+        let look = async || self.text().lines().map(str::to_owned).collect::<Vec<_>>();
+        until("lines", look, |lines| lines.len() >= count).await
+    }
+}
+
+impl Write for Page {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
