@@ -21,8 +21,8 @@ const NATS_PORT: u16 = 4222;
 const READY_PATIENCE: Duration = Duration::from_secs(30);
 /// Time between two looks at it.
 const READY_POLL: Duration = Duration::from_millis(50);
-/// Room for the streams of a demo.
-const STORE_BYTES_MAX: &str = "4GB";
+/// Room that the server may promise to streams: above what UPLINK alone may fill. Nothing of it is taken in advance.
+const STORE_BYTES_MAX: &str = "16GB";
 
 /// The tempo of a demo: everything that takes minutes in a real fleet takes seconds.
 const TEMPO: Tempo = Tempo {
