@@ -1,1 +1,24 @@
-//! Being built.
+//! The rollup: LEDGER in, what is true of every deployment, site and fleet out.
+//!
+//! ```text
+//! LEDGER ─► consume ─► present ─┬─► publish ─► KV views
+//!              ▲   (the fold)   ├─► query   ─► muster.query.*
+//!     store ───┘                └─► snapshot ─► store
+//! ```
+//!
+//! Everything shown is a function of LEDGER up to a sequence. The snapshot in the data directory only saves reading
+//! LEDGER from its start; it may be lost at any time, and is never believed when it does not fit.
+//!
+//! Reading order: [`consume`] (the corridor), [`present`] (what it leads to), [`publish`] and [`query`] (who looks),
+//! [`snapshot`] and [`store`] (what survives a restart), [`app`] (how it is put together).
+
+pub mod app;
+pub mod config;
+pub mod consume;
+pub mod error;
+pub mod metrics;
+pub mod present;
+pub mod publish;
+pub mod query;
+pub mod snapshot;
+pub mod store;

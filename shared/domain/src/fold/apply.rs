@@ -55,7 +55,7 @@ impl Fleet {
     }
 
     /// The newest desired state by generation holds. Targets are what it names, with the generation of each.
-    pub(super) fn desired(&mut self, at: Position, key: &DeviceKey, fact: DesiredState) -> Outcome {
+    pub(super) fn desired(&mut self, at: Position, key: &DeviceKey, fact: &DesiredState) -> Outcome {
         let number = self.name_device(key);
         let before = self.facet(number);
         match Some(fact.generation).cmp(&self.devices[number as usize].about.desired.map(|held| held.0)) {
@@ -97,7 +97,8 @@ impl Fleet {
         if newest { Outcome::Taken } else { Outcome::Late }
     }
 
-    /// The newest deadline by generation holds, also before its desired state is here: the two come by different ways.
+    /// The newest deadline by generation, then by the time it counts from, holds; also before its desired state is
+    /// here, because the two come by different ways.
     pub(super) fn deadline(
         &mut self,
         key: &DeviceKey,
@@ -108,7 +109,8 @@ impl Fleet {
         let place = self.name_row(number, deployment);
         let before = self.facet(number);
         let held = self.devices[number as usize].rows[place].deadline.as_ref();
-        if held.is_some_and(|held| held.generation > fact.generation) {
+        let age = |deadline: &DeadlineFact| (deadline.generation, deadline.since);
+        if held.is_some_and(|held| age(held) > age(&fact)) {
             return Outcome::Late;
         }
         let mut fact = Some(Box::new(fact));

@@ -78,7 +78,7 @@ impl Fleet {
             (LedgerSubject::Status(key, deployment), Fact::Status(fact)) => {
                 self.status(at, key, deployment, fact)
             }
-            (LedgerSubject::Desired(key), Fact::Desired(fact)) => self.desired(at, key, fact),
+            (LedgerSubject::Desired(key), Fact::Desired(fact)) => self.desired(at, key, &fact),
             (LedgerSubject::Device(key), Fact::Device(fact)) => self.device(key, fact),
             (LedgerSubject::Liveness(key), Fact::Liveness(fact)) => self.liveness(key, &fact),
             (LedgerSubject::Deadline(key, deployment), Fact::Deadline(fact)) => {

@@ -252,7 +252,7 @@ fn newest_deadline<'a>(own: &[&'a Entry], id: &DeploymentId) -> Option<&'a Deadl
         (LedgerSubject::Deadline(_, of), Fact::Deadline(fact)) if of == id => Some(fact),
         _ => None,
     });
-    deadlines.max_by_key(|fact| fact.generation)
+    deadlines.max_by_key(|fact| (fact.generation, fact.since))
 }
 
 fn verdict(pairs: &[&Pair]) -> Option<Verdict> {

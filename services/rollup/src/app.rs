@@ -1,0 +1,140 @@
+//! Wiring, and the order of the drain: first nothing more is read, then views and snapshot say what was read last, and
+//! questions are answered to the end.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::Parser;
+use fastrand::Rng;
+use muster_bus::{Bus, BusConfig, ReadError};
+use muster_contract::Timestamp;
+use muster_contract::subjects::stream;
+use muster_domain::fold::Fleet;
+use muster_service::backoff::FullJitter;
+use muster_service::error::chain;
+use muster_service::exit;
+use muster_service::life::{Life, Stage};
+
+use crate::config::{Cli, Config};
+use crate::consume::Consumer;
+use crate::error::StartError;
+use crate::metrics::Metrics;
+use crate::present::Present;
+use crate::publish::Publisher;
+use crate::query::Desk;
+use crate::snapshot::Snapshots;
+use crate::store::{Damage, Found, Store};
+
+const NAME: &str = "muster-rollup";
+/// Least and longest upper bound of the delay before LEDGER is looked for again.
+const LOOK_MIN: Duration = Duration::from_millis(100);
+/// See [`LOOK_MIN`].
+const LOOK_MAX: Duration = Duration::from_secs(5);
+
+/// A rollup that runs.
+#[derive(Debug)]
+pub struct Handle {
+    /// What it knows.
+    pub present: Arc<Present>,
+    /// What it counts.
+    pub metrics: Metrics,
+}
+
+/// Runs the rollup until it is asked to stop.
+pub fn main() -> ExitCode {
+    match Cli::parse().check() {
+        Ok(config) => {
+            muster_service::run(
+                NAME,
+                &config.common.clone(),
+                |life| async move { start(config, &life).await },
+            )
+        }
+        Err(problems) => exit::usage(NAME, &problems),
+    }
+}
+
+/// Starts the rollup within a life. It is ready once it has read what LEDGER held at the start and answers questions.
+///
+/// # Errors
+/// Why it cannot run, for a person to mend.
+pub async fn start(config: Config, life: &Life) -> Result<Handle, StartError> {
+    let caught_up = life.health().latch("LEDGER, read to its end");
+    let offered = life.health().latch("answering questions");
+    let metrics = Metrics::register(life.health());
+    let (store, found) = open(config.data_dir).await?;
+
+    let bus =
+        BusConfig { creds: config.common.creds, ..BusConfig::service(config.common.nats_url.as_str(), NAME) };
+    let bus = Bus::connect(bus, &life.stop_token()).await?;
+    bus.converge().await?;
+    let created_at = ledger_created_at(&bus).await;
+    let (store, fleet) = begin_with(store, found, created_at)?;
+    let present = Arc::new(Present::new(created_at, fleet));
+
+    let consumer = Consumer::new(bus.clone(), present.clone(), metrics.clone(), Rng::new());
+    life.spawn(Stage::Intake, "consume", consumer.run(caught_up, life.token(Stage::Intake)));
+    let publisher = Publisher::new(bus.clone(), present.clone(), metrics.clone(), Rng::new());
+    life.spawn(Stage::Publish, "views", publisher.run(life.token(Stage::Publish)));
+    let snapshots = Snapshots::new(present.clone(), store, config.cadence, metrics.clone());
+    life.spawn(Stage::Publish, "snapshots", snapshots.run(life.token(Stage::Publish)));
+    let desk = Desk::new(present.clone(), metrics.clone());
+    life.spawn(Stage::Serve, "queries", desk.serve(bus, offered, life.token(Stage::Serve)));
+    Ok(Handle { present, metrics })
+}
+
+/// Opens the store where it may block.
+async fn open(directory: PathBuf) -> Result<(Store, Found), StartError> {
+    match tokio::task::spawn_blocking(move || Store::open(&directory)).await {
+        Ok(opened) => Ok(opened?),
+        Err(_) => Err(StartError::Stopped),
+    }
+}
+
+/// The fold to go on from, and the store that holds it. A snapshot of another LEDGER is set aside.
+fn begin_with(store: Store, found: Found, created_at: Timestamp) -> Result<(Store, Fleet), StartError> {
+    match found {
+        Found::Nothing => {
+            tracing::info!(path = %store.path().display(), "no snapshot yet: reading LEDGER from its start");
+            Ok((store, Fleet::default()))
+        }
+        Found::SetAside { damage, to } => {
+            warn_of(&damage, &to);
+            Ok((store, Fleet::default()))
+        }
+        Found::Snapshot { created_at: of, .. } if of != created_at => {
+            let (store, to) = store.set_aside()?;
+            warn_of(&Damage::OtherLedger { of, now: created_at }, &to);
+            Ok((store, Fleet::default()))
+        }
+        Found::Snapshot { fleet, .. } => {
+            let (ledger_seq, devices) = (fleet.as_of().ledger_seq, fleet.devices_known());
+            tracing::info!(ledger.seq = ledger_seq, devices, "going on from the snapshot");
+            Ok((store, *fleet))
+        }
+    }
+}
+
+fn warn_of(damage: &Damage, aside: &Path) {
+    tracing::warn!(
+        reason = chain(damage),
+        aside = %aside.display(),
+        "the snapshot is set aside: reading LEDGER from its start"
+    );
+}
+
+/// When LEDGER was created, as soon as that can be known.
+async fn ledger_created_at(bus: &Bus) -> Timestamp {
+    let (mut retry, mut chance) = (FullJitter::new(LOOK_MIN, LOOK_MAX), Rng::new());
+    loop {
+        let error: ReadError = match bus.stream_state(stream::LEDGER).await {
+            Ok(state) => return state.created_at,
+            Err(error) => error,
+        };
+        let retry_in = retry.next(&mut chance);
+        tracing::warn!(error = chain(&error), ?retry_in, "cannot see LEDGER yet");
+        tokio::time::sleep(retry_in).await;
+    }
+}

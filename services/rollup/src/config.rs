@@ -1,0 +1,124 @@
+//! The rollup's settings.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Parser;
+use muster_service::config::{Common, CommonArgs, Problems};
+use muster_service::version::VERSION;
+
+use crate::snapshot::Cadence;
+
+/// Shortest and longest time between two snapshots.
+const SNAPSHOT_EVERY_MIN: Duration = Duration::from_millis(100);
+/// See [`SNAPSHOT_EVERY_MIN`].
+const SNAPSHOT_EVERY_MAX: Duration = Duration::from_secs(24 * 60 * 60);
+/// Most facts between two snapshots: what changed since is copied at once, and nothing is folded meanwhile.
+const SNAPSHOT_FACTS_MAX: u64 = 10_000_000;
+
+const GUIDE: &str = "\
+Questions it answers (NATS service 'muster-query'): muster.query.deployment, deployments, device, devices,
+site and fleet; `muster status` and `muster devices` ask them.
+
+The data directory holds a snapshot, so that a restart reads only what LEDGER took in since. It may be deleted at any
+time while the rollup is stopped: everything is read again then. Two rollups need two directories.
+
+Examples:
+  muster-rollup --data-dir /var/lib/muster-rollup
+  muster-rollup --data-dir ./rollup --nats-url nats://hub:4222 --http-addr 127.0.0.1:9102
+
+Exit codes: 0 stopped when asked to; 1 something failed; 2 a setting cannot be used.";
+
+/// Derives what is true of every deployment, site and fleet from LEDGER
+#[derive(Debug, Parser)]
+#[command(name = "muster-rollup", version = VERSION, after_help = GUIDE)]
+pub struct Cli {
+    /// Directory of the snapshot; made if it does not exist
+    #[arg(long, env = "MUSTER_DATA_DIR", value_name = "DIR")]
+    data_dir: Option<String>,
+
+    /// Longest time between two snapshots while facts come in
+    #[arg(long, env = "MUSTER_SNAPSHOT_EVERY", value_name = "DURATION", default_value = "30s")]
+    snapshot_every: String,
+
+    /// Most facts between two snapshots
+    #[arg(long, env = "MUSTER_SNAPSHOT_FACTS", value_name = "N", default_value = "50000")]
+    snapshot_facts: String,
+
+    #[command(flatten)]
+    common: CommonArgs,
+}
+
+/// The settings, checked.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// What every service has.
+    pub common: Common,
+    /// Where the snapshot lies.
+    pub data_dir: PathBuf,
+    /// When a snapshot is due.
+    pub cadence: Cadence,
+}
+
+impl Cli {
+    /// The settings, checked.
+    ///
+    /// # Errors
+    /// Everything that is wrong with them.
+    pub fn check(self) -> Result<Config, Problems> {
+        let mut problems = Problems::default();
+        let common = self.common.check(&mut problems);
+        let data_dir = problems.required("--data-dir", self.data_dir.as_deref(), directory);
+        let every = problems.duration(
+            "--snapshot-every",
+            &self.snapshot_every,
+            SNAPSHOT_EVERY_MIN..=SNAPSHOT_EVERY_MAX,
+        );
+        let facts = problems.number("--snapshot-facts", &self.snapshot_facts, 1..=SNAPSHOT_FACTS_MAX);
+        problems.finish(|| {
+            let cadence = Cadence { every: every?, facts: facts? };
+            Some(Config { common: common?, data_dir: data_dir?, cadence })
+        })
+    }
+}
+
+fn directory(problems: &mut Problems, flag: &'static str, text: &str) -> Option<PathBuf> {
+    if text.is_empty() {
+        problems.refuse(flag, text, "must name a directory");
+        return None;
+    }
+    Some(PathBuf::from(text))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    fn check(words: &[&str]) -> Result<Config, Problems> {
+        Cli::try_parse_from([&["muster-rollup"], words].concat()).unwrap().check()
+    }
+
+    #[test]
+    fn only_the_data_directory_must_be_given() {
+        let config = check(&["--data-dir", "/var/lib/rollup"]).unwrap();
+        assert_eq!(config.data_dir, PathBuf::from("/var/lib/rollup"));
+        assert_eq!(config.cadence, Cadence { every: Duration::from_secs(30), facts: 50_000 });
+        assert!(check(&[]).unwrap_err().to_string().contains("--data-dir"));
+    }
+
+    #[test]
+    fn everything_wrong_is_said_at_once() {
+        let shown =
+            check(&["--data-dir=", "--snapshot-every=0s", "--snapshot-facts=none"]).unwrap_err().to_string();
+        for flag in ["--data-dir", "--snapshot-every", "--snapshot-facts"] {
+            assert!(shown.contains(flag), "{flag} is missing:\n{shown}");
+        }
+    }
+
+    #[test]
+    fn the_command_line_is_sound() {
+        Cli::command().debug_assert();
+    }
+}

@@ -1,0 +1,186 @@
+//! The corridor: LEDGER's messages in order, parsed, folded into the present. A message that is no fact anybody can
+//! read is counted, logged and passed; it stops nothing.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use fastrand::Rng;
+use muster_bus::{Bus, Delivery, ReadError, Replay, Start, StreamState};
+use muster_contract::fact::Fact;
+use muster_contract::subjects::{LedgerSubject, stream};
+use muster_domain::fold::{Outcome, Position};
+use muster_service::backoff::FullJitter;
+use muster_service::error::chain;
+use muster_service::health::Latch;
+use tokio_util::sync::CancellationToken;
+
+use crate::metrics::{FactOutcome, Metrics};
+use crate::present::Present;
+
+/// Messages folded at once: enough to keep the lock cheap, few enough that nobody who looks waits for long.
+const BATCH_MAX: usize = 1000;
+/// Least and longest upper bound of the delay before LEDGER is tried again.
+const RETRY_MIN: Duration = Duration::from_millis(100);
+/// See [`RETRY_MIN`].
+const RETRY_MAX: Duration = Duration::from_secs(10);
+
+/// The reader of LEDGER.
+#[derive(Debug)]
+pub struct Consumer {
+    bus: Bus,
+    present: Arc<Present>,
+    metrics: Metrics,
+    chance: Rng,
+}
+
+/// A message of LEDGER: its place, and the fact it holds if anybody can read it.
+type Read = (Position, Option<(LedgerSubject, Fact)>);
+
+impl Consumer {
+    /// A reader that goes on where the present ends.
+    pub const fn new(bus: Bus, present: Arc<Present>, metrics: Metrics, chance: Rng) -> Self {
+        Self { bus, present, metrics, chance }
+    }
+
+    /// Reads until `stop`. The latch is released when everything that LEDGER held at the start is read.
+    pub async fn run(mut self, caught_up: Latch, stop: CancellationToken) {
+        stop.run_until_cancelled(self.read(caught_up)).await;
+    }
+
+    async fn read(&mut self, caught_up: Latch) {
+        let mut latch = Some(caught_up);
+        loop {
+            let (mut replay, goal) = self.open().await;
+            self.arrive(goal.last_seq, goal.messages == 0, &mut latch);
+            loop {
+                match replay.next_batch(BATCH_MAX).await {
+                    Ok(batch) => {
+                        let at_end = self.fold(&batch);
+                        self.arrive(goal.last_seq, at_end, &mut latch);
+                    }
+                    Err(error) => {
+                        // Only what cannot be gone on from comes here; the bus heals everything else.
+                        tracing::warn!(error = chain(&error), "reading LEDGER from its start");
+                        break self.start_over().await;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Parses and folds a batch. True where nothing came after it when it was sent.
+    fn fold(&self, batch: &[Delivery]) -> bool {
+        let pending = batch.last().map_or(0, |last| last.pending);
+        let read: Vec<Read> = batch.iter().map(|message| self.parse(message)).collect();
+        let mut outcomes = Outcomes::default();
+        let (devices, read_to) = self.present.change(|fleet| {
+            for (at, read) in read {
+                match read {
+                    Some((subject, fact)) => outcomes.add(fleet.apply(at, &subject, fact)),
+                    None => fleet.pass(at),
+                }
+            }
+            (fleet.devices_known(), fleet.as_of().ledger_seq)
+        });
+        outcomes.count(&self.metrics);
+        self.metrics.devices.set(devices as i64);
+        self.metrics.ledger_seq.set(read_to as i64);
+        self.metrics.lag.set(pending as i64);
+        pending == 0
+    }
+
+    fn parse(&self, message: &Delivery) -> Read {
+        let at = Position { ledger_seq: message.stream_seq, stored_at: message.stored_at };
+        let reason = match LedgerSubject::parse(&message.subject) {
+            Some(subject) => match Fact::parse(&subject, &message.payload) {
+                Ok(fact) => return (at, Some((subject, fact))),
+                Err(refusal) => refusal.to_string(),
+            },
+            None => "LEDGER has no such subject".to_owned(),
+        };
+        tracing::warn!(
+            ledger.seq = at.ledger_seq,
+            ledger.subject = message.subject,
+            reason,
+            "passing a message of LEDGER that is no fact"
+        );
+        self.metrics.fact(FactOutcome::Unreadable, 1);
+        (at, None)
+    }
+
+    fn arrive(&self, goal: u64, at_end: bool, latch: &mut Option<Latch>) {
+        if self.present.is_caught_up() {
+            return;
+        }
+        let read_to = self.present.look(|now| now.fleet.as_of().ledger_seq);
+        if read_to >= goal || at_end {
+            tracing::info!(ledger.seq = read_to, "caught up with LEDGER");
+            self.present.set_caught_up();
+            if let Some(latch) = latch.take() {
+                latch.release();
+            }
+        }
+    }
+
+    /// Begins to read after the present, and where LEDGER ends now.
+    async fn open(&mut self) -> (Replay, StreamState) {
+        let mut retry = FullJitter::new(RETRY_MIN, RETRY_MAX);
+        loop {
+            let error = match self.try_open().await {
+                Ok(opened) => return opened,
+                Err(error) => error,
+            };
+            if error.is_transient() {
+                let retry_in = retry.next(&mut self.chance);
+                tracing::warn!(error = chain(&error), ?retry_in, "cannot read LEDGER yet");
+                tokio::time::sleep(retry_in).await;
+            } else {
+                tracing::warn!(error = chain(&error), "reading LEDGER from its start");
+                self.start_over().await;
+            }
+        }
+    }
+
+    async fn try_open(&self) -> Result<(Replay, StreamState), ReadError> {
+        let goal = self.bus.stream_state(stream::LEDGER).await?;
+        let (read_to, origin) = self.present.look(|now| (now.fleet.as_of().ledger_seq, now.origin));
+        if goal.created_at != origin.created_at {
+            let (position, last_seq) = (read_to, goal.last_seq);
+            return Err(ReadError::StreamReset { stream: stream::LEDGER.to_owned(), position, last_seq });
+        }
+        let replay = self.bus.replay(stream::LEDGER, &[], Start::After(read_to)).await?;
+        Ok((replay, goal))
+    }
+
+    async fn start_over(&mut self) {
+        let mut retry = FullJitter::new(RETRY_MIN, RETRY_MAX);
+        loop {
+            match self.bus.stream_state(stream::LEDGER).await {
+                Ok(ledger) => return self.present.start_over(ledger.created_at),
+                Err(error) => {
+                    let retry_in = retry.next(&mut self.chance);
+                    tracing::warn!(error = chain(&error), ?retry_in, "cannot see LEDGER yet");
+                    tokio::time::sleep(retry_in).await;
+                }
+            }
+        }
+    }
+}
+
+/// Facts of a batch by what they did.
+#[derive(Default)]
+struct Outcomes([u64; 4]);
+
+impl Outcomes {
+    const ALL: [Outcome; 4] = [Outcome::Taken, Outcome::Late, Outcome::Again, Outcome::Skipped];
+
+    const fn add(&mut self, outcome: Outcome) {
+        self.0[outcome as usize] += 1;
+    }
+
+    fn count(&self, metrics: &Metrics) {
+        for outcome in Self::ALL {
+            metrics.fact(outcome.into(), self.0[outcome as usize]);
+        }
+    }
+}

@@ -1,0 +1,185 @@
+//! What the rollup counts, for `/metrics`. No label tells devices or deployments apart.
+
+use std::sync::atomic::AtomicU64;
+
+use muster_domain::fold::Outcome;
+use muster_service::health::Health;
+use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+
+/// The rollup's metrics. Clones share them.
+#[derive(Debug, Clone, Default)]
+pub struct Metrics {
+    /// Messages of LEDGER read since the start, by what they did.
+    pub facts: Family<FactLabels, Counter>,
+    /// Sequence of the last message of LEDGER read.
+    pub ledger_seq: Gauge,
+    /// Messages of LEDGER that are still to be read.
+    pub lag: Gauge,
+    /// Devices known.
+    pub devices: Gauge,
+    /// Views by what became of them each time they were looked at.
+    pub views: Family<ViewLabels, Counter>,
+    /// Views that are still to be looked at.
+    pub views_due: Gauge,
+    /// Questions by endpoint.
+    pub questions: Family<QuestionLabels, Counter>,
+    /// Snapshots by result.
+    pub snapshots: Family<SnapshotLabels, Counter>,
+    /// Sequence up to which the last snapshot has read.
+    pub snapshot_seq: Gauge,
+    /// How long the last snapshot took.
+    pub snapshot_seconds: Gauge<f64, AtomicU64>,
+}
+
+/// What a message of LEDGER did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct FactLabels {
+    outcome: FactOutcome,
+}
+
+/// What a message of LEDGER did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, EncodeLabelValue)]
+pub enum FactOutcome {
+    /// It holds now.
+    Taken,
+    /// Something newer holds.
+    Late,
+    /// It was held already.
+    Again,
+    /// It was read before, or is of another kind than its subject.
+    Skipped,
+    /// It is no fact that can be read.
+    Unreadable,
+}
+
+/// What became of a view.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct ViewLabels {
+    result: ViewResult,
+}
+
+/// What became of a view.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, EncodeLabelValue)]
+pub enum ViewResult {
+    /// It had changed and was written.
+    Written,
+    /// It was gone and was deleted.
+    Deleted,
+    /// It had not changed.
+    Unchanged,
+    /// It could not be written and is due again.
+    Failed,
+}
+
+/// A question.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct QuestionLabels {
+    endpoint: &'static str,
+    answered: AnswerKind,
+}
+
+/// How a question was answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, EncodeLabelValue)]
+pub enum AnswerKind {
+    /// With what was asked for.
+    Answer,
+    /// With an error.
+    Error,
+}
+
+/// A snapshot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct SnapshotLabels {
+    result: SnapshotResult,
+}
+
+/// How a snapshot went.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, EncodeLabelValue)]
+pub enum SnapshotResult {
+    /// It is on disk.
+    Stored,
+    /// It is not; the next one holds what it would have held.
+    Failed,
+}
+
+impl Metrics {
+    /// Registered metrics.
+    pub fn register(health: &Health) -> Self {
+        let metrics = Self::default();
+        health.metrics(|registry| metrics.describe(registry.sub_registry_with_prefix("rollup")));
+        for outcome in [FactOutcome::Taken, FactOutcome::Late, FactOutcome::Unreadable] {
+            metrics.fact(outcome, 0);
+        }
+        metrics
+    }
+
+    fn describe(&self, registry: &mut Registry) {
+        let all = self.clone();
+        registry.register("facts", "Messages of LEDGER read since the start, by outcome", all.facts);
+        registry.register("ledger_seq", "Sequence of the last message of LEDGER read", all.ledger_seq);
+        registry.register("lag_messages", "Messages of LEDGER still to be read", all.lag);
+        registry.register("devices", "Devices known", all.devices);
+        registry.register("views", "Views looked at, by what became of them", all.views);
+        registry.register("views_due", "Views still to be looked at", all.views_due);
+        registry.register("questions", "Questions, by endpoint and kind of answer", all.questions);
+        registry.register("snapshots", "Snapshots, by result", all.snapshots);
+        registry.register("snapshot_seq", "Sequence of the last snapshot", all.snapshot_seq);
+        registry.register("snapshot_seconds", "How long the last snapshot took", all.snapshot_seconds);
+    }
+
+    /// Counts messages of LEDGER.
+    pub fn fact(&self, outcome: FactOutcome, count: u64) {
+        self.facts.get_or_create(&FactLabels { outcome }).inc_by(count);
+    }
+
+    /// Messages of LEDGER that were facts, whatever they did, since the start.
+    pub fn facts_read(&self) -> u64 {
+        let outcomes = [FactOutcome::Taken, FactOutcome::Late, FactOutcome::Again, FactOutcome::Skipped];
+        outcomes.into_iter().map(|outcome| self.facts_with(outcome)).sum()
+    }
+
+    /// Messages of LEDGER with one outcome since the start.
+    pub fn facts_with(&self, outcome: FactOutcome) -> u64 {
+        self.facts.get_or_create(&FactLabels { outcome }).get()
+    }
+
+    /// Counts a view.
+    pub fn view(&self, result: ViewResult) {
+        self.views.get_or_create(&ViewLabels { result }).inc();
+    }
+
+    /// Views with one result since the start.
+    pub fn views_with(&self, result: ViewResult) -> u64 {
+        self.views.get_or_create(&ViewLabels { result }).get()
+    }
+
+    /// Counts a question.
+    pub fn question(&self, endpoint: &'static str, answered: AnswerKind) {
+        self.questions.get_or_create(&QuestionLabels { endpoint, answered }).inc();
+    }
+
+    /// Counts a snapshot.
+    pub fn snapshot(&self, result: SnapshotResult) {
+        self.snapshots.get_or_create(&SnapshotLabels { result }).inc();
+    }
+
+    /// Snapshots with one result since the start.
+    pub fn snapshots_with(&self, result: SnapshotResult) -> u64 {
+        self.snapshots.get_or_create(&SnapshotLabels { result }).get()
+    }
+}
+
+impl From<Outcome> for FactOutcome {
+    fn from(outcome: Outcome) -> Self {
+        match outcome {
+            Outcome::Taken => Self::Taken,
+            Outcome::Late => Self::Late,
+            Outcome::Again => Self::Again,
+            Outcome::Skipped => Self::Skipped,
+        }
+    }
+}

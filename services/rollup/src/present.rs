@@ -1,0 +1,108 @@
+//! The present: the fold of LEDGER so far, written by one corridor and looked at by everyone else.
+//!
+//! LEDGER itself may be made anew under a running rollup. Then the present starts over: it is of another [`Origin`], and
+//! whoever keeps something derived from it (snapshot, views) sees that and starts over too.
+
+use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use muster_contract::Timestamp;
+use muster_domain::fold::Fleet;
+use tokio::sync::watch;
+
+/// Which LEDGER a present is read from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Origin {
+    /// When the stream was created.
+    pub created_at: Timestamp,
+    /// How often this process has started over.
+    pub restarts: u64,
+}
+
+/// The fold of one LEDGER.
+#[derive(Debug)]
+pub struct Now {
+    /// Which LEDGER.
+    pub origin: Origin,
+    /// The fold.
+    pub fleet: Fleet,
+}
+
+/// The present, shared.
+#[derive(Debug)]
+pub struct Present {
+    now: RwLock<Now>,
+    read_to: watch::Sender<u64>,
+    caught_up: watch::Sender<bool>,
+}
+
+impl Present {
+    /// The present as a snapshot of this LEDGER left it, or an empty one.
+    pub fn new(created_at: Timestamp, fleet: Fleet) -> Self {
+        let read_to = fleet.as_of().ledger_seq;
+        let now = Now { origin: Origin { created_at, restarts: 0 }, fleet };
+        Self {
+            now: RwLock::new(now),
+            read_to: watch::Sender::new(read_to),
+            caught_up: watch::Sender::new(false),
+        }
+    }
+
+    /// Looks at the present.
+    pub fn look<T>(&self, look: impl FnOnce(&Now) -> T) -> T {
+        look(&self.read())
+    }
+
+    /// Changes the present and tells everyone up to where it has read now.
+    pub fn change<T>(&self, change: impl FnOnce(&mut Fleet) -> T) -> T {
+        let mut now = self.write();
+        let result = change(&mut now.fleet);
+        let read_to = now.fleet.as_of().ledger_seq;
+        drop(now);
+        self.read_to.send_if_modified(|told| std::mem::replace(told, read_to) != read_to);
+        result
+    }
+
+    /// Takes something out of the present that is no part of what is shown: marks of what changed.
+    pub fn take<T>(&self, take: impl FnOnce(&mut Now) -> T) -> T {
+        take(&mut self.write())
+    }
+
+    /// Starts over with an empty present, of a LEDGER created at another time or emptied. Not caught up any more.
+    pub fn start_over(&self, created_at: Timestamp) {
+        self.caught_up.send_replace(false);
+        let mut now = self.write();
+        let restarts = now.origin.restarts + 1;
+        *now = Now { origin: Origin { created_at, restarts }, fleet: Fleet::default() };
+        drop(now);
+        self.read_to.send_replace(0);
+    }
+
+    /// Says that everything LEDGER held when its reading began is read.
+    pub fn set_caught_up(&self) {
+        self.caught_up.send_if_modified(|caught_up| !std::mem::replace(caught_up, true));
+    }
+
+    /// Whether everything LEDGER held when its reading began is read.
+    pub fn is_caught_up(&self) -> bool {
+        *self.caught_up.borrow()
+    }
+
+    /// Follows [`Present::is_caught_up`].
+    pub fn caught_up(&self) -> watch::Receiver<bool> {
+        self.caught_up.subscribe()
+    }
+
+    /// Follows the sequence up to which LEDGER was read.
+    pub fn read_to(&self) -> watch::Receiver<u64> {
+        self.read_to.subscribe()
+    }
+
+    /// A fold is total, so a panic elsewhere does not leave it half-changed in a way that a lock could mend.
+    fn read(&self) -> RwLockReadGuard<'_, Now> {
+        self.now.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, Now> {
+        self.now.write().unwrap_or_else(PoisonError::into_inner)
+    }
+}

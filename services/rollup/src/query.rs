@@ -1,0 +1,217 @@
+//! Answers to questions over the bus (`muster.query.*`), from memory. Until LEDGER was read to its end, every answer is
+//! that there is none yet.
+
+use std::fmt::Display;
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use fastrand::Rng;
+use muster_bus::{Bus, Call, EndpointSpec, Fault, ServiceSpec, Serving};
+use muster_contract::limits::MESSAGE_BYTES_MAX;
+use muster_contract::query::{ErrorBody, ErrorCode, ErrorReply, PAGE_DEFAULT, PAGE_MAX, Query};
+use muster_contract::subjects::QUERY_PREFIX;
+use muster_contract::{DeploymentId, DeviceKey, SiteId};
+use muster_domain::fold::{Fleet, Page};
+use muster_service::backoff::FullJitter;
+use muster_service::error::chain;
+use muster_service::health::Latch;
+use serde::Serialize;
+use tokio_util::sync::CancellationToken;
+
+use crate::metrics::{AnswerKind, Metrics};
+use crate::present::Present;
+
+/// The service's name in `$SRV.INFO`.
+const SERVICE: &str = "muster-query";
+/// Version of the questions and answers.
+const SERVICE_VERSION: &str = env!("CARGO_PKG_VERSION");
+const DESCRIPTION: &str = "What is true of deployments, devices, sites and the fleet";
+/// Largest answer: any server that Muster works with carries it. Longer lists come in more pages.
+const ANSWER_BYTES_MAX: usize = MESSAGE_BYTES_MAX;
+/// Longest text of a fault's header.
+const HEADER_CHARS_MAX: usize = 200;
+/// Least and longest upper bound of the delay before the service is offered again.
+const OFFER_MIN: Duration = Duration::from_millis(200);
+/// See [`OFFER_MIN`].
+const OFFER_MAX: Duration = Duration::from_secs(10);
+
+const ENDPOINTS: [&str; 6] = ["deployment", "deployments", "device", "devices", "site", "fleet"];
+
+/// The desk where questions are answered. Clones share the present.
+#[derive(Debug, Clone)]
+pub struct Desk {
+    present: Arc<Present>,
+    metrics: Metrics,
+}
+
+impl Desk {
+    /// A desk that answers from the present.
+    pub const fn new(present: Arc<Present>, metrics: Metrics) -> Self {
+        Self { present, metrics }
+    }
+
+    /// Answers questions until `stop`; those already taken are answered then.
+    pub async fn serve(self, bus: Bus, offered: Latch, stop: CancellationToken) {
+        let Some(serving) = stop.run_until_cancelled(self.offer(&bus)).await else { return };
+        offered.release();
+        stop.cancelled().await;
+        serving.stop().await;
+    }
+
+    async fn offer(self, bus: &Bus) -> Serving {
+        let (mut retry, mut chance) = (FullJitter::new(OFFER_MIN, OFFER_MAX), Rng::new());
+        loop {
+            let desk = self.clone();
+            let handler = move |call| std::future::ready(desk.handle(&call));
+            match bus.serve(spec(), handler).await {
+                Ok(serving) => return serving,
+                Err(error) => {
+                    let retry_in = retry.next(&mut chance);
+                    tracing::warn!(error = chain(&error), ?retry_in, "cannot take questions yet");
+                    tokio::time::sleep(retry_in).await;
+                }
+            }
+        }
+    }
+
+    fn handle(&self, call: &Call) -> Result<Bytes, Fault> {
+        let answer = self.answer(call.endpoint, &call.payload);
+        let kind = if answer.is_ok() { AnswerKind::Answer } else { AnswerKind::Error };
+        self.metrics.question(call.endpoint, kind);
+        answer.map_err(fault)
+    }
+
+    /// The answer to a question as JSON.
+    ///
+    /// # Errors
+    /// Why there is none, as the asker is to read it.
+    pub fn answer(&self, endpoint: &str, question: &[u8]) -> Result<Bytes, ErrorBody> {
+        let query = understand(question)?;
+        if !self.present.is_caught_up() {
+            let read_to = self.present.look(|now| now.fleet.as_of().ledger_seq);
+            let message = format!("still reading LEDGER (at {read_to}); ask again in a moment");
+            return Err(ErrorBody { code: ErrorCode::NotReady, message });
+        }
+        self.present.look(|now| fitting(&now.fleet, endpoint, &query))
+    }
+}
+
+fn spec() -> ServiceSpec {
+    let endpoint = |name| EndpointSpec { name, subject: format!("{QUERY_PREFIX}.{name}") };
+    ServiceSpec {
+        name: SERVICE,
+        version: SERVICE_VERSION,
+        description: DESCRIPTION,
+        endpoints: ENDPOINTS.map(endpoint).to_vec(),
+    }
+}
+
+/// An empty question asks for everything.
+fn understand(question: &[u8]) -> Result<Query, ErrorBody> {
+    if question.is_empty() {
+        return Ok(Query::default());
+    }
+    let query: Query =
+        serde_json::from_slice(question).map_err(|error| bad(format!("not a question: {error}")))?;
+    match query.limit {
+        Some(limit) if limit == 0 || limit > PAGE_MAX => {
+            Err(bad(format!("limit: {limit} is not within 1 and {PAGE_MAX}")))
+        }
+        _ => Ok(query),
+    }
+}
+
+/// The answer with as many rows as were asked for, or as many as fit into a message.
+fn fitting(fleet: &Fleet, endpoint: &str, query: &Query) -> Result<Bytes, ErrorBody> {
+    let mut limit = query.limit.unwrap_or(PAGE_DEFAULT);
+    loop {
+        let answer = look_up(fleet, endpoint, query, limit)?;
+        if answer.len() <= ANSWER_BYTES_MAX {
+            return Ok(answer.into());
+        }
+        if limit == 1 {
+            let message = format!(
+                "the answer has {} bytes, {ANSWER_BYTES_MAX} fit into a message; ask for less detail (output)",
+                answer.len()
+            );
+            return Err(ErrorBody { code: ErrorCode::Internal, message });
+        }
+        // Rows are of about the same size; a little less than their share finds room most of the time.
+        limit = (limit * ANSWER_BYTES_MAX / answer.len() * 9 / 10).clamp(1, limit - 1);
+    }
+}
+
+fn look_up(fleet: &Fleet, endpoint: &str, query: &Query, limit: usize) -> Result<Vec<u8>, ErrorBody> {
+    let site = query.site.as_ref();
+    match endpoint {
+        "deployment" => {
+            let id = named(query.id.as_ref(), "id")?;
+            let page = Page { after: after::<DeviceKey>(query)?, limit };
+            let answer = fleet.deployment_answer(id, query.output, site, &page);
+            json(found(answer, || format!("deployment '{id}' is targeted nowhere and left nowhere"))?)
+        }
+        "deployments" => {
+            let page = Page { after: after::<DeploymentId>(query)?, limit };
+            json(found(fleet.deployments_answer(site, &page), || no_site(site))?)
+        }
+        "device" => {
+            let (site, device) = (named(site, "site")?, named(query.device.as_ref(), "device")?);
+            let key = DeviceKey { site: site.clone(), device: device.clone() };
+            let answer = fleet.device_answer(&key, query.output);
+            json(found(answer, || format!("device '{key}' was never heard of"))?)
+        }
+        "devices" => {
+            let page = Page { after: after::<DeviceKey>(query)?, limit };
+            json(found(fleet.devices_answer(site, &page), || no_site(site))?)
+        }
+        "site" => json(found(fleet.site_view(named(site, "site")?), || no_site(site))?),
+        "fleet" => json(fleet.fleet_view()),
+        other => Err(bad(format!("there is no question '{other}'"))),
+    }
+}
+
+fn named<'a, T>(value: Option<&'a T>, field: &str) -> Result<&'a T, ErrorBody> {
+    value.ok_or_else(|| bad(format!("{field}: is missing from the question")))
+}
+
+fn after<K: FromStr<Err: Display>>(query: &Query) -> Result<Option<K>, ErrorBody> {
+    let parse = |text: &String| text.parse().map_err(|error| bad(format!("after: {error}")));
+    query.after.as_ref().map(parse).transpose()
+}
+
+fn found<T>(answer: Option<T>, missing: impl FnOnce() -> String) -> Result<T, ErrorBody> {
+    answer.ok_or_else(|| ErrorBody { code: ErrorCode::NotFound, message: missing() })
+}
+
+fn no_site(site: Option<&SiteId>) -> String {
+    let name = site.map(SiteId::as_str).unwrap_or_default();
+    format!("site '{name}' has no devices")
+}
+
+fn json<T: Serialize>(answer: T) -> Result<Vec<u8>, ErrorBody> {
+    let internal =
+        |error: serde_json::Error| ErrorBody { code: ErrorCode::Internal, message: error.to_string() };
+    serde_json::to_vec(&answer).map_err(internal)
+}
+
+fn bad(message: String) -> ErrorBody {
+    ErrorBody { code: ErrorCode::BadRequest, message }
+}
+
+fn fault(error: ErrorBody) -> Fault {
+    let code = match error.code {
+        ErrorCode::BadRequest => 400,
+        ErrorCode::NotFound => 404,
+        ErrorCode::Conflict => 409,
+        ErrorCode::Internal => 500,
+        ErrorCode::NotReady => 503,
+    };
+    let message = error.message.chars().take(HEADER_CHARS_MAX).collect();
+    let body = serde_json::to_vec(&ErrorReply { error }).unwrap_or_default();
+    Fault { code, message, body: body.into() }
+}
+
+#[cfg(test)]
+mod tests;

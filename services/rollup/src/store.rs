@@ -1,0 +1,384 @@
+//! The snapshot on disk: one SQLite file with a record for each device and the position in LEDGER they are true at.
+//!
+//! It is a cache of LEDGER, so one that does not fit is set aside and everything is read again: it is never repaired,
+//! and never believed. What cannot be helped by reading again (no right to write, no space, another process) is an
+//! error that says what to do.
+
+use std::ffi::OsString;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use muster_contract::canonical::Digest;
+use muster_contract::view::AsOf;
+use muster_contract::{DeviceKey, Timestamp};
+use muster_domain::fold::{DeviceRecord, Fleet};
+use rusqlite::{Connection, ErrorCode, OptionalExtension, Transaction, params};
+
+/// Name of the file in the data directory.
+const FILE: &str = "snapshot.db";
+/// What is appended to the name of a file that is set aside. There is one at most: it is for a person to look at.
+const ASIDE: &str = ".set-aside";
+/// What SQLite keeps beside its file.
+const COMPANIONS: [&str; 2] = ["-wal", "-shm"];
+/// How long another process may take to let go of the file: one that is ending is waited for.
+const BUSY_WAIT: Duration = Duration::from_secs(1);
+/// Marks the file as ours: "MUST" in ASCII.
+const APPLICATION_ID: i64 = 0x4d55_5354;
+/// Version of the tables and of the records in them.
+const FORMAT: i64 = 1;
+
+const TABLES: &str = "
+    CREATE TABLE snapshot (
+        only INTEGER PRIMARY KEY CHECK (only = 1),
+        created_at TEXT NOT NULL,
+        ledger_seq INTEGER NOT NULL,
+        at TEXT NOT NULL,
+        fleet_digest TEXT NOT NULL
+    );
+    CREATE TABLE device (key TEXT PRIMARY KEY, record TEXT NOT NULL, mark INTEGER NOT NULL) WITHOUT ROWID;
+";
+
+/// The open file.
+#[derive(Debug)]
+pub struct Store {
+    connection: Connection,
+    path: PathBuf,
+}
+
+/// What was found in the data directory.
+#[derive(Debug)]
+pub enum Found {
+    /// No snapshot yet.
+    Nothing,
+    /// A snapshot of the LEDGER created at this time.
+    Snapshot {
+        /// When that stream was created.
+        created_at: Timestamp,
+        /// The fold as it was.
+        fleet: Box<Fleet>,
+    },
+    /// A snapshot that does not hold; it lies aside now.
+    SetAside {
+        /// Why.
+        damage: Damage,
+        /// Where it is.
+        to: PathBuf,
+    },
+}
+
+/// The part of a fold that a snapshot has yet to hold.
+#[derive(Debug, Clone)]
+pub struct Changes {
+    /// Nothing of what the store holds is true any more: it was another LEDGER.
+    pub afresh: bool,
+    /// When the LEDGER was created.
+    pub created_at: Timestamp,
+    /// Up to where it was read.
+    pub as_of: AsOf,
+    /// Digest of the fleet's view there.
+    pub fleet_digest: Digest,
+    /// Devices that changed, as they are there.
+    pub records: Vec<DeviceRecord>,
+}
+
+/// Why a snapshot does not hold.
+#[derive(Debug, thiserror::Error)]
+pub enum Damage {
+    /// It is no database, or not one of ours.
+    #[error("it is not a snapshot of muster-rollup")]
+    Stranger,
+    /// It was written by another version.
+    #[error("it has format {found}, this muster-rollup reads format {FORMAT}")]
+    Format {
+        /// The format it has.
+        found: i64,
+    },
+    /// SQLite cannot read it.
+    #[error("it cannot be read")]
+    Unreadable(#[source] rusqlite::Error),
+    /// A record was altered.
+    #[error("its record of {key} is damaged")]
+    Record {
+        /// The device.
+        key: String,
+    },
+    /// Its records do not give the view that was true when it was written.
+    #[error("its records do not add up to what they were")]
+    Counts,
+    /// It is of another LEDGER.
+    #[error("it is of a LEDGER created at {of}, this one was created at {now}")]
+    OtherLedger {
+        /// When its LEDGER was created.
+        of: Timestamp,
+        /// When this LEDGER was created.
+        now: Timestamp,
+    },
+}
+
+/// Why the data directory cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// The directory cannot be made or written.
+    #[error(
+        "{path} must be a directory this user may write to: make it so, or choose another with --data-dir"
+    )]
+    Directory {
+        /// The directory, or a file in it.
+        path: PathBuf,
+        /// Why not.
+        #[source]
+        source: io::Error,
+    },
+    /// Somebody else has the snapshot open.
+    #[error("{path} is in use: another muster-rollup runs on it; give each its own --data-dir")]
+    InUse {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The disk is full.
+    #[error("no space left for {path}: free some, or choose another place with --data-dir")]
+    Full {
+        /// The file.
+        path: PathBuf,
+        /// What SQLite says.
+        #[source]
+        source: rusqlite::Error,
+    },
+    /// The file cannot be written.
+    #[error(
+        "cannot write {path}: see that this user may write it and its directory, and that the disk is healthy"
+    )]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// What SQLite says.
+        #[source]
+        source: rusqlite::Error,
+    },
+}
+
+impl Store {
+    /// Opens the snapshot of a directory, which is made if it is not there.
+    ///
+    /// # Errors
+    /// What a person has to mend first.
+    pub fn open(directory: &Path) -> Result<(Self, Found), StoreError> {
+        let unusable = |source| StoreError::Directory { path: directory.to_owned(), source };
+        fs::create_dir_all(directory).map_err(unusable)?;
+        let path = directory.join(FILE);
+        let existed = path.try_exists().map_err(unusable)?;
+        if !existed {
+            return Self::create(path).map(|store| (store, Found::Nothing));
+        }
+        match Self::open_existing(&path)? {
+            Ok((store, found)) => Ok((store, found)),
+            Err(damage) => {
+                let (store, to) = Self::replace(path)?;
+                Ok((store, Found::SetAside { damage, to }))
+            }
+        }
+    }
+
+    /// Puts the snapshot aside and begins an empty one. Gives the place of the old one.
+    ///
+    /// # Errors
+    /// What a person has to mend first.
+    pub fn set_aside(self) -> Result<(Self, PathBuf), StoreError> {
+        let Self { connection, path } = self;
+        connection.close().map_err(|(_, source)| write_error(&path, source))?;
+        Self::replace(path)
+    }
+
+    /// Makes the changes part of the snapshot, all or none.
+    ///
+    /// # Errors
+    /// What a person has to mend; the snapshot is as it was then.
+    pub fn save(&mut self, changes: &Changes) -> Result<(), StoreError> {
+        let saved = self
+            .connection
+            .transaction()
+            .and_then(|transaction| write(&transaction, changes).and_then(|()| transaction.commit()));
+        saved.map_err(|source| write_error(&self.path, source))
+    }
+
+    /// The file.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn create(path: PathBuf) -> Result<Self, StoreError> {
+        let connection = connect(&path).and_then(|connection| {
+            connection.pragma_update(None, "application_id", APPLICATION_ID)?;
+            connection.pragma_update(None, "user_version", FORMAT)?;
+            connection.execute_batch(TABLES)?;
+            Ok(connection)
+        });
+        match connection {
+            Ok(connection) => Ok(Self { connection, path }),
+            Err(source) => Err(write_error(&path, source)),
+        }
+    }
+
+    /// The outer error cannot be helped by reading LEDGER again, the inner one can.
+    fn open_existing(path: &Path) -> Result<Result<(Self, Found), Damage>, StoreError> {
+        let opened = connect(path).map_err(Damage::Unreadable).and_then(|connection| {
+            check_kind(&connection)?;
+            let found = load(&connection)?;
+            Ok((Self { connection, path: path.to_owned() }, found))
+        });
+        match opened {
+            Err(Damage::Unreadable(source)) if !is_damage(&source) => Err(write_error(path, source)),
+            opened => Ok(opened),
+        }
+    }
+
+    fn replace(path: PathBuf) -> Result<(Self, PathBuf), StoreError> {
+        let aside = with_suffix(&path, ASIDE);
+        fs::rename(&path, &aside).map_err(|source| StoreError::Directory { path: path.clone(), source })?;
+        for companion in COMPANIONS {
+            match fs::rename(with_suffix(&path, companion), with_suffix(&aside, companion)) {
+                Err(source) if source.kind() != io::ErrorKind::NotFound => {
+                    return Err(StoreError::Directory { path: with_suffix(&path, companion), source });
+                }
+                _ => {}
+            }
+        }
+        Ok((Self::create(path)?, aside))
+    }
+}
+
+/// Opens a file for this process alone. NORMAL is enough: after a power cut the snapshot is an older one, but whole.
+fn connect(path: &Path) -> rusqlite::Result<Connection> {
+    let connection = Connection::open(path)?;
+    connection.busy_timeout(BUSY_WAIT)?;
+    connection.pragma_update(None, "locking_mode", "EXCLUSIVE")?;
+    connection.pragma_update_and_check(None, "journal_mode", "WAL", |_| Ok(()))?;
+    connection.pragma_update(None, "synchronous", "NORMAL")?;
+    // Takes the lock, and keeps it.
+    connection.execute_batch("BEGIN IMMEDIATE; COMMIT;")?;
+    Ok(connection)
+}
+
+fn check_kind(connection: &Connection) -> Result<(), Damage> {
+    let number = |name| connection.pragma_query_value(None, name, |row| row.get::<_, i64>(0));
+    if number("application_id").map_err(Damage::Unreadable)? != APPLICATION_ID {
+        return Err(Damage::Stranger);
+    }
+    match number("user_version").map_err(Damage::Unreadable)? {
+        FORMAT => Ok(()),
+        found => Err(Damage::Format { found }),
+    }
+}
+
+fn load(connection: &Connection) -> Result<Found, Damage> {
+    let Some((created_at, as_of, digest)) = load_position(connection)? else { return Ok(Found::Nothing) };
+    let fleet = load_fleet(connection, as_of)?;
+    if fleet.fleet_view().tally.digest != digest {
+        return Err(Damage::Counts);
+    }
+    Ok(Found::Snapshot { created_at, fleet: Box::new(fleet) })
+}
+
+fn load_position(connection: &Connection) -> Result<Option<(Timestamp, AsOf, Digest)>, Damage> {
+    type Row = (String, i64, String, String);
+    let row: Option<Row> = connection
+        .query_row("SELECT created_at, ledger_seq, at, fleet_digest FROM snapshot", (), |row| row.try_into())
+        .optional()
+        .map_err(Damage::Unreadable)?;
+    let Some((created_at, ledger_seq, at, digest)) = row else { return Ok(None) };
+    let understood = || {
+        let as_of = AsOf { ledger_seq: ledger_seq.cast_unsigned(), at: at.parse().ok()? };
+        Some((created_at.parse().ok()?, as_of, digest.parse().ok()?))
+    };
+    understood().map(Some).ok_or(Damage::Counts)
+}
+
+fn load_fleet(connection: &Connection, as_of: AsOf) -> Result<Fleet, Damage> {
+    let mut statement =
+        connection.prepare("SELECT key, record, mark FROM device").map_err(Damage::Unreadable)?;
+    let rows =
+        statement.query_map((), |row| <(String, String, i64)>::try_from(row)).map_err(Damage::Unreadable)?;
+    let mut damage = None;
+    let records = rows.map_while(|row| match row.map_err(Damage::Unreadable).and_then(understand) {
+        Ok(record) => Some(record),
+        Err(found) => {
+            damage = Some(found);
+            None
+        }
+    });
+    let fleet = Fleet::restore(as_of, records);
+    damage.map_or(Ok(fleet), Err)
+}
+
+fn understand((key, record, mark): (String, String, i64)) -> Result<DeviceRecord, Damage> {
+    let whole = (mark_of(&record) == mark).then(|| serde_json::from_str::<DeviceRecord>(&record).ok());
+    match whole.flatten() {
+        Some(record) if record.key().to_string() == key => Ok(record),
+        _ => Err(Damage::Record { key }),
+    }
+}
+
+fn write(transaction: &Transaction<'_>, changes: &Changes) -> rusqlite::Result<()> {
+    if changes.afresh {
+        transaction.execute("DELETE FROM device", ())?;
+    }
+    let mut device = transaction
+        .prepare_cached("INSERT OR REPLACE INTO device (key, record, mark) VALUES (?1, ?2, ?3)")?;
+    for record in &changes.records {
+        let key: &DeviceKey = record.key();
+        let text = serde_json::to_string(record)
+            .map_err(|error| rusqlite::Error::ToSqlConversionFailure(Box::new(error)))?;
+        device.execute(params![key.to_string(), text, mark_of(&text)])?;
+    }
+    transaction.execute(
+        "INSERT OR REPLACE INTO snapshot (only, created_at, ledger_seq, at, fleet_digest) VALUES (1, ?1, ?2, ?3, ?4)",
+        params![
+            changes.created_at.to_string(),
+            changes.as_of.ledger_seq.cast_signed(),
+            changes.as_of.at.to_string(),
+            changes.fleet_digest.to_string(),
+        ],
+    )?;
+    Ok(())
+}
+
+/// The first eight bytes of a text's digest: enough to notice that a disk has changed it.
+fn mark_of(text: &str) -> i64 {
+    let digest = Digest::of_bytes(text.as_bytes());
+    digest.as_bytes().iter().take(8).fold(0, |mark, byte| (mark << 8) | i64::from(*byte))
+}
+
+fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = OsString::from(path);
+    name.push(suffix);
+    name.into()
+}
+
+/// Whether an error is about what the file holds, and not about reaching it.
+fn is_damage(error: &rusqlite::Error) -> bool {
+    let out_of_reach = [
+        ErrorCode::CannotOpen,
+        ErrorCode::ReadOnly,
+        ErrorCode::PermissionDenied,
+        ErrorCode::DatabaseBusy,
+        ErrorCode::DatabaseLocked,
+        ErrorCode::DiskFull,
+        ErrorCode::SystemIoFailure,
+        ErrorCode::OutOfMemory,
+    ];
+    error.sqlite_error_code().is_none_or(|code| !out_of_reach.contains(&code))
+}
+
+fn write_error(path: &Path, source: rusqlite::Error) -> StoreError {
+    let path = path.to_owned();
+    match source.sqlite_error_code() {
+        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => StoreError::InUse { path },
+        Some(ErrorCode::DiskFull) => StoreError::Full { path, source },
+        _ => StoreError::Write { path, source },
+    }
+}
+
+#[cfg(test)]
+mod tests;
