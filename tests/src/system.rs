@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Output};
 use std::time::Duration;
 
-use muster_bus::{Bus, Start};
+use muster_bus::{Bus, Delivery, ReadError, Start};
 use muster_contract::canonical::Digest;
 use muster_contract::fact::Fact;
 use muster_contract::subjects::{LedgerSubject, ViewKey, stream};
@@ -246,22 +246,31 @@ impl System {
         digests
     }
 
-    /// All of LEDGER up to now.
+    /// All of LEDGER up to now. Waits while the server is away.
     pub async fn ledger(&self) -> Vec<Entry> {
-        let last = self.bus.stream_state(stream::LEDGER).await.unwrap().last_seq;
-        let mut replay = self.bus.replay(stream::LEDGER, &[], Start::First).await.unwrap();
+        self.eventually("LEDGER can be read", async || {
+            self.read_ledger().await.map_err(|error| error.to_string())
+        })
+        .await
+    }
+
+    async fn read_ledger(&self) -> Result<Vec<Entry>, ReadError> {
+        let last = self.bus.stream_state(stream::LEDGER).await?.last_seq;
+        let mut replay = self.bus.replay(stream::LEDGER, &[], Start::First).await?;
         let mut entries = Vec::new();
         while entries.last().map_or(0, |entry: &Entry| entry.seq) < last {
             let batch =
-                tokio::time::timeout(DEADLINE, replay.next_batch(BATCH)).await.expect("LEDGER can be read");
-            entries.extend(batch.unwrap().iter().map(|delivery| {
-                let subject = LedgerSubject::parse(&delivery.subject).expect("a subject of LEDGER");
-                let fact = Fact::parse(&subject, &delivery.payload).expect("LEDGER holds facts alone");
-                Entry { seq: delivery.stream_seq, stored_at: delivery.stored_at, subject, fact }
-            }));
+                tokio::time::timeout(DEADLINE, replay.next_batch(BATCH)).await.expect("LEDGER goes on")?;
+            entries.extend(batch.iter().map(entry));
         }
-        entries
+        Ok(entries)
     }
+}
+
+fn entry(delivery: &Delivery) -> Entry {
+    let subject = LedgerSubject::parse(&delivery.subject).expect("a subject of LEDGER");
+    let fact = Fact::parse(&subject, &delivery.payload).expect("LEDGER holds facts alone");
+    Entry { seq: delivery.stream_seq, stored_at: delivery.stored_at, subject, fact }
 }
 
 impl Drop for System {

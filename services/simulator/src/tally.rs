@@ -27,7 +27,7 @@ pub struct Tally {
     pub links: Faults,
     /// Commits made, and how many of them the publisher had to refuse.
     pub commits: Commits,
-    /// Time from a device's new connection after an outage until the hub's answer about it was complete and fresh.
+    /// Time from a device's new connection after a cut until the hub's answer about it was complete and fresh.
     pub time_to_truth: TimeToTruth,
 }
 
@@ -102,11 +102,13 @@ pub struct Commits {
     pub bad: u64,
 }
 
-/// Percentiles over all outages.
+/// Percentiles over the cuts that left the hub in the dark.
 #[derive(Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TimeToTruth {
-    /// Outages measured.
+    /// Cuts after which the hub had missed nothing; they are in no percentile.
+    pub known_at_once: usize,
+    /// Cuts measured.
     pub samples: usize,
     /// Half are at or below, in milliseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -118,13 +120,13 @@ pub struct TimeToTruth {
 
 impl TimeToTruth {
     /// Percentiles of samples, by the nearest rank.
-    pub fn of(mut samples: Vec<Duration>) -> Self {
+    pub fn of(known_at_once: usize, mut samples: Vec<Duration>) -> Self {
         samples.sort_unstable();
         let rank = |percent: usize| {
             let at = (samples.len() * percent).div_ceil(100).max(1) - 1;
             samples.get(at).map(|sample| u64::try_from(sample.as_millis()).unwrap_or(u64::MAX))
         };
-        Self { samples: samples.len(), p50_ms: rank(50), p99_ms: rank(99) }
+        Self { known_at_once, samples: samples.len(), p50_ms: rank(50), p99_ms: rank(99) }
     }
 }
 
@@ -154,11 +156,11 @@ mod tests {
     #[test]
     fn percentiles_are_by_nearest_rank() {
         let samples = |n: u64| (1..=n).rev().map(Duration::from_millis).collect::<Vec<_>>();
-        let hundred = TimeToTruth::of(samples(100));
+        let hundred = TimeToTruth::of(3, samples(100));
         assert_eq!((hundred.samples, hundred.p50_ms, hundred.p99_ms), (100, Some(50), Some(99)));
-        let one = TimeToTruth::of(samples(1));
+        let one = TimeToTruth::of(0, samples(1));
         assert_eq!((one.p50_ms, one.p99_ms), (Some(1), Some(1)));
-        assert_eq!(TimeToTruth::of(Vec::new()).p50_ms, None);
+        assert_eq!(TimeToTruth::of(0, Vec::new()).p50_ms, None);
     }
 
     #[test]

@@ -1,5 +1,8 @@
-//! The weather over the fleet: breaks and mends each link by its schedule, and measures after every outage how long
-//! the hub takes to know the truth about the device behind it.
+//! The weather over the fleet: breaks and mends each link by its schedule, and measures after every cut how long the
+//! hub takes to know the truth about the device behind it.
+//!
+//! Only cuts that left the hub in the dark are measured: where the first answer after the reconnect is complete
+//! already, nothing happened meanwhile that the hub did not know, and there is no time to take.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -29,7 +32,16 @@ pub struct Weather {
     calm: CancellationToken,
     cuts: Arc<AtomicU64>,
     stalls: Arc<AtomicU64>,
-    samples: mpsc::UnboundedReceiver<Duration>,
+    samples: mpsc::UnboundedReceiver<Sample>,
+}
+
+/// What a cut showed.
+#[derive(Debug, Clone, Copy)]
+enum Sample {
+    /// The hub had missed nothing.
+    KnownAtOnce,
+    /// It knew the truth this long after the reconnect.
+    After(Duration),
 }
 
 impl Weather {
@@ -62,13 +74,16 @@ impl Weather {
         self.calm.cancel();
         while self.links.join_next().await.is_some() {}
         self.samples.close();
-        let mut samples = Vec::new();
+        let (mut known_at_once, mut samples) = (0, Vec::new());
         while let Some(sample) = self.samples.recv().await {
-            samples.push(sample);
+            match sample {
+                Sample::KnownAtOnce => known_at_once += 1,
+                Sample::After(time) => samples.push(time),
+            }
         }
         let faults =
             Faults { cuts: self.cuts.load(Ordering::Relaxed), stalls: self.stalls.load(Ordering::Relaxed) };
-        (faults, TimeToTruth::of(samples))
+        (faults, TimeToTruth::of(known_at_once, samples))
     }
 }
 
@@ -79,7 +94,7 @@ struct Over {
     hub: Hub,
     cuts: Arc<AtomicU64>,
     stalls: Arc<AtomicU64>,
-    samples: mpsc::UnboundedSender<Duration>,
+    samples: mpsc::UnboundedSender<Sample>,
 }
 
 impl Over {
@@ -109,7 +124,7 @@ impl Over {
         }
     }
 
-    fn report(&self, sample: Option<Duration>) {
+    fn report(&self, sample: Option<Sample>) {
         if let Some(sample) = sample {
             // The receiver lives until every sender has ended.
             self.samples.send(sample).unwrap_or_default();
@@ -118,7 +133,7 @@ impl Over {
 
     /// Time from the first connection after the cut until the hub's answer is complete and fresh; `None` where the
     /// device cannot be asked for its own head.
-    async fn measure(&self, connections_before: u64) -> Option<Duration> {
+    async fn measure(&self, connections_before: u64) -> Option<Sample> {
         let device = &self.devices[self.at];
         while device.link.connections() == connections_before {
             tokio::time::sleep(LOOK).await;
@@ -126,10 +141,13 @@ impl Over {
         let connected = Instant::now();
         let metrics = http::get(device.http, "/metrics").await.ok()?;
         let head = http::metric(&metrics.body, HEAD_METRIC)? as u64;
+        if self.knows_all(head).await {
+            return Some(Sample::KnownAtOnce);
+        }
         while !self.knows_all(head).await {
             tokio::time::sleep(LOOK).await;
         }
-        Some(connected.elapsed())
+        Some(Sample::After(connected.elapsed()))
     }
 
     async fn knows_all(&self, head: u64) -> bool {

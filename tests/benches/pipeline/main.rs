@@ -4,7 +4,7 @@
 //!
 //! `make bench`; `BENCH_REPORTS=200000 BENCH_ROUNDS=5 make bench` for other sizes.
 
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, reason = "a failure here is the test's result")]
 
 mod load;
 mod muster;
