@@ -75,14 +75,15 @@ pub(crate) async fn follow(
                 }
             },
         };
-        let before = link.send_replace(now);
-        tell_change(before, now);
+        let changed = link.send_if_modified(|before| std::mem::replace(before, now) != now);
+        if changed {
+            tell_change(now);
+        }
     }
 }
 
-fn tell_change(before: Link, now: Link) {
+fn tell_change(now: Link) {
     match now {
-        _ if before == now => {}
         Link::Up { since_count } => tracing::info!(nats.connects = since_count, "connected to NATS"),
         Link::Down => tracing::warn!("connection to NATS lost; reconnecting"),
     }

@@ -124,7 +124,7 @@ pub(crate) struct Packed {
 }
 
 pub(crate) fn pack(message: Outgoing) -> Result<Packed, PublishError> {
-    let Outgoing { subject, payload, headers: Headers(mut headers), .. } = message;
+    let Outgoing { subject, payload, mut headers, .. } = message;
     if let Some(id) = message.message_id {
         headers.insert(MSG_ID, id);
     }
@@ -137,7 +137,7 @@ pub(crate) fn pack(message: Outgoing) -> Result<Packed, PublishError> {
     if payload.len() > SERVER_PAYLOAD_MIN {
         return Err(PublishError::new(subject, NoAnswer::TooLarge.into()));
     }
-    Ok(Packed { subject: subject.into(), headers: (!headers.is_empty()).then_some(headers), payload })
+    Ok(Packed { subject: subject.into(), headers: (!headers.is_empty()).then_some(headers.0), payload })
 }
 
 /// Reads a stream's answer to a message.

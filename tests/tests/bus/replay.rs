@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use muster_bus::{Bus, Delivery, Outgoing, ReadError, Replay, Start};
+use muster_contract::limits::MESSAGE_BYTES_MAX;
 use muster_contract::subjects::{self, stream};
 use muster_tests::server::{Server, device};
 use muster_tests::wait::soon;
@@ -131,17 +132,41 @@ async fn a_replay_that_waits_for_new_messages_survives_a_crash_and_the_loss_of_i
     assert_eq!(numbers(&read(&mut replay, 2).await), [6, 7]);
 }
 
+async fn ask(bus: &Bus, verb: &str) -> serde_json::Value {
+    let answer = bus.request(&format!("$JS.API.CONSUMER.{verb}"), Bytes::new(), Duration::from_secs(5)).await;
+    serde_json::from_slice(&answer.unwrap()).unwrap()
+}
+
+/// The consumers of a stream's readers.
+async fn consumers(bus: &Bus, stream: &str) -> Vec<String> {
+    let names = ask(bus, &format!("NAMES.{stream}")).await["consumers"].clone();
+    names.as_array().into_iter().flatten().filter_map(|name| name.as_str().map(str::to_owned)).collect()
+}
+
 /// Deletes every reader's consumer behind its back.
 async fn delete_consumers(bus: &Bus, stream: &str) {
-    let ask = |verb: String| async move {
-        let answer =
-            bus.request(&format!("$JS.API.CONSUMER.{verb}"), Bytes::new(), Duration::from_secs(5)).await;
-        serde_json::from_slice::<serde_json::Value>(&answer.unwrap()).unwrap()
-    };
-    let names = ask(format!("NAMES.{stream}")).await["consumers"].clone();
-    for name in names.as_array().into_iter().flatten().filter_map(|name| name.as_str()) {
-        ask(format!("DELETE.{stream}.{name}")).await;
+    for name in consumers(bus, stream).await {
+        ask(bus, &format!("DELETE.{stream}.{name}")).await;
     }
+}
+
+#[tokio::test]
+async fn messages_of_the_largest_size_come_without_a_break() {
+    const MESSAGES: usize = 200;
+    let server = Server::start();
+    let bus = converged(&server).await;
+    let mut window = bus.window(32);
+    for _ in 0..MESSAGES {
+        window.send(Outgoing::new(FACT, vec![b'x'; MESSAGE_BYTES_MAX]), ()).await;
+    }
+    while let Some((_, answer)) = window.next().await {
+        answer.unwrap();
+    }
+    let mut replay = bus.replay(stream::LEDGER, &[], Start::First).await.unwrap();
+    let before = consumers(&bus, stream::LEDGER).await;
+    let places: Vec<_> = read(&mut replay, MESSAGES).await.iter().map(|d| d.stream_seq).collect();
+    assert!(places.into_iter().eq(1..=MESSAGES as u64));
+    assert_eq!(consumers(&bus, stream::LEDGER).await, before, "the reader had to begin again");
 }
 
 #[tokio::test]
@@ -187,12 +212,8 @@ async fn a_reader_leaves_no_consumer_behind() {
     let bus = converged(&server).await;
     let replay = bus.replay(stream::LEDGER, &[], Start::First).await.unwrap();
     drop(replay);
-    let count = || async {
-        let answer =
-            bus.request("$JS.API.CONSUMER.NAMES.LEDGER", Bytes::new(), Duration::from_secs(5)).await.unwrap();
-        serde_json::from_slice::<serde_json::Value>(&answer).unwrap()["total"].as_u64()
-    };
-    muster_tests::wait::until("no consumer", count, |total| *total == Some(0)).await;
+    let left = || consumers(&bus, stream::LEDGER);
+    muster_tests::wait::until("no consumer", left, |left| left.is_empty()).await;
 }
 
 #[tokio::test]
