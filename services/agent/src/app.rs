@@ -103,11 +103,15 @@ pub async fn start(config: Config, life: &Life) -> Result<Handle, StartError> {
     Ok(Handle { outbox: parts.outbox, desired: wanted, connected })
 }
 
+/// The tables of every room that keeps something.
+pub fn schema() -> String {
+    [store::SCHEMA, outbox::SCHEMA].concat()
+}
+
 async fn open(config: Config, life: &Life) -> Result<Parts, StartError> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let (dir, device, now) = (config.data_dir.clone(), config.device.clone(), clock.now());
-    let schema = [store::SCHEMA, outbox::SCHEMA].concat();
-    let db = tokio::task::spawn_blocking(move || Db::open(&dir, &device, &schema, now)).await??;
+    let db = tokio::task::spawn_blocking(move || Db::open(&dir, &device, &schema(), now)).await??;
     let outbox = Outbox::open(db.clone(), config.outbox).await?;
     let metrics = Metrics::register(life.health());
     let accepted = store::accepted(&db).await?;

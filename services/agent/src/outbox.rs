@@ -35,7 +35,7 @@
 //! sent must not change: the hub would take the second copy for a fork.
 //!
 //! # Read
-//! [`Outbox::read`]: queued rows that are the newest of their deployment, then the other queued rows, by number. It
+//! [`Outbox::read`]: queued rows by number, or first those that are the newest of their deployment, then the others. It
 //! gives head and epoch of the same instant, which go out with each row.
 //!
 //! # Trim
@@ -203,6 +203,8 @@ pub struct Row {
 /// Which rows to read.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Ask {
+    /// The newest of each deployment before all others; else by number alone.
+    pub newest_first: bool,
     /// Not these: they are under way.
     pub except: BTreeSet<u64>,
     /// Rows at most; never above [`READ_ROWS_MAX`].
@@ -218,7 +220,7 @@ pub struct Batch {
     pub epoch: Option<Epoch>,
     /// Highest number ever given; 0 before the first.
     pub head: u64,
-    /// The newest of each deployment first, then the others, each part by number.
+    /// In the order asked for.
     pub rows: Vec<Row>,
 }
 

@@ -96,6 +96,26 @@ async fn a_unit_that_was_late_when_the_agent_died_is_late_still() {
 }
 
 #[tokio::test]
+async fn a_unit_that_became_ready_while_no_agent_was_there_is_ready_whatever_its_timeout() {
+    let mut device = Device::new();
+    let timeout = Duration::from_secs(2);
+    let waits = "echo $$ >> trace; while [ ! -e go ]; do sleep 0.02; done; touch ready; exec sleep 600";
+    let mut properties = shell(waits, json!({"type": "file", "path": "ready"}));
+    properties["timeout"] = "2s".into();
+    let web = unit("web", properties);
+    {
+        let never = CancellationToken::new();
+        let mut start = device.runtime.start(&web, &never);
+        beside(&mut start, device.until_lines(&web, "trace", 1)).await;
+    }
+    device.restart();
+    fs::write(device.work(&web).join("go"), "").unwrap();
+    tokio::time::sleep(timeout).await;
+    device.start(&web).await;
+    assert_eq!(device.lines(&web, "trace").len(), 1, "no twin");
+}
+
+#[tokio::test]
 async fn a_process_that_hides_its_environment_is_taken_over_and_stopped_too() {
     let mut device = Device::new();
     let web = script("web", "echo $$ >> trace; touch ready; exec env -i sleep 600");

@@ -25,6 +25,7 @@ CREATE TABLE IF NOT EXISTS outbox (
     observed INTEGER NOT NULL, sent INTEGER, covered INTEGER);
 CREATE INDEX IF NOT EXISTS outbox_newest ON outbox (deployment) WHERE newest = 1;
 CREATE INDEX IF NOT EXISTS outbox_queued ON outbox (newest, seq) WHERE state = 0;
+CREATE INDEX IF NOT EXISTS outbox_waiting ON outbox (seq) WHERE state = 0;
 CREATE INDEX IF NOT EXISTS outbox_sent ON outbox (sent) WHERE state = 1;
 CREATE INDEX IF NOT EXISTS outbox_covered ON outbox (seq) WHERE state = 2;
 CREATE INDEX IF NOT EXISTS outbox_passing ON outbox (seq) WHERE state < 2 AND newest = 0 AND terminal = 0;
@@ -86,9 +87,9 @@ pub(super) fn insert(connection: &Connection, body: &Body, coalesced: &SeqRanges
 pub(super) fn read(connection: &Connection, ask: &Ask) -> SqlResult<Batch> {
     let mut batch =
         Batch { epoch: memory::epoch(connection)?, head: memory::head(connection)?, rows: Vec::new() };
-    for newest in [1, 0] {
-        let select =
-            format!("SELECT {COLUMNS} FROM outbox WHERE state = 0 AND newest = {newest} ORDER BY seq");
+    let parts: &[&str] = if ask.newest_first { &["AND newest = 1", "AND newest = 0"] } else { &[""] };
+    for part in parts {
+        let select = format!("SELECT {COLUMNS} FROM outbox WHERE state = 0 {part} ORDER BY seq");
         let mut statement = connection.prepare_cached(&select)?;
         let mut found = statement.query([])?;
         while let Some(row) = found.next()? {

@@ -15,8 +15,7 @@ pub(super) fn at(seconds: i64) -> Timestamp {
 }
 
 pub(super) async fn open(dir: &std::path::Path, limits: Limits) -> (Db, Outbox) {
-    let schema = format!("{}{}", store::SCHEMA, SCHEMA);
-    let db = Db::open(dir, &"plant7/press-4".parse().unwrap(), &schema, at(0)).unwrap();
+    let db = Db::open(dir, &"plant7/press-4".parse().unwrap(), &crate::app::schema(), at(0)).unwrap();
     let outbox = Outbox::open(db.clone(), limits).await.unwrap();
     (db, outbox)
 }
@@ -58,7 +57,7 @@ fn one(entry: Entry) -> Arc<Vec<Entry>> {
 }
 
 fn all() -> Ask {
-    Ask { rows: READ_ROWS_MAX, bytes: READ_BYTES_MAX, ..Ask::default() }
+    Ask { newest_first: true, rows: READ_ROWS_MAX, bytes: READ_BYTES_MAX, ..Ask::default() }
 }
 
 fn seqs(batch: &Batch) -> Vec<u64> {
@@ -94,6 +93,8 @@ async fn the_newest_of_each_deployment_is_read_first_then_the_backlog_in_order()
     let batch = outbox.read(all()).await.unwrap();
     assert_eq!(seqs(&batch), [2, 4, 5, 1, 3]);
     assert_eq!(batch.head, 5);
+    let by_number = Ask { newest_first: false, ..all() };
+    assert_eq!(seqs(&outbox.read(by_number).await.unwrap()), [1, 2, 3, 4, 5]);
     let newest: Vec<_> = batch.rows.iter().map(|row| row.newest).collect();
     assert_eq!(newest, [true, true, true, false, false]);
     let report = batch.rows[2].report(Epoch::FIRST, batch.head).unwrap();

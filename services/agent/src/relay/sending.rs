@@ -1,8 +1,9 @@
 //! What to send next: pure. It is told what was read, what was answered and what the link does; it says what to read
 //! and what to send. It asks no clock and speaks to nobody.
 //!
-//! - The newest report of each deployment goes before any other ([`crate::outbox::Outbox::read`] orders them), also
-//!   when it was written while a backlog is under way: what was read but not sent is given back.
+//! - After a (re)connect the newest report of each deployment goes before any other, also one that was written while a
+//!   backlog is under way: what was read but not sent is given back. Once everything is sent, reports go as they come, so
+//!   that a subscriber sees a quick change in its order; until so many wait that they no longer fit into the window.
 //! - At most [`Window::rows`] rows and [`Window::bytes`] bytes are under way; a single row may be larger.
 //! - A transient failure ends the attempt: nothing is known of what was under way, so all of it is sent again, in the
 //!   right order, by the next attempt. That is the one failure path; a lost link takes it too.
@@ -60,19 +61,22 @@ pub struct Sending {
     parked: BTreeSet<u64>,
     /// There may be something to read.
     more: bool,
+    /// More waits than fits, or nobody knows how much.
+    behind: bool,
 }
 
 impl Sending {
     /// Nothing sent yet.
     pub fn new(window: Window) -> Self {
         let (under_way, acknowledged, parked) = (BTreeMap::new(), BTreeSet::new(), BTreeSet::new());
-        Self { window, epoch: None, under_way, acknowledged, parked, more: true }
+        Self { window, epoch: None, under_way, acknowledged, parked, more: true, behind: true }
     }
 
     /// A new attempt: nothing is under way any more. In another epoch nothing of the one before counts.
     pub fn begin(&mut self, epoch: Epoch) {
         self.under_way.clear();
         self.more = true;
+        self.behind = true;
         if self.epoch.replace(epoch) != Some(epoch) {
             self.acknowledged.clear();
             self.parked.clear();
@@ -97,7 +101,7 @@ impl Sending {
         let room = self.under_way.is_empty() || (rows >= self.window.rows.div_ceil(4) && bytes > 0);
         (self.more && room).then(|| {
             let except = self.under_way.keys().chain(&self.acknowledged).chain(&self.parked);
-            Ask { except: except.copied().collect(), rows, bytes }
+            Ask { newest_first: self.behind, except: except.copied().collect(), rows, bytes }
         })
     }
 
@@ -108,6 +112,7 @@ impl Sending {
             return None;
         }
         self.more = !batch.rows.is_empty();
+        self.behind &= self.more;
         let mut bytes: usize = self.under_way.values().sum();
         let mut send = Vec::with_capacity(batch.rows.len());
         for row in batch.rows {
@@ -119,6 +124,7 @@ impl Sending {
             self.under_way.insert(row.seq, row.bytes);
             send.push(row);
         }
+        self.behind |= self.under_way.len() >= self.window.rows || bytes >= self.window.bytes;
         Some(send)
     }
 

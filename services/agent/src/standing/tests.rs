@@ -10,7 +10,7 @@ fn generation(number: u64) -> Generation {
     Generation::new(number).unwrap()
 }
 
-fn entry(components: serde_json::Value, parameters: serde_json::Value) -> DesiredDeployment {
+fn entry(components: &serde_json::Value, parameters: &serde_json::Value) -> DesiredDeployment {
     let json = json!({
         "id": "web", "name": "Web", "applicationId": "com-acme-web", "targetGeneration": 1,
         "digest": Digest::of_bytes(b""), "profile": { "type": "process", "components": components },
@@ -25,7 +25,7 @@ fn two(command: &str, port: u16) -> DesiredDeployment {
         { "name": "web", "properties": { "command": command, "stopTimeout": "3s" } },
     ]);
     let port = json!({ "value": port, "targets": [{ "pointer": "PORT", "components": ["web"] }] });
-    entry(components, json!({ "port": port }))
+    entry(&components, &json!({ "port": port }))
 }
 
 fn name(text: &str) -> ComponentName {
@@ -103,7 +103,7 @@ fn a_removal_ends_when_every_component_is_gone() {
 fn only_what_wants_to_is_tried_again() {
     let stubborn = json!([{ "name": "web", "properties": { "command": "x", "restart": "never" } }]);
     let error = || Some(StatusError::new(code::EXITED, "web", "exit code 3"));
-    let mut never = Standing::new(entry(stubborn, json!({})), generation(1));
+    let mut never = Standing::new(entry(&stubborn, &json!({})), generation(1));
     never.set(&name("web"), State::Failed, error());
     assert!(!never.may_retry());
     never.leave(generation(2));
@@ -121,7 +121,7 @@ fn the_largest_report_fits_on_the_bus() {
     let components: Vec<_> = (0..COMPONENTS_MAX)
         .map(|at| json!({ "name": format!("component-{at}-{}", "x".repeat(40)), "properties": { "command": "x" } }))
         .collect();
-    let mut standing = Standing::new(entry(json!(components), json!({})), generation(1));
+    let mut standing = Standing::new(entry(&json!(components), &json!({})), generation(1));
     for component in standing.components.clone() {
         // A control character takes six bytes in JSON.
         let error = StatusError::new(code::EXITED, component.name.as_str(), "\u{1}".repeat(4_000));

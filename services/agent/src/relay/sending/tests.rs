@@ -54,7 +54,7 @@ impl Rows {
     fn read(&self, ask: &Ask) -> Batch {
         let queued = |seq: &u64| !self.sent.contains(seq) && !ask.except.contains(seq);
         let mut seqs: Vec<u64> = self.deployments.keys().copied().filter(queued).collect();
-        seqs.sort_by_key(|seq| (!self.is_newest(*seq), *seq));
+        seqs.sort_by_key(|seq| (ask.newest_first && !self.is_newest(*seq), *seq));
         seqs.truncate(ask.rows);
         let rows = seqs.into_iter().map(|seq| row(seq, self.is_newest(seq))).collect();
         Batch { epoch: Some(self.epoch()), head: self.deployments.len() as u64, rows }
@@ -144,6 +144,40 @@ fn a_report_written_while_a_backlog_drains_goes_next() {
         Sends(&[4]),
     ];
     play("overtaking", NARROW, "aaaaaa", events);
+}
+
+#[test]
+fn once_everything_is_sent_reports_go_in_their_order_until_too_many_wait() {
+    let events = vec![
+        Sends(&[1]),
+        Sends(&[]),
+        Answer(1, OK, Next::Continue),
+        Write('a'),
+        Write('a'),
+        Write('b'),
+        Sends(&[2, 3, 4]),
+        Write('a'),
+        Write('b'),
+        Write('a'),
+        Sends(&[5]),
+        Waits,
+        Answer(2, OK, Next::Continue),
+        Sends(&[6]),
+        Answer(3, OK, Next::Continue),
+        Sends(&[7]),
+    ];
+    play("live", NARROW, "a", events);
+    let burst = vec![
+        Sends(&[1]),
+        Sends(&[]),
+        Write('a'),
+        Write('b'),
+        Write('a'),
+        Write('a'),
+        Sends(&[2, 3, 4]),
+        Waits,
+    ];
+    play("burst", NARROW, "a", burst);
 }
 
 #[test]

@@ -1,0 +1,131 @@
+//! The real program, killed again and again while it writes reports: what it leaves behind is whole every time, and the
+//! next life goes on from there. It has no hub.
+
+#![allow(clippy::unwrap_used, reason = "a failure here is the test's result")]
+
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use muster_agent::db::Db;
+use muster_agent::outbox::{self, Ask, Body, Outbox, Row};
+use muster_agent::standing::Standing;
+use muster_agent::{app, store};
+use muster_contract::Timestamp;
+use muster_contract::desired::{DesiredDeployment, DesiredState};
+use serde_json::json;
+
+/// Lives of the agent that told something, each killed at another moment.
+const LIVES: u64 = 12;
+/// Lives at most: on a busy machine some end before they begin.
+const ATTEMPTS: u64 = 100;
+/// Deployments that come and go on their own, so that there is always something to report.
+const DEPLOYMENTS: [&str; 3] = ["a", "b", "c"];
+
+/// Ends with the value, also when the test fails.
+struct Agent(Child);
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        _ = self.0.kill();
+        _ = self.0.wait();
+    }
+}
+
+fn start(dir: &Path) -> Agent {
+    let child = Command::new(env!("CARGO_BIN_EXE_muster-agent"))
+        .args(["--site=plant7", "--device=press-4", "--runtime=simulated", "--nats-url=127.0.0.1:9"])
+        .args(["--retry-min=10ms", "--retry-max=10ms", "--log=error"])
+        .arg("--data-dir")
+        .arg(dir)
+        .stdin(Stdio::null())
+        .spawn()
+        .unwrap();
+    Agent(child)
+}
+
+async fn open(dir: &Path) -> (Db, Outbox) {
+    let device = "plant7/press-4".parse().unwrap();
+    let db = Db::open(dir, &device, &app::schema(), Timestamp::UNIX_EPOCH).unwrap();
+    let outbox = Outbox::open(db.clone(), outbox::Limits::default()).await.unwrap();
+    (db, outbox)
+}
+
+fn document() -> DesiredState {
+    let entry = |id: &&str| {
+        let properties = json!({ "startDelay": "5ms", "crashAfter": "5ms" });
+        let mut entry: DesiredDeployment = serde_json::from_value(json!({
+            "id": id, "name": id, "applicationId": "com-acme", "targetGeneration": 1,
+            "digest": format!("sha256:{}", "0".repeat(64)),
+            "profile": { "type": "simulated", "components": [{ "name": "main", "properties": properties }] },
+        }))
+        .unwrap();
+        entry.digest = entry.content_digest();
+        entry
+    };
+    serde_json::from_value(json!({
+        "apiVersion": "muster/v1", "kind": "DesiredState", "generation": 1, "issuedAt": "2026-11-21T00:00:00Z",
+        "source": { "kind": "git", "revision": "test" },
+        "deployments": DEPLOYMENTS.iter().map(entry).collect::<Vec<_>>(),
+    }))
+    .unwrap()
+}
+
+/// Every row, by number.
+async fn rows(outbox: &Outbox) -> Vec<Row> {
+    let mut rows: Vec<Row> = Vec::new();
+    loop {
+        let except = rows.iter().map(|row| row.seq).collect();
+        let ask =
+            Ask { newest_first: false, except, rows: outbox::READ_ROWS_MAX, bytes: outbox::READ_BYTES_MAX };
+        let batch = outbox.read(ask).await.unwrap();
+        if batch.rows.is_empty() {
+            assert_eq!(batch.head, rows.len() as u64, "every number is there once, and no other");
+            return rows;
+        }
+        rows.extend(batch.rows);
+    }
+}
+
+/// A standing says what the last report of its deployment says.
+fn assert_agree(standing: &Standing, rows: &[Row]) {
+    let last = rows.iter().rev().find(|row| row.body.deployment() == Some(standing.id())).unwrap();
+    let Body::Status(told) = &last.body else { panic!("a status, please") };
+    assert!(last.newest);
+    assert_eq!(told.components, standing.components);
+    assert_eq!(told.status.state, standing.state());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn killed_at_any_instant_it_loses_no_report_and_invents_none() {
+    let dir = tempfile::tempdir().unwrap();
+    let (db, _) = open(dir.path()).await;
+    let document = document();
+    store::accept(&db, document.generation, serde_json::to_vec(&document).unwrap()).await.unwrap();
+    db.close().await;
+    let mut before: Vec<Row> = Vec::new();
+    let mut lives = 0;
+    for attempt in 0..ATTEMPTS {
+        let agent = start(dir.path());
+        // Not a wait for a result: the moment of death is the thing that varies.
+        tokio::time::sleep(Duration::from_millis(150 + 37 * (attempt % 7))).await;
+        drop(agent);
+        let (db, outbox) = open(dir.path()).await;
+        let rows = rows(&outbox).await;
+        lives += u64::from(rows.len() > before.len());
+        let same = |(old, new): (&Row, &Row)| (old.seq, &old.body) == (new.seq, &new.body);
+        assert!(before.iter().zip(&rows).all(same), "what was told stays as it was told");
+        let standings = store::standings(&db).await.unwrap();
+        standings.iter().for_each(|standing| assert_agree(standing, &rows));
+        db.close().await;
+        before = rows;
+        if lives == LIVES {
+            break;
+        }
+    }
+    assert_eq!(lives, LIVES, "they tell something");
+    assert_eq!(before.iter().filter(|row| row.body.deployment().is_none()).count(), 1, "capabilities, once");
+    let names: Vec<_> =
+        std::fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert!(!names.iter().any(|name| name.to_string_lossy().contains("damaged")), "{names:?}");
+}
