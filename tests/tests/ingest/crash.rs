@@ -1,0 +1,125 @@
+//! Kill -9 in the middle of traffic, of ingest and of the server; and a drain under load. Nothing is lost, nothing is
+//! in LEDGER twice.
+
+use std::time::Duration;
+
+use muster_bus::{Bus, Outgoing};
+use muster_contract::DeviceKey;
+use muster_contract::fact::Fact;
+use muster_contract::subjects::{self, stream};
+use muster_tests::server::device;
+use muster_tests::system::numbers;
+use muster_tests::wait::until;
+use serde_json::json;
+
+use crate::{Hub, held, status, with};
+
+const DEVICES: u64 = 24;
+const REPORTS: u64 = 150;
+
+fn fleet() -> Vec<DeviceKey> {
+    (0..DEVICES).map(|at| device(&format!("press-{at}"))).collect()
+}
+
+/// Sends every report of a fleet as outboxes do: in order, pipelined, again until UPLINK has it.
+async fn traffic(bus: Bus, fleet: Vec<DeviceKey>, pace: Duration) {
+    for seq in 1..=REPORTS {
+        let mut open: Vec<&DeviceKey> = fleet.iter().collect();
+        while !open.is_empty() {
+            let mut window = bus.window(64);
+            for key in std::mem::take(&mut open) {
+                let report = with(status(1, seq, REPORTS), "observedAt", json!("2026-01-01T00:00:00Z"));
+                let poison = with(report.clone(), "generation", json!("?"));
+                let report = if seq % 50 == 7 { poison } else { report };
+                window.send(Outgoing::new(subjects::report(key), report.to_string()), key).await;
+            }
+            while let Some((key, answer)) = window.next().await {
+                if answer.is_err() {
+                    open.push(key);
+                }
+            }
+            if !open.is_empty() {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        }
+        tokio::time::sleep(pace).await;
+    }
+}
+
+/// Waits until LEDGER holds every number of every device; panics if one is in twice.
+async fn everything_is_held_once(hub: &Hub, fleet: &[DeviceKey]) {
+    let wanted: Vec<u64> = (1..=REPORTS).collect();
+    let lacking = || async {
+        let held = held(&hub.ledger().await);
+        let lacks = |key: &&DeviceKey| held.get(*key) != Some(&wanted);
+        fleet
+            .iter()
+            .filter(lacks)
+            .map(|key| (key.to_string(), held.get(key).map_or(0, Vec::len)))
+            .collect::<Vec<_>>()
+    };
+    until("every number in LEDGER, each once", lacking, Vec::is_empty).await;
+    numbers(&hub.ledger().await);
+    for key in fleet {
+        hub.receipt_is(key, 1, REPORTS, "").await;
+    }
+}
+
+async fn everything_is_acknowledged(hub: &Hub) {
+    let pending =
+        || async { hub.bus.partition_floors().await.unwrap().iter().map(|floor| floor.pending).sum::<u64>() };
+    until("UPLINK is acknowledged", pending, |pending| *pending == 0).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_is_lost_or_doubled_when_ingest_is_killed_in_mid_traffic() {
+    let mut hub = Hub::start(&[]).await;
+    let sending = tokio::spawn(traffic(hub.bus.clone(), fleet(), Duration::from_millis(20)));
+    for at in 1..=5 {
+        let arrived = || async { hub.bus.stream_state(stream::LEDGER).await.unwrap().messages };
+        until("some facts", arrived, |count| *count >= at * DEVICES * 8).await;
+        hub.kill_ingest().await;
+        hub.start_ingest();
+    }
+    sending.await.unwrap();
+    everything_is_held_once(&hub, &fleet()).await;
+    everything_is_acknowledged(&hub).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_is_lost_or_doubled_when_the_server_is_killed_in_mid_traffic() {
+    let mut hub = Hub::start(&[]).await;
+    let sending = tokio::spawn(traffic(hub.bus.clone(), fleet(), Duration::from_millis(20)));
+    for at in 1..=4 {
+        let arrived =
+            || async { hub.bus.stream_state(stream::LEDGER).await.map_or(0, |state| state.messages) };
+        until("some facts", arrived, |count| *count >= at * DEVICES * 8).await;
+        hub.server.kill();
+        hub.server.restart();
+    }
+    sending.await.unwrap();
+    everything_is_held_once(&hub, &fleet()).await;
+    everything_is_acknowledged(&hub).await;
+    let stale = |fact| if let Fact::Liveness(fact) = fact { Some(fact.state) } else { None };
+    let told = hub.facts(&fleet()[0], stale).await;
+    assert!(told.iter().all(|state| *state == muster_contract::fact::Liveness::Fresh), "{told:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_drain_under_load_settles_what_was_taken_in_and_the_next_process_goes_on() {
+    let mut hub = Hub::start(&[]).await;
+    let sending = tokio::spawn(traffic(hub.bus.clone(), fleet(), Duration::from_millis(5)));
+    for at in 1..=3 {
+        let arrived = || async { hub.bus.stream_state(stream::LEDGER).await.unwrap().messages };
+        until("some facts", arrived, |count| *count >= at * DEVICES * 10).await;
+        hub.started(at as usize).await;
+        let ended = hub.stop_ingest().await;
+        assert!(ended.success(), "{ended}\n{}", hub.log());
+        hub.start_ingest();
+    }
+    sending.await.unwrap();
+    everything_is_held_once(&hub, &fleet()).await;
+    let log = hub.log();
+    assert!(!log.contains("tasks were late"), "{log}");
+    assert!(!log.contains("not everything was confirmed"), "{log}");
+}

@@ -1,0 +1,178 @@
+//! What ingest promises, as a process on a real nats-server. The devices here are the tests themselves: they publish
+//! the contract's raw documents. One program: it is linked once.
+
+#![allow(clippy::unwrap_used, reason = "a failure here is the test's result")]
+
+mod crash;
+mod reports;
+mod time;
+
+use std::collections::BTreeMap;
+use std::process::ExitStatus;
+
+use muster_bus::{Bus, Outgoing, Start};
+use muster_contract::canonical::Digest;
+use muster_contract::decode::parse;
+use muster_contract::fact::{Fact, IncidentKind, Liveness, QuarantineFact, StatusFact};
+use muster_contract::receipt::Receipt;
+use muster_contract::subjects::{self, LedgerSubject, stream};
+use muster_contract::{DeviceKey, Timestamp};
+use muster_simulator::child::{Child, Spec};
+use muster_tests::server::Server;
+use muster_tests::system::{Entry, INGEST, program};
+use muster_tests::wait::{soon, until};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio_util::sync::CancellationToken;
+
+/// A server, an ingest and a connection for the devices.
+struct Hub {
+    bus: Bus,
+    server: Server,
+    ingest: Option<Child>,
+    spec: Spec,
+    dir: TempDir,
+}
+
+impl Hub {
+    /// An ingest with further arguments, as it is started for the first time.
+    async fn start(more: &[&str]) -> Self {
+        let server = Server::start();
+        let stop = CancellationToken::new();
+        let bus = soon("a connection", Bus::connect(server.config("devices"), &stop)).await.unwrap();
+        soon("the topology", bus.converge()).await.unwrap();
+        let args = ["--nats-url", &server.url(), "--log", "info,muster_ingest=debug"];
+        let args = args.iter().chain(more).map(ToString::to_string).collect();
+        let spec = Spec { name: INGEST.to_owned(), program: program(INGEST), args };
+        let mut hub = Self { bus, server, ingest: None, spec, dir: tempfile::tempdir().unwrap() };
+        hub.start_ingest();
+        hub
+    }
+
+    fn start_ingest(&mut self) {
+        assert!(self.ingest.is_none());
+        self.ingest = Some(Child::start(self.spec.clone(), self.dir.path()).unwrap());
+    }
+
+    async fn kill_ingest(&mut self) {
+        self.ingest.take().unwrap().kill().await.unwrap();
+    }
+
+    async fn stop_ingest(&mut self) -> ExitStatus {
+        self.ingest.take().unwrap().stop().await.unwrap()
+    }
+
+    /// Waits until ingest has started for so many times.
+    async fn started(&self, times: usize) {
+        let count = || async { self.log().matches("muster_service::run: started").count() };
+        until("ingest starts", count, |count| *count >= times).await;
+    }
+
+    fn log(&self) -> String {
+        std::fs::read_to_string(self.dir.path().join("logs/muster-ingest.log")).unwrap_or_default()
+    }
+
+    /// Publishes a report's bytes and waits until UPLINK has them.
+    async fn send_bytes(&self, subject: &str, payload: impl Into<bytes::Bytes>) {
+        soon("UPLINK", self.bus.publish(Outgoing::new(subject, payload))).await.unwrap();
+    }
+
+    async fn send(&self, key: &DeviceKey, report: &Value) {
+        self.send_bytes(&subjects::report(key), report.to_string()).await;
+    }
+
+    /// All of LEDGER.
+    async fn ledger(&self) -> Vec<Entry> {
+        let state = soon("LEDGER", self.bus.stream_state(stream::LEDGER)).await.unwrap();
+        let mut replay = self.bus.replay(stream::LEDGER, &[], Start::First).await.unwrap();
+        let mut entries = Vec::new();
+        while (entries.len() as u64) < state.messages {
+            let batch = soon("LEDGER", replay.next_batch(1000)).await.unwrap();
+            entries.extend(batch.iter().map(|delivery| {
+                let subject = LedgerSubject::parse(&delivery.subject).expect("a subject of LEDGER");
+                let fact = Fact::parse(&subject, &delivery.payload).expect("LEDGER holds facts alone");
+                Entry { seq: delivery.stream_seq, stored_at: delivery.stored_at, subject, fact }
+            }));
+        }
+        entries
+    }
+
+    /// Facts of a device, as `pick` wants them.
+    async fn facts<T>(&self, key: &DeviceKey, pick: impl Fn(Fact) -> Option<T>) -> Vec<T> {
+        let ledger = self.ledger().await.into_iter();
+        ledger
+            .filter(|entry| entry.subject.device() == Some(key))
+            .filter_map(|entry| pick(entry.fact))
+            .collect()
+    }
+
+    async fn statuses(&self, key: &DeviceKey) -> Vec<StatusFact> {
+        self.facts(key, |fact| if let Fact::Status(fact) = fact { Some(fact) } else { None }).await
+    }
+
+    async fn quarantine(&self, key: &DeviceKey) -> Vec<QuarantineFact> {
+        self.facts(key, |fact| if let Fact::Quarantine(fact) = fact { Some(fact) } else { None }).await
+    }
+
+    async fn incidents(&self, key: &DeviceKey) -> Vec<IncidentKind> {
+        self.facts(key, |fact| if let Fact::Incident(fact) = fact { Some(fact.what) } else { None }).await
+    }
+
+    async fn liveness(&self, key: &DeviceKey) -> Vec<Liveness> {
+        self.facts(key, |fact| if let Fact::Liveness(fact) = fact { Some(fact.state) } else { None }).await
+    }
+
+    /// The newest receipt of a device.
+    async fn receipt(&self, key: &DeviceKey) -> Option<Receipt> {
+        let last = soon("DOWNLINK", self.bus.last(stream::DOWNLINK, &subjects::receipt(key))).await.unwrap();
+        last.map(|delivery| parse(&delivery.payload).unwrap())
+    }
+
+    /// Waits until the newest receipt of a device says this.
+    async fn receipt_is(&self, key: &DeviceKey, epoch: u64, through: u64, missing: &str) {
+        let said = || async {
+            let receipt = self.receipt(key).await;
+            receipt.map(|said| (said.epoch.get(), said.through, said.missing.to_string()))
+        };
+        until("the receipt", said, |said| *said == Some((epoch, through, missing.to_owned()))).await;
+    }
+
+    /// Waits until LEDGER holds so many statuses of a device.
+    async fn statuses_are(&self, key: &DeviceKey, count: usize) -> Vec<StatusFact> {
+        until("statuses in LEDGER", || self.statuses(key), |found| found.len() == count).await
+    }
+}
+
+/// A status report as a foreign client would write it.
+fn status(epoch: u64, seq: u64, head: u64) -> Value {
+    json!({
+        "apiVersion": "muster/v1", "kind": "StatusReport", "epoch": epoch, "seq": seq, "head": head,
+        "observedAt": Timestamp::now().to_string(), "deployment": "web", "generation": 1,
+        "digest": Digest::of_bytes(b"web").to_string(),
+        "status": {"state": "installing"}, "components": [{"name": "main", "state": "installing"}],
+        "current": seq == head,
+    })
+}
+
+fn with(mut report: Value, field: &str, value: Value) -> Value {
+    report[field] = value;
+    report
+}
+
+/// The numbers LEDGER holds of each device, however they are held: as facts, folded, or in quarantine.
+fn held(ledger: &[Entry]) -> BTreeMap<DeviceKey, Vec<u64>> {
+    let mut held: BTreeMap<DeviceKey, Vec<u64>> = BTreeMap::new();
+    for entry in ledger {
+        let seq = match &entry.fact {
+            Fact::Status(fact) => Some(fact.seq),
+            Fact::Device(fact) => Some(fact.seq),
+            Fact::Quarantine(fact) => fact.seq,
+            _ => None,
+        };
+        if let (Some(key), Some(seq)) = (entry.subject.device(), seq) {
+            held.entry(key.clone()).or_default().push(seq.get());
+        }
+    }
+    held.values_mut().for_each(|numbers| numbers.sort_unstable());
+    held
+}
