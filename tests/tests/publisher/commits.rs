@@ -141,8 +141,9 @@ async fn a_branch_pushed_by_force_is_followed() {
     stage.write("sites/a/one/web.yaml", "web", "first");
     let first = stage.commit().await;
     stage.write("sites/a/one/web.yaml", "web", "second");
+    let second = stage.commit().await;
     let publisher = stage.publisher().await;
-    publisher.applied(&stage.commit().await).await;
+    publisher.applied(&second).await;
     stage.git(&["reset", "--quiet", "--hard", &first]);
     publisher.applied(&first).await;
     assert_eq!(stage.shown("a/one").await, (2, vec!["web=first@2".to_owned()]));
