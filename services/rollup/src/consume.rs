@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fastrand::Rng;
-use muster_bus::{Bus, Delivery, ReadError, Replay, Start, StreamState};
+use muster_bus::{Bus, Delivery, ReadError, Replay, Start};
 use muster_contract::fact::Fact;
 use muster_contract::subjects::{LedgerSubject, stream};
 use muster_domain::fold::{Outcome, Position};
@@ -51,12 +51,12 @@ impl Consumer {
         let mut latch = Some(caught_up);
         loop {
             let (mut replay, goal) = self.open().await;
-            self.arrive(goal.last_seq, goal.messages == 0, &mut latch);
+            self.arrive(goal, replay.waiting() == 0, &mut latch);
             loop {
                 match replay.next_batch(BATCH_MAX).await {
                     Ok(batch) => {
                         let at_end = self.fold(&batch);
-                        self.arrive(goal.last_seq, at_end, &mut latch);
+                        self.arrive(goal, at_end, &mut latch);
                     }
                     Err(error) => {
                         // Only what cannot be gone on from comes here; the bus heals everything else.
@@ -122,8 +122,8 @@ impl Consumer {
         }
     }
 
-    /// Begins to read after the present, and where LEDGER ends now.
-    async fn open(&mut self) -> (Replay, StreamState) {
+    /// Begins to read after the present, and the sequence at which LEDGER ends now.
+    async fn open(&mut self) -> (Replay, u64) {
         let mut retry = FullJitter::new(RETRY_MIN, RETRY_MAX);
         loop {
             let error = match self.try_open().await {
@@ -141,15 +141,15 @@ impl Consumer {
         }
     }
 
-    async fn try_open(&self) -> Result<(Replay, StreamState), ReadError> {
-        let goal = self.bus.stream_state(stream::LEDGER).await?;
+    async fn try_open(&self) -> Result<(Replay, u64), ReadError> {
+        let ledger = self.bus.stream_state(stream::LEDGER).await?;
         let (read_to, origin) = self.present.look(|now| (now.fleet.as_of().ledger_seq, now.origin));
-        if goal.created_at != origin.created_at {
-            let (position, last_seq) = (read_to, goal.last_seq);
+        if ledger.created_at != origin.created_at {
+            let (position, last_seq) = (read_to, ledger.last_seq);
             return Err(ReadError::StreamReset { stream: stream::LEDGER.to_owned(), position, last_seq });
         }
         let replay = self.bus.replay(stream::LEDGER, &[], Start::After(read_to)).await?;
-        Ok((replay, goal))
+        Ok((replay, ledger.last_seq))
     }
 
     async fn start_over(&mut self) {

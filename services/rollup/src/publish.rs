@@ -11,7 +11,6 @@ use std::time::Duration;
 use bytes::Bytes;
 use fastrand::Rng;
 use futures_util::{StreamExt, stream};
-use muster_bus::topology::VIEWS_STREAM;
 use muster_bus::{Bus, PublishError, PublishErrorKind, ReadError};
 use muster_contract::canonical::Digest;
 use muster_contract::decode::to_bytes;
@@ -123,24 +122,20 @@ impl Publisher {
 
     /// Reads the bucket. Everything in it is due: what an earlier life left is either still so or to be deleted.
     async fn learn(&mut self) -> Result<(), ReadError> {
-        if self.bus.stream_state(VIEWS_STREAM).await?.messages == 0 {
-            return Ok(());
-        }
         let mut watch = self.bus.view_watch(">").await?;
-        loop {
+        let mut read = 0;
+        while read < watch.waiting() {
             let batch = watch.next_batch(BATCH_MAX).await?;
-            let at_end = batch.last().is_none_or(|last| last.pending == 0);
+            read += batch.len() as u64;
             for entry in batch {
                 let Some((key, value)) = ViewKey::parse(&entry.key).zip(entry.value) else { continue };
                 let digest = serde_json::from_slice::<Signed>(&value).ok().map(|signed| signed.digest);
                 self.held.insert(key.clone(), Held { digest, written_at: None });
                 self.due.insert(key, Instant::now());
             }
-            if at_end {
-                self.retry.reset();
-                return Ok(());
-            }
         }
+        self.retry.reset();
+        Ok(())
     }
 
     /// Waits until a view is due. Cancel-safe.

@@ -1,0 +1,196 @@
+//! What a rollup knows survives: restarts, kills, damaged snapshots, a LEDGER made anew.
+
+use std::fs;
+
+use muster_contract::subjects::stream;
+use muster_simulator::child::{Child, Spec};
+use muster_tests::system::{ROLLUP, program};
+use muster_tests::wait::until;
+
+use crate::ledger::{Device, small_fleet};
+use crate::{Hub, Rollup};
+
+async fn ledger_end(hub: &Hub) -> u64 {
+    hub.bus.stream_state(stream::LEDGER).await.unwrap().last_seq
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn it_is_ready_when_it_has_read_what_ledger_holds() {
+    let hub = Hub::start().await;
+    small_fleet(&hub).await;
+    let end = ledger_end(&hub).await;
+    let dir = tempfile::tempdir().unwrap();
+    let rollup = Rollup::start(&hub, dir.path()).await;
+    rollup.ready().await;
+    assert!(rollup.handle.present.look(|now| now.fleet.as_of().ledger_seq) >= end);
+    hub.answers_say_what_ledger_gives().await;
+    rollup.drain().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_restart_reads_only_what_came_since_the_snapshot() {
+    let hub = Hub::start().await;
+    let mut devices = small_fleet(&hub).await;
+    let dir = tempfile::tempdir().unwrap();
+    let first = Rollup::start(&hub, dir.path()).await;
+    first.ready().await;
+    first.reads_to(ledger_end(&hub).await).await;
+    assert_eq!(first.facts_read(), ledger_end(&hub).await);
+    first.drain().await;
+
+    devices[1].reports(&hub, "db", "installed").await;
+    devices[1].is(&hub, "stale").await;
+    let second = Rollup::start(&hub, dir.path()).await;
+    second.ready().await;
+    second.reads_to(ledger_end(&hub).await).await;
+    assert_eq!(second.facts_read(), 2);
+    hub.bucket_says_what_ledger_gives().await;
+    hub.answers_say_what_ledger_gives().await;
+    second.drain().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_crash_at_any_moment_ends_in_the_same_digests() {
+    let hub = Hub::start().await;
+    let mut devices = small_fleet(&hub).await;
+    let dir = tempfile::tempdir().unwrap();
+    let mut replayed = Vec::new();
+    for round in 0..4 {
+        let cadence = ["--snapshot-every", "100ms", "--snapshot-facts", "7"];
+        let rollup = Rollup::start_with(&hub, dir.path(), &cadence).await;
+        for step in 0..25 {
+            let state = ["installing", "installed", "failed"][(round + step) % 3];
+            devices[step % 3].reports(&hub, "db", state).await;
+        }
+        if round == 3 {
+            rollup.reads_to(ledger_end(&hub).await).await;
+            hub.bucket_says_what_ledger_gives().await;
+            assert_eq!(rollup.digests(), crate::digests(&hub.folded().await));
+        }
+        replayed.push(rollup.facts_read());
+        rollup.crash().await;
+    }
+    assert!(replayed[3] < ledger_end(&hub).await, "a snapshot was used: {replayed:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_killed_process_comes_back_with_the_same_views() {
+    let hub = Hub::start().await;
+    let mut devices = small_fleet(&hub).await;
+    let dir = tempfile::tempdir().unwrap();
+    let (url, data) = (hub.server.url(), dir.path().join("data").display().to_string());
+    let args =
+        ["--nats-url", &url, "--data-dir", &data, "--snapshot-every", "100ms", "--snapshot-facts", "5"];
+    let args = args.map(str::to_owned).to_vec();
+    let spec = Spec { name: ROLLUP.to_owned(), program: program(ROLLUP), args };
+    for round in 0..3 {
+        let child = Child::start(spec.clone(), dir.path()).unwrap();
+        for step in 0..30 {
+            let state = ["installing", "failed", "installed"][(round + step) % 3];
+            devices[step % 3].reports(&hub, "web", state).await;
+        }
+        child.kill().await.unwrap();
+    }
+    let child = Child::start(spec, dir.path()).unwrap();
+    hub.answers_say_what_ledger_gives().await;
+    hub.bucket_says_what_ledger_gives().await;
+    assert!(child.stop().await.unwrap().success(), "SIGTERM ends it with 0");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_rollups_say_the_same_of_one_ledger() {
+    let hub = Hub::start().await;
+    let mut devices = small_fleet(&hub).await;
+    let (one_dir, other_dir) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let one = Rollup::start(&hub, one_dir.path()).await;
+    for step in 0..20 {
+        devices[step % 3].reports(&hub, "db", ["failed", "installed"][step % 2]).await;
+    }
+    let other = Rollup::start(&hub, other_dir.path()).await;
+    let end = ledger_end(&hub).await;
+    one.reads_to(end).await;
+    other.reads_to(end).await;
+    assert_eq!(one.digests(), other.digests());
+    hub.bucket_says_what_ledger_gives().await;
+    one.drain().await;
+    other.drain().await;
+    hub.bucket_says_what_ledger_gives().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_damaged_snapshot_is_set_aside_and_ledger_read_again() {
+    let hub = Hub::start().await;
+    small_fleet(&hub).await;
+    let dir = tempfile::tempdir().unwrap();
+    let rollup = Rollup::start(&hub, dir.path()).await;
+    rollup.ready().await;
+    rollup.drain().await;
+
+    let file = dir.path().join("snapshot.db");
+    let mut bytes = fs::read(&file).unwrap();
+    bytes.truncate(5000);
+    fs::write(&file, bytes).unwrap();
+    let rollup = Rollup::start(&hub, dir.path()).await;
+    rollup.ready().await;
+    rollup.reads_to(ledger_end(&hub).await).await;
+    assert_eq!(rollup.facts_read(), ledger_end(&hub).await);
+    assert!(dir.path().join("snapshot.db.set-aside").exists());
+    hub.bucket_says_what_ledger_gives().await;
+    rollup.drain().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_snapshot_of_another_ledger_is_set_aside() {
+    let dir = tempfile::tempdir().unwrap();
+    let (there, here) = (Hub::start().await, Hub::start().await);
+    small_fleet(&there).await;
+    Device::new("plant1.saw-1").wants(&here, &["web"]).await;
+    let rollup = Rollup::start(&there, dir.path()).await;
+    rollup.ready().await;
+    rollup.drain().await;
+    let rollup = Rollup::start(&here, dir.path()).await;
+    rollup.ready().await;
+    here.bucket_says_what_ledger_gives().await;
+    assert!(dir.path().join("snapshot.db.set-aside").exists());
+    rollup.drain().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_is_killed_under_it_changes_nothing() {
+    let mut hub = Hub::start().await;
+    let mut devices = small_fleet(&hub).await;
+    let dir = tempfile::tempdir().unwrap();
+    let rollup = Rollup::start(&hub, dir.path()).await;
+    rollup.ready().await;
+    hub.server.kill();
+    hub.server.restart();
+    let up = || async { hub.bus.link().borrow().is_up() };
+    until("the link again", up, |up| *up).await;
+    devices[0].reports(&hub, "db", "installed").await;
+    hub.bucket_says_what_ledger_gives().await;
+    hub.answers_say_what_ledger_gives().await;
+    rollup.drain().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_ledger_made_anew_under_it_is_read_from_its_start() {
+    let mut hub = Hub::start().await;
+    small_fleet(&hub).await;
+    let dir = tempfile::tempdir().unwrap();
+    let rollup = Rollup::start(&hub, dir.path()).await;
+    rollup.ready().await;
+    hub.bucket_says_what_ledger_gives().await;
+    hub.server.kill();
+    fs::remove_dir_all(hub.server.store()).unwrap();
+    hub.server.restart();
+    until("the streams again", || async { hub.bus.converge().await.is_ok() }, |done| *done).await;
+    Device::new("plant1.saw-1").wants(&hub, &["mill"]).await;
+    hub.bucket_says_what_ledger_gives().await;
+    hub.answers_say_what_ledger_gives().await;
+    rollup.drain().await;
+
+    let rollup = Rollup::start(&hub, dir.path()).await;
+    rollup.ready().await;
+    assert_eq!(rollup.facts_read(), 0, "its snapshot is of the new one");
+    rollup.drain().await;
+}
