@@ -1,0 +1,222 @@
+//! `muster` against the whole system: real services, real agents, a real repository; the program as an operator runs it.
+
+#![allow(clippy::unwrap_used, reason = "a failure here is the test's result")]
+
+use std::process::{Output, Stdio};
+
+use muster_bus::Outgoing;
+use muster_contract::DeviceKey;
+use muster_simulator::repository::write_devices;
+use muster_tests::system::{ROLLUP, System, program};
+use muster_tests::wait::soon;
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use tokio::io::{AsyncBufReadExt as _, BufReader};
+
+const DEVICES: [&str; 2] = ["plant7/press-1", "plant8/press-2"];
+
+#[tokio::test]
+async fn what_is_true_of_a_fleet_is_shown_in_every_way() {
+    let mut system = System::start().await;
+    let devices = settled(&mut system).await;
+
+    let status = said(&system, &["status"], 0).await;
+    assert!(status.contains("web") && status.contains("converged"), "{status}");
+    assert!(status.contains("1 deployment, 2 targets, all known and fresh; as of ledger"), "{status}");
+    let detail = said(&system, &["status", "web", "--output", "detail"], 0).await;
+    assert!(detail.contains("2 of 2 targets (100%)") && detail.contains("    main  installed"), "{detail}");
+    let part = said(&system, &["status", "web", "--site", "plant7"], 0).await;
+    assert!(part.contains("plant7/press-1") && !part.contains("plant8/press-2"), "{part}");
+
+    let list = said(&system, &["devices", "--site", "plant8"], 0).await;
+    assert!(list.contains("1 device, all heard and complete") && list.contains("1 installed"), "{list}");
+    let device = said(&system, &["device", DEVICES[0]], 0).await;
+    assert!(device.contains("plant7/press-1  fresh") && device.contains(" = "), "{device}");
+    assert!(said(&system, &["site", "plant7"], 0).await.contains("devices      1: 1 fresh"));
+    assert!(said(&system, &["fleet"], 0).await.contains("deployments  1: 1 converged"));
+
+    let audit = json(&system, &["audit"], 0).await;
+    assert_eq!(audit["explained"], true);
+    assert_eq!(audit["totals"]["missing"], 0);
+    assert_eq!(audit["devices"].as_array().unwrap().len(), devices.len());
+    let views: Vec<_> = audit["views"].as_array().unwrap().iter().map(|view| view["key"].as_str()).collect();
+    assert_eq!(views, ["deployment.web", "site.plant7", "site.plant8", "fleet"].map(Some));
+
+    let unknown = system.muster(&["status", "wbe"]).await;
+    assert_eq!(unknown.status.code(), Some(1));
+    assert!(text(&unknown.stderr).contains("did you mean web?"), "{}", text(&unknown.stderr));
+    let unknown = system.muster(&["devices", "--site", "plant9"]).await;
+    assert_eq!(unknown.status.code(), Some(1), "{}", text(&unknown.stdout));
+    assert!(text(&unknown.stderr).contains("did you mean plant"), "{}", text(&unknown.stderr));
+}
+
+#[tokio::test]
+async fn what_was_applied_runs_until_it_is_removed_and_a_retired_device_is_gone() {
+    let mut system = System::start().await;
+    settled(&mut system).await;
+    let publisher = said(&system, &["publisher", "status"], 0).await;
+    assert!(publisher.contains("branch main") && publisher.contains("2 with a desired state"), "{publisher}");
+
+    let file = system.dir().join("extra.yaml");
+    std::fs::write(&file, sleeper("extra")).unwrap();
+    let apply = ["apply", "-f", file.to_str().unwrap(), "--device", DEVICES[0]];
+    let applied = said(&system, &apply, 0).await;
+    assert!(applied.contains("is published; it shall run extra, web"), "{applied}");
+    let again = said(&system, &apply, 0).await;
+    assert!(again.contains("nothing to change"), "{again}");
+    converged(&system, "extra", 1).await;
+
+    std::fs::write(&file, sleeper("extra").replace("command", "comand")).unwrap();
+    let refused = system.muster(&apply).await;
+    assert_eq!(refused.status.code(), Some(1), "{}", text(&refused.stdout));
+    assert!(text(&refused.stderr).contains("command"), "{}", text(&refused.stderr));
+
+    let removed = said(&system, &["remove", "--device", DEVICES[0], "extra"], 0).await;
+    assert!(removed.contains("it shall run web"), "{removed}");
+    system
+        .eventually("extra is gone", async || {
+            let gone = system.muster(&["status", "extra"]).await;
+            if gone.status.code() == Some(1) { Ok(()) } else { Err(text(&gone.stdout)) }
+        })
+        .await;
+
+    let early = system.muster(&["retire", DEVICES[1]]).await;
+    assert_eq!(early.status.code(), Some(1), "{}", text(&early.stdout));
+    assert!(
+        text(&early.stderr).contains("remove the folder sites/plant8/press-2"),
+        "{}",
+        text(&early.stderr)
+    );
+    retire(&system, DEVICES[1]).await;
+    converged(&system, "web", 1).await;
+    let audit = said(&system, &["audit"], 0).await;
+    assert!(audit.contains("Explained"), "{audit}");
+}
+
+#[tokio::test]
+async fn a_message_that_cannot_be_let_in_is_found_with_its_reason() {
+    let mut system = System::start().await;
+    settled(&mut system).await;
+    let poison = r#"{"apiVersion":"muster/v1","kind":"StatusReport","epoch":1}"#;
+    system.bus.publish(Outgoing::new("muster.report.plant7.press-1", poison)).await.unwrap();
+    let message = system
+        .eventually("the poison is in quarantine", async || {
+            let list = json(&system, &["quarantine", "list", "--device", DEVICES[0]], 0).await;
+            list["messages"].get(0).cloned().ok_or_else(|| list.to_string())
+        })
+        .await;
+    let number = message["ledgerSeq"].to_string();
+    let shown = said(&system, &["quarantine", "show", &number], 0).await;
+    assert!(shown.contains(poison) && shown.contains("missing field"), "{shown}");
+    let audit = said(&system, &["audit"], 0).await;
+    assert!(audit.contains("Explained"), "what has no number is in nobody's account\n{audit}");
+}
+
+#[tokio::test]
+async fn a_watch_says_each_change_and_ends_well() {
+    let mut system = System::start().await;
+    settled(&mut system).await;
+    let mut watch = tokio::process::Command::new(program("muster"))
+        .args(["--nats-url", &system.server.url(), "watch", "web"])
+        .stdout(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(watch.stdout.take().unwrap()).lines();
+    // Views are written a little after the query service knows.
+    let mut line = async |wanted: &str| {
+        while !soon(wanted, lines.next_line()).await.unwrap().unwrap().starts_with(wanted) {}
+    };
+    line("web  converged  2 of 2 converged: 2 installed; as of ledger").await;
+    retire(&system, DEVICES[1]).await;
+    line("web  converged  1 of 1 converged: 1 installed; as of ledger").await;
+    kill_process(Pid::from_raw(watch.id().unwrap().cast_signed()).unwrap(), Signal::INT).unwrap();
+    assert_eq!(soon("its end", watch.wait()).await.unwrap().code(), Some(0), "Ctrl-C is how a watch ends");
+}
+
+#[tokio::test]
+async fn a_rollup_that_is_down_is_named_and_missed_by_nothing_else() {
+    let mut system = System::start().await;
+    settled(&mut system).await;
+    system.terminate(ROLLUP).await;
+    let status = system.muster(&["status"]).await;
+    assert_eq!(status.status.code(), Some(2));
+    let words = text(&status.stderr);
+    assert_eq!(words, "muster: no muster-rollup answers on muster.query.deployments: is it running?\n");
+    said(&system, &["publisher", "status"], 0).await;
+}
+
+/// Two devices with one deployment, converged.
+async fn settled(system: &mut System) -> Vec<DeviceKey> {
+    let devices: Vec<DeviceKey> = DEVICES.iter().map(|key| key.parse().unwrap()).collect();
+    write_devices(&system.repository, &devices).unwrap();
+    system.repository.write("fleet/web.yaml", &sleeper("web")).unwrap();
+    system.repository.commit("web").await.unwrap();
+    let hub = system.address();
+    for device in &devices {
+        system.start_agent(device, hub, &[]);
+    }
+    converged(system, "web", 2).await;
+    devices
+}
+
+/// Takes a device out of Git and then out of the fleet.
+async fn retire(system: &System, device: &str) {
+    std::fs::remove_dir_all(system.repository.dir().join("sites").join(device)).unwrap();
+    system.repository.commit("one device less").await.unwrap();
+    system
+        .eventually(&format!("{device} is retired"), async || {
+            let retired = system.muster(&["retire", device]).await;
+            let words = text(&retired.stdout);
+            if words.contains("it is in no view any more") { Ok(()) } else { Err(text(&retired.stderr)) }
+        })
+        .await;
+}
+
+async fn converged(system: &System, id: &str, targets: u64) {
+    system
+        .eventually(&format!("{id} has converged on {targets} devices"), async || {
+            let output = system.muster(&["status", id, "--format", "json"]).await;
+            let answer: Value = serde_json::from_slice(&output.stdout).map_err(|_| text(&output.stderr))?;
+            let view = &answer["view"];
+            let there = view["verdict"] == "converged" && view["targets"] == targets;
+            if there { Ok(()) } else { Err(view.to_string()) }
+        })
+        .await;
+}
+
+/// A deployment of one component that stays up.
+fn sleeper(id: &str) -> String {
+    format!(
+        r#"id: {id}
+metadata: {{name: {id}}}
+spec:
+  applicationId: com-example-{id}
+  deploymentProfile:
+    type: process
+    components:
+      - name: main
+        properties: {{command: sleep, args: ["86400"], readiness: {{type: uptime, for: 50ms}}}}
+"#
+    )
+}
+
+async fn said(system: &System, words: &[&str], code: i32) -> String {
+    let output: Output = system.muster(words).await;
+    assert_eq!(
+        output.status.code(),
+        Some(code),
+        "{words:?}: {}{}",
+        text(&output.stdout),
+        text(&output.stderr)
+    );
+    text(&output.stdout)
+}
+
+async fn json(system: &System, words: &[&str], code: i32) -> Value {
+    serde_json::from_str(&said(system, &[words, &["--format", "json"]].concat(), code).await).unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
