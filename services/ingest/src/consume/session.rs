@@ -49,6 +49,8 @@ pub(super) struct Session<'a> {
     own: &'a mut Partition,
     facts: Outlet,
     receipts: Receipts,
+    /// Facts to be sent.
+    letters: Vec<(Outgoing, &'static str)>,
     /// Reports taken in and not settled, oldest first.
     taken: VecDeque<Delivery>,
     /// The newest settled one whose acknowledgement is still to be sent, and how many it covers.
@@ -58,8 +60,18 @@ pub(super) struct Session<'a> {
     looked_at: Timestamp,
     /// When a report came last, or the way was opened.
     came_at: Option<Instant>,
-    caught_up: bool,
+    /// Every report stored up to here has been taken in; up to now where nothing waits.
+    taken_to: TakenTo,
     wishes_come: bool,
+}
+
+/// How far reports have been taken in.
+#[derive(Debug, Clone, Copy)]
+enum TakenTo {
+    /// Nothing waits.
+    Now,
+    /// Up to a report stored at this moment.
+    Report(Timestamp),
 }
 
 /// What can happen.
@@ -83,13 +95,14 @@ impl<'a> Session<'a> {
         Self {
             facts: Outlet::new(&own.around.bus, own.around.high_water.clone()),
             receipts: Receipts::new(&own.around.bus, own.metrics.all.receipts.clone()),
+            letters: Vec::with_capacity(BATCH),
             taken: VecDeque::with_capacity(BATCH),
             settled: None,
             over,
             link,
             looked_at: now,
             came_at: None,
-            caught_up: false,
+            taken_to: TakenTo::Report(Timestamp::MIN),
             wishes_come: true,
             own,
         }
@@ -151,29 +164,31 @@ impl<'a> Session<'a> {
             Event::Reports(batch) => return self.take_reports(batch).await,
         }
         let trace = Trace::begin(&mut self.own.chance);
-        let letters = self.letters(&trace);
-        self.pass_on(letters).await
+        self.write(&trace);
+        self.pass_on().await
     }
 
     /// Takes reports in. Each one's publications carry its trace.
     async fn take_reports(&mut self, batch: Vec<Delivery>) -> Result<(), PublishError> {
         self.came_at = Some(Instant::now());
         if let Some(last) = batch.last() {
-            self.caught_up = last.pending == 0;
+            self.taken_to = match last.pending {
+                0 => TakenTo::Now,
+                _ => TakenTo::Report(last.stored_at),
+            };
             self.own.metrics.lag.set(i64::try_from(last.pending).unwrap_or(i64::MAX));
         }
         // The first, empty batch says that the way is open.
         self.own.ready.take().into_iter().for_each(Latch::release);
         let now = self.own.around.clock.now();
-        let mut letters = Vec::with_capacity(batch.len());
         for delivery in batch {
             let outcome = self.own.border.report(arrival(&delivery, now));
             self.own.metrics.report(outcome);
             let trace = Trace::of(&delivery.headers, &mut self.own.chance);
-            letters.append(&mut self.letters(&trace));
+            self.write(&trace);
             self.taken.push_back(delivery);
         }
-        self.pass_on(letters).await
+        self.pass_on().await
     }
 
     fn take_heartbeats(&mut self, batch: &[Delivery]) {
@@ -206,24 +221,28 @@ impl<'a> Session<'a> {
         if deaf || !link.is_up() {
             return;
         }
-        self.caught_up |= self.came_at.is_some_and(|at| at.elapsed() >= QUIET);
-        self.own.border.tick(now, self.caught_up);
+        if self.came_at.is_some_and(|at| at.elapsed() >= QUIET) {
+            self.taken_to = TakenTo::Now;
+        }
+        let taken_to = match self.taken_to {
+            TakenTo::Now => now,
+            TakenTo::Report(stored_at) => stored_at,
+        };
+        self.own.border.tick(now, taken_to);
         self.own.metrics.devices.set(i64::try_from(self.own.border.devices()).unwrap_or(i64::MAX));
     }
 
-    /// The publications that are due, as messages.
-    fn letters(&mut self, trace: &Trace) -> Vec<(Outgoing, &'static str)> {
-        let mut letters = Vec::new();
+    /// Writes the publications that are due.
+    fn write(&mut self, trace: &Trace) {
         while let Some(publication) = self.own.border.next_publication() {
             let kind = publication.kind;
-            letters.push((letter::fact(publication, trace, &mut self.own.chance), kind));
+            self.letters.push((letter::fact(publication, trace, &mut self.own.chance), kind));
         }
-        letters
     }
 
-    /// Sends what is due, takes what is confirmed, acknowledges what is settled.
-    async fn pass_on(&mut self, letters: Vec<(Outgoing, &'static str)>) -> Result<(), PublishError> {
-        for (letter, kind) in letters {
+    /// Sends what is written, takes what is confirmed, acknowledges what is settled.
+    async fn pass_on(&mut self) -> Result<(), PublishError> {
+        for (letter, kind) in self.letters.drain(..) {
             self.facts.send(letter, kind).await;
         }
         while let Some(answer) = self.facts.try_confirmation() {

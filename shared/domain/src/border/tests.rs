@@ -95,7 +95,7 @@ impl Hub {
 
     fn pass(&mut self, seconds: i64) {
         self.now = at(self.now.as_second() + seconds);
-        self.border.tick(self.now, true);
+        self.border.tick(self.now, self.now);
         self.arrive();
     }
 
@@ -104,7 +104,7 @@ impl Hub {
         for _ in 0..seconds / 10 {
             self.now = at(self.now.as_second() + 10);
             self.beat(epoch, head, 0);
-            self.border.tick(self.now, true);
+            self.border.tick(self.now, self.now);
             self.arrive();
         }
     }
@@ -375,7 +375,7 @@ fn a_heartbeat_of_a_new_epoch_waits_for_the_reports_of_the_old_one() {
     let mut hub = Hub::new();
     hub.report(&status(5, 1, 2));
     hub.beat(6, 0, 0);
-    hub.border.tick(hub.now, false);
+    hub.border.tick(hub.now, at(1_000 - 1));
     assert_eq!(hub.report(&status(5, 2, 2)), Outcome::New);
     hub.pass(1);
     assert_eq!(hub.incidents(), [&IncidentKind::Amnesia { known_epoch: epoch(5), epoch: epoch(6) }]);

@@ -1,6 +1,7 @@
 //! Time: what becomes a fact because it passed. The only place where leases, deadlines and gaps run out.
 //!
-//! While messages wait in UPLINK, nothing that rests on a report's absence is decided: it may be among them.
+//! What rests on the absence of a report is judged as of the moment up to which every report has been taken in: those
+//! that still wait in UPLINK may be the ones awaited.
 
 use std::time::Duration;
 
@@ -41,16 +42,16 @@ enum Moment {
     Report,
     /// A heartbeat: it says how far the device has come.
     Beat,
-    /// Time passed.
-    Tick { caught_up: bool },
+    /// Time passed. Every report stored up to here has been taken in.
+    Tick { taken_to: Timestamp },
 }
 
 impl Border {
-    /// Time passed. `caught_up`: no message waits in UPLINK for this border.
-    pub fn tick(&mut self, now: Timestamp, caught_up: bool) {
+    /// Time passed. Every report of this border's devices that was stored up to `taken_to` has been taken in.
+    pub fn tick(&mut self, now: Timestamp, taken_to: Timestamp) {
         for place in 0..self.devices.len() {
             let Some(key) = self.devices[place].key.clone() else { continue };
-            self.look(place, &key, now, caught_up);
+            self.look(place, &key, now, taken_to);
         }
     }
 
@@ -74,25 +75,24 @@ impl Border {
         self.tell(place, &key, moment, now);
     }
 
-    fn look(&mut self, place: usize, key: &DeviceKey, now: Timestamp, caught_up: bool) {
-        if caught_up {
-            self.open_epoch(place, key, now);
-        }
+    fn look(&mut self, place: usize, key: &DeviceKey, now: Timestamp, taken_to: Timestamp) {
+        let moment = Moment::Tick { taken_to };
+        self.open_epoch(place, key, moment, now);
         self.devices[place].look_for_lack(now);
-        self.tell(place, key, Moment::Tick { caught_up }, now);
+        self.tell(place, key, moment, now);
         let told = self.devices[place].latest().told;
-        if let Some(told) = told.filter(|told| caught_up && told.state == Liveness::Fresh) {
-            self.look_for_gap(place, key, now);
-            self.ask(place, now);
-            self.look_for_deadlines(place, key, told, now);
+        if let Some(told) = told.filter(|told| told.state == Liveness::Fresh) {
+            self.look_for_gap(place, key, taken_to, now);
+            self.ask(place, taken_to, now);
+            self.look_for_deadlines(place, key, told, taken_to);
         }
     }
 
     /// A heartbeat of a new epoch opens it only once no report of the old one can be waiting.
-    fn open_epoch(&mut self, place: usize, key: &DeviceKey, now: Timestamp) {
+    fn open_epoch(&mut self, place: usize, key: &DeviceKey, moment: Moment, now: Timestamp) {
         let device = &self.devices[place];
         let known = device.latest().cursor.epoch();
-        if let Some((known_epoch, (epoch, _))) = known.zip(device.heard.head)
+        if let Some((known_epoch, epoch)) = known.zip(proven_epoch(device, moment))
             && epoch > known_epoch
         {
             self.incident(place, key, IncidentKind::Amnesia { known_epoch, epoch }, now);
@@ -125,10 +125,10 @@ impl Border {
         }
     }
 
-    fn look_for_gap(&mut self, place: usize, key: &DeviceKey, now: Timestamp) {
+    fn look_for_gap(&mut self, place: usize, key: &DeviceKey, taken_to: Timestamp, now: Timestamp) {
         let device = &self.devices[place];
         let (held, latest) = (&device.confirmed().cursor, device.latest());
-        let rests = device.lack.as_ref().is_some_and(|lack| lack.rests(now, GAP_AFTER));
+        let rests = device.lack.as_ref().is_some_and(|lack| lack.rests(taken_to, GAP_AFTER));
         let (Some(epoch), true) = (held.epoch(), rests || !latest.gap.is_empty()) else { return };
         if latest.cursor.epoch() != Some(epoch) {
             return;
@@ -148,23 +148,23 @@ impl Border {
     }
 
     /// A device that says it sent everything, and of which nothing more comes, is told what the hub lacks.
-    fn ask(&mut self, place: usize, now: Timestamp) {
+    fn ask(&mut self, place: usize, taken_to: Timestamp, now: Timestamp) {
         let device = &mut self.devices[place];
         let recently = device.receipts.sent_at.is_some_and(|at| elapsed(at, now) < ASK_EVERY);
-        let rests = device.lack.as_ref().is_some_and(|lack| lack.rests(now, ASK_AFTER));
+        let rests = device.lack.as_ref().is_some_and(|lack| lack.rests(taken_to, ASK_AFTER));
         if rests && !recently && device.heard.unsent == 0 {
             device.receipts.ask = device.head();
             self.owe_receipt(place);
         }
     }
 
-    fn look_for_deadlines(&mut self, place: usize, key: &DeviceKey, told: Told, now: Timestamp) {
+    fn look_for_deadlines(&mut self, place: usize, key: &DeviceKey, told: Told, taken_to: Timestamp) {
         let device = &self.devices[place];
         let latest = device.latest();
         let since = told.fresh_since.max(self.hearing_since);
         let overdue = |target: &Target| {
             let open = !latest.is_overdue(&target.deployment, target.generation);
-            let passed = target.overdue(latest.progress(&target.deployment), since, now);
+            let passed = target.overdue(latest.progress(&target.deployment), since, taken_to);
             passed.filter(|_| open).map(|overdue| (target.clone(), overdue))
         };
         let passed: Vec<(Target, Overdue)> = device.desired.targets.iter().filter_map(overdue).collect();
@@ -184,11 +184,16 @@ impl Border {
     }
 }
 
-/// The device's epoch; of a device that sent no good report yet, its heartbeat's once no report can be waiting.
+/// The device's epoch; of a device that sent no good report yet, its heartbeat's.
 fn epoch_to_tell(device: &Device, moment: Moment) -> Option<Epoch> {
-    let heard = device.heard.head.map(|(epoch, _)| epoch);
-    let waiting = moment != Moment::Tick { caught_up: true };
-    device.latest().cursor.epoch().or(heard.filter(|_| !waiting))
+    device.latest().cursor.epoch().or_else(|| proven_epoch(device, moment))
+}
+
+/// The epoch that was heard, once no report stored before that can be waiting.
+fn proven_epoch(device: &Device, moment: Moment) -> Option<Epoch> {
+    let Moment::Tick { taken_to } = moment else { return None };
+    device.heard.head_at.filter(|at| *at <= taken_to)?;
+    device.heard.head.map(|(epoch, _)| epoch)
 }
 
 /// Whether a backlog appeared or drained since the hub last spoke of it.

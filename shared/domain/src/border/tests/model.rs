@@ -131,7 +131,8 @@ impl World {
             }
             Step::Pass(seconds) => {
                 self.now = Timestamp::from_second(self.now.as_second() + seconds).unwrap();
-                self.border.tick(self.now, self.delivered == self.uplink.len());
+                let caught_up = self.delivered == self.uplink.len();
+                self.border.tick(self.now, if caught_up { self.now } else { Timestamp::MIN });
             }
             Step::Beat(device) => self.beat(device),
             Step::Receipts => self.check_receipts(),

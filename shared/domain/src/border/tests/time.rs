@@ -191,7 +191,7 @@ fn no_deadline_passes_on_a_stale_device_or_while_reports_wait() {
     hub.beat(1, 0, 0);
     hub.pass(50);
     hub.now = at(hub.now.as_second() + 30);
-    hub.border.tick(hub.now, false);
+    hub.border.tick(hub.now, at(1_000 - 1));
     hub.arrive();
     assert!(hub.facts(|fact| matches!(fact, Fact::Deadline(_)).then_some(())).is_empty());
     hub.pass(0);
