@@ -17,17 +17,23 @@
 //!
 //! What the tables hold is [`crate::outbox`]'s and [`crate::store`]'s.
 
-use std::fs::{File, TryLockError};
-use std::io::{Read, Write};
+mod place;
+mod writer;
+
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use muster_contract::{DeviceKey, Timestamp};
 use rusqlite::ErrorCode;
-pub(crate) use rusqlite::{Connection, OptionalExtension, Result as SqlResult, Row as SqlRow, params};
+pub(crate) use rusqlite::{
+    Connection, Error as SqlError, OptionalExtension, Result as SqlResult, Row as SqlRow, params,
+};
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
+
+use self::place::{lock, marker, set_aside};
+use self::writer::{Job, Request, Writer};
 
 /// Jobs that share a commit at most.
 pub const JOBS_PER_COMMIT_MAX: usize = 64;
@@ -185,146 +191,6 @@ impl Db {
     }
 }
 
-enum Job {
-    Work(Box<dyn Work>),
-    Close(oneshot::Sender<()>),
-}
-
-/// Something to do in a transaction, and somebody who waits for it to be durable.
-trait Work: Send {
-    fn perform(&mut self, connection: &Connection) -> Result<(), Arc<rusqlite::Error>>;
-    fn answer(self: Box<Self>, commit: Result<(), Arc<rusqlite::Error>>);
-}
-
-struct Request<T, F> {
-    work: Option<F>,
-    outcome: Option<Result<T, Arc<rusqlite::Error>>>,
-    sender: oneshot::Sender<Result<T, Error>>,
-}
-
-impl<T, F> Work for Request<T, F>
-where
-    T: Send,
-    F: FnOnce(&Connection) -> rusqlite::Result<T> + Send,
-{
-    fn perform(&mut self, connection: &Connection) -> Result<(), Arc<rusqlite::Error>> {
-        let Some(work) = self.work.take() else { return Ok(()) };
-        let outcome = work(connection).map_err(Arc::new);
-        let end = outcome.as_ref().map(drop).map_err(Arc::clone);
-        self.outcome = Some(outcome);
-        end
-    }
-
-    fn answer(self: Box<Self>, commit: Result<(), Arc<rusqlite::Error>>) {
-        let answer = match (self.outcome, commit) {
-            (Some(Err(error)), _) | (_, Err(error)) => Err(explain(error)),
-            (Some(Ok(value)), Ok(())) => Ok(value),
-            (None, Ok(())) => Err(Error::Closed),
-        };
-        // Whoever asked may have given up; what was done is done.
-        _ = self.sender.send(answer);
-    }
-}
-
-struct Writer {
-    connection: Connection,
-    queue: mpsc::Receiver<Job>,
-    marker: PathBuf,
-    damaged: CancellationToken,
-    _lock: File,
-}
-
-impl Writer {
-    fn run(mut self) {
-        while let Some(first) = self.queue.blocking_recv() {
-            let (works, closing) = self.gather(first);
-            self.commit(works);
-            if let Some(done) = closing {
-                drop(self);
-                _ = done.send(());
-                return;
-            }
-        }
-    }
-
-    /// What waits now, up to a request to close.
-    fn gather(&mut self, first: Job) -> (Vec<Box<dyn Work>>, Option<oneshot::Sender<()>>) {
-        let mut works = Vec::new();
-        let mut next = Some(first);
-        while let Some(job) = next {
-            match job {
-                Job::Close(done) => return (works, Some(done)),
-                Job::Work(work) => works.push(work),
-            }
-            next = if works.len() < JOBS_PER_COMMIT_MAX { self.queue.try_recv().ok() } else { None };
-        }
-        (works, None)
-    }
-
-    /// Does all of it in one transaction, then answers.
-    fn commit(&mut self, mut works: Vec<Box<dyn Work>>) {
-        let end = transact(&mut self.connection, &mut works).map_err(Arc::new);
-        if let Err(error) = &end
-            && is_damage(error)
-        {
-            self.mark_damaged();
-        }
-        for work in works {
-            work.answer(end.clone());
-        }
-    }
-
-    /// Leaves a mark for the next start: damage that `quick_check` does not see must not be met again and again.
-    fn mark_damaged(&self) {
-        if let Err(error) = File::create(&self.marker) {
-            tracing::error!(error = %error, db.marker = %self.marker.display(), "cannot mark the database as damaged");
-        }
-        self.damaged.cancel();
-    }
-}
-
-/// One transaction for all; whoever fails is undone alone, unless the file itself is damaged.
-fn transact(connection: &mut Connection, works: &mut [Box<dyn Work>]) -> rusqlite::Result<()> {
-    let mut transaction = connection.transaction()?;
-    for work in works {
-        let savepoint = transaction.savepoint()?;
-        match work.perform(&savepoint) {
-            Ok(()) => savepoint.commit()?,
-            // A full disk may undo the whole transaction. What ran after that would be kept, and yet be answered with
-            // the failure of the commit.
-            Err(error) if is_damage(&error) || savepoint.is_autocommit() => {
-                return Err(rusqlite::Error::SqliteFailure(code_of(&error), None));
-            }
-            // A savepoint that is dropped is rolled back.
-            Err(_) => {}
-        }
-    }
-    transaction.commit()
-}
-
-fn lock(dir: &Path) -> Result<File, Error> {
-    let unusable = |source| Error::Directory { dir: dir.to_owned(), source };
-    std::fs::create_dir_all(dir).map_err(unusable)?;
-    let mut options = File::options();
-    let path = dir.join(LOCK);
-    let mut file =
-        options.read(true).write(true).create(true).truncate(false).open(path).map_err(unusable)?;
-    match file.try_lock() {
-        Ok(()) => {}
-        Err(TryLockError::WouldBlock) => {
-            let mut holder = String::new();
-            // Only for the message: a lock that cannot be read is held all the same.
-            _ = file.read_to_string(&mut holder);
-            let holder =
-                holder.trim().parse::<u32>().map(|pid| format!(" (process {pid})")).unwrap_or_default();
-            return Err(Error::InUse { dir: dir.to_owned(), holder });
-        }
-        Err(TryLockError::Error(source)) => return Err(unusable(source)),
-    }
-    file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id())).map_err(unusable)?;
-    Ok(file)
-}
-
 /// Opens the file, checks it and sees to its tables.
 fn connect(path: &Path, schema: &str) -> Result<Connection, Error> {
     let failed = |source: rusqlite::Error| {
@@ -366,42 +232,6 @@ fn claim(connection: &Connection, dir: &Path, device: &DeviceKey) -> Result<(), 
             .execute("INSERT INTO owner VALUES (?1)", [device.to_string()])
             .map(drop)
             .map_err(failed),
-    }
-}
-
-fn marker(path: &Path) -> PathBuf {
-    suffixed(path, ".damaged")
-}
-
-fn suffixed(path: &Path, suffix: &str) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push(suffix);
-    name.into()
-}
-
-/// Moves the file and its companions to a name of their own. The mark goes last: until then a crash repeats this.
-fn set_aside(path: &Path, now: Timestamp) -> Result<(), Error> {
-    let failed = |source| Error::SetAside { path: path.to_owned(), source };
-    let stamp = now.strftime("%Y%m%dT%H%M%SZ");
-    let names = (0..).map(|attempt| match attempt {
-        0 => suffixed(path, &format!(".damaged-{stamp}")),
-        more => suffixed(path, &format!(".damaged-{stamp}-{more}")),
-    });
-    // An endless supply of names: one of them is free.
-    let Some(aside) = names.into_iter().find(|name| !name.exists()) else { return Ok(()) };
-    for companion in ["-wal", "-shm", ""] {
-        match std::fs::rename(suffixed(path, companion), suffixed(&aside, companion)) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(failed(error)),
-            _ => {}
-        }
-    }
-    tracing::error!(
-        db.path = %path.display(), db.aside = %aside.display(),
-        "the database is damaged: it was set aside, a new one begins a new epoch"
-    );
-    match std::fs::remove_file(marker(path)) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(failed(error)),
-        _ => Ok(()),
     }
 }
 

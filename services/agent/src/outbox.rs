@@ -4,7 +4,7 @@
 //! - rows and bytes: [`Limits`], 100,000 rows and 64 MiB where nothing is said; a row counts its body, its declared
 //!   ranges and [`ROW_BYTES`] for the rest
 //! - one report: [`REPORT_BYTES_MAX`] (160 KiB) without, 256 KiB with everything that sending adds
-//! - ranges declared by one row: [`RANGES_PER_ROW_MAX`] (2,048)
+//! - ranges declared by one row: [`RANGES_PER_ROW_MAX`] (512)
 //! - rows removed to make room for one new row: [`REMOVALS_PER_APPEND_MAX`] (1,024)
 //! - covered rows kept: 10,000, and none older than 24 h
 //! - rows read at once: [`READ_ROWS_MAX`] (256) or [`READ_BYTES_MAX`] (1 MiB), whichever is less, but one at least
@@ -32,7 +32,8 @@
 //! terminal (installed, removed, failed are); the oldest superseded one; the oldest of all but the one just written.
 //! A number that goes uncovered is declared by the next newer row of its deployment (or, if it is dropped rather than
 //! folded, of any), provided that no relay ever saw that row and it has room; else by the row just written. What was
-//! sent must not change: the hub would take the second copy for a fork.
+//! sent must not change: the hub would take the second copy for a fork. Where neither has room for single numbers any
+//! more, the lowest row of all goes, and one range from 1 on says so.
 //!
 //! # Read
 //! [`Outbox::read`]: queued rows by number, or first those that are the newest of their deployment, then the others. It
@@ -48,27 +49,22 @@
 //! epoch than was ever written here, or knows a later one, means that this database is an old copy: everything the hub
 //! does not hold is numbered anew in a new epoch, after the capabilities and before the standings it does not mention.
 
+mod document;
 mod folding;
 mod memory;
 mod receipts;
 mod rows;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use muster_contract::canonical::Digest;
 use muster_contract::limits::{
     COVERED_ROWS_KEPT, MESSAGE_BYTES_MAX, OUTBOX_BYTES_DEFAULT, OUTBOX_ROWS_DEFAULT,
 };
 use muster_contract::receipt::Receipt;
-use muster_contract::report::{CapabilitiesReport, Report, StatusReport};
-use muster_contract::state::{ComponentStatus, DeploymentStatus};
-use muster_contract::version::ApiVersion;
-use muster_contract::{DeploymentId, Epoch, Generation, Seq, SeqRanges, Timestamp};
-use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
+use muster_contract::{DeploymentId, Epoch, Timestamp};
 use tokio::sync::watch;
 
 use crate::db::{Db, Error};
@@ -77,7 +73,7 @@ use crate::standing::Standing;
 /// Largest body of one report, without what sending adds.
 pub const REPORT_BYTES_MAX: usize = 160 * 1024;
 /// Ranges of folded or dropped numbers that one row declares at most.
-pub const RANGES_PER_ROW_MAX: usize = 2_048;
+pub const RANGES_PER_ROW_MAX: usize = 512;
 /// Rows removed at most to make room for one new row; what is too much after that goes with the next ones.
 pub const REMOVALS_PER_APPEND_MAX: usize = 1_024;
 /// What a row counts beside its body and its ranges.
@@ -104,12 +100,11 @@ const _: () = {
     assert!(
         REPORT_BYTES_MAX + RANGES_PER_ROW_MAX * RANGE_BYTES_MAX + ENVELOPE_BYTES_MAX <= MESSAGE_BYTES_MAX
     );
-    // The row just written has room for what goes on its behalf, one range each.
-    assert!(REMOVALS_PER_APPEND_MAX < RANGES_PER_ROW_MAX);
     assert!(READ_ROWS_MAX < COVERED_ROWS_KEPT);
     assert!(RESEND_AGE.as_secs() < SILENCE_AGE.as_secs());
 };
 
+pub use document::{Body, CapabilitiesBody, Row, StatusBody};
 /// Tables of this room.
 pub(crate) use rows::SCHEMA;
 pub use rows::message_id as new_message_id;
@@ -127,40 +122,6 @@ impl Default for Limits {
     fn default() -> Self {
         Self { rows: OUTBOX_ROWS_DEFAULT as u64, bytes: OUTBOX_BYTES_DEFAULT as u64 }
     }
-}
-
-/// What a report says, without what only sending knows.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(tag = "kind", rename_all = "camelCase")]
-pub enum Body {
-    /// About a deployment.
-    Status(StatusBody),
-    /// About the device.
-    Capabilities(CapabilitiesBody),
-}
-
-/// See [`StatusReport`].
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-#[allow(missing_docs)]
-pub struct StatusBody {
-    pub observed_at: Timestamp,
-    pub deployment: DeploymentId,
-    pub generation: Generation,
-    pub digest: Digest,
-    pub status: DeploymentStatus,
-    pub components: Vec<ComponentStatus>,
-}
-
-/// See [`CapabilitiesReport`].
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-#[allow(missing_docs)]
-pub struct CapabilitiesBody {
-    pub observed_at: Timestamp,
-    pub properties: Map<String, Value>,
-    pub labels: BTreeMap<String, String>,
-    pub agent_version: String,
 }
 
 /// What is written together with a report.
@@ -181,23 +142,6 @@ pub struct Entry {
     pub body: Body,
     /// What else the same transaction does.
     pub effect: Effect,
-}
-
-/// A row as the relay sees it.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Row {
-    /// Its number.
-    pub seq: u64,
-    /// No later report of its deployment exists.
-    pub newest: bool,
-    /// The bus's message id.
-    pub message_id: String,
-    /// What it counts against the limits.
-    pub bytes: usize,
-    /// The report.
-    pub body: Body,
-    /// Numbers folded into it.
-    pub coalesced: SeqRanges,
 }
 
 /// Which rows to read.
@@ -394,76 +338,6 @@ impl Outbox {
             news.head = head.unwrap_or(news.head);
             news.wake += 1;
         });
-    }
-}
-
-impl Body {
-    /// The deployment it is about; none for capabilities.
-    pub const fn deployment(&self) -> Option<&DeploymentId> {
-        match self {
-            Self::Status(body) => Some(&body.deployment),
-            Self::Capabilities(_) => None,
-        }
-    }
-
-    /// When it was seen.
-    pub const fn observed_at(&self) -> Timestamp {
-        match self {
-            Self::Status(body) => body.observed_at,
-            Self::Capabilities(body) => body.observed_at,
-        }
-    }
-
-    /// True where nothing more happens by itself: such a report is not folded.
-    const fn is_terminal(&self) -> bool {
-        match self {
-            Self::Status(body) => body.status.state.is_terminal(),
-            Self::Capabilities(_) => false,
-        }
-    }
-}
-
-impl StatusBody {
-    /// Bytes it has when it is kept. What cannot be written has none; it is refused when it is kept.
-    pub fn stored_bytes(&self) -> usize {
-        serde_json::to_vec(self).map_or(0, |bytes| bytes.len())
-    }
-}
-
-impl Row {
-    /// The report to send, as of an epoch and a head. `None` for a number that no report can have.
-    pub fn report(&self, epoch: Epoch, head: u64) -> Option<Report> {
-        let (seq, head) = (Seq::new(self.seq)?, Seq::new(head)?);
-        let coalesced = self.coalesced.clone();
-        Some(match self.body.clone() {
-            Body::Status(body) => Report::Status(StatusReport {
-                api_version: ApiVersion::V1,
-                kind: Default::default(),
-                epoch,
-                seq,
-                head,
-                observed_at: body.observed_at,
-                deployment: body.deployment,
-                generation: body.generation,
-                digest: body.digest,
-                status: body.status,
-                components: body.components,
-                current: self.newest,
-                coalesced,
-            }),
-            Body::Capabilities(body) => Report::Capabilities(CapabilitiesReport {
-                api_version: ApiVersion::V1,
-                kind: Default::default(),
-                epoch,
-                seq,
-                head,
-                observed_at: body.observed_at,
-                properties: body.properties,
-                labels: body.labels,
-                agent_version: body.agent_version,
-                coalesced,
-            }),
-        })
     }
 }
 

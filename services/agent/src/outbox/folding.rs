@@ -33,7 +33,8 @@ pub(super) fn make_room(connection: &Connection, limits: Limits, frozen: u64, wr
             return Ok(());
         }
         let Some(removal) = choose(connection, written)? else { return Ok(()) };
-        if !remove(connection, removal, frozen, written)? {
+        let removed = remove(connection, removal, frozen, written)? || drop_lowest(connection, written)?;
+        if !removed {
             return Ok(());
         }
     }
@@ -82,6 +83,18 @@ fn remove(connection: &Connection, removal: Removal, frozen: u64, written: u64) 
         }
     }
     Ok(false)
+}
+
+/// Removes the lowest row of all where single numbers no longer fit anywhere. Every number below it is the hub's, or
+/// declared by a row that is here, so one range says it all; false where not even that fits.
+fn drop_lowest(connection: &Connection, written: u64) -> SqlResult<bool> {
+    let lowest: Option<u64> = connection.prepare_cached(ANY)?.query_row([], |row| row.get(0))?;
+    let Some(lowest) = lowest.filter(|seq| *seq < written) else { return Ok(false) };
+    let declared = declare(connection, written, &SeqRanges::span(1, lowest))?;
+    if declared {
+        delete(connection, lowest)?;
+    }
+    Ok(declared)
 }
 
 /// The next newer row that no relay has seen, of the same deployment or of any.

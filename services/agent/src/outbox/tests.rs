@@ -1,7 +1,14 @@
 //! Claims about the outbox, one at a time. What must hold after any sequence of events is in `model`.
 
-use muster_contract::State;
+use std::collections::BTreeMap;
+
+use muster_contract::canonical::Digest;
 use muster_contract::desired::{DesiredDeployment, Profile, ProfileType};
+use muster_contract::report::Report;
+use muster_contract::state::ComponentStatus;
+use muster_contract::version::ApiVersion;
+use muster_contract::{Generation, SeqRanges, State};
+use serde_json::Map;
 
 use super::*;
 use crate::store;
@@ -230,6 +237,38 @@ async fn when_nothing_can_be_folded_the_oldest_go_and_are_declared() {
     rows.sort_by_key(|row| row.seq);
     let kept: Vec<_> = rows.iter().map(|row| (row.seq, row.coalesced.to_string())).collect();
     assert_eq!(kept, [(3, "1-2".to_owned()), (4, String::new()), (5, String::new())]);
+}
+
+#[tokio::test]
+async fn where_single_numbers_fit_nowhere_one_range_says_that_the_oldest_are_gone() {
+    let dir = tempfile::tempdir().unwrap();
+    let rows_max = RANGES_PER_ROW_MAX as u64 + 100;
+    let (_db, outbox) = open(dir.path(), Limits { rows: rows_max, ..AMPLE }).await;
+    // Of the two, only the reports of `a` can be folded: every other number, all into the newest one.
+    let reports = (0..4 * rows_max).map(|mark| match mark % 2 {
+        0 => entry("a", Pending, mark),
+        _ => entry("b", Failed, mark),
+    });
+    let reports: Vec<_> = reports.collect();
+    for group in reports.chunks(64) {
+        outbox.append(Arc::new(group.to_vec())).await.unwrap();
+        assert!(outbox.summary().await.unwrap().rows <= rows_max);
+    }
+    let mut known = SeqRanges::new();
+    let mut except = BTreeSet::new();
+    loop {
+        let batch = outbox.read(Ask { except: except.clone(), ..all() }).await.unwrap();
+        if batch.rows.is_empty() {
+            assert_eq!(known.missing(batch.head), SeqRanges::new());
+            return;
+        }
+        for row in batch.rows {
+            assert!(row.coalesced.len() <= RANGES_PER_ROW_MAX);
+            known.insert(row.seq);
+            known.extend(&row.coalesced);
+            except.insert(row.seq);
+        }
+    }
 }
 
 #[tokio::test]

@@ -3,6 +3,8 @@
 
 use muster_contract::Timestamp;
 use muster_contract::canonical::Digest;
+use muster_contract::desired::DesiredDeployment;
+use muster_contract::state::StatusError;
 use muster_service::clock::ManualClock;
 use serde_json::json;
 
