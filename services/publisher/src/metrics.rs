@@ -3,7 +3,7 @@
 use std::sync::atomic::AtomicU64;
 
 use muster_service::health::Health;
-use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue};
+use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -27,19 +27,29 @@ pub struct Metrics {
     pub due: Gauge,
 }
 
-/// What became of a commit.
+/// What became of a commit, as labels.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct CommitLabels {
-    result: CommitResult,
+    result: &'static str,
 }
 
 /// What became of a commit.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, EncodeLabelValue)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CommitResult {
     /// Every device has it.
     Applied,
     /// No device has it.
     Refused,
+}
+
+impl CommitResult {
+    const fn label(self) -> CommitLabels {
+        let result = match self {
+            Self::Applied => "applied",
+            Self::Refused => "refused",
+        };
+        CommitLabels { result }
+    }
 }
 
 impl Metrics {
@@ -73,6 +83,6 @@ impl Metrics {
 
     /// Counts commits.
     pub fn commit(&self, result: CommitResult, count: u64) {
-        self.commits.get_or_create(&CommitLabels { result }).inc_by(count);
+        self.commits.get_or_create(&result.label()).inc_by(count);
     }
 }
