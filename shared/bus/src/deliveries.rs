@@ -70,6 +70,7 @@ struct ConsumerInfo {
     ack_floor: Sequences,
     num_ack_pending: u64,
     num_pending: u64,
+    num_waiting: u64,
 }
 
 #[derive(Deserialize)]
@@ -132,6 +133,12 @@ impl Bus {
 }
 
 impl ConsumerInfo {
+    /// True if nothing is on its way to anyone. A request that waits may be that of a reader who died without the
+    /// server's knowledge: it would swallow what comes next.
+    const fn is_untouched(&self) -> bool {
+        self.num_ack_pending == 0 && self.num_waiting == 0
+    }
+
     fn floor(&self, partition: u16, last_seq: u64) -> PartitionFloor {
         let pending = self.num_pending + self.num_ack_pending;
         let stream_seq = if pending == 0 { last_seq } else { self.ack_floor.stream_seq };
@@ -217,7 +224,7 @@ impl Deliveries {
     async fn rewind(&mut self) -> Result<u64, ApiError> {
         let name = partition_consumer_name(self.partition);
         match self.wire.api::<ConsumerInfo>(&format!("CONSUMER.INFO.{UPLINK}.{name}"), &json!({})).await {
-            Ok(info) if info.num_ack_pending == 0 => {
+            Ok(info) if info.is_untouched() => {
                 self.resume_after = None;
                 return Ok(info.delivered.consumer_seq + 1);
             }

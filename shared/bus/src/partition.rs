@@ -13,3 +13,17 @@ pub fn partition_of(key: &DeviceKey) -> u16 {
 
 const FNV_OFFSET: u32 = 2_166_136_261;
 const FNV_PRIME: u32 = 16_777_619;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// That the server agrees, also about the missing separator, is tested on a real one.
+    #[test]
+    fn the_hash_is_fnv_1a_over_both_names() {
+        for (site, device, partition) in [("dev-0000", "01", 8), ("d", "ev-2", 3), ("de", "v-2", 3)] {
+            let key = DeviceKey { site: site.parse().unwrap(), device: device.parse().unwrap() };
+            assert_eq!(partition_of(&key), partition, "{key}");
+        }
+    }
+}

@@ -119,6 +119,19 @@ async fn lose_next(bus: &Bus, partition: u16) {
 }
 
 #[tokio::test]
+async fn a_reader_that_died_unnoticed_swallows_nothing() {
+    let server = Server::start();
+    let bus = converged(&server).await;
+    let key = device("press-4");
+    let partition = partition_of(&key);
+    lose_next(&bus, partition).await;
+    let mut deliveries = bus.partition(partition).await.unwrap();
+    assert_eq!(consumer(&bus, partition).await["num_waiting"], 0);
+    fill(&bus, &key, 1..=1).await;
+    assert_eq!(numbers(&read(&mut deliveries, 1).await), [1]);
+}
+
+#[tokio::test]
 async fn a_message_lost_on_the_way_is_not_covered_by_a_later_acknowledgement() {
     const MESSAGES: u64 = 200;
     let server = Server::start();
@@ -126,8 +139,8 @@ async fn a_message_lost_on_the_way_is_not_covered_by_a_later_acknowledgement() {
     let key = device("press-4");
     let partition = partition_of(&key);
     let before = consumer(&bus, partition).await["created"].clone();
-    lose_next(&bus, partition).await;
     let mut deliveries = bus.partition(partition).await.unwrap();
+    lose_next(&bus, partition).await;
     let filler = bus.clone();
     let filling = tokio::spawn(async move { fill(&filler, &key, 0..MESSAGES).await });
 
