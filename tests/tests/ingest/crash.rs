@@ -11,6 +11,8 @@ use muster_tests::server::device;
 use muster_tests::system::numbers;
 use muster_tests::wait::until;
 use serde_json::json;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 
 use crate::{Hub, held, status, with};
 
@@ -103,6 +105,35 @@ async fn nothing_is_lost_or_doubled_when_the_server_is_killed_in_mid_traffic() {
     let stale = |fact| if let Fact::Liveness(fact) = fact { Some(fact.state) } else { None };
     let told = hub.facts(&fleet()[0], stale).await;
     assert!(told.iter().all(|state| *state == muster_contract::fact::Liveness::Fresh), "{told:?}");
+}
+
+async fn get(path: &str, port: u16) -> Option<String> {
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).await.ok()?;
+    let request = format!("GET {path} HTTP/1.1\r\nhost: ingest\r\nconnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).await.ok()?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.ok()?;
+    Some(answer)
+}
+
+#[tokio::test]
+async fn it_is_ready_once_it_knows_what_ledger_holds_and_takes_reports() {
+    let port = fastrand::u16(32_000..32_700);
+    let mut hub = Hub::start(&["--http-addr", &format!("127.0.0.1:{port}")]).await;
+    let ready = || async { get("/ready", port).await.unwrap_or_default() };
+    until("it is ready", ready, |answer| answer.starts_with("HTTP/1.1 200")).await;
+    hub.kill_ingest().await;
+    hub.server.stop();
+    hub.start_ingest();
+    let waiting = until("it answers", ready, |answer| answer.starts_with("HTTP/1.1 503")).await;
+    assert!(waiting.contains("what LEDGER holds"), "{waiting}");
+    hub.server.restart();
+    until("it is ready again", ready, |answer| answer.starts_with("HTTP/1.1 200")).await;
+    hub.send(&device("press-4"), &status(1, 1, 1)).await;
+    hub.statuses_are(&device("press-4"), 1).await;
+    let counted = || async { get("/metrics", port).await.unwrap_or_default() };
+    until("it is counted", counted, |text| text.contains("muster_ingest_reports_total{outcome=\"new\"} 1"))
+        .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

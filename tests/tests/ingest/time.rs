@@ -104,6 +104,26 @@ async fn neither_a_restart_of_ingest_nor_of_the_server_makes_a_living_device_sta
 }
 
 #[tokio::test]
+async fn a_server_that_stands_still_makes_nobody_stale() {
+    let hub = Hub::start(&["--lease", "3s"]).await;
+    let keys: Vec<_> = (0..10).map(|at| device(&format!("press-{at}"))).collect();
+    let _hearts: Vec<_> = keys.iter().map(|key| Heart::of(&hub, key, 0)).collect();
+    for key in &keys {
+        states_are(&hub, key, &[Liveness::Fresh]).await;
+    }
+    hub.server.freeze();
+    tokio::time::sleep(Duration::from_secs(6)).await;
+    hub.server.thaw();
+    let again = || async { hub.log().matches("connected to NATS").count() };
+    until("ingest is connected again", again, |count| *count >= 1).await;
+    // What the frozen time could have led to shows within a lease.
+    tokio::time::sleep(Duration::from_secs(4)).await;
+    for key in &keys {
+        assert_eq!(hub.liveness(key).await, [Liveness::Fresh], "{key}");
+    }
+}
+
+#[tokio::test]
 async fn a_backlog_is_told_with_the_account_of_what_is_held() {
     let hub = Hub::start(&[]).await;
     let key = device("press-4");
