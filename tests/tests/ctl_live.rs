@@ -7,11 +7,12 @@ use std::process::{Output, Stdio};
 use muster_bus::Outgoing;
 use muster_contract::DeviceKey;
 use muster_simulator::repository::write_devices;
+use muster_tests::python::interpreter;
 use muster_tests::system::{ROLLUP, System, program};
 use muster_tests::wait::soon;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
-use tokio::io::{AsyncBufReadExt as _, BufReader};
+use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader};
 
 const DEVICES: [&str; 2] = ["plant7/press-1", "plant8/press-2"];
 
@@ -135,6 +136,16 @@ async fn a_watch_says_each_change_and_ends_well() {
 }
 
 #[tokio::test]
+async fn on_a_terminal_the_picture_is_drawn_over_with_colours_unless_they_are_unwanted() {
+    let mut system = System::start().await;
+    settled(&mut system).await;
+    let coloured = drawn(&system, &[]).await;
+    assert!(coloured.contains("\u{1b}[H") && coloured.contains("\u{1b}[32mconverged"), "{coloured:?}");
+    let plain = drawn(&system, &[("NO_COLOR", "1")]).await;
+    assert!(plain.contains("\u{1b}[H") && !plain.contains("\u{1b}[32m"), "{plain:?}");
+}
+
+#[tokio::test]
 async fn a_rollup_that_is_down_is_named_and_missed_by_nothing_else() {
     let mut system = System::start().await;
     settled(&mut system).await;
@@ -144,6 +155,31 @@ async fn a_rollup_that_is_down_is_named_and_missed_by_nothing_else() {
     let words = text(&status.stderr);
     assert_eq!(words, "muster: no muster-rollup answers on muster.query.deployments: is it running?\n");
     said(&system, &["publisher", "status"], 0).await;
+}
+
+/// What a terminal gets of `muster watch` until everything in it has converged. Python gives the terminal.
+async fn drawn(system: &System, variables: &[(&str, &str)]) -> String {
+    let mut terminal = tokio::process::Command::new(interpreter())
+        .args(["-c", "import pty, sys; pty.spawn(sys.argv[1:])"])
+        .arg(program("muster"))
+        .args(["--nats-url", &system.server.url(), "watch"])
+        .env_remove("NO_COLOR")
+        .env("TERM", "xterm")
+        .envs(variables.iter().copied())
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap();
+    let mut output = terminal.stdout.take().unwrap();
+    let mut seen = String::new();
+    while !seen.contains("all known and fresh; as of ledger") {
+        let mut bytes = [0; 4096];
+        let count = soon("more of the picture", output.read(&mut bytes)).await.unwrap();
+        assert!(count > 0, "the watch ended: {seen}");
+        seen += &text(&bytes[..count]);
+    }
+    seen
 }
 
 /// Two devices with one deployment, converged.

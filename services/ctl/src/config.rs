@@ -66,13 +66,13 @@ Examples:
 #[derive(Debug, Parser)]
 #[command(name = "muster", version = VERSION, after_help = EXAMPLES, max_term_width = 110)]
 pub struct Cli {
-    /// How to reach the server.
-    #[command(flatten)]
-    pub connection: ConnectionArgs,
-
     /// How to show answers
     #[arg(long, global = true, value_enum, default_value_t = Format::Table)]
     pub format: Format,
+
+    /// How to reach the server.
+    #[command(flatten)]
+    pub connection: ConnectionArgs,
 
     /// What to do.
     #[command(subcommand)]
