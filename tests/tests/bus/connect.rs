@@ -62,7 +62,7 @@ async fn pretend(listener: TcpListener, version: &str) {
         assert_ne!(stream.read_buf(&mut heard).await.unwrap(), 0);
     }
     stream.write_all(b"PONG\r\n").await.unwrap();
-    std::future::pending().await
+    std::future::pending::<()>().await;
 }
 
 #[tokio::test]

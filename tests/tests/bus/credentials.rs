@@ -27,9 +27,9 @@ impl Authority {
             (KeyPair::new_operator(), KeyPair::new_account(), KeyPair::new_account());
         let endless = json!({ "subs": -1, "data": -1, "payload": -1, "imports": -1, "exports": -1, "wildcards": true,
             "conn": -1, "leaf": -1, "mem_storage": -1, "disk_storage": -1, "streams": -1, "consumer": -1 });
-        let of_account = |key: &KeyPair, limits: Value| {
+        let of_account = |key: &KeyPair, limits: &Value| {
             let nats = json!({ "type": "account", "version": 2, "limits": limits });
-            format!("{}: \"{}\"\n", key.public_key(), signed(&operator, &key.public_key(), nats, None))
+            format!("{}: \"{}\"\n", key.public_key(), signed(&operator, &key.public_key(), &nats, None))
         };
         let mut without_streams = endless.clone();
         for limit in ["mem_storage", "disk_storage", "streams", "consumer"] {
@@ -37,10 +37,10 @@ impl Authority {
         }
         let configuration = format!(
             "operator: \"{}\"\nsystem_account: {}\nresolver: MEMORY\nresolver_preload: {{\n{}{}}}\n",
-            signed(&operator, &operator.public_key(), json!({ "type": "operator", "version": 2 }), None),
+            signed(&operator, &operator.public_key(), &json!({ "type": "operator", "version": 2 }), None),
             system.public_key(),
-            of_account(&system, without_streams),
-            of_account(&account, endless),
+            of_account(&system, &without_streams),
+            of_account(&account, &endless),
         );
         Self { account, configuration }
     }
@@ -49,7 +49,7 @@ impl Authority {
     fn enrol(&self, file: &Path, valid_for: Option<Duration>) {
         let user = KeyPair::new_user();
         let nats = json!({ "type": "user", "version": 2, "subs": -1, "data": -1, "payload": -1, "pub": {}, "sub": {} });
-        let jwt = signed(&self.account, &user.public_key(), nats, valid_for);
+        let jwt = signed(&self.account, &user.public_key(), &nats, valid_for);
         let text = format!(
             "-----BEGIN NATS USER JWT-----\n{jwt}\n------END NATS USER JWT------\n\n\
              -----BEGIN USER NKEY SEED-----\n{}\n------END USER NKEY SEED------\n",
@@ -59,15 +59,15 @@ impl Authority {
     }
 }
 
-fn signed(issuer: &KeyPair, subject: &str, nats: Value, valid_for: Option<Duration>) -> String {
+fn signed(issuer: &KeyPair, subject: &str, nats: &Value, valid_for: Option<Duration>) -> String {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
     let mut claims = json!({ "jti": subject, "iat": now.as_secs(), "iss": issuer.public_key(), "name": "test",
         "sub": subject, "nats": nats });
     if let Some(valid_for) = valid_for {
         claims["exp"] = json!((now + valid_for).as_secs());
     }
-    let part = |value: Value| URL_SAFE_NO_PAD.encode(value.to_string());
-    let text = format!("{}.{}", part(json!({ "typ": "JWT", "alg": "ed25519-nkey" })), part(claims));
+    let part = |value: &Value| URL_SAFE_NO_PAD.encode(value.to_string());
+    let text = format!("{}.{}", part(&json!({ "typ": "JWT", "alg": "ed25519-nkey" })), part(&claims));
     let signature = URL_SAFE_NO_PAD.encode(issuer.sign(text.as_bytes()).unwrap());
     format!("{text}.{signature}")
 }

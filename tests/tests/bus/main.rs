@@ -1,5 +1,7 @@
 //! What `shared/bus` promises, on a real nats-server. One program: it is linked once.
 
+#![allow(clippy::unwrap_used, reason = "a failure here is the test's result")]
+
 mod connect;
 mod credentials;
 mod partition;
