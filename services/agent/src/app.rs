@@ -200,6 +200,7 @@ fn listen(
             chance,
             accepted,
             refused: None,
+            blind: false,
         };
         follower.run(stop).await;
     });

@@ -41,6 +41,8 @@ pub const JOBS_PER_COMMIT_MAX: usize = 64;
 pub const JOBS_WAITING_MAX: usize = 256;
 /// How long another reader of the file (a person with `sqlite3`) may hold it up.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
+/// Prepared statements kept: more than all rooms have together.
+const STATEMENTS_KEPT: usize = 64;
 /// Layout of the tables; rises with every change of it.
 const FORMAT: i64 = 1;
 const FILE: &str = "agent.db";
@@ -202,6 +204,7 @@ fn connect(path: &Path, schema: &str) -> Result<Connection, Error> {
     };
     let connection = Connection::open(path).map_err(failed)?;
     connection.busy_timeout(BUSY_TIMEOUT).map_err(failed)?;
+    connection.set_prepared_statement_cache_capacity(STATEMENTS_KEPT);
     let verdict: String =
         connection.query_row("PRAGMA quick_check(1)", [], |row| row.get(0)).map_err(failed)?;
     if verdict != "ok" {

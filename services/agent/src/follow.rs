@@ -70,6 +70,8 @@ pub struct Follower {
     pub accepted: Option<Accepted>,
     /// Digest of the document refused last: it is spoken of once.
     pub refused: Option<Digest>,
+    /// Looking failed the last time: that is spoken of once, too.
+    pub blind: bool,
 }
 
 impl Follower {
@@ -139,14 +141,19 @@ impl Follower {
 
     fn until_next_look(&mut self, delays: &mut FullJitter) -> Duration {
         delays.reset();
+        if std::mem::take(&mut self.blind) {
+            tracing::info!("desired state can be looked up again");
+        }
         LOOK_INTERVAL.mul_f64(1.0 + LOOK_JITTER * (2.0 * self.chance.f64() - 1.0))
     }
 
     fn after_failure(&mut self, error: &ReadError, delays: &mut FullJitter) -> Duration {
-        tracing::warn!(
-            error = chain(error),
-            "cannot look for desired state; the last accepted one stays in force"
-        );
+        if !std::mem::replace(&mut self.blind, true) {
+            tracing::warn!(
+                error = chain(error),
+                "cannot look for desired state; the last accepted one stays in force, and it is tried again"
+            );
+        }
         delays.next(&mut self.chance)
     }
 

@@ -124,6 +124,14 @@ pub async fn follow(metrics: Metrics, outbox: Outbox) {
     }
 }
 
+#[cfg(test)]
+impl Metrics {
+    /// Attempts to write that failed.
+    pub(crate) fn storage_failures(&self) -> u64 {
+        self.storage.get()
+    }
+}
+
 fn signed(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }

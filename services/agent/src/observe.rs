@@ -155,3 +155,6 @@ impl Keeper {
 fn same(told: &CapabilitiesBody, found: &CapabilitiesBody) -> bool {
     *told == CapabilitiesBody { observed_at: told.observed_at, ..found.clone() }
 }
+
+#[cfg(test)]
+mod tests;

@@ -31,6 +31,8 @@ use crate::reconcile::Wanted;
 
 /// Bounds of the delay before the next attempt over the same connection.
 const RETRY: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(30));
+/// A delay that is worth a word.
+const LONG_DELAY: Duration = Duration::from_secs(5);
 /// An attempt that lasts this long went well: the delay after it is the least again.
 const GOOD_ATTEMPT: Duration = Duration::from_secs(10);
 /// How long acknowledged rows wait for others to be noted with.
@@ -96,7 +98,18 @@ impl Relay {
                 End::Stopped => return,
                 End::Failed if stop.is_cancelled() => return,
                 End::Link => {}
-                End::Failed => sleep(delays.next(&mut self.chance)).await,
+                End::Failed => {
+                    let delay = delays.next(&mut self.chance);
+                    // Short troubles are everyday life on a thin link; long ones are somebody's business.
+                    if delay >= LONG_DELAY {
+                        tracing::warn!(
+                            retry.seconds = delay.as_secs_f64(),
+                            "reports do not get through although there is a connection: is UPLINK full, or a permission \
+                             missing? They are kept here"
+                        );
+                    }
+                    sleep(delay).await;
+                }
             }
         }
     }

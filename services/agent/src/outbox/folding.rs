@@ -20,9 +20,10 @@ enum Removal {
 type Sort = fn(u64) -> Removal;
 
 /// Candidates, each the lowest number of its sort.
-const COVERED: &str = "SELECT min(seq) FROM outbox WHERE state = 2";
-const PASSING: &str = "SELECT min(seq) FROM outbox WHERE state < 2 AND newest = 0 AND terminal = 0";
-const SUPERSEDED: &str = "SELECT min(seq) FROM outbox WHERE state < 2 AND newest = 0";
+const COVERED: &str = "SELECT min(seq) FROM outbox INDEXED BY outbox_covered WHERE state = 2";
+const PASSING: &str =
+    "SELECT min(seq) FROM outbox INDEXED BY outbox_passing WHERE state < 2 AND newest = 0 AND terminal = 0";
+const SUPERSEDED: &str = "SELECT min(seq) FROM outbox INDEXED BY outbox_open WHERE state < 2 AND newest = 0";
 const ANY: &str = "SELECT min(seq) FROM outbox";
 
 /// Removes rows until the limits hold, or as many as one append may. `written` is the row just written: it stays, and no

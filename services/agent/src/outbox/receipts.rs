@@ -48,7 +48,7 @@ pub(super) fn tidy(connection: &Connection, now: Timestamp) -> SqlResult<u64> {
 
 fn cover(connection: &Connection, receipt: &Receipt, now: Timestamp) -> SqlResult<()> {
     let lowest: Option<u64> = connection
-        .prepare_cached("SELECT min(seq) FROM outbox WHERE state < 2")?
+        .prepare_cached("SELECT min(seq) FROM outbox INDEXED BY outbox_open WHERE state < 2")?
         .query_row([], |row| row.get(0))?;
     let Some(lowest) = lowest else { return Ok(()) };
     let update = "UPDATE outbox SET state = ?3, covered = ?4 WHERE seq BETWEEN ?1 AND ?2 AND state < 2";

@@ -8,7 +8,7 @@ use uuid::Uuid;
 use super::{
     Ask, Batch, Body, Effect, Entry, READ_BYTES_MAX, READ_ROWS_MAX, ROW_BYTES, Row, Summary, memory,
 };
-use crate::db::{Connection, SqlResult, SqlRow, corrupt, params};
+use crate::db::{Connection, OptionalExtension, SqlResult, SqlRow, corrupt, params};
 use crate::store;
 
 /// The bus holds it. What waits for the relay is 0.
@@ -24,13 +24,13 @@ CREATE TABLE IF NOT EXISTS outbox (
     state INTEGER NOT NULL, message_id TEXT NOT NULL, round INTEGER NOT NULL, coalesced TEXT, bytes INTEGER NOT NULL,
     observed INTEGER NOT NULL, sent INTEGER, covered INTEGER);
 CREATE INDEX IF NOT EXISTS outbox_newest ON outbox (deployment) WHERE newest = 1;
-CREATE INDEX IF NOT EXISTS outbox_queued ON outbox (newest, seq) WHERE state = 0;
+CREATE INDEX IF NOT EXISTS outbox_heads ON outbox (seq) WHERE state = 0 AND newest = 1;
 CREATE INDEX IF NOT EXISTS outbox_waiting ON outbox (seq) WHERE state = 0;
 CREATE INDEX IF NOT EXISTS outbox_sent ON outbox (sent) WHERE state = 1;
 CREATE INDEX IF NOT EXISTS outbox_covered ON outbox (seq) WHERE state = 2;
 CREATE INDEX IF NOT EXISTS outbox_passing ON outbox (seq) WHERE state < 2 AND newest = 0 AND terminal = 0;
-CREATE INDEX IF NOT EXISTS outbox_superseded ON outbox (seq) WHERE state < 2 AND newest = 0;
-CREATE INDEX IF NOT EXISTS outbox_of_deployment ON outbox (deployment, seq);
+CREATE INDEX IF NOT EXISTS outbox_open ON outbox (seq) WHERE state < 2;
+CREATE INDEX IF NOT EXISTS outbox_of_deployment ON outbox (deployment, seq) WHERE state = 0;
 CREATE TABLE IF NOT EXISTS usage (rows INTEGER NOT NULL, bytes INTEGER NOT NULL);
 INSERT INTO usage SELECT 0, 0 WHERE NOT EXISTS (SELECT 1 FROM usage);
 CREATE TRIGGER IF NOT EXISTS outbox_in AFTER INSERT ON outbox BEGIN
@@ -41,6 +41,10 @@ CREATE TRIGGER IF NOT EXISTS outbox_change AFTER UPDATE OF bytes ON outbox BEGIN
     UPDATE usage SET bytes = bytes + NEW.bytes - OLD.bytes; END;
 ";
 
+// Each query names its index: SQLite's own choice depends on statistics that nobody gathers here.
+const HEADS: &str = "INDEXED BY outbox_heads WHERE state = 0 AND newest = 1";
+const BEHIND_HEADS: &str = "INDEXED BY outbox_waiting WHERE state = 0 AND newest = 0";
+const WAITING: &str = "INDEXED BY outbox_waiting WHERE state = 0";
 const COLUMNS: &str = "seq, newest, message_id, round, bytes, body, coalesced";
 
 /// Writes a report under the next number, with what goes with it.
@@ -87,9 +91,9 @@ pub(super) fn insert(connection: &Connection, body: &Body, coalesced: &SeqRanges
 pub(super) fn read(connection: &Connection, ask: &Ask) -> SqlResult<Batch> {
     let mut batch =
         Batch { epoch: memory::epoch(connection)?, head: memory::head(connection)?, rows: Vec::new() };
-    let parts: &[&str] = if ask.newest_first { &["AND newest = 1", "AND newest = 0"] } else { &[""] };
+    let parts: &[&str] = if ask.newest_first { &[HEADS, BEHIND_HEADS] } else { &[WAITING] };
     for part in parts {
-        let select = format!("SELECT {COLUMNS} FROM outbox WHERE state = 0 {part} ORDER BY seq");
+        let select = format!("SELECT {COLUMNS} FROM outbox {part} ORDER BY seq");
         let mut statement = connection.prepare_cached(&select)?;
         let mut found = statement.query([])?;
         while let Some(row) = found.next()? {
@@ -135,9 +139,13 @@ pub(super) fn summary(connection: &Connection) -> SqlResult<Summary> {
     let (rows, bytes) = connection
         .prepare_cached("SELECT rows, bytes FROM usage")?
         .query_row([], |row| Ok((row.get(0)?, row.get(1)?)))?;
-    let count = "SELECT count(*), min(observed) FROM outbox WHERE state = 0";
-    let (unsent, oldest): (u64, Option<i64>) =
-        connection.prepare_cached(count)?.query_row([], |row| Ok((row.get(0)?, row.get(1)?)))?;
+    let unsent = connection
+        .prepare_cached("SELECT count(*) FROM outbox INDEXED BY outbox_waiting WHERE state = 0")?
+        .query_row([], |row| row.get(0))?;
+    let oldest: Option<i64> = connection
+        .prepare_cached(&format!("SELECT observed FROM outbox {WAITING} ORDER BY seq LIMIT 1"))?
+        .query_row([], |row| row.get(0))
+        .optional()?;
     Ok(Summary {
         epoch: memory::epoch(connection)?,
         head: memory::head(connection)?,
