@@ -24,10 +24,17 @@ const ROWS_BOUNDS: RangeInclusive<u64> = 1_000..=100_000_000;
 /// Fewer bytes neither, with reports of the largest size.
 const BYTES_LEAST: u64 = 32 * 1024 * 1024;
 const BYTES_MOST: u64 = 1 << 40;
+/// Labels of a device: they go out with every report of its capabilities.
+const LABELS_MAX: usize = 64;
+/// Bytes of one label, its name included.
+const LABEL_BYTES_MAX: usize = 512;
+const TOO_MANY: &str = "is one more than the 64 that are allowed";
+const TOO_LONG: &str = "must not be longer than 512 bytes";
 
 const _: () = {
     assert!(*ROWS_BOUNDS.start() > 2 * DEPLOYMENTS_PER_DEVICE_MAX as u64);
     assert!(BYTES_LEAST > (REPORT_BYTES_MAX * DEPLOYMENTS_PER_DEVICE_MAX) as u64);
+    assert!(LABELS_MAX * LABEL_BYTES_MAX * 2 < REPORT_BYTES_MAX);
     assert!(SECOND.as_millis() > HEARTBEAT_BOUNDS.start().as_millis());
 };
 
@@ -35,8 +42,8 @@ const _: () = {
 #[derive(Debug, Clone, clap::Parser)]
 #[command(name = "muster-agent", version = muster_service::VERSION)]
 #[command(after_help = "\
-The agent needs no hub to start: it runs what it last accepted, keeps its reports in DIR, and sends them when there is
-a connection. Workloads outlive it; the next agent with the same DIR finds them again.
+The agent needs no hub to start: it runs what it last accepted, keeps its reports in DIR, and sends them \
+when there is a connection. Workloads outlive it; the next agent with the same DIR finds them again.
 
 Example:
   muster-agent --site plant7 --device press-4 --data-dir /var/lib/muster --label line=press")]
@@ -185,21 +192,22 @@ fn directory(problems: &mut Problems, flag: &'static str, text: &str) -> Option<
 
 fn labels(problems: &mut Problems, texts: &[String]) -> Option<BTreeMap<String, String>> {
     let mut labels = BTreeMap::new();
-    let mut good = true;
+    let mut broken = false;
     for text in texts {
-        match text.split_once('=') {
-            Some((name, _)) if labels.contains_key(name) => {
-                problems.refuse("--label", text, "names a label that was given already");
-                good = false;
+        let rule = match text.split_once('=') {
+            _ if text.len() > LABEL_BYTES_MAX => TOO_LONG,
+            _ if labels.len() == LABELS_MAX => TOO_MANY,
+            Some((name, _)) if labels.contains_key(name) => "names a label that was given already",
+            Some((name, value)) if !name.is_empty() => {
+                labels.insert(name.to_owned(), value.to_owned());
+                continue;
             }
-            Some((name, value)) if !name.is_empty() => _ = labels.insert(name.to_owned(), value.to_owned()),
-            _ => {
-                problems.refuse("--label", text, "must be NAME=VALUE, as in line=press");
-                good = false;
-            }
-        }
+            _ => "must be NAME=VALUE, as in line=press",
+        };
+        problems.refuse("--label", text, rule);
+        broken = true;
     }
-    good.then_some(labels)
+    (!broken).then_some(labels)
 }
 
 fn retry(problems: &mut Problems, min: &str, max: &str) -> Option<Retry> {

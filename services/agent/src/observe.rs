@@ -16,6 +16,7 @@ use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
 use crate::capabilities::Probe;
+use crate::db;
 use crate::metrics::Metrics;
 use crate::outbox::{Body, CapabilitiesBody, Effect, Entry, Outbox};
 use crate::standing::Standing;
@@ -107,47 +108,59 @@ impl Observer {
 }
 
 impl Keeper {
-    /// Keeps what is told until nobody is left who could tell. `stopping` limits the patience with a bad disk.
+    /// Keeps what is told until nobody is left who could tell. `stopping` ends the patience with a bad disk: what cannot
+    /// be kept then is told again by the next start.
     pub async fn run(mut self, stopping: CancellationToken, mut chance: fastrand::Rng) {
         let mut group = Vec::with_capacity(REPORTS_PER_COMMIT_MAX);
         while self.queue.recv_many(&mut group, REPORTS_PER_COMMIT_MAX).await > 0 {
             let entries = Arc::new(std::mem::take(&mut group));
-            self.keep(&entries, &stopping, &mut chance).await;
+            if !self.keep(&entries, &stopping, &mut chance).await {
+                let count = entries.len() + self.queue.len();
+                return tracing::error!(
+                    reports.count = count,
+                    "stopping with reports that could not be kept"
+                );
+            }
         }
     }
 
+    /// Tries until it works; false when that was given up.
     async fn keep(
         &self,
         entries: &Arc<Vec<Entry>>,
         stopping: &CancellationToken,
         chance: &mut fastrand::Rng,
-    ) {
+    ) -> bool {
         let mut delays = FullJitter::new(RETRY.0, RETRY.1);
-        let mut attempts_when_stopping = 0;
-        let mut failed = false;
+        let (mut attempts, mut attempts_when_stopping) = (0_u64, 0);
         loop {
-            let error = match self.outbox.append(Arc::clone(entries)).await {
-                Ok(()) if failed => return tracing::info!("reports can be kept again: nothing was lost"),
-                Ok(()) => return,
-                Err(error) => error,
-            };
-            self.metrics.storage_failed();
-            if !failed {
-                tracing::error!(
-                    error = chain(&error),
-                    reports.count = entries.len(),
-                    "reports cannot be kept: workloads go on, and it is tried again until it works"
-                );
-                failed = true;
+            match self.outbox.append(Arc::clone(entries)).await {
+                Ok(()) if attempts > 0 => tracing::info!("reports can be kept again: nothing was lost"),
+                Ok(()) => {}
+                Err(error) => {
+                    self.failed(&error, attempts, entries.len());
+                    attempts += 1;
+                    attempts_when_stopping += u32::from(stopping.is_cancelled());
+                    if attempts_when_stopping >= ATTEMPTS_WHEN_STOPPING || matches!(error, db::Error::Closed)
+                    {
+                        return false;
+                    }
+                    stopping.run_until_cancelled(sleep(delays.next(chance))).await;
+                    continue;
+                }
             }
-            attempts_when_stopping += u32::from(stopping.is_cancelled());
-            if attempts_when_stopping >= ATTEMPTS_WHEN_STOPPING || matches!(error, crate::db::Error::Closed) {
-                return tracing::error!(
-                    reports.count = entries.len(),
-                    "stopping with reports that could not be kept: the next start tells what is true then"
-                );
-            }
-            sleep(delays.next(chance)).await;
+            return true;
+        }
+    }
+
+    fn failed(&self, error: &db::Error, attempts: u64, reports: usize) {
+        self.metrics.storage_failed();
+        if attempts == 0 {
+            tracing::error!(
+                error = chain(error),
+                reports.count = reports,
+                "reports cannot be kept: workloads go on, and it is tried again until it works"
+            );
         }
     }
 }

@@ -139,7 +139,7 @@ impl Reconciler {
             () = stop.cancelled() => {}
             Some(exit) = self.exits.recv() => self.exited(exit).await,
             Some(progress) = self.progress.1.recv() => self.progressed(progress).await,
-            Some(ended) = self.operations.join_next() => self.ended(ended),
+            Some(ended) = self.operations.join_next() => self.ended(ended).await,
             Ok(()) = self.desired.changed() => {}
             () = sleep_until(due) => {}
         }
@@ -184,7 +184,11 @@ impl Reconciler {
         }
     }
 
-    fn ended(&mut self, ended: Result<DeploymentId, tokio::task::JoinError>) {
+    async fn ended(&mut self, ended: Result<DeploymentId, tokio::task::JoinError>) {
+        // What the operation said last may still wait here, and its end is judged by that.
+        while let Ok(progress) = self.progress.1.try_recv() {
+            self.progressed(progress).await;
+        }
         let id = match ended {
             Ok(id) => id,
             // An operation is never aborted, so it panicked: the process must not go on with a slot that waits for ever.
@@ -247,7 +251,7 @@ impl Reconciler {
             tokio::select! {
                 biased;
                 Some(progress) = self.progress.1.recv() => self.progressed(progress).await,
-                Some(ended) = self.operations.join_next() => self.ended(ended),
+                Some(ended) = self.operations.join_next() => self.ended(ended).await,
             }
         }
         if self.settings.on_exit == OnExit::Stop {

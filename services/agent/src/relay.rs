@@ -89,6 +89,7 @@ impl Relay {
                 sending.reconnected();
                 last = over;
             }
+            self.metrics.link(true);
             let begun = Instant::now();
             let end = Attempt::begin(&mut self, &mut sending).run(&mut link, over, &stop).await;
             if begun.elapsed() >= GOOD_ATTEMPT {
@@ -97,7 +98,7 @@ impl Relay {
             match end {
                 End::Stopped => return,
                 End::Failed if stop.is_cancelled() => return,
-                End::Link => {}
+                End::Link => self.metrics.link(false),
                 End::Failed => {
                     let delay = delays.next(&mut self.chance);
                     // Short troubles are everyday life on a thin link; long ones are somebody's business.
