@@ -142,18 +142,24 @@ impl DeviceAudit {
 impl Sums {
     fn plus(self, other: Self) -> Self {
         Self {
-            head: self.head + other.head,
-            received: self.received + other.received,
-            coalesced: self.coalesced + other.coalesced,
-            quarantined: self.quarantined + other.quarantined,
-            missing: self.missing + other.missing,
+            head: self.head.saturating_add(other.head),
+            received: self.received.saturating_add(other.received),
+            coalesced: self.coalesced.saturating_add(other.coalesced),
+            quarantined: self.quarantined.saturating_add(other.quarantined),
+            missing: self.missing.saturating_add(other.missing),
         }
+    }
+
+    /// Wider than the numbers, which devices choose: a sum that overflowed could add up by accident.
+    const fn adds_up(self) -> bool {
+        let Self { head, received, coalesced, quarantined, missing } = self;
+        head as u128 == received as u128 + coalesced as u128 + quarantined as u128 + missing as u128
     }
 
     const fn verdict(self, retired: bool, heard: bool) -> DeviceVerdict {
         if retired {
             DeviceVerdict::Retired
-        } else if self.head != self.received + self.coalesced + self.quarantined + self.missing {
+        } else if !self.adds_up() {
             DeviceVerdict::DoesNotAddUp
         } else if self.missing > 0 {
             DeviceVerdict::NotInYet

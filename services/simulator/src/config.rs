@@ -55,7 +55,7 @@ struct DemoArgs {
     /// Close with one JSON object on standard output instead of showing the fleet
     #[arg(long, env = "MUSTER_JSON")]
     json: bool,
-    /// Directory of the fleet; emptied first
+    /// Directory of the fleet; what an earlier demo left in it is removed first
     #[arg(long, env = "MUSTER_DIR", value_name = "DIR", default_value = ".demo")]
     dir: PathBuf,
     /// Where Muster's programs are; beside this one if left out

@@ -31,6 +31,11 @@ const GRACE: Duration = Duration::from_secs(30);
 /// Time between two looks at whether it has.
 const LOOK: Duration = Duration::from_millis(200);
 
+/// Marks a directory as a demo's own, which the next demo may empty.
+const MARKER: &str = ".muster-demo";
+/// What the marker says to a person.
+const MARKER_TEXT: &str = "The directory of `muster-simulator demo`: the next run empties it.\n";
+
 /// Runs the demo until its time is over or `stop` is cancelled.
 ///
 /// # Errors
@@ -56,17 +61,23 @@ pub async fn run(config: &Config, stop: &CancellationToken) -> Result<Tally, Err
     Ok(tally)
 }
 
-/// A clean directory: what an earlier run left in it, and left running, is removed.
+/// A clean directory: what an earlier run left in it, and left running, is removed. A directory that no run made is
+/// left alone.
 fn prepare(config: &Config) -> Result<Places, Error> {
     let dir = std::path::absolute(&config.dir)
         .map_err(|source| Error::Prepare { path: config.dir.clone(), source })?;
+    let marker = dir.join(MARKER);
+    let occupied = std::fs::read_dir(&dir).is_ok_and(|mut entries| entries.next().is_some());
+    if occupied && !marker.is_file() {
+        return Err(Error::Occupied { dir });
+    }
     let swept = child::sweep(&dir);
     if swept > 0 {
         tracing::warn!(processes = swept, "an earlier run left processes behind; they were ended");
     }
     let made = match std::fs::remove_dir_all(&dir) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
-        _ => std::fs::create_dir_all(&dir),
+        _ => std::fs::create_dir_all(&dir).and_then(|()| std::fs::write(&marker, MARKER_TEXT)),
     };
     made.map_err(|source| Error::Prepare { path: dir.clone(), source })?;
     Ok(Places { dir, programs: config.programs.clone(), nats_server: config.nats_server.clone() })
@@ -194,4 +205,37 @@ async fn converge(
 pub fn own_directory() -> std::io::Result<std::path::PathBuf> {
     let own = std::env::current_exe()?;
     Ok(own.parent().map(Path::to_path_buf).unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+    use crate::config::Cli;
+
+    fn config(dir: &Path) -> Config {
+        let dir = dir.display().to_string();
+        Cli::parse_from(["muster-simulator", "demo", "--dir", &dir]).check(1, dir.into()).unwrap()
+    }
+
+    #[test]
+    fn a_directory_that_no_demo_made_is_left_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let precious = dir.path().join("precious");
+        std::fs::write(&precious, "mine").unwrap();
+        let message = prepare(&config(dir.path())).unwrap_err().to_string();
+        assert!(message.contains("--dir"), "{message}");
+        assert!(precious.is_file());
+    }
+
+    #[test]
+    fn a_demo_empties_what_a_demo_left() {
+        let dir = tempfile::tempdir().unwrap();
+        prepare(&config(dir.path())).unwrap();
+        let left = dir.path().join("left");
+        std::fs::write(&left, "old").unwrap();
+        prepare(&config(dir.path())).unwrap();
+        assert!(!left.exists());
+    }
 }

@@ -16,6 +16,12 @@ pub enum Error {
         #[source]
         source: std::io::Error,
     },
+    /// The directory of the fleet is somebody else's.
+    #[error("{} is not empty and was not made by a demo: it would be emptied; name another with --dir", dir.display())]
+    Occupied {
+        /// Which.
+        dir: PathBuf,
+    },
     /// A program is not where it should be.
     #[error("there is no {} in {}: build it with `cargo build --release --bins`, or name its directory with --bin-dir", name, dir.display())]
     NoProgram {

@@ -70,17 +70,18 @@ impl Accounting {
     /// The sum over devices.
     pub fn of(devices: &[DeviceLine]) -> Self {
         devices.iter().fold(Self::default(), |sum, line| Self {
-            head: sum.head + line.head,
-            received: sum.received + line.account.received,
-            coalesced: sum.coalesced + line.account.coalesced,
-            quarantined: sum.quarantined + line.account.quarantined,
-            missing: sum.missing + line.account.missing.count(),
+            head: sum.head.saturating_add(line.head),
+            received: sum.received.saturating_add(line.account.received),
+            coalesced: sum.coalesced.saturating_add(line.account.coalesced),
+            quarantined: sum.quarantined.saturating_add(line.account.quarantined),
+            missing: sum.missing.saturating_add(line.account.missing.count()),
         })
     }
 
     /// True where every report is in and the equation holds.
     pub const fn is_complete(&self) -> bool {
-        self.missing == 0 && self.head == self.received + self.coalesced + self.quarantined
+        self.missing == 0
+            && self.head == self.received.saturating_add(self.coalesced).saturating_add(self.quarantined)
     }
 }
 
@@ -110,11 +111,9 @@ pub struct TimeToTruth {
     pub known_at_once: usize,
     /// Cuts measured.
     pub samples: usize,
-    /// Half are at or below, in milliseconds.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    /// Half are at or below, in milliseconds; null without a sample.
     pub p50_ms: Option<u64>,
-    /// Ninety-nine in a hundred are at or below, in milliseconds.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    /// Ninety-nine in a hundred are at or below, in milliseconds; null without a sample.
     pub p99_ms: Option<u64>,
 }
 

@@ -64,7 +64,7 @@ pub enum TopologyError {
     Differs(Vec<Difference>),
     /// There is no room.
     #[error(
-        "the NATS server has no room for {asset}: free disk space, raise max_file_store or the account's limits, or ask for a smaller UPLINK"
+        "the NATS server has no room for {asset}: free disk space, raise max_file_store or the account's limits, or create UPLINK beforehand with a smaller max_bytes, which is respected"
     )]
     NoRoom {
         /// What was to be created.

@@ -179,9 +179,10 @@ impl Cursor {
         self.current_page().map_or(0, |page| page.head)
     }
 
-    /// The highest number of the current epoch that is held.
+    /// The highest number of the current epoch that is held, as far as a good document has spoken of it: a number that
+    /// only a poisonous message claims to have reached says nothing of how far the device is.
     pub fn top(&self) -> u64 {
-        self.current_page().and_then(|page| page.held.max()).unwrap_or(0)
+        self.current_page().and_then(|page| page.held.max().map(|top| top.min(page.head))).unwrap_or(0)
     }
 
     /// True where every number up to `head` is held in the current epoch.
