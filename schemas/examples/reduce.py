@@ -1,0 +1,260 @@
+#!/usr/bin/env python3
+"""The rules of the views in Python: facts of LEDGER in, the views of the bucket out, digest for digest.
+
+Written to be read, not to be fast: every view is counted afresh from all devices. It passes the reducer vectors, and so
+does anything else that wants to call its views the same:
+
+    python3 schemas/examples/reduce.py schemas/vectors/*.json
+"""
+import hashlib
+import json
+import sys
+from collections import Counter
+
+STANDINGS = ["waiting", "outdated", "pending", "installing", "installed", "removing", "removed", "failed"]
+COMPONENTS_MAX, ERRORS_MAX, CODE_BYTES_MAX, MESSAGE_BYTES_MAX = 256, 40, 128, 512
+EPOCHS_AHEAD_MAX = 4  # of which quarantined numbers are kept
+MISSING_COUNTED_MAX = 2**32 - 1  # of one device, in a sum
+
+
+class Device:
+    def __init__(self):
+        self.desired, self.targets = (0, False), {}  # (generation, retired), deployment: targetGeneration
+        self.epoch, self.head, self.held, self.ahead = 0, 0, set(), {}
+        self.liveness, self.reported = None, False
+        self.reports, self.deadlines = {}, {}
+
+    def enter(self, epoch):
+        """The highest epoch holds; a newer one begins with nothing but what quarantine has of it."""
+        if epoch > self.epoch:
+            self.epoch, self.head, self.held = epoch, 0, self.ahead.pop(epoch, set())
+            self.ahead = {other: held for other, held in self.ahead.items() if other > epoch}
+        return epoch == self.epoch
+
+    def report(self, fact):
+        self.reported = True
+        if self.enter(fact["epoch"]):
+            self.held.add(fact["seq"])
+            for first, last in fact.get("coalesced", []):
+                self.held.update(range(first, last + 1))
+            self.head = max([self.head, fact["head"], fact["seq"], *(last for _, last in fact.get("coalesced", []))])
+
+    def status(self, fact, deployment):
+        self.report(fact)
+        held, order = self.reports.get(deployment), (fact["epoch"], fact["seq"])
+        through = fact["head"] if fact["current"] else 0
+        if held is None or order > (held["epoch"], held["seq"]):
+            self.reports[deployment] = {**fact, "currentThrough": through}
+        elif order == (held["epoch"], held["seq"]):
+            held["currentThrough"] = max(held["currentThrough"], through)
+
+    def take_desired(self, fact):
+        if fact["generation"] > self.desired[0]:
+            self.desired = (fact["generation"], fact["retired"])
+            self.targets = {entry["id"]: entry["targetGeneration"] for entry in fact["deployments"]}
+
+    def take_liveness(self, fact):
+        if self.enter(fact["epoch"]):
+            self.head = max(self.head, fact["head"])
+            if account := fact.get("account"):
+                missing = {n for first, last in account.get("missing", []) for n in range(first, last + 1)}
+                self.held.update(set(range(1, fact["head"] + 1)) - missing)
+        if self.liveness is None or fact["epoch"] >= self.liveness[0]:
+            self.liveness = (fact["epoch"], fact["state"])
+
+    def take_deadline(self, fact, deployment):
+        if fact["generation"] >= self.deadlines.get(deployment, 0):
+            self.deadlines[deployment] = fact["generation"]
+
+    def quarantine(self, fact):
+        epoch, seq = fact.get("epoch"), fact.get("seq")
+        if epoch is None or seq is None or epoch < self.epoch:
+            return
+        if epoch == self.epoch:
+            self.held.add(seq)
+        else:
+            self.ahead.setdefault(epoch, set()).add(seq)
+            if len(self.ahead) > EPOCHS_AHEAD_MAX:
+                del self.ahead[max(self.ahead)]
+
+    def freshness(self):
+        if self.liveness:
+            return self.liveness[1]
+        return "stale" if self.reported else "never"
+
+    def missing(self):
+        return self.head - sum(1 for number in self.held if number <= self.head)
+
+    def rows(self):
+        """What each deployment adds to the counts: none for a leaving one, else the target's standing."""
+        for deployment in {*self.targets, *self.reports}:
+            report, target = self.reports.get(deployment), self.targets.get(deployment)
+            if self.desired[1] or (target is None and report["status"]["state"] == "removed"):
+                continue
+            if target is None:
+                yield deployment, None, report
+                continue
+            standing = "waiting" if report is None else report["status"]["state"]
+            if report and report["generation"] < target:
+                standing = "outdated"
+            overdue = self.deadlines.get(deployment) == target and standing not in ("installed", "failed")
+            row = {"standing": standing, "known": self.knows(report), "overdue": overdue}
+            yield deployment, {**row, "freshness": self.freshness(), "missing": self.missing()}, report
+
+    def knows(self, report):
+        if self.epoch == 0:
+            return True
+        if report and report["epoch"] < self.epoch:
+            return False
+        if report and report["currentThrough"] >= self.head:
+            return True
+        return self.missing() == 0
+
+
+class Fleet:
+    def __init__(self):
+        self.devices, self.as_of = {}, None
+
+    def apply(self, ledger_seq, stored_at, subject, fact):
+        self.as_of = {"ledgerSeq": ledger_seq, "at": stored_at}
+        _, room, site, device, *deployment = subject.split(".")
+        if (site, device) == ("_", "_"):
+            return
+        known = self.devices.setdefault((site, device), Device())
+        take = {"desired": known.take_desired, "status": known.status, "device": known.report,
+                "liveness": known.take_liveness, "deadline": known.take_deadline, "quarantine": known.quarantine,
+                "incident": lambda _: None}
+        take[room](fact, *deployment)
+
+    def views(self):
+        """Every view by its key. Sites without devices and deployments that are nowhere have none."""
+        views = {"fleet": self.tally({"kind": "FleetView"}, self.devices)}
+        for site in {site for site, _ in self.devices}:
+            devices = {key: device for key, device in self.devices.items() if key[0] == site}
+            if any(not device.desired[1] for device in devices.values()):
+                views[f"site.{site}"] = self.tally({"kind": "SiteView", "site": site}, devices)
+        for deployment, rows in by_deployment(self.devices).items():
+            views[f"deployment.{deployment}"] = self.deployment(deployment, rows)
+        return views
+
+    def tally(self, head, devices):
+        present = [device for device in devices.values() if not device.desired[1]]
+        rows = by_deployment(devices)
+        everything = count([row for rows in rows.values() for _, row, _ in rows])
+        del everything["converged"], everything["verdict"], everything["complete"]
+        missing = [device.missing() for device in present]
+        return signed({
+            **head, "asOf": self.as_of, **everything,
+            "devices": Counter(device.freshness() for device in present),
+            "deployments": Counter(count([row for _, row, _ in rows])["verdict"] for rows in rows.values()),
+            "complete": {"devices": missing.count(0), "of": len(present), "missingReports": total(missing)},
+        })
+
+    def deployment(self, deployment, rows):
+        components, culprits = {}, {}
+        for key, row, report in sorted(rows, key=lambda entry: entry[0]):
+            if row and row["standing"] not in ("waiting", "outdated"):
+                for component in report["components"]:
+                    components.setdefault(component["name"], Counter())[component["state"]] += 1
+            if row and row["standing"] == "failed":
+                for code, component, message in reversed(errors(report)):
+                    culprits.setdefault(code, {})[key] = (component, message)
+        shown = sorted(culprits.items(), key=lambda entry: (-len(entry[1]), entry[0].encode()))[:ERRORS_MAX]
+        view = {"kind": "DeploymentView", "deployment": deployment, "asOf": self.as_of,
+                **count([row for _, row, _ in rows]),
+                "components": dict(sorted(components.items())[:COMPONENTS_MAX]),
+                "errors": [example(code, devices) for code, devices in shown]}
+        left_out = {"components": len(components) - COMPONENTS_MAX, "errors": len(culprits) - ERRORS_MAX}
+        if omitted := {name: number for name, number in left_out.items() if number > 0}:
+            view["omitted"] = omitted
+        return signed(view)
+
+
+def by_deployment(devices):
+    rows = {}
+    for key, device in devices.items():
+        for deployment, row, report in device.rows():
+            rows.setdefault(deployment, []).append((key, row, report))
+    return rows
+
+
+def count(rows):
+    """What the counts of any rows have in common, and the verdict on them."""
+    targets = [row for row in rows if row]
+    standings = Counter(row["standing"] for row in targets)
+    splits = {standing: Counter(row["freshness"] for row in targets if row["standing"] == standing)
+              for standing in STANDINGS if standings[standing]}
+    known = sum(row["known"] for row in targets)
+    sure = sum(row["known"] and (row["standing"], row["freshness"]) == ("installed", "fresh") for row in targets)
+    lost = sum(row["known"] and row["standing"] == "failed" for row in targets)
+    overdue = sum(row["overdue"] for row in targets)
+    stale = standings["installed"] > splits.get("installed", Counter())["fresh"]
+    verdicts = [
+        ("removing", not targets), ("failing", standings["failed"]), ("overdue", overdue),
+        ("incomplete", known < len(targets)),
+        ("progressing", any(standings[state] for state in ("pending", "installing", "removing", "removed"))),
+        ("waiting", standings["installed"] < len(targets)), ("convergedStale", stale), ("converged", True),
+    ]
+    counted = {"targets": len(targets), "leaving": len(rows) - len(targets), "counts": splits,
+               "converged": {"lo": sure, "hi": len(targets) - lost},
+               "complete": {"devices": known, "of": len(targets),
+                            "missingReports": total(row["missing"] for row in targets)},
+               "verdict": next(verdict for verdict, holds in verdicts if holds)}
+    return {**counted, "overdue": overdue} if overdue else counted
+
+
+def total(missing):
+    return sum(min(number, MISSING_COUNTED_MAX) for number in missing)
+
+
+def errors(report):
+    """(code, component, message) of a failure: the deployment's own first, then by component."""
+    names = {component["name"] for component in report["components"]}
+    own = report["status"].get("error")
+    found = [(own, own["source"] if own["source"] in names else "")] if own else []
+    found += [(component["error"], component["name"]) for component in report["components"] if "error" in component]
+    found = found or [({"code": "", "message": report["status"].get("reason", "")}, "")]
+    found.sort(key=lambda entry: entry[1])
+    def code(error):
+        return whole_chars(error["code"], CODE_BYTES_MAX) or "unspecified"
+    return [(code(error), component, error["message"]) for error, component in found]
+
+
+def example(code, devices):
+    site, device = first = min(devices)
+    component, message = devices[first]
+    if len(message.encode()) > MESSAGE_BYTES_MAX:
+        declared = f" … (cut: {len(message.encode())} bytes in all)"
+        message = whole_chars(message, MESSAGE_BYTES_MAX - len(declared.encode())) + declared
+    place = {"site": site, "device": device, **({"component": component} if component else {})}
+    return {"code": code, "count": len(devices), "example": {**place, "message": message}}
+
+
+def whole_chars(text, bytes_max):
+    return text.encode()[:bytes_max].decode(errors="ignore")
+
+
+def signed(view):
+    """With the digest: SHA-256 of the canonical JSON (RFC 8785) of everything but `asOf` and `digest`."""
+    view = {"apiVersion": "muster/v1", **view}
+    content = {name: value for name, value in view.items() if name != "asOf"}
+    canonical = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return {**view, "digest": "sha256:" + hashlib.sha256(canonical.encode()).hexdigest()}
+
+
+def check(path):
+    """What is wrong with our views of a vector's ledger, if anything."""
+    with open(path, encoding="utf-8") as file:
+        vector = json.load(file)
+    fleet = Fleet()
+    for entry in vector["ledger"]:
+        fleet.apply(entry["seq"], entry["storedAt"], entry["subject"], entry["fact"])
+    ours, theirs = fleet.views(), vector["views"]
+    return [f"{path}: {key}\n  ours:   {json.dumps(ours.get(key))}\n  theirs: {json.dumps(theirs.get(key))}"
+            for key in sorted({*ours, *theirs}) if ours.get(key) != theirs.get(key)]
+
+
+if __name__ == "__main__":
+    wrong = [line for path in sys.argv[1:] for line in check(path)]
+    print("\n".join(wrong) or f"{len(sys.argv) - 1} vectors hold")
+    sys.exit(bool(wrong))
