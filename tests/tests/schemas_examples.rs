@@ -50,7 +50,8 @@ fn bad_examples_are_refused_in_the_words_on_record() {
         let Err(refusal) = refusal else { panic!("bad/{} was let in", example.name) };
         let schema =
             schema_refusal(&example).unwrap_or_else(|| "passes; the rule is beyond a shape".to_owned());
-        record += &format!("\n{}\n  code:   {}\n  schema: {}\n", example.name, cut(&refusal), cut(&schema));
+        let refusal = without_position(&refusal);
+        record += &format!("\n{}\n  code:   {}\n  schema: {}\n", example.name, cut(refusal), cut(&schema));
     }
     let file = schemas::folder().join("examples/bad/REFUSALS.txt");
     let difference = golden::difference(&file, &record, SWITCH);
@@ -108,6 +109,11 @@ fn schema_refusal(example: &Example) -> Option<String> {
         .collect();
     refusals.sort();
     refusals.into_iter().next()
+}
+
+/// The words without the place in the file, which depends on how a shape is parsed and not on the rule.
+fn without_position(refusal: &str) -> &str {
+    refusal.rsplit_once(" at line ").map_or(refusal, |(words, _)| words)
 }
 
 fn cut(text: &str) -> String {
