@@ -74,6 +74,7 @@ impl Hub {
 
     /// Publishes a report's bytes and waits until UPLINK has them.
     async fn send_bytes(&self, subject: &str, payload: impl Into<bytes::Bytes>) {
+        soon("the connection", self.bus.link().wait_for(|link| link.is_up())).await.unwrap();
         soon("UPLINK", self.bus.publish(Outgoing::new(subject, payload))).await.unwrap();
     }
 
@@ -81,9 +82,19 @@ impl Hub {
         self.send_bytes(&subjects::report(key), report.to_string()).await;
     }
 
+    /// Lets a device's heart beat once. PRESENCE may be gone with the server's memory until somebody makes it again.
+    async fn beat(&self, key: &DeviceKey, epoch: u64, head: u64) {
+        let beat = || async {
+            let beat = Outgoing::new(subjects::presence(key), heartbeat(epoch, head));
+            self.bus.publish(beat).await.is_ok()
+        };
+        until("a heartbeat", beat, |heard| *heard).await;
+    }
+
     /// All of LEDGER.
     async fn ledger(&self) -> Vec<Entry> {
-        let state = soon("LEDGER", self.bus.stream_state(stream::LEDGER)).await.unwrap();
+        let state = || async { self.bus.stream_state(stream::LEDGER).await.ok() };
+        let state = until("the state of LEDGER", state, Option::is_some).await.unwrap();
         let mut replay = self.bus.replay(stream::LEDGER, &[], Start::First).await.unwrap();
         let mut entries = Vec::new();
         while (entries.len() as u64) < state.messages {
@@ -152,6 +163,15 @@ fn status(epoch: u64, seq: u64, head: u64) -> Value {
         "status": {"state": "installing"}, "components": [{"name": "main", "state": "installing"}],
         "current": seq == head,
     })
+}
+
+/// A heartbeat of a device that says it sent everything.
+fn heartbeat(epoch: u64, head: u64) -> String {
+    json!({
+        "apiVersion": "muster/v1", "kind": "Heartbeat", "epoch": epoch, "head": head, "unsent": 0,
+        "generation": 0, "agentVersion": "test",
+    })
+    .to_string()
 }
 
 fn with(mut report: Value, field: &str, value: Value) -> Value {

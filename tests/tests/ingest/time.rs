@@ -11,7 +11,7 @@ use muster_tests::server::device;
 use muster_tests::wait::until;
 use serde_json::{Value, json};
 
-use crate::{Hub, status};
+use crate::{Hub, heartbeat, status};
 
 /// Lets a device's heart beat until the value is dropped.
 struct Heart(tokio::task::JoinHandle<()>);
@@ -19,11 +19,7 @@ struct Heart(tokio::task::JoinHandle<()>);
 impl Heart {
     fn of(hub: &Hub, key: &DeviceKey, head: u64) -> Self {
         let (bus, subject) = (hub.bus.clone(), subjects::presence(key));
-        let beat = json!({
-            "apiVersion": "muster/v1", "kind": "Heartbeat", "epoch": 1, "head": head, "unsent": 0,
-            "generation": 0, "agentVersion": "test",
-        })
-        .to_string();
+        let beat = heartbeat(1, head);
         Self(tokio::spawn(async move {
             loop {
                 let _ = bus.publish(Outgoing::new(subject.clone(), beat.clone())).await;
