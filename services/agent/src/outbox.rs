@@ -19,7 +19,7 @@
 //!                  ▲───────── asked for again ────────┘ (also from sent)
 //!   message_id   UUIDv7; with `-<round>` behind it from the first repetition on, which the bus must not take for an echo
 //!   coalesced    numbers this row declares as folded or dropped; changes only while no relay ever saw the row
-//! memory (name, value)   epoch, next (seq), receipt, capabilities, renewed, declared
+//! memory (name, value)   epoch, head, receipt, capabilities; when a new epoch and a declaration were last begun
 //! usage  (rows, bytes)   kept by triggers, so that it is true after any rollback
 //! ```
 //!

@@ -43,11 +43,20 @@ struct Agent {
 
 impl Hub {
     async fn start() -> Self {
+        let hub = Self::without_streams().await;
+        hub.converge().await;
+        hub
+    }
+
+    async fn converge(&self) {
+        soon("the streams", Box::pin(self.bus.converge())).await.unwrap();
+    }
+
+    async fn without_streams() -> Self {
         let device = device("press-4");
         let server = Server::start_with(Setup { devices: vec![device.clone()], ..Setup::default() });
         let (config, stop) = (server.config("test"), CancellationToken::new());
         let bus = soon("a connection", Box::pin(Bus::connect(config, &stop))).await.unwrap();
-        soon("the streams", Box::pin(bus.converge())).await.unwrap();
         Self { server, bus, device }
     }
 

@@ -93,3 +93,20 @@ async fn an_agent_without_a_hub_runs_what_it_last_accepted() {
     assert_dense(&hub.uplink().await);
     agent.end().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_agent_that_comes_before_the_streams_waits_for_them_and_may_end_meanwhile() {
+    let hub = Hub::without_streams().await;
+    let connected = |agent: &Agent| agent.handle.is_connected();
+    let agent = hub.agent().await;
+    until("a connection", async || connected(&agent), |connected| *connected).await;
+    let dir = soon("an end in order", agent.end()).await;
+    let agent = hub.agent_in(dir).await;
+    until("a connection", async || connected(&agent), |connected| *connected).await;
+    hub.converge().await;
+    hub.desire(&document(1, &[("a", 1, json!({}))])).await;
+    hub.until("a", 1, State::Installed).await;
+    agent.until_all_sent(4).await;
+    assert_dense(&hub.uplink().await);
+    agent.end().await;
+}

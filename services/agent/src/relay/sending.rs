@@ -22,8 +22,12 @@ use crate::outbox::{Ask, Batch, Row};
 
 /// Bytes under way at most, but for a single row.
 pub const IN_FLIGHT_BYTES_MAX: usize = 1024 * 1024;
+/// Acknowledged rows that may wait to be noted; with more, nothing is sent until they are.
+pub const UNNOTED_MAX: usize = 10_000;
 /// Acknowledged rows that are noted together.
 pub const ACKNOWLEDGED_MAX: usize = 256;
+
+const _: () = assert!(ACKNOWLEDGED_MAX < UNNOTED_MAX);
 
 /// How much may be under way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -98,8 +102,9 @@ impl Sending {
         let rows = self.window.rows.saturating_sub(self.under_way.len());
         let bytes = self.window.bytes.saturating_sub(self.under_way.values().sum());
         // Reading for every single answer would cost more than it sends: a quarter of the window at a time.
+        let unnoted = self.acknowledged.len() >= UNNOTED_MAX;
         let room = self.under_way.is_empty() || (rows >= self.window.rows.div_ceil(4) && bytes > 0);
-        (self.more && room).then(|| {
+        (self.more && room && !unnoted).then(|| {
             let except = self.under_way.keys().chain(&self.acknowledged).chain(&self.parked);
             Ask { newest_first: self.behind, except: except.copied().collect(), rows, bytes }
         })

@@ -1,0 +1,281 @@
+//! Sending over one connection until something goes wrong, or everything is sent and the agent stops.
+
+use std::time::Duration;
+
+use muster_bus::{Link, PublishError, PublishErrorKind, Stored};
+use muster_contract::Epoch;
+use muster_contract::limits::IN_FLIGHT_MAX;
+use muster_service::error::chain;
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep_until};
+use tokio_util::sync::CancellationToken;
+
+use super::sending::{Next, Sending};
+use super::{Relay, message};
+use crate::db;
+use crate::outbox::News;
+
+/// How long acknowledged rows wait for others to be noted with.
+const NOTE_INTERVAL: Duration = Duration::from_millis(100);
+/// How long they wait after they could not be noted.
+const NOTE_RETRY: Duration = Duration::from_secs(1);
+/// Time between two looks at what was sent and never confirmed.
+const TIDY_INTERVAL: Duration = Duration::from_secs(60);
+/// Time for what is left when the agent stops.
+const FLUSH: Duration = Duration::from_secs(3);
+
+const _: () =
+    assert!(NOTE_INTERVAL.as_millis() < NOTE_RETRY.as_millis() && NOTE_RETRY.as_millis() < FLUSH.as_millis());
+
+/// Why an attempt is over.
+pub(super) enum End {
+    /// The agent stops and everything that could be sent was.
+    Stopped,
+    /// The connection is another or gone.
+    Link,
+    /// Something failed; the next attempt waits a little.
+    Failed,
+}
+
+/// What an attempt waits for.
+enum Happening {
+    Answer(u64, Result<Stored, PublishError>),
+    News,
+    NoteDue,
+    BeatDue,
+    TidyDue,
+    Stop,
+    TimeUp,
+    LinkLost,
+}
+
+/// Sending over one connection until something goes wrong.
+pub(super) struct Attempt<'a> {
+    relay: &'a mut Relay,
+    sending: &'a mut Sending,
+    window: muster_bus::Window<u64>,
+    next_beat: Instant,
+    next_note: Option<Instant>,
+    note_failed: bool,
+    next_tidy: Instant,
+    flush_until: Option<Instant>,
+}
+
+impl<'a> Attempt<'a> {
+    pub(super) fn begin(relay: &'a mut Relay, sending: &'a mut Sending) -> Self {
+        let window = relay.bus.window(IN_FLIGHT_MAX);
+        let now = Instant::now();
+        Self {
+            relay,
+            sending,
+            window,
+            next_beat: now,
+            next_note: None,
+            note_failed: false,
+            next_tidy: now,
+            flush_until: None,
+        }
+    }
+
+    pub(super) async fn run(
+        mut self,
+        link: &mut watch::Receiver<Link>,
+        over: Link,
+        stop: &CancellationToken,
+    ) -> End {
+        match self.work(link, over, stop).await {
+            Ok(end) => end,
+            Err(error) => {
+                tracing::error!(error = chain(&error), "the outbox cannot be read; sending pauses");
+                End::Failed
+            }
+        }
+    }
+
+    async fn work(
+        &mut self,
+        link: &mut watch::Receiver<Link>,
+        over: Link,
+        stop: &CancellationToken,
+    ) -> Result<End, db::Error> {
+        let epoch = match self.epoch(link, over, stop).await? {
+            Ok(epoch) => epoch,
+            Err(end) => return Ok(end),
+        };
+        self.sending.begin(epoch);
+        let mut news = self.relay.outbox.news();
+        self.relay.beat(epoch).await?;
+        self.next_beat = self.relay.next_beat();
+        loop {
+            if !self.fill(epoch).await? {
+                return Ok(End::Failed);
+            }
+            if self.flush_until.is_some() && self.sending.is_idle() {
+                return self.say_goodbye(epoch).await;
+            }
+            match self.wait(&mut news, link, over, stop).await {
+                Happening::Answer(seq, answer) => {
+                    if self.answered(seq, answer).await == Next::Restart {
+                        return Ok(End::Failed);
+                    }
+                }
+                Happening::News => self.sending.news(),
+                Happening::NoteDue => self.note().await,
+                Happening::BeatDue => {
+                    self.relay.beat(epoch).await?;
+                    self.next_beat = self.relay.next_beat();
+                }
+                Happening::TidyDue => self.tidy().await,
+                Happening::Stop => self.flush_until = Some(Instant::now() + FLUSH),
+                Happening::TimeUp => return self.say_goodbye(epoch).await,
+                Happening::LinkLost => {
+                    self.note().await;
+                    return Ok(End::Link);
+                }
+            }
+        }
+    }
+
+    async fn wait(
+        &mut self,
+        news: &mut watch::Receiver<News>,
+        link: &mut watch::Receiver<Link>,
+        over: Link,
+        stop: &CancellationToken,
+    ) -> Happening {
+        let stopping = self.flush_until.is_some();
+        tokio::select! {
+            Some((seq, answer)) = self.window.next(), if !self.window.is_empty() => Happening::Answer(seq, answer),
+            Ok(()) = news.changed() => Happening::News,
+            () = until(self.next_note) => Happening::NoteDue,
+            () = sleep_until(self.next_beat) => Happening::BeatDue,
+            () = sleep_until(self.next_tidy) => Happening::TidyDue,
+            () = stop.cancelled(), if !stopping => Happening::Stop,
+            () = until(self.flush_until) => Happening::TimeUp,
+            _ = link.wait_for(|now| *now != over) => Happening::LinkLost,
+        }
+    }
+
+    /// The epoch. If it has to be fixed yet, waits until the hub was asked which one it knows.
+    async fn epoch(
+        &mut self,
+        link: &mut watch::Receiver<Link>,
+        over: Link,
+        stop: &CancellationToken,
+    ) -> Result<Result<Epoch, End>, db::Error> {
+        if self.relay.outbox.summary().await?.epoch.is_none() {
+            tokio::select! {
+                biased;
+                greeted = self.relay.greeted.wait_for(|greeted| *greeted) => if greeted.is_err() {
+                    return Ok(Err(End::Stopped));
+                },
+                _ = link.wait_for(|now| *now != over) => return Ok(Err(End::Link)),
+                // Without an epoch nothing was ever sent, and nothing can be now.
+                () = stop.cancelled() => return Ok(Err(End::Stopped)),
+            }
+        }
+        self.relay.outbox.fix_epoch(self.relay.clock.now()).await.map(Ok)
+    }
+
+    /// Sends as much as fits; false when a new epoch has begun meanwhile.
+    async fn fill(&mut self, epoch: Epoch) -> Result<bool, db::Error> {
+        while let Some(ask) = self.sending.ask() {
+            let batch = self.relay.outbox.read(ask).await?;
+            let head = batch.head;
+            let Some(rows) = self.sending.offer(batch) else { return Ok(false) };
+            if rows.is_empty() {
+                break;
+            }
+            for row in rows {
+                if let Some(message) = message::report(&self.relay.device, &row, epoch, head) {
+                    self.window.send(message, row.seq).await;
+                }
+            }
+        }
+        Ok(true)
+    }
+
+    /// Takes an answer, and all others that are there.
+    async fn answered(&mut self, seq: u64, answer: Result<Stored, PublishError>) -> Next {
+        let mut next = Some((seq, answer));
+        while let Some((seq, answer)) = next {
+            if self.take(seq, answer) == Next::Restart {
+                self.note().await;
+                return Next::Restart;
+            }
+            next = self.window.try_next();
+        }
+        if self.sending.should_note() && !self.note_failed {
+            self.note().await;
+        }
+        if self.next_note.is_none() && self.sending.acknowledged().is_some() {
+            self.next_note = Some(Instant::now() + NOTE_INTERVAL);
+        }
+        Next::Continue
+    }
+
+    fn take(&mut self, seq: u64, answer: Result<Stored, PublishError>) -> Next {
+        let result = answer.map(drop).map_err(|error| {
+            log_failure(seq, &error);
+            error.kind
+        });
+        if result.is_ok() {
+            self.relay.metrics.sent();
+        }
+        self.sending.answered(seq, result)
+    }
+
+    /// Notes in the outbox what the bus holds. If that cannot be kept (disk full), it is remembered and noted later.
+    async fn note(&mut self) {
+        self.next_note = None;
+        let Some((epoch, seqs)) = self.sending.acknowledged() else { return };
+        match self.relay.outbox.mark_sent(epoch, seqs.clone(), self.relay.clock.now()).await {
+            Ok(()) => {
+                self.note_failed = false;
+                self.sending.noted(&seqs);
+            }
+            Err(error) => {
+                self.note_failed = true;
+                self.relay.metrics.storage_failed();
+                tracing::debug!(error = chain(&error), "what was sent cannot be noted yet");
+                self.next_note = Some(Instant::now() + NOTE_RETRY);
+            }
+        }
+    }
+
+    async fn tidy(&mut self) {
+        self.next_tidy = Instant::now() + TIDY_INTERVAL;
+        if let Err(error) = self.relay.outbox.tidy(self.relay.clock.now()).await {
+            tracing::debug!(error = chain(&error), "the outbox cannot be tidied yet");
+        }
+    }
+
+    /// The last heartbeat: how far it went.
+    async fn say_goodbye(&mut self, epoch: Epoch) -> Result<End, db::Error> {
+        self.note().await;
+        self.relay.beat(epoch).await?;
+        Ok(End::Stopped)
+    }
+}
+
+async fn until(deadline: Option<Instant>) {
+    match deadline {
+        Some(deadline) => sleep_until(deadline).await,
+        None => std::future::pending().await,
+    }
+}
+
+fn log_failure(seq: u64, error: &PublishError) {
+    match error.kind {
+        PublishErrorKind::Permanent => tracing::error!(
+            ledger.seq = seq,
+            error = chain(error),
+            "the bus refuses this report for good: it stays here, the others go on, and the hub shows it as missing"
+        ),
+        _ => tracing::debug!(
+            ledger.seq = seq,
+            error = chain(error),
+            "a report was not confirmed; sending again"
+        ),
+    }
+}
