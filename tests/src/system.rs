@@ -3,6 +3,8 @@
 //! Every part can be killed and started again; facts are awaited with a deadline and what was seen is printed.
 //! Everything ends with the value, also when a test fails.
 
+#![allow(clippy::unwrap_used, reason = "a failure here is the test's result")]
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};

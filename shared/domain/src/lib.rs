@@ -1,12 +1,12 @@
 //! The rules of Muster, pure: facts and documents in, decisions and views out. No IO, no clock, no async, no log.
 
-pub mod aggregate;
-pub mod fold;
-pub mod plan;
 pub mod account;
+pub mod aggregate;
 pub mod border;
 pub mod deadline;
+pub mod fold;
 pub mod lease;
+pub mod plan;
 pub mod skew;
 
 mod recent;
