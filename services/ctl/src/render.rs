@@ -6,6 +6,7 @@
 pub mod audit;
 pub mod deployment;
 pub mod device;
+pub mod doubt;
 pub mod paint;
 pub mod place;
 pub mod publisher;

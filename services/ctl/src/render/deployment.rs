@@ -7,6 +7,7 @@ use muster_contract::query::{DeploymentAnswer, DeploymentsAnswer, StandingLine};
 use muster_contract::view::{DeploymentView, ErrorCount, Split, Standing};
 use muster_contract::{SiteId, Timestamp};
 
+use super::doubt::{footer, heard, not_known};
 use super::paint::{self, BAD, BOLD, DIM, PLAIN, UNSURE, styled};
 use super::table::{Cell, Table};
 use super::words::{age, as_of, clean, clean_lines, counts, freshness, percent, plural, span, states};
@@ -93,64 +94,6 @@ pub fn converged(view: &DeploymentView) -> String {
         0 => "-".to_owned(),
         of if bounds.lo == bounds.hi => format!("{} of {of}", bounds.lo),
         of => format!("{}-{} of {of}", bounds.lo, bounds.hi),
-    }
-}
-
-fn heard(view: &DeploymentView) -> Split {
-    view.counts.values().fold(Split::default(), |sum, split| Split {
-        fresh: sum.fresh + split.fresh,
-        stale: sum.stale + split.stale,
-        never: sum.never + split.never,
-    })
-}
-
-const fn not_known(view: &DeploymentView) -> u64 {
-    view.complete.of.saturating_sub(view.complete.devices)
-}
-
-/// How much of a list is not known or not fresh, with its base.
-pub fn footer<'a>(views: impl IntoIterator<Item = &'a DeploymentView>) -> String {
-    let (mut deployments, mut doubt) = (0, Doubt::default());
-    for view in views {
-        deployments += 1;
-        doubt.add(view);
-    }
-    let size = format!("{}, {}", plural(deployments, "deployment"), plural(doubt.targets, "target"));
-    match (doubt.targets, doubt.words()) {
-        (0, _) => size,
-        (_, None) => format!("{size}, all known and fresh"),
-        (_, Some(words)) => format!("{size}: {words}"),
-    }
-}
-
-/// What is not known or not fresh of some targets.
-#[derive(Default)]
-pub struct Doubt {
-    targets: u64,
-    unknown: u64,
-    stale: u64,
-    never: u64,
-}
-
-impl Doubt {
-    /// Adds the targets of a deployment.
-    pub fn add(&mut self, view: &DeploymentView) {
-        let heard = heard(view);
-        self.targets += view.targets;
-        self.unknown += not_known(view);
-        self.stale += heard.stale;
-        self.never += heard.never;
-    }
-
-    /// `1 of 6 not known, 2 of 6 stale`; none where there is no doubt.
-    pub fn words(&self) -> Option<String> {
-        let parts = [(self.unknown, "not known"), (self.stale, "stale"), (self.never, "never heard")];
-        let parts: Vec<_> = parts
-            .iter()
-            .filter(|(count, _)| *count > 0)
-            .map(|(count, what)| format!("{count} of {} {what}", self.targets))
-            .collect();
-        (!parts.is_empty()).then(|| parts.join(", "))
     }
 }
 

@@ -3,7 +3,8 @@
 use muster_contract::view::DeploymentView;
 use muster_contract::{DeploymentId, Timestamp};
 
-use super::deployment::{Doubt, converged, footer, rows};
+use super::deployment::{converged, rows};
+use super::doubt::{Doubt, footer};
 use super::paint::{self, BOLD, DIM, styled};
 use super::words::{as_of, counts};
 
