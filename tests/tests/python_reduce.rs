@@ -216,7 +216,7 @@ fn status(rng: &mut Rng) -> StatusFact {
     fact.generation = generation(rng);
     fact.status.state = state(rng);
     fact.status.error = maybe(rng, error);
-    fact.status.reason = maybe(rng, |rng| words(rng));
+    fact.status.reason = maybe(rng, words);
     fact.components =
         ["broker", "dashboard"].iter().filter_map(|name| maybe(rng, |rng| component(rng, name))).collect();
     if fact.seq.get() > 3 && rng.bool() {

@@ -375,8 +375,17 @@ async fn a_removed_folder_empties_the_device_and_a_request_outlives_the_publishe
     publish(&system, &devices, "web", 2).await;
     verdict(&system, "web", 1, Verdict::Converged).await;
     verdict(&system, "extra", 1, Verdict::Converged).await;
-    let removed = system.muster(&["remove", "--device", &device, "extra"]).await;
-    assert!(removed.status.success(), "{}", String::from_utf8_lossy(&removed.stderr));
+    // A publisher that has just started takes nothing back before it has read the repository.
+    system
+        .eventually("the request is taken back", async || {
+            let removed = system.muster(&["remove", "--device", &device, "extra"]).await;
+            if removed.status.success() {
+                Ok(())
+            } else {
+                Err(String::from_utf8_lossy(&removed.stderr).into_owned())
+            }
+        })
+        .await;
     system
         .eventually("extra has no view any more", async || {
             let views = system.hub.deployments().await.map_err(|error| error.to_string())?;
