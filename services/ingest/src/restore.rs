@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use muster_bus::{Bus, Delivery, ReadError, Start, partition_of};
+use muster_contract::Timestamp;
 use muster_contract::fact::Fact;
 use muster_contract::subjects::{LedgerSubject, stream};
 use muster_domain::border::Border;
@@ -38,10 +39,10 @@ pub struct Restored {
 /// LEDGER cannot be read.
 pub async fn all(bus: &Bus, borders: &mut BTreeMap<u16, Border>) -> Result<Restored, ReadError> {
     let owned: BTreeSet<u16> = borders.keys().copied().collect();
-    let take = |subject: &LedgerSubject, fact: &Fact| match partition(subject) {
-        Some(partition) => borders.get_mut(&partition).into_iter().for_each(|b| b.restore(subject, fact)),
+    let take = |subject: &LedgerSubject, fact: &Fact, at: Timestamp| match partition(subject) {
+        Some(partition) => borders.get_mut(&partition).into_iter().for_each(|b| b.restore(subject, fact, at)),
         // Nobody's: whichever partition meets the same again shall recognise it.
-        None => borders.values_mut().for_each(|border| border.restore(subject, fact)),
+        None => borders.values_mut().for_each(|border| border.restore(subject, fact, at)),
     };
     read(bus, 0, |partition| owned.contains(&partition), take).await
 }
@@ -51,7 +52,8 @@ pub async fn all(bus: &Bus, borders: &mut BTreeMap<u16, Border>) -> Result<Resto
 /// # Errors
 /// LEDGER cannot be read, or no longer holds what follows `after`.
 pub async fn tail(bus: &Bus, own: u16, border: &mut Border, after: u64) -> Result<Restored, ReadError> {
-    read(bus, after, |partition| partition == own, |subject, fact| border.restore(subject, fact)).await
+    read(bus, after, |partition| partition == own, |subject, fact, at| border.restore(subject, fact, at))
+        .await
 }
 
 fn partition(subject: &LedgerSubject) -> Option<u16> {
@@ -63,7 +65,7 @@ async fn read(
     bus: &Bus,
     after: u64,
     wanted: impl Fn(u16) -> bool,
-    mut take: impl FnMut(&LedgerSubject, &Fact),
+    mut take: impl FnMut(&LedgerSubject, &Fact, Timestamp),
 ) -> Result<Restored, ReadError> {
     let mut replay = bus.replay(stream::LEDGER, &SUBJECTS, Start::After(after)).await?;
     let waiting = replay.waiting();
@@ -76,7 +78,7 @@ async fn read(
             let subject = LedgerSubject::parse(&delivery.subject);
             let subject = subject.filter(|subject| partition(subject).is_none_or(&wanted));
             if let Some((subject, fact)) = subject.and_then(|subject| parse(subject, &delivery)) {
-                take(&subject, &fact);
+                take(&subject, &fact, delivery.stored_at);
             }
         }
     }

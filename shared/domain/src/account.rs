@@ -179,10 +179,11 @@ impl Cursor {
         self.current_page().map_or(0, |page| page.head)
     }
 
-    /// The highest number of the current epoch that is held, as far as a good document has spoken of it: a number that
-    /// only a poisonous message claims to have reached says nothing of how far the device is.
-    pub fn top(&self) -> u64 {
-        self.current_page().and_then(|page| page.held.max().map(|top| top.min(page.head))).unwrap_or(0)
+    /// The highest number of the current epoch that is held, as far as a good document has spoken of it, in LEDGER or
+    /// (up to `spoken`) elsewhere: a number that only a poisonous message claims says nothing of how far the device is.
+    pub fn top(&self, spoken: u64) -> u64 {
+        let top = |page: &Page| page.held.max().map(|top| top.min(page.head.max(spoken)));
+        self.current_page().and_then(top).unwrap_or(0)
     }
 
     /// True where every number up to `head` is held in the current epoch.
@@ -213,11 +214,11 @@ impl Cursor {
         Account { received: held - quarantined - coalesced, coalesced, quarantined, missing }
     }
 
-    /// What the device may be told about the current epoch, up to the highest number held or `asked`, whichever is
-    /// higher; less far where there are too many holes for one receipt.
-    pub fn receipt(&self, asked: u64) -> Option<Receipt> {
+    /// What the device may be told about the current epoch, up to the highest number held (see [`Cursor::top`]) or
+    /// `asked`, whichever is higher; less far where there are too many holes for one receipt.
+    pub fn receipt(&self, spoken: u64, asked: u64) -> Option<Receipt> {
         let epoch = self.current?;
-        let mut through = self.top().max(asked);
+        let mut through = self.top(spoken).max(asked);
         let mut missing = self.missing(through);
         let beyond = missing.iter().nth(RECEIPT_RANGES_MAX);
         if let Some((from, _)) = beyond {

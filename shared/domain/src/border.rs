@@ -38,7 +38,7 @@ use self::device::Device;
 use self::memory::Change;
 pub use self::memory::{CLONES_KEPT, REFUSALS_KEPT, STANDINGS_KEPT};
 pub use self::refuse::Refused;
-pub use self::watch::{ASK_AFTER, ASK_EVERY, BACKLOG_GRACE, GAP_AFTER};
+pub use self::watch::{ASK_AFTER, ASK_EVERY, BACKLOG_GRACE, GAP_AFTER, REPEAT_AFTER};
 
 /// The spans of time that are a matter of configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -77,6 +77,8 @@ pub struct Border {
     devices: Vec<Device>,
     places: HashMap<DeviceKey, usize>,
     hearing_since: Timestamp,
+    /// The newest word of what time it is.
+    now: Timestamp,
     /// Made, not yet taken by whoever publishes.
     made: VecDeque<Publication>,
     /// Made, not yet confirmed.
@@ -99,6 +101,7 @@ impl Border {
             devices: vec![Device::default()],
             places: HashMap::new(),
             hearing_since: now,
+            now,
             made: VecDeque::new(),
             in_flight: VecDeque::new(),
             made_count: 0,
@@ -108,13 +111,13 @@ impl Border {
         }
     }
 
-    /// Takes in a fact that LEDGER holds. Only while nothing is on its way.
-    pub fn restore(&mut self, subject: &LedgerSubject, fact: &Fact) {
+    /// Takes in a fact that LEDGER stored at `stored_at`. Only while nothing is on its way.
+    pub fn restore(&mut self, subject: &LedgerSubject, fact: &Fact, stored_at: Timestamp) {
         let deployment = match subject {
             LedgerSubject::Deadline(_, id) | LedgerSubject::Status(_, id) => Some(id),
             _ => None,
         };
-        let Some(change) = Change::of(fact, deployment) else { return };
+        let Some(change) = Change::of(fact, deployment, stored_at) else { return };
         let place = subject.device().map_or(NOBODY, |key| self.place(key));
         self.devices[place].restore(&change);
     }
@@ -127,11 +130,15 @@ impl Border {
 
     /// Takes in a heartbeat stored at `stored_at`.
     pub fn heartbeat(&mut self, key: &DeviceKey, beat: &Heartbeat, stored_at: Timestamp, now: Timestamp) {
+        self.now = now;
         let place = self.place(key);
         let device = &mut self.devices[place];
         device.heard.hear(stored_at);
+        let before = device.top();
         let newest = device.heard.beat(beat, stored_at);
-        if newest && device.receipts.sent_at.is_none() && device.confirmed().cursor.top() > 0 {
+        let first = newest && device.receipts.sent_at.is_none() && device.top() > 0;
+        // A number in quarantine may have waited for a good document to speak of it.
+        if first || device.top() > before {
             self.owe_receipt(place);
         }
         self.listen_to_beat(place, stored_at, now);
@@ -139,6 +146,7 @@ impl Border {
 
     /// Something of the device was stored that tells no more than that it is there.
     pub fn hear(&mut self, key: &DeviceKey, stored_at: Timestamp, now: Timestamp) {
+        self.now = now;
         let place = self.place(key);
         self.devices[place].heard.hear(stored_at);
         self.listen(place, stored_at, now);
@@ -184,7 +192,7 @@ impl Border {
         for (place, change) in self.in_flight.drain(..) {
             let device = &mut self.devices[place];
             device.rewind();
-            device.retell |= matches!(change, Change::Liveness(_));
+            device.retell |= matches!(change, Change::Liveness { .. });
         }
     }
 
@@ -230,7 +238,7 @@ impl Border {
             LedgerSubject::Deadline(_, id) => Some(id),
             _ => None,
         };
-        let Some(change) = Change::of(fact, deployment) else { return };
+        let Some(change) = Change::of(fact, deployment, self.now) else { return };
         self.devices[place].send(&change);
         self.in_flight.push_back((place, change));
         self.made_count += 1;

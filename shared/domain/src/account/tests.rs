@@ -94,11 +94,14 @@ fn a_good_report_takes_the_place_of_a_bad_one_and_never_the_other_way() {
 fn a_bad_report_opens_no_epoch_and_raises_no_head_but_is_accounted_for_once_its_epoch_opens() {
     let mut known = Cursor::default();
     known.quarantine(epoch(9), seq(1));
-    assert_eq!((known.epoch(), known.head(), known.receipt(0)), (None, 0, None));
+    assert_eq!((known.epoch(), known.head(), known.receipt(0, 0)), (None, 0, None));
     receive(&mut known, (9, 2, 2, &[], "b"));
     assert_eq!(known.account(2), Account { received: 1, quarantined: 1, ..Account::default() });
     known.quarantine(epoch(9), seq(1 << 60));
-    assert_eq!(known.head(), 2);
+    assert_eq!((known.head(), known.receipt(0, 0).unwrap().through), (2, 2));
+    known.quarantine(epoch(9), seq(3));
+    assert_eq!(known.receipt(0, 0).unwrap().through, 2, "nothing good has spoken of it");
+    assert_eq!(known.receipt(3, 0).unwrap().through, 3);
     assert_eq!(known.account(2), Account { received: 1, quarantined: 1, ..Account::default() });
 }
 
@@ -142,9 +145,9 @@ fn a_device_that_scatters_its_numbers_is_refused_until_holes_close() {
 #[test]
 fn a_receipt_speaks_of_what_is_held_and_asks_up_to_what_it_is_told_to() {
     let known = cursor(&[(5, 1, 9, &[], "a"), (5, 4, 9, &[], "d")]);
-    let receipt = known.receipt(0).unwrap();
+    let receipt = known.receipt(0, 0).unwrap();
     assert_eq!((receipt.through, &receipt.missing), (4, &ranges(&[(2, 3)])));
-    let receipt = known.receipt(9).unwrap();
+    let receipt = known.receipt(0, 9).unwrap();
     assert_eq!((receipt.through, &receipt.missing), (9, &ranges(&[(2, 3), (5, 9)])));
 }
 
@@ -155,7 +158,7 @@ fn a_receipt_with_too_many_holes_speaks_less_far() {
     (1..=top)
         .filter(|number| number % 2 == 0)
         .for_each(|number| receive(&mut known, (5, number, top, &[], "x")));
-    let receipt = known.receipt(0).unwrap();
+    let receipt = known.receipt(0, 0).unwrap();
     assert_eq!(receipt.missing.len(), RECEIPT_RANGES_MAX);
     assert_eq!(receipt.through, 2 * RECEIPT_RANGES_MAX as u64);
     assert!((1..=receipt.through).all(|number| receipt.covers(number) == (number % 2 == 0)));
@@ -168,7 +171,7 @@ fn the_last_number_there_is_does_no_harm() {
     assert_eq!(admit(&known, (last, last, last, &[], "a")), Admission::Duplicate);
     known.quarantine(epoch(last), seq(last));
     assert_eq!(known.account(last).missing, ranges(&[(1, last - 1)]));
-    assert_eq!(known.receipt(last).unwrap().through, last);
+    assert_eq!(known.receipt(0, last).unwrap().through, last);
 }
 
 #[derive(Debug, Clone)]

@@ -63,6 +63,7 @@ impl Border {
     pub fn report(&mut self, arrival: Arrival<'_>) -> Outcome {
         let Arrival { origin: Origin { device, subject }, parsed, payload, position, stored_at, now } =
             arrival;
+        self.now = now;
         let evidence = Evidence { subject, payload, position, stored_at };
         let outcome = match device {
             Err(error) => self.refuse(NOBODY, &evidence, &Refused::Sender(error), None),
@@ -85,30 +86,38 @@ impl Border {
         parsed: Result<Report, Refusal>,
         evidence: &Evidence<'_>,
     ) -> Outcome {
-        let report = match parsed.map_err(Refused::Unreadable).and_then(ruled) {
+        let report = match parsed {
             Ok(report) => report,
-            Err(refused) => return self.refuse(place, evidence, &refused, None),
+            Err(refusal) => return self.refuse(place, evidence, &Refused::Unreadable(refusal), None),
         };
+        let (epoch, head) = (report.epoch(), report.head().get());
+        let outcome = match ruled(&report) {
+            Ok(()) => self.admit(place, key, report, evidence),
+            Err(refused) => self.refuse(place, evidence, &refused, Some((epoch, report.seq()))),
+        };
+        // Also of a report that is not let in: it could be read, so the device has come this far.
+        self.devices[place].heard.spoke(epoch, head, evidence.stored_at);
+        outcome
+    }
+
+    fn admit(&mut self, place: usize, key: &DeviceKey, report: Report, evidence: &Evidence<'_>) -> Outcome {
         let numbers = numbers(&report);
-        let number = Some((numbers.epoch, numbers.seq));
+        let (epoch, seq) = (numbers.epoch, numbers.seq);
         match self.devices[place].latest().cursor.admit(numbers, || content_of(&report)) {
             Admission::New => self.let_in(place, key, report, evidence, false),
             Admission::NewEpoch { known } => {
-                let what = IncidentKind::Amnesia { known_epoch: known, epoch: numbers.epoch };
+                let what = IncidentKind::Amnesia { known_epoch: known, epoch };
                 self.incident(place, key, what, evidence.stored_at);
                 self.let_in(place, key, report, evidence, false)
             }
             Admission::Amended => self.let_in(place, key, report, evidence, true),
             Admission::Duplicate => {
-                let head = report.head().get();
-                self.devices[place].heard.spoke(numbers.epoch, head, evidence.stored_at);
                 self.owe_receipt(place);
                 Outcome::Duplicate
             }
             Admission::Fork { held, other } => {
-                let (epoch, seq) = (numbers.epoch, numbers.seq);
                 let refused = Refused::Fork { epoch, seq, held, other };
-                let outcome = self.refuse(place, evidence, &refused, number);
+                let outcome = self.refuse(place, evidence, &refused, Some((epoch, seq)));
                 if outcome == Outcome::Quarantined {
                     let what = IncidentKind::SequenceFork { epoch, seq, held, other };
                     self.incident(place, key, what, evidence.stored_at);
@@ -116,12 +125,11 @@ impl Border {
                 outcome
             }
             Admission::OldEpoch { known } => {
-                let (epoch, seq) = (numbers.epoch, numbers.seq);
                 if !self.devices[place].latest().has_clone(known, epoch) {
                     let what = IncidentKind::Clone { known_epoch: known, epoch, seq };
                     self.incident(place, key, what, evidence.stored_at);
                 }
-                self.refuse(place, evidence, &Refused::OldEpoch { epoch, known }, number)
+                self.refuse(place, evidence, &Refused::OldEpoch { epoch, known }, Some((epoch, seq)))
             }
             Admission::Scattered => self.refuse(place, evidence, &Refused::Scattered, None),
         }
@@ -135,7 +143,7 @@ impl Border {
         evidence: &Evidence<'_>,
         again: bool,
     ) -> Outcome {
-        let (at, head) = ((report.epoch(), report.seq()), report.head().get());
+        let at = (report.epoch(), report.seq());
         let (observed_at, stored_at) = (report.observed_at(), evidence.stored_at);
         let id = match again {
             true => ids::amended(key, at.0, at.1, report.coalesced().count()),
@@ -147,7 +155,6 @@ impl Border {
             return self.refuse(place, evidence, &Refused::TooLarge { bytes: payload.len() }, Some(at));
         }
         self.judge_clock(place, key, at, observed_at, stored_at);
-        self.devices[place].heard.spoke(at.0, head, stored_at);
         self.publish_written(place, subject, &fact, payload, Some(id));
         match (again, late) {
             (true, _) => Outcome::Amended,
@@ -207,14 +214,13 @@ impl Border {
 }
 
 /// The rule that the shape of a report does not hold.
-fn ruled(report: Report) -> Result<Report, Refused> {
-    match &report {
-        Report::Status(status) => {
-            aggregate::check(&status.status, &status.components).map_err(Refused::State)?;
+fn ruled(report: &Report) -> Result<(), Refused> {
+    match report {
+        Report::Status(report) => {
+            aggregate::check(&report.status, &report.components).map_err(Refused::State)
         }
-        Report::Capabilities(_) => {}
+        Report::Capabilities(_) => Ok(()),
     }
-    Ok(report)
 }
 
 fn numbers(report: &Report) -> Numbers<'_> {

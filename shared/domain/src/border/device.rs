@@ -129,6 +129,11 @@ impl Device {
         }
     }
 
+    /// The highest number that is held, as far as good documents have spoken.
+    pub(super) fn top(&self) -> u64 {
+        self.confirmed.cursor.top(self.head())
+    }
+
     /// Takes in a desired state; false where it is not newer than the one held.
     pub(super) fn desire(
         &mut self,

@@ -46,6 +46,8 @@ pub(crate) struct Memory {
 /// The liveness fact that holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Told {
+    /// When it was said.
+    pub(crate) said_at: Timestamp,
     pub(crate) state: Liveness,
     pub(crate) epoch: Epoch,
     pub(crate) last_heard_at: Timestamp,
@@ -77,19 +79,22 @@ pub(crate) enum Change {
         payload: Option<Digest>,
         count: u64,
     },
-    Liveness(LivenessFact),
+    Liveness {
+        fact: LivenessFact,
+        said_at: Timestamp,
+    },
     Overdue(DeploymentId, Generation),
     Incident(IncidentKind),
 }
 
 impl Change {
-    /// What a fact changes; nothing where it is no fact of the border's making.
-    pub(crate) fn of(fact: &Fact, deployment: Option<&DeploymentId>) -> Option<Self> {
+    /// What a fact said at a moment changes; nothing where it is no fact of the border's making.
+    pub(crate) fn of(fact: &Fact, deployment: Option<&DeploymentId>, said_at: Timestamp) -> Option<Self> {
         match fact {
             Fact::Desired(_) => None,
             Fact::Status(fact) => Some(Self::of_status(fact)),
             Fact::Device(fact) => Some(Self::of_device(fact)),
-            Fact::Liveness(fact) => Some(Self::Liveness(fact.clone())),
+            Fact::Liveness(fact) => Some(Self::Liveness { fact: fact.clone(), said_at }),
             Fact::Deadline(fact) => Some(Self::Overdue(deployment?.clone(), fact.generation)),
             Fact::Incident(Incident { what, .. }) => Some(Self::Incident(what.clone())),
             Fact::Quarantine(fact) => Some(Self::of_quarantine(fact)),
@@ -146,7 +151,7 @@ impl Memory {
                 payload.iter().for_each(|payload| self.refused.push(*payload));
                 self.quarantined = self.quarantined.max(*count);
             }
-            Change::Liveness(fact) => self.liveness(fact),
+            Change::Liveness { fact, said_at } => self.liveness(fact, *said_at),
             Change::Overdue(deployment, generation) => {
                 self.overdue.insert(deployment.clone(), *generation);
             }
@@ -212,10 +217,11 @@ impl Memory {
         oldest.iter().for_each(|id| _ = self.standings.remove(id));
     }
 
-    fn liveness(&mut self, fact: &LivenessFact) {
+    fn liveness(&mut self, fact: &LivenessFact, said_at: Timestamp) {
         self.cursor.learn(fact.epoch, fact.head, fact.account.as_ref());
         let since = self.told.filter(|told| told.state == Liveness::Fresh).map(|told| told.fresh_since);
         self.told = Some(Told {
+            said_at,
             state: fact.state,
             epoch: fact.epoch,
             last_heard_at: fact.last_heard_at,

@@ -48,7 +48,7 @@ impl Border {
     fn receipt(&mut self, place: usize, now: Timestamp) -> Option<(DeviceKey, Receipt)> {
         let device = &mut self.devices[place];
         device.receipts.due_at = None;
-        let receipt = device.confirmed().cursor.receipt(device.receipts.ask)?;
+        let receipt = device.confirmed().cursor.receipt(device.head(), device.receipts.ask)?;
         device.receipts.ask = 0;
         device.receipts.sent_at = Some(now);
         Some((device.key.clone()?, receipt))

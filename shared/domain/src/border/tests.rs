@@ -16,7 +16,7 @@ mod time;
 /// A border with its LEDGER; everything published arrives at once unless a test says otherwise.
 struct Hub {
     border: Border,
-    ledger: Vec<(LedgerSubject, Fact)>,
+    ledger: Vec<(LedgerSubject, Fact, Timestamp)>,
     now: Timestamp,
     position: u64,
 }
@@ -112,7 +112,7 @@ impl Hub {
     fn arrive(&mut self) {
         while let Some(publication) = self.border.next_publication() {
             let fact = parsed(&publication);
-            self.ledger.push((publication.subject, fact));
+            self.ledger.push((publication.subject, fact, self.now));
             self.border.confirm();
         }
     }
@@ -120,7 +120,7 @@ impl Hub {
     /// The process dies and another one reads LEDGER.
     fn restart(&mut self) {
         self.border = Border::new(Rules::default(), self.now);
-        self.ledger.iter().for_each(|(subject, fact)| self.border.restore(subject, fact));
+        self.ledger.iter().for_each(|(subject, fact, at)| self.border.restore(subject, fact, *at));
     }
 
     fn statuses(&self) -> Vec<&StatusFact> {
@@ -144,7 +144,7 @@ impl Hub {
     }
 
     fn facts<'a, T>(&'a self, pick: impl Fn(&'a Fact) -> Option<T>) -> Vec<T> {
-        self.ledger.iter().filter_map(|(_, fact)| pick(fact)).collect()
+        self.ledger.iter().filter_map(|(_, fact, _)| pick(fact)).collect()
     }
 
     fn receipt(&mut self) -> Option<(u64, String)> {
@@ -220,7 +220,7 @@ fn what_was_on_its_way_when_its_fate_became_unknown_is_decided_by_ledger() {
     let arrived = hub.border.next_publication().unwrap();
     hub.border.rewind();
     assert_eq!((hub.border.in_flight(), hub.border.unsettled()), (0, 0));
-    hub.border.restore(&arrived.subject, &parsed(&arrived));
+    hub.border.restore(&arrived.subject, &parsed(&arrived), hub.now);
     assert_eq!(hub.send(two.as_bytes(), subject), Outcome::Duplicate);
     assert_eq!(hub.send(three.as_bytes(), subject), Outcome::New);
 }
@@ -242,6 +242,20 @@ fn a_poison_report_is_kept_with_its_reason_and_its_neighbours_pass() {
     assert_eq!(kept.subject, "muster.report.plant7.press-4");
     assert_eq!(kept.payload().unwrap(), poison.to_string().as_bytes());
     assert_eq!(hub.receipt(), Some((3, String::new())), "its number is accounted for");
+}
+
+#[test]
+fn a_number_that_only_poison_claims_is_told_once_a_heartbeat_speaks_of_it() {
+    let mut hub = Hub::new();
+    hub.report(&status(1, 1, 1));
+    assert_eq!(hub.receipt(), Some((1, String::new())));
+    hub.report(&with(status(1, 1 << 60, 1 << 60), "generation", json!("?")));
+    hub.report(&with(status(1, 2, 2), "generation", json!("?")));
+    hub.now = at(1_002);
+    assert_eq!(hub.receipt(), Some((1, String::new())));
+    hub.beat(1, 2, 0);
+    hub.now = at(1_004);
+    assert_eq!(hub.receipt(), Some((2, String::new())));
 }
 
 #[test]

@@ -27,6 +27,10 @@ pub const ASK_EVERY: Duration = Duration::from_secs(30);
 /// How long nothing may come of numbers missing below held ones before that is a gap and no replay under way.
 pub const GAP_AFTER: Duration = Duration::from_secs(60);
 
+/// Time after which a liveness fact is said again although nothing changed: LEDGER keeps it for 30 days only, and the
+/// account in it is all that is left of reports whose own facts have aged out.
+pub const REPEAT_AFTER: Duration = Duration::from_secs(7 * 24 * 60 * 60);
+
 const _: () = {
     assert!(BACKLOG_GRACE.as_secs() < ASK_AFTER.as_secs());
     assert!(ASK_AFTER.as_secs() < ASK_EVERY.as_secs());
@@ -49,6 +53,7 @@ enum Moment {
 impl Border {
     /// Time passed. Every report of this border's devices that was stored up to `taken_to` has been taken in.
     pub fn tick(&mut self, now: Timestamp, taken_to: Timestamp) {
+        self.now = now;
         for place in 0..self.devices.len() {
             let Some(key) = self.devices[place].key.clone() else { continue };
             self.look(place, &key, now, taken_to);
@@ -113,6 +118,7 @@ impl Border {
         let Some(epoch) = epoch_to_tell(device, moment) else { return };
         let news = told.is_none_or(|told| {
             device.retell
+                || elapsed(told.said_at, now) >= REPEAT_AFTER
                 || (told.state, told.epoch) != (state, epoch)
                 || state == Liveness::Fresh && backlog_turns(device, told, moment, now)
         });
@@ -133,10 +139,10 @@ impl Border {
         if latest.cursor.epoch() != Some(epoch) {
             return;
         }
-        let holes = held.missing(held.top().min(device.head()));
+        let holes = held.missing(held.top(device.head()));
         if holes.is_empty() {
             if !latest.gap.is_empty() {
-                let what = IncidentKind::GapClosed { epoch, through: held.top() };
+                let what = IncidentKind::GapClosed { epoch, through: held.top(device.head()) };
                 self.incident(place, key, what, now);
             }
             return;

@@ -206,7 +206,7 @@ impl World {
     }
 
     fn read_ledger(&mut self, from: usize) {
-        self.ledger[from..].iter().for_each(|said| self.border.restore(&said.subject, &said.fact));
+        self.ledger[from..].iter().for_each(|said| self.border.restore(&said.subject, &said.fact, self.now));
     }
 
     fn beat(&mut self, device: u8) {
@@ -299,14 +299,14 @@ impl World {
 
     fn check_rebuilt_is_the_same(&self) {
         let mut rebuilt = Border::new(Rules::default(), self.now);
-        self.ledger.iter().for_each(|said| rebuilt.restore(&said.subject, &said.fact));
+        self.ledger.iter().for_each(|said| rebuilt.restore(&said.subject, &said.fact, self.now));
         for device in self.border.devices.iter().filter(|device| device.key.is_some()) {
             let key = device.key.as_ref().unwrap();
             let (one, other) = (device.confirmed(), rebuilt.devices[rebuilt.places[key]].confirmed());
             let told =
                 |memory: &memory::Memory| memory.told.map(|told| (told.state, told.epoch, told.behind));
             assert_eq!(told(one), told(other), "{key}");
-            assert_eq!(one.cursor.receipt(20), other.cursor.receipt(20), "{key}");
+            assert_eq!(one.cursor.receipt(0, 20), other.cursor.receipt(0, 20), "{key}");
             // A fact that arrives late may overtake one whose number it declares as folded: then that number counts
             // as folded for whoever reads LEDGER, and as received for whoever published it.
             let good = |memory: &memory::Memory| {

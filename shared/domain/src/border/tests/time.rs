@@ -50,6 +50,48 @@ fn a_restart_or_a_deaf_hub_makes_nobody_stale() {
 }
 
 #[test]
+fn what_has_aged_out_of_ledger_lives_on_in_a_liveness_fact_said_again() {
+    let mut hub = Hub::new();
+    (1..=5).for_each(|number| _ = hub.report(&status(1, number, 5)));
+    hub.pass(1);
+    let day = 24 * 60 * 60;
+    for _ in 0..40 {
+        hub.beat(1, 5, 0);
+        hub.pass(day);
+        hub.beat(1, 5, 0);
+    }
+    let told = hub.liveness().len();
+    assert!((40 / 7..90).contains(&told), "{told}");
+    // LEDGER keeps 30 days.
+    let horizon = at(hub.now.as_second() - 30 * day);
+    hub.ledger.retain(|(_, _, at)| *at >= horizon);
+    assert!(hub.statuses().is_empty());
+    hub.restart();
+    assert_eq!(hub.report(&status(1, 3, 5)), Outcome::Duplicate);
+    assert_eq!(hub.receipt(), Some((5, String::new())));
+}
+
+#[test]
+fn a_device_that_stays_as_it_is_is_told_again_before_ledger_forgets_it() {
+    for beats in [true, false] {
+        let mut hub = Hub::new();
+        hub.beat(1, 0, 0);
+        hub.pass(1);
+        for _ in 0..30 * 24 * 60 {
+            hub.now = at(hub.now.as_second() + 60);
+            if beats {
+                hub.beat(1, 0, 0);
+            }
+            hub.border.tick(hub.now, hub.now);
+            hub.arrive();
+        }
+        let states = hub.states();
+        let last = if beats { Liveness::Fresh } else { Liveness::Stale };
+        assert_eq!((states.len(), states.last()), (if beats { 5 } else { 6 }, Some(&last)));
+    }
+}
+
+#[test]
 fn a_backlog_is_told_when_it_appears_and_when_it_has_drained() {
     let mut hub = Hub::new();
     hub.report(&status(1, 1, 1));
