@@ -229,6 +229,8 @@ mod tests {
             (sums(60, 43, 12, 2, 3), false, true, DeviceVerdict::NotInYet),
             (sums(60, 43, 12, 2, 0), false, true, DeviceVerdict::DoesNotAddUp),
             (sums(60, 61, 0, 0, 0), false, true, DeviceVerdict::DoesNotAddUp),
+            (sums(u64::MAX, 1, 0, 0, u64::MAX - 1), false, true, DeviceVerdict::NotInYet),
+            (sums(0, u64::MAX, 1, 0, 0), false, true, DeviceVerdict::DoesNotAddUp),
             (sums(60, 10, 0, 0, 0), true, true, DeviceVerdict::Retired),
             (sums(0, 0, 0, 0, 0), false, true, DeviceVerdict::Explained),
             (sums(0, 0, 0, 0, 0), false, false, DeviceVerdict::NeverHeard),
@@ -275,6 +277,12 @@ mod tests {
         );
         assert_eq!(verdict(&|value| value["deployment"] = "web".into()), ViewVerdict::NoView);
         assert_eq!(view_verdict(&key, b"{}"), ViewVerdict::NoView);
+    }
+
+    #[test]
+    fn sums_of_wild_claims_stop_at_the_end() {
+        let wild = sums(u64::MAX, 0, 0, 0, u64::MAX);
+        assert_eq!(wild.plus(wild), wild);
     }
 
     #[test]

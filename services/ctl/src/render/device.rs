@@ -49,7 +49,7 @@ fn row(device: &DeviceLine, now: Timestamp) -> [Cell; 9] {
         Cell::marked(missing, UNSURE),
         listed(device.standings.iter().map(|(standing, count)| (*standing, *count))).into(),
         Cell::marked(device.incidents, BAD),
-        Cell::marked(device.account.quarantined + device.unnumbered_quarantined, BAD),
+        Cell::marked(device.account.quarantined.saturating_add(device.unnumbered_quarantined), BAD),
     ]
 }
 
@@ -65,7 +65,9 @@ fn footer(devices: &[DeviceLine]) -> String {
     let present: Vec<_> = devices.iter().filter(|device| !device.retired).collect();
     let of = present.len();
     let count = |is: &dyn Fn(&DeviceLine) -> bool| present.iter().filter(|device| is(device)).count();
-    let missing: u64 = present.iter().map(|device| device.account.missing.count()).sum();
+    // A device may claim any head, so the sum stops at the end of u64.
+    let missing = present.iter().map(|device| device.account.missing.count());
+    let missing = missing.fold(0, u64::saturating_add);
     let mut parts: Vec<_> = [
         (count(&|device| device.freshness == Freshness::Stale), "stale"),
         (count(&|device| device.freshness == Freshness::Never), "never heard"),
