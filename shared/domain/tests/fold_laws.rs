@@ -1,5 +1,9 @@
 //! The laws of the fold over arbitrary ledgers. A failing case prints its seed and its smallest form.
 
+#![allow(clippy::unwrap_used, reason = "a failure here is the test's result")]
+
+#![allow(clippy::unwrap_used, reason = "a failure here is the test's result")]
+
 mod fleets;
 mod ledger;
 mod naive;

@@ -1,5 +1,9 @@
 //! What the fold says in situations in which others were found to say something untrue.
 
+#![allow(clippy::unwrap_used, reason = "a failure here is the test's result")]
+
+#![allow(clippy::unwrap_used, reason = "a failure here is the test's result")]
+
 mod ledger;
 mod scenarios;
 

@@ -133,14 +133,14 @@ impl Life {
     }
 
     fn liveness(&self, device: &str, state: Liveness, b: u8, ledger: &mut Ledger) {
-        ledger.liveness(device, state, self.epoch, self.seq + u64::from(b % 4 == 0), None);
+        ledger.liveness(device, state, self.epoch, self.seq + u64::from(b.is_multiple_of(4)), None);
     }
 
     fn report(&mut self, device: &str, deployment: &str, dice: [u8; 6], ledger: &mut Ledger) {
         let [_, b, c, d, e, f] = dice;
-        self.seq += 1 + u64::from(b % 8 == 0);
+        self.seq += 1 + u64::from(b.is_multiple_of(8));
         let below = self.seq - 1;
-        let folded = (below > 1 && b % 5 == 0).then(|| (below - u64::from(c % 2), below));
+        let folded = (below > 1 && b.is_multiple_of(5)).then(|| (below - u64::from(c % 2), below));
         let state = |die: u8| State::ALL[usize::from(die) % State::ALL.len()];
         let components = [(COMPONENTS[0], state(d)), (COMPONENTS[1], state(e))];
         let code = |die: u8| CODES[usize::from(die) % CODES.len()];
@@ -148,12 +148,12 @@ impl Life {
         let said = Said {
             epoch: self.epoch,
             seq: self.seq,
-            head: self.seq + u64::from(c % 4 == 0),
+            head: self.seq + u64::from(c.is_multiple_of(4)),
             generation: (u64::from(e) % self.generation.max(1)) + 1,
             components: &components[..usize::from(f % 3).min(2)],
             errors: if components[1].1 == State::Failed && c % 3 > 0 { &errors } else { &[] },
-            error: (f % 7 == 0).then_some((code(c), COMPONENTS[usize::from(c) % 2], "all broke")),
-            current: c % 2 == 0,
+            error: (f.is_multiple_of(7)).then_some((code(c), COMPONENTS[usize::from(c) % 2], "all broke")),
+            current: c.is_multiple_of(2),
             coalesced: folded.as_slice(),
             reasserted: false,
         };

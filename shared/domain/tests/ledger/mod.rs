@@ -1,7 +1,6 @@
 //! A ledger written by hand: each call appends one fact, as the border and the publisher would write it.
 
 #![allow(dead_code)]
-
 use std::collections::BTreeMap;
 
 use jiff::SignedDuration;

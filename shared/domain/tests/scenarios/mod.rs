@@ -2,6 +2,7 @@
 //! those of the catalogue of scenarios. Each is asserted in `fold_scenarios.rs` and published, with the views
 //! that follow from it, as a reducer vector in `schemas/vectors/`.
 
+#![allow(clippy::unwrap_used, reason = "a failure here is the test's result")]
 #![allow(dead_code)]
 
 use muster_contract::State::{Failed, Installed, Installing, Pending, Removed, Removing};
