@@ -26,6 +26,8 @@ pub mod subjects;
 pub mod version;
 pub mod view;
 
+mod text;
+
 pub use decode::{Document, Refusal};
 pub use ids::{
     ComponentName, Counter, DeploymentId, DeviceId, DeviceKey, Epoch, Generation, LabelError, Seq, SiteId,

@@ -27,4 +27,3 @@ mod view;
 pub use answer::Page;
 pub use fleet::{Fleet, Outcome, Position};
 pub use record::{DeviceRecord, RowRecord};
-pub use tally::{Devices, Group};

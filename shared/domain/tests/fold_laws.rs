@@ -2,8 +2,6 @@
 
 #![allow(clippy::unwrap_used, reason = "a failure here is the test's result")]
 
-#![allow(clippy::unwrap_used, reason = "a failure here is the test's result")]
-
 mod fleets;
 mod ledger;
 mod naive;

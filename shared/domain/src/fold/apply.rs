@@ -35,8 +35,8 @@ impl Fleet {
             Ordering::Greater => {
                 let names = self.totals.deployment(row.deployment);
                 let report = Report::of(fact, at.ledger_seq, |name| names.shared_name(name));
-                let mut report = Some(Box::new(report));
-                self.settle(number, before, Scope::Row(place), |row| row.report = report.take());
+                let mut report = Some(report);
+                self.settle(number, before, Scope::Row(place), |row| row.hold(report.take()));
                 Outcome::Taken
             }
             Ordering::Equal => {

@@ -9,8 +9,8 @@ use muster_contract::{DeploymentId, DeviceKey, Timestamp};
 
 use super::device::Device;
 use super::standing::{Facet, Row};
-use super::tally::Devices;
-use super::totals::{Totals, Way};
+use super::tally::Way;
+use super::totals::Totals;
 
 /// A fact's place in LEDGER.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -141,7 +141,7 @@ impl Fleet {
         self.totals.site_mut(site).members.insert(key.device.clone(), number);
         self.devices.push(Device::new(site, key.clone()));
         self.numbers.insert(key, number);
-        self.totals.weigh_device(Way::In, site, device_share(&self.devices[number as usize].about.facet()));
+        self.totals.weigh_device(Way::In, site, &self.facet(number));
         number
     }
 
@@ -193,9 +193,10 @@ impl Fleet {
             }
             self.totals.weigh(Way::In, key, site, at, at.share(&after));
         }
-        if device_share(&before) != device_share(&after) {
-            self.totals.weigh_device(Way::Out, site, device_share(&before));
-            self.totals.weigh_device(Way::In, site, device_share(&after));
+        let counted = |facet: &Facet| (facet.retired, facet.freshness, facet.missing);
+        if counted(&before) != counted(&after) {
+            self.totals.weigh_device(Way::Out, site, &before);
+            self.totals.weigh_device(Way::In, site, &after);
         }
     }
 
@@ -216,9 +217,4 @@ impl Fleet {
             self.changed.push(number);
         }
     }
-}
-
-/// The share of a device in the counts of devices.
-fn device_share(facet: &Facet) -> Devices {
-    if facet.retired { Devices::default() } else { Devices::one(facet.freshness, facet.missing) }
 }

@@ -63,6 +63,14 @@ impl Row {
         Self { deployment, target: None, report: None, deadline: None }
     }
 
+    /// Holds a report in place of the one before.
+    pub(super) fn hold(&mut self, report: Option<Report>) {
+        match (&mut self.report, report) {
+            (Some(held), Some(report)) => **held = report,
+            (held, report) => *held = report.map(Box::new),
+        }
+    }
+
     /// Where it stands; none where it neither shall run nor was ever reported.
     pub(super) fn standing(&self) -> Option<Standing> {
         match (&self.report, self.target) {

@@ -1,14 +1,14 @@
 //! The counts of every deployment, every site and the fleet, kept up to date one standing at a time.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 
 use muster_contract::subjects::ViewKey;
 use muster_contract::view::Verdict;
 use muster_contract::{ComponentName, DeploymentId, DeviceId, DeviceKey, SiteId, State};
 
 use super::culprits::Culprits;
-use super::standing::{Row, Share};
-use super::tally::{Devices, Group};
+use super::standing::{Facet, Row, Share};
+use super::tally::{Devices, Group, Way};
 
 /// Counts by state.
 pub(super) type States = [u32; State::ALL.len()];
@@ -51,7 +51,7 @@ pub(super) struct Site {
     pub(super) id: SiteId,
     pub(super) whole: Whole,
     /// The site's share of each deployment.
-    pub(super) deployments: HashMap<u32, Group>,
+    pub(super) deployments: BTreeMap<u32, Group>,
     /// Its devices in order, by number.
     pub(super) members: BTreeMap<DeviceId, u32>,
     changed: bool,
@@ -66,13 +66,6 @@ pub(super) struct Whole {
 }
 
 const VERDICTS: usize = Verdict::ALL.len();
-
-/// Whether something is put into the counts or taken out.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Way {
-    In,
-    Out,
-}
 
 impl Totals {
     /// The number of a deployment, for one more row that names it.
@@ -139,33 +132,31 @@ impl Totals {
         if share == Share::Nothing {
             return;
         }
-        let one = Group::of(share);
         let deployment = &mut self.deployments[row.deployment as usize];
         let site = &mut self.sites[site as usize];
         deployment.count_words(way, key, row, share);
-        shift_judged(way, one, &mut deployment.group, &mut self.fleet.verdicts);
+        shift_judged(way, share, &mut deployment.group, &mut self.fleet.verdicts);
         let local = site.deployments.entry(row.deployment).or_default();
-        shift_judged(way, one, local, &mut site.whole.verdicts);
+        shift_judged(way, share, local, &mut site.whole.verdicts);
         if local.is_empty() {
             site.deployments.remove(&row.deployment);
         }
-        shift(way, one, &mut site.whole.group);
-        shift(way, one, &mut self.fleet.group);
+        site.whole.group.shift(way, share);
+        self.fleet.group.shift(way, share);
         if !std::mem::replace(&mut deployment.changed, true) {
             self.changed.keys.push(ViewKey::Deployment(deployment.id.clone()));
         }
         self.changed.mark_site(site);
     }
 
-    /// Puts a device into the counts of its site and the fleet, or takes it out.
-    pub(super) fn weigh_device(&mut self, way: Way, site: u32, one: Devices) {
-        let site = &mut self.sites[site as usize];
-        for whole in [&mut site.whole, &mut self.fleet] {
-            match way {
-                Way::In => whole.devices += one,
-                Way::Out => whole.devices -= one,
-            }
+    /// Puts a device into the counts of its site and the fleet, or takes it out. A retired device counts for nothing.
+    pub(super) fn weigh_device(&mut self, way: Way, site: u32, facet: &Facet) {
+        if facet.retired {
+            return;
         }
+        let site = &mut self.sites[site as usize];
+        site.whole.devices.shift(way, facet.freshness, facet.missing);
+        self.fleet.devices.shift(way, facet.freshness, facet.missing);
         self.changed.mark_site(site);
     }
 
@@ -203,17 +194,10 @@ impl Changed {
     }
 }
 
-fn shift(way: Way, one: Group, group: &mut Group) {
-    match way {
-        Way::In => *group += one,
-        Way::Out => *group -= one,
-    }
-}
-
 /// Shifts a deployment's group and the count of the verdict on it.
-fn shift_judged(way: Way, one: Group, group: &mut Group, verdicts: &mut [u32; VERDICTS]) {
+fn shift_judged(way: Way, share: Share, group: &mut Group, verdicts: &mut [u32; VERDICTS]) {
     let before = group.verdict();
-    shift(way, one, group);
+    group.shift(way, share);
     let after = group.verdict();
     if before != after {
         // A deployment that is empty is nowhere, so it has no verdict to count.
@@ -278,7 +262,7 @@ impl Site {
         Self {
             id,
             whole: Whole::default(),
-            deployments: HashMap::new(),
+            deployments: BTreeMap::new(),
             members: BTreeMap::new(),
             changed: false,
         }

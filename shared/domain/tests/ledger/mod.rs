@@ -1,6 +1,7 @@
 //! A ledger written by hand: each call appends one fact, as the border and the publisher would write it.
 
 #![allow(dead_code)]
+
 use std::collections::BTreeMap;
 
 use jiff::SignedDuration;

@@ -1,0 +1,32 @@
+//! Values written as a text: read from the text where it lies, without a copy of it. Status facts are made of little
+//! else, and copies were most of the cost of reading one.
+
+use std::fmt::{self, Display};
+use std::marker::PhantomData;
+use std::str::FromStr;
+
+use serde::Deserializer;
+use serde::de::{Error, Visitor};
+
+struct Text<T>(PhantomData<T>);
+
+impl<T: FromStr<Err: Display>> Visitor<'_> for Text<T> {
+    type Value = T;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a string")
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<T, E> {
+        text.parse().map_err(E::custom)
+    }
+}
+
+/// Reads a text and parses it.
+pub(crate) fn parse<'de, D, T>(deserializer: D) -> Result<T, D::Error>
+where
+    D: Deserializer<'de>,
+    T: FromStr<Err: Display>,
+{
+    deserializer.deserialize_str(Text(PhantomData))
+}

@@ -1,0 +1,149 @@
+//! How fast facts are parsed and folded, and how much memory a standing takes. Run it by hand:
+//! `cargo run --release -p muster-domain --example fold_rate [DEVICES]`.
+//!
+//! It is no benchmark of the bus: messages are made in memory, and one thread parses and folds them. Time is this thread's
+//! time on a processor, so that a busy machine does not change it much (it still shares its caches).
+
+// Its numbers go to standard output.
+#![allow(clippy::print_stdout)]
+
+use std::fmt::Write;
+use std::time::Duration;
+
+use muster_contract::canonical::Digest;
+use muster_contract::fact::Fact;
+use muster_contract::subjects::LedgerSubject;
+use muster_contract::{DeploymentId, Timestamp};
+use muster_domain::fold::{Fleet, Position};
+
+const DEVICES: usize = 100_000;
+const DEVICES_PER_SITE: usize = 250;
+const DEPLOYMENTS: [&str; 3] = ["web", "db", "log"];
+/// Devices whose messages are made at once, so that they take little of the memory that is measured.
+const CHUNK: usize = 2_000;
+const VIEWS: u32 = 1_000;
+
+/// A message of LEDGER.
+type Message = (String, String);
+
+struct Bench {
+    fleet: Fleet,
+    ledger_seq: u64,
+    chunk: Vec<Message>,
+}
+
+fn main() {
+    let devices = std::env::args().nth(1).and_then(|text| text.parse().ok()).unwrap_or(DEVICES);
+    let mut bench = Bench { fleet: Fleet::default(), ledger_seq: 0, chunk: Vec::new() };
+    let before = resident_bytes();
+    bench.pass("desired states", devices, desired);
+    bench.pass("liveness", devices, |device, out| out.push(liveness(device)));
+    bench.pass("first reports", devices, |device, out| reports(device, 1, "installing", out));
+    let standings = (devices * DEPLOYMENTS.len()) as u64;
+    let bytes = resident_bytes().saturating_sub(before);
+    println!("{bytes} bytes resident, {} a standing (device and counts included)", bytes / standings);
+    bench.pass("second reports", devices, |device, out| reports(device, 2, "installed", out));
+    bench.pass("third reports, failed", devices, |device, out| reports(device, 3, "failed", out));
+    bench.views();
+}
+
+impl Bench {
+    /// Parses and folds the messages of all devices; their making is not timed.
+    fn pass(&mut self, what: &str, devices: usize, mut make: impl FnMut(usize, &mut Vec<Message>)) {
+        let (mut facts, mut bytes) = (0, 0);
+        let (mut parsing, mut folding) = (Duration::ZERO, Duration::ZERO);
+        let mut parsed = Vec::new();
+        for from in (0..devices).step_by(CHUNK) {
+            self.chunk.clear();
+            (from..devices.min(from + CHUNK)).for_each(|device| make(device, &mut self.chunk));
+            let begun = processor_time();
+            parsed.extend(self.chunk.iter().filter_map(parse));
+            parsing += processor_time() - begun;
+            let begun = processor_time();
+            for (subject, fact) in parsed.drain(..) {
+                self.ledger_seq += 1;
+                let at = Position { ledger_seq: self.ledger_seq, stored_at: Timestamp::UNIX_EPOCH };
+                self.fleet.apply(at, &subject, fact);
+            }
+            folding += processor_time() - begun;
+            facts += self.chunk.len();
+            bytes += self.chunk.iter().map(|(_, body)| body.len()).sum::<usize>();
+        }
+        let rate = |time: Duration| facts as f64 / time.as_secs_f64() / 1000.0;
+        println!(
+            "{what}: {facts} facts of {} bytes; parse {:.0} k/s, fold {:.0} k/s, both {:.0} k/s",
+            bytes / facts,
+            rate(parsing),
+            rate(folding),
+            rate(parsing + folding)
+        );
+    }
+
+    fn views(&self) {
+        let id: DeploymentId = DEPLOYMENTS[0].parse().expect("an identifier");
+        let begun = processor_time();
+        let views = (0..VIEWS).filter_map(|_| self.fleet.deployment_view(&id)).count();
+        println!("{views} views of a deployment with digest: {:?} each", (processor_time() - begun) / VIEWS);
+    }
+}
+
+fn parse((subject, body): &Message) -> Option<(LedgerSubject, Fact)> {
+    let subject = LedgerSubject::parse(subject)?;
+    Some((subject.clone(), Fact::parse(&subject, body.as_bytes()).ok()?))
+}
+
+fn name(device: usize) -> String {
+    format!("site-{:04}.device-{device:07}", device / DEVICES_PER_SITE)
+}
+
+fn desired(device: usize, out: &mut Vec<Message>) {
+    let mut entries = Vec::new();
+    for id in DEPLOYMENTS {
+        let mut entry = serde_json::json!({
+            "id": id, "name": id, "applicationId": "com.example.app",
+            "profile": {"type": "simulated", "components": [
+                {"name": "main", "properties": {}}, {"name": "side", "properties": {}}]},
+        });
+        entry["digest"] = Digest::of_value(&entry).to_string().into();
+        entry["targetGeneration"] = 1.into();
+        entries.push(entry);
+    }
+    let body = serde_json::json!({
+        "apiVersion": "muster/v1", "kind": "DesiredState", "generation": 1,
+        "issuedAt": "2026-11-20T08:00:00Z", "source": {"kind": "git", "revision": "c1"},
+        "deployments": entries,
+    });
+    out.push((format!("muster.desired.{}", name(device)), body.to_string()));
+}
+
+fn liveness(device: usize) -> Message {
+    let body = r#"{"apiVersion":"muster/v1","kind":"LivenessFact","state":"fresh","lastHeardAt":"2026-11-20T08:00:00Z","epoch":1,"head":0}"#;
+    (format!("muster.liveness.{}", name(device)), body.to_owned())
+}
+
+fn reports(device: usize, round: usize, state: &str, out: &mut Vec<Message>) {
+    for (at, id) in DEPLOYMENTS.iter().enumerate() {
+        let seq = (round - 1) * DEPLOYMENTS.len() + at + 1;
+        let mut body = String::new();
+        // Writing into a string does not fail.
+        let _ = write!(
+            body,
+            r#"{{"apiVersion":"muster/v1","kind":"StatusFact","epoch":1,"seq":{seq},"head":{seq},"observedAt":"2026-11-20T08:00:00.123456Z","deployment":"{id}","generation":1,"digest":"sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855","status":{{"state":"{state}"}},"components":[{{"name":"main","state":"{state}"}},{{"name":"side","state":"{state}"}}],"current":true,"receivedAt":"2026-11-20T08:00:00.223456Z","origin":"push","fidelity":"event"}}"#
+        );
+        out.push((format!("muster.status.{}.{id}", name(device)), body));
+    }
+}
+
+/// Time this thread has spent on a processor, as the kernel counts it; 0 where it does not say.
+fn processor_time() -> Duration {
+    let schedstat = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+    let nanos = schedstat.split_whitespace().next().and_then(|nanos| nanos.parse().ok());
+    Duration::from_nanos(nanos.unwrap_or(0))
+}
+
+/// Memory of this process that is in use, as the kernel counts it; 0 where it does not say.
+fn resident_bytes() -> u64 {
+    const PAGE: u64 = 4096;
+    let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    statm.split_whitespace().nth(1).and_then(|pages| pages.parse::<u64>().ok()).unwrap_or(0) * PAGE
+}
