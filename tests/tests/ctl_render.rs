@@ -66,7 +66,7 @@ fn the_publisher() {
     );
     let device = "plant7/press-4".parse().unwrap();
     let changed: PublishAnswer = example("PublishAnswer.changed");
-    let unchanged = PublishAnswer { changed: false, deployments: Vec::new(), ..changed.clone() };
+    let unchanged = PublishAnswer { changed: false, deployments: Vec::new(), generation: changed.generation };
     let text = [&changed, &unchanged].map(|answer| {
         render::publisher::changed(&device, answer) + &render::publisher::retired(&device, answer)
     });

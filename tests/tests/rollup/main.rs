@@ -1,6 +1,8 @@
 //! What the rollup promises, on a real nats-server: in this process where its counters matter, as a process of its own
 //! where it is killed. The facts are the tests' own. One program: it is linked once.
 
+#![allow(clippy::unwrap_used, reason = "a failure here is the test's result")]
+
 mod ledger;
 mod restart;
 mod views;
