@@ -1,5 +1,5 @@
 //! The rules of the views in Python (`schemas/examples/reduce.py`) and ours say the same of any ledger, digest for
-//! digest: of ledgers drawn by lot, and of one that a whole system wrote.
+//! digest: of the reducer vectors, of ledgers drawn by lot, and of one that a whole system wrote.
 
 #![allow(clippy::unwrap_used, reason = "a failure here is the test's result")]
 
@@ -28,6 +28,16 @@ const LEDGERS: u64 = 400;
 const FACTS: usize = 60;
 const DEVICES: [&str; 4] = ["plant7/press-4", "plant7/press-5", "plant8/oven-1", "plant8/oven-2"];
 const DEPLOYMENTS: [&str; 3] = ["db", "tap", "web"];
+
+#[test]
+fn the_reducer_vectors_hold_in_python() {
+    let entries = std::fs::read_dir(schemas::folder().join("vectors")).unwrap();
+    let mut files: Vec<_> = entries.map(|entry| entry.unwrap().path()).collect();
+    files.retain(|file| file.extension().is_some_and(|extension| extension == "json"));
+    files.sort();
+    assert!(!files.is_empty(), "schemas/vectors holds no vector");
+    agree(&files);
+}
 
 #[test]
 fn both_say_the_same_of_ledgers_drawn_by_lot() {
