@@ -88,7 +88,11 @@ impl Fleet {
             capabilities: nature.map(|nature| nature.properties()),
             labels: nature.map(|nature| nature.labels.clone()).unwrap_or_default(),
             agent_version: nature.map(|nature| nature.agent_version.to_string()),
-            last_incident: device.about.last_incident.as_deref().cloned(),
+            last_incident: device
+                .about
+                .troubles
+                .as_deref()
+                .and_then(|troubles| troubles.last_incident.clone()),
         })
     }
 
@@ -137,6 +141,7 @@ impl Fleet {
 impl Device {
     fn line(&self) -> DeviceLine {
         let about = &self.about;
+        let troubles = about.troubles.as_deref();
         DeviceLine {
             key: about.key.clone(),
             freshness: about.freshness(),
@@ -147,8 +152,8 @@ impl Device {
             account: about.holdings.account(),
             generation: about.desired.map(|(generation, _)| generation),
             standings: self.standings(),
-            incidents: about.incidents,
-            unnumbered_quarantined: about.unnumbered_quarantined,
+            incidents: troubles.map_or(0, |troubles| troubles.incidents),
+            unnumbered_quarantined: troubles.map_or(0, |troubles| troubles.unnumbered_quarantined),
         }
     }
 

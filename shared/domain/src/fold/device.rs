@@ -41,17 +41,18 @@ pub(super) struct About {
     pub(super) heard_at: Option<Timestamp>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) nature: Option<Box<Nature>>,
+    /// None for most devices, which is why it is a box.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) last_incident: Option<Box<Incident>>,
-    #[serde(default, skip_serializing_if = "is_zero")]
-    pub(super) incidents: u64,
-    #[serde(default, skip_serializing_if = "is_zero")]
-    pub(super) unnumbered_quarantined: u64,
+    pub(super) troubles: Option<Box<Troubles>>,
 }
 
-#[allow(clippy::trivially_copy_pass_by_ref)]
-const fn is_zero(count: &u64) -> bool {
-    *count == 0
+/// What a person may want to look into.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Troubles {
+    pub(super) incidents: u64,
+    pub(super) last_incident: Option<Incident>,
+    pub(super) unnumbered_quarantined: u64,
 }
 
 /// What a device says it is.
@@ -80,9 +81,7 @@ impl About {
             reported: false,
             heard_at: None,
             nature: None,
-            last_incident: None,
-            incidents: 0,
-            unnumbered_quarantined: 0,
+            troubles: None,
         }
     }
 
@@ -155,14 +154,15 @@ impl About {
     pub(super) fn take_quarantine(&mut self, fact: &QuarantineFact) {
         match fact.epoch.zip(fact.seq) {
             Some((epoch, seq)) => self.holdings.quarantine(epoch, seq),
-            None => self.unnumbered_quarantined += 1,
+            None => self.troubles.get_or_insert_default().unnumbered_quarantined += 1,
         }
     }
 
     /// Something happened that a person should know.
     pub(super) fn take_incident(&mut self, incident: Incident) {
-        self.incidents += 1;
-        self.last_incident = Some(Box::new(incident));
+        let troubles = self.troubles.get_or_insert_default();
+        troubles.incidents += 1;
+        troubles.last_incident = Some(incident);
     }
 
     fn report_came(&mut self, received_at: Timestamp) {

@@ -144,14 +144,15 @@ impl Life {
         let state = |die: u8| State::ALL[usize::from(die) % State::ALL.len()];
         let components = [(COMPONENTS[0], state(d)), (COMPONENTS[1], state(e))];
         let code = |die: u8| CODES[usize::from(die) % CODES.len()];
-        let errors = [(COMPONENTS[1], code(f), "it broke")];
+        let broken = components.iter().filter(|(_, state)| *state == State::Failed && c % 3 > 0);
+        let errors: Vec<_> = broken.map(|(name, _)| (*name, code(f), *name)).collect();
         let said = Said {
             epoch: self.epoch,
             seq: self.seq,
             head: self.seq + u64::from(c.is_multiple_of(4)),
             generation: (u64::from(e) % self.generation.max(1)) + 1,
             components: &components[..usize::from(f % 3).min(2)],
-            errors: if components[1].1 == State::Failed && c % 3 > 0 { &errors } else { &[] },
+            errors: &errors,
             error: (f.is_multiple_of(7)).then_some((code(c), COMPONENTS[usize::from(c) % 2], "all broke")),
             current: c.is_multiple_of(2),
             coalesced: folded.as_slice(),
