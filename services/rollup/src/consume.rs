@@ -58,11 +58,8 @@ impl Consumer {
                         let at_end = self.fold(&batch);
                         self.arrive(goal, at_end, &mut latch);
                     }
-                    Err(error) => {
-                        // Only what cannot be gone on from comes here; the bus heals everything else.
-                        tracing::warn!(error = chain(&error), "reading LEDGER from its start");
-                        break self.start_over().await;
-                    }
+                    // Only what cannot be gone on from comes here; the bus heals everything else.
+                    Err(error) => break self.give_up(&error).await,
                 }
             }
         }
@@ -109,10 +106,10 @@ impl Consumer {
     }
 
     fn arrive(&self, goal: u64, at_end: bool, latch: &mut Option<Latch>) {
-        if self.present.is_caught_up() {
+        let (caught_up, read_to) = self.present.look(|now| (now.caught_up, now.fleet.as_of().ledger_seq));
+        if caught_up {
             return;
         }
-        let read_to = self.present.look(|now| now.fleet.as_of().ledger_seq);
         if read_to >= goal || at_end {
             tracing::info!(ledger.seq = read_to, "caught up with LEDGER");
             self.present.set_caught_up();
@@ -135,8 +132,7 @@ impl Consumer {
                 tracing::warn!(error = chain(&error), ?retry_in, "cannot read LEDGER yet");
                 tokio::time::sleep(retry_in).await;
             } else {
-                tracing::warn!(error = chain(&error), "reading LEDGER from its start");
-                self.start_over().await;
+                self.give_up(&error).await;
             }
         }
     }
@@ -148,8 +144,26 @@ impl Consumer {
             let (position, last_seq) = (read_to, ledger.last_seq);
             return Err(ReadError::StreamReset { stream: stream::LEDGER.to_owned(), position, last_seq });
         }
-        let replay = self.bus.replay(stream::LEDGER, &[], Start::After(read_to)).await?;
+        let start = if read_to + 1 < ledger.first_seq { Start::First } else { Start::After(read_to) };
+        if start == Start::First && read_to > 0 {
+            // What is known still holds wherever nothing newer comes, and the numbers of the hole count as missing.
+            tracing::warn!(
+                ledger.seq = read_to,
+                ledger.first_seq = ledger.first_seq,
+                "LEDGER has dropped what follows the snapshot: going on with what it holds"
+            );
+        }
+        let replay = self.bus.replay(stream::LEDGER, &[], start).await?;
         Ok((replay, ledger.last_seq))
+    }
+
+    /// The reader cannot go on. A LEDGER that was made anew is read from its start; a hole is stepped over by whoever
+    /// opens it next.
+    async fn give_up(&mut self, error: &ReadError) {
+        tracing::warn!(error = chain(error), "cannot go on reading LEDGER where it was");
+        if !matches!(error, ReadError::Trimmed { .. }) {
+            self.start_over().await;
+        }
     }
 
     async fn start_over(&mut self) {

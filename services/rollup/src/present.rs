@@ -23,6 +23,8 @@ pub struct Origin {
 pub struct Now {
     /// Which LEDGER.
     pub origin: Origin,
+    /// Everything LEDGER held when its reading began is read. Until then nobody is to be told anything.
+    pub caught_up: bool,
     /// The fold.
     pub fleet: Fleet,
 }
@@ -39,7 +41,7 @@ impl Present {
     /// The present as a snapshot of this LEDGER left it, or an empty one.
     pub fn new(created_at: Timestamp, fleet: Fleet) -> Self {
         let read_to = fleet.as_of().ledger_seq;
-        let now = Now { origin: Origin { created_at, restarts: 0 }, fleet };
+        let now = Now { origin: Origin { created_at, restarts: 0 }, caught_up: false, fleet };
         Self {
             now: RwLock::new(now),
             read_to: watch::Sender::new(read_to),
@@ -69,25 +71,21 @@ impl Present {
 
     /// Starts over with an empty present, of a LEDGER created at another time or emptied. Not caught up any more.
     pub fn start_over(&self, created_at: Timestamp) {
-        self.caught_up.send_replace(false);
         let mut now = self.write();
-        let restarts = now.origin.restarts + 1;
-        *now = Now { origin: Origin { created_at, restarts }, fleet: Fleet::default() };
+        let origin = Origin { created_at, restarts: now.origin.restarts + 1 };
+        *now = Now { origin, caught_up: false, fleet: Fleet::default() };
         drop(now);
+        self.caught_up.send_replace(false);
         self.read_to.send_replace(0);
     }
 
     /// Says that everything LEDGER held when its reading began is read.
     pub fn set_caught_up(&self) {
-        self.caught_up.send_if_modified(|caught_up| !std::mem::replace(caught_up, true));
+        self.write().caught_up = true;
+        self.caught_up.send_replace(true);
     }
 
-    /// Whether everything LEDGER held when its reading began is read.
-    pub fn is_caught_up(&self) -> bool {
-        *self.caught_up.borrow()
-    }
-
-    /// Follows [`Present::is_caught_up`].
+    /// Follows [`Now::caught_up`].
     pub fn caught_up(&self) -> watch::Receiver<bool> {
         self.caught_up.subscribe()
     }

@@ -25,7 +25,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::metrics::{Metrics, ViewResult};
-use crate::present::{Origin, Present};
+use crate::present::{Now, Origin, Present};
 
 /// Least time between two writes of one view.
 const WRITE_INTERVAL: Duration = Duration::from_millis(1000 / VIEW_WRITES_PER_SECOND as u64);
@@ -90,11 +90,11 @@ impl Publisher {
 
     /// Writes until `stop`, and then once more what is due.
     pub async fn run(mut self, stop: CancellationToken) {
-        let mut read_to = self.present.read_to();
+        let (mut read_to, mut caught_up) = (self.present.read_to(), self.present.caught_up());
         if stop.run_until_cancelled(self.begin()).await.is_none() {
             return;
         }
-        while stop.run_until_cancelled(self.wait(&mut read_to)).await.is_some() {
+        while stop.run_until_cancelled(self.wait(&mut read_to, &mut caught_up)).await.is_some() {
             // Not cancelled in the middle: what is under way would be unknown.
             self.write_due().await;
         }
@@ -139,16 +139,16 @@ impl Publisher {
     }
 
     /// Waits until a view is due. Cancel-safe.
-    async fn wait(&mut self, read_to: &mut watch::Receiver<u64>) {
+    async fn wait(&mut self, read_to: &mut watch::Receiver<u64>, caught_up: &mut watch::Receiver<bool>) {
         loop {
             // Before looking, so that what changes while looking is seen by the next turn.
             read_to.mark_unchanged();
+            let is_caught_up = *caught_up.borrow_and_update();
             self.take_changed();
-            let next = self.due.values().min().copied();
-            if self.present.is_caught_up() && next.is_some_and(|next| next <= Instant::now()) {
+            let next = self.due.values().min().copied().filter(|_| is_caught_up);
+            if next.is_some_and(|next| next <= Instant::now()) {
                 return;
             }
-            let next = next.filter(|_| self.present.is_caught_up());
             let timer = async {
                 match next {
                     Some(next) => tokio::time::sleep_until(next).await,
@@ -156,8 +156,9 @@ impl Publisher {
                 }
             };
             tokio::select! {
-                // Ends with an error only when the present is gone, and this task holds it.
+                // These end with an error only when the present is gone, and this task holds it.
                 _ = read_to.changed() => {}
+                _ = caught_up.changed() => {}
                 () = timer => {}
             }
         }
@@ -201,10 +202,12 @@ impl Publisher {
         self.metrics.views_due.set(self.due.len() as i64);
     }
 
-    /// What has to be written of some views, all as of one moment. They are due no more.
+    /// What has to be written of some views, all as of one moment. They are due no more, unless that moment is one at
+    /// which nobody is to be told anything.
     fn look(&mut self, keys: &[ViewKey]) -> Vec<(ViewKey, Write)> {
-        let views: Vec<(ViewKey, Option<(Digest, Bytes)>)> =
-            self.present.look(|now| keys.iter().map(|key| (key.clone(), show(&now.fleet, key))).collect());
+        let show =
+            |now: &Now| keys.iter().map(|key| (key.clone(), show(&now.fleet, key))).collect::<Vec<_>>();
+        let views = self.present.look(|now| now.caught_up.then(|| show(now))).unwrap_or_default();
         let mut writes = Vec::new();
         for (key, view) in views {
             self.due.remove(&key);
@@ -262,10 +265,11 @@ impl Publisher {
     /// the next life.
     async fn finish(&mut self) {
         self.take_changed();
+        if !self.present.look(|now| now.caught_up) {
+            return;
+        }
         for _ in 0..FINISH_ATTEMPTS_MAX {
-            let Some(next) = self.due.values().max().copied().filter(|_| self.present.is_caught_up()) else {
-                return;
-            };
+            let Some(next) = self.due.values().max().copied() else { return };
             if !self.bus.link().borrow().is_up() {
                 break;
             }

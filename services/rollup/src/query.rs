@@ -89,12 +89,14 @@ impl Desk {
     /// Why there is none, as the asker is to read it.
     pub fn answer(&self, endpoint: &str, question: &[u8]) -> Result<Bytes, ErrorBody> {
         let query = understand(question)?;
-        if !self.present.is_caught_up() {
-            let read_to = self.present.look(|now| now.fleet.as_of().ledger_seq);
+        self.present.look(|now| {
+            if now.caught_up {
+                return fitting(&now.fleet, endpoint, &query);
+            }
+            let read_to = now.fleet.as_of().ledger_seq;
             let message = format!("still reading LEDGER (at {read_to}); ask again in a moment");
-            return Err(ErrorBody { code: ErrorCode::NotReady, message });
-        }
-        self.present.look(|now| fitting(&now.fleet, endpoint, &query))
+            Err(ErrorBody { code: ErrorCode::NotReady, message })
+        })
     }
 }
 

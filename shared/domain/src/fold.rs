@@ -26,4 +26,4 @@ mod view;
 
 pub use answer::Page;
 pub use fleet::{Fleet, Outcome, Position};
-pub use record::{DeviceRecord, RowRecord};
+pub use record::DeviceRecord;

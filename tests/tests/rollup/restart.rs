@@ -173,6 +173,23 @@ async fn a_server_that_is_killed_under_it_changes_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_drain_without_a_server_is_clean_and_keeps_the_snapshot() {
+    let mut hub = Hub::start().await;
+    small_fleet(&hub).await;
+    let dir = tempfile::tempdir().unwrap();
+    let rollup = Rollup::start_with(&hub, dir.path(), &["--snapshot-every", "1h"]).await;
+    rollup.ready().await;
+    rollup.reads_to(ledger_end(&hub).await).await;
+    hub.server.kill();
+    rollup.drain().await;
+    hub.server.restart();
+    let rollup = Rollup::start(&hub, dir.path()).await;
+    rollup.ready().await;
+    assert_eq!(rollup.facts_read(), 0);
+    rollup.drain().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_ledger_made_anew_under_it_is_read_from_its_start() {
     let mut hub = Hub::start().await;
     small_fleet(&hub).await;

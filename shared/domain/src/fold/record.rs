@@ -20,7 +20,7 @@ pub struct DeviceRecord {
 
 /// Everything the fold knows of a deployment on a device.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct RowRecord {
+struct RowRecord {
     deployment: DeploymentId,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     target: Option<Generation>,
