@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fastrand::Rng;
-use muster_bus::{PublishError, PublishErrorKind, ReadError};
+use muster_bus::{PublishError, PublishErrorKind, ReadError, Trace};
 use muster_contract::DeviceKey;
 use muster_service::backoff::FullJitter;
 use muster_service::clock::Clock;
@@ -25,7 +25,7 @@ use tokio_util::sync::CancellationToken;
 pub use self::desk::Desk;
 use self::desk::Order;
 use crate::content::Interner;
-use crate::downlink::{Downlink, Letter, Message, Trace};
+use crate::downlink::{Downlink, Letter, Message};
 use crate::held::Held;
 use crate::metrics::{CommitResult, Metrics};
 use crate::plan::Draft;
@@ -66,22 +66,22 @@ pub struct Announcer<D> {
     retry: FullJitter,
     retry_at: Instant,
     /// The trace that all documents of a commit share.
-    commit_trace: u128,
+    commit_trace: Trace,
 }
 
 impl<D: Downlink> Announcer<D> {
     /// An announcer that holds nothing yet, and the way to it.
-    pub fn new(downlink: D, around: Surroundings, chance: Rng) -> (Self, Desk) {
+    pub fn new(downlink: D, around: Surroundings, mut chance: Rng) -> (Self, Desk) {
         let (desk, orders) = Desk::new();
         let announcer = Self {
             downlink,
             around,
+            commit_trace: Trace::begin(&mut chance),
             chance,
             roster: Roster::default(),
             orders,
             retry: FullJitter::new(RETRY_MIN, RETRY_MAX),
             retry_at: Instant::now(),
-            commit_trace: 0,
         };
         (announcer, desk)
     }
@@ -150,7 +150,7 @@ impl<D: Downlink> Announcer<D> {
     fn accept(&mut self, fleet: Fleet) -> Result<(), Problems> {
         let (revision, devices) = (fleet.revision.clone(), fleet.devices.len());
         let due = self.roster.accept(fleet)?;
-        self.commit_trace = self.chance.u128(1..);
+        self.commit_trace = Trace::begin(&mut self.chance);
         if due == 0 {
             self.applied(&revision);
             return Ok(());
@@ -235,12 +235,12 @@ impl<D: Downlink> Announcer<D> {
         Ok(())
     }
 
-    fn letter(&mut self, key: &DeviceKey, draft: &Draft, trace: u128) -> Letter {
+    fn letter(&mut self, key: &DeviceKey, draft: &Draft, trace: Trace) -> Letter {
         Letter {
             key: key.clone(),
             document: draft.document(self.around.clock.now()),
             expected_sequence: draft.expected_sequence,
-            trace: Trace { trace, span: self.chance.u64(1..) },
+            trace: trace.sibling(&mut self.chance),
         }
     }
 

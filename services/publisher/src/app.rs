@@ -4,15 +4,12 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
 use clap::Parser;
 use fastrand::Rng;
-use muster_bus::{Bus, BusConfig, Call, Fault, Serving};
-use muster_service::backoff::FullJitter;
+use muster_bus::{Bus, BusConfig, Call, Fault};
 use muster_service::clock::SystemClock;
-use muster_service::error::chain;
 use muster_service::exit;
 use muster_service::health::Latch;
 use muster_service::life::{Life, Stage};
@@ -29,10 +26,6 @@ use crate::requests::{self, Ask};
 use crate::status::Status;
 
 const NAME: &str = "muster-publisher";
-/// Least and longest upper bound of the delay before requests are offered again.
-const OFFER_MIN: Duration = Duration::from_millis(200);
-/// See [`OFFER_MIN`].
-const OFFER_MAX: Duration = Duration::from_secs(10);
 
 /// A publisher that runs.
 #[derive(Debug)]
@@ -117,27 +110,8 @@ struct Counter {
 impl Counter {
     /// Answers requests until `stop`; those already taken are answered then.
     async fn serve(self, bus: Bus, offered: Latch, stop: CancellationToken) {
-        let offering = self.open(&bus);
-        if let Some(serving) = stop.run_until_cancelled(offering).await {
-            offered.release();
-            stop.cancelled().await;
-            serving.stop().await;
-        }
-    }
-
-    async fn open(self, bus: &Bus) -> Serving {
-        let (mut retry, mut chance) = (FullJitter::new(OFFER_MIN, OFFER_MAX), Rng::new());
-        loop {
-            let counter = self.clone();
-            match bus.serve(requests::spec(), move |call| counter.clone().answer(call)).await {
-                Ok(serving) => return serving,
-                Err(error) => {
-                    let retry_in = retry.next(&mut chance);
-                    tracing::warn!(error = chain(&error), ?retry_in, "cannot take requests yet");
-                    tokio::time::sleep(retry_in).await;
-                }
-            }
-        }
+        let handler = move |call| self.clone().answer(call);
+        bus.offer(requests::spec(), handler, || offered.release(), stop).await;
     }
 
     async fn answer(self, call: Call) -> Result<Bytes, Fault> {

@@ -5,13 +5,12 @@
 use std::future::Future;
 
 use bytes::Bytes;
-use muster_bus::{Bus, Delivery, Headers, Outgoing, PublishError, ReadError, Start};
+use muster_bus::event::attributes;
+use muster_bus::{Bus, Delivery, Outgoing, PublishError, ReadError, Start, Trace};
+use muster_contract::DeviceKey;
+use muster_contract::decode::{self, Document};
 use muster_contract::desired::DesiredState;
-use muster_contract::headers::{
-    CE_ID, CE_SOURCE, CE_SPECVERSION, CE_SPECVERSION_VALUE, CE_TYPE, TRACEPARENT,
-};
 use muster_contract::subjects::{LedgerSubject, desired, stream};
-use muster_contract::{DeviceKey, decode};
 
 /// Documents under way at once: enough to fill the link, few enough to be confirmed within a second.
 const IN_FLIGHT: usize = 256;
@@ -20,7 +19,6 @@ const BATCH: usize = 1000;
 /// The documents of all devices.
 const EVERYBODY: &str = "muster.desired.>";
 const EVENT_SOURCE: &str = "muster-publisher";
-const EVENT_TYPE: &str = "muster.desired";
 
 /// The last message of a device's subject.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -42,15 +40,6 @@ pub struct Letter {
     pub expected_sequence: u64,
     /// The trace it belongs to.
     pub trace: Trace,
-}
-
-/// W3C trace context.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Trace {
-    /// What all of one commit or request share.
-    pub trace: u128,
-    /// This document alone.
-    pub span: u64,
 }
 
 /// The stream of documents to devices.
@@ -117,15 +106,10 @@ fn addressed(delivery: Delivery) -> Option<(DeviceKey, Message)> {
 
 impl Letter {
     fn outgoing(&self) -> Outgoing {
-        let Self { key, document, expected_sequence, trace: Trace { trace, span } } = self;
-        let mut headers = Headers::new();
-        headers.insert(CE_SPECVERSION, CE_SPECVERSION_VALUE);
-        headers.insert(CE_ID, format!("{}.{}.{}", key.site, key.device, document.generation));
-        headers.insert(CE_SOURCE, EVENT_SOURCE);
-        headers.insert(CE_TYPE, EVENT_TYPE);
-        headers.insert(TRACEPARENT, format!("00-{trace:032x}-{span:016x}-01"));
+        let Self { key, document, expected_sequence, trace } = self;
+        let id = format!("{}.{}.{}", key.site, key.device, document.generation);
         Outgoing {
-            headers,
+            headers: attributes(EVENT_SOURCE, DesiredState::KIND, &id, *trace),
             expected_stream: Some(stream::DOWNLINK),
             expected_last_subject_sequence: Some(*expected_sequence),
             ..Outgoing::new(desired(key), decode::to_bytes(document))

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use muster_bus::{Call, EndpointSpec, Fault, ServiceSpec};
-use muster_contract::query::{ApplyRequest, ErrorBody, ErrorCode, ErrorReply, RemoveRequest, RetireRequest};
+use muster_contract::query::{ApplyRequest, ErrorBody, ErrorCode, RemoveRequest, RetireRequest};
 use muster_contract::subjects::PUBLISHER_PREFIX;
 use muster_contract::{DeploymentId, DeviceKey};
 use serde::Serialize;
@@ -20,8 +20,6 @@ use crate::problems::Problems;
 const VERBS: [&str; 4] = ["apply", "remove", "retire", "status"];
 /// The file that problems of a request's documents are in.
 const FILE: &str = "request";
-/// Longest message in an error header; the body has all of it.
-const HEADER_CHARS_MAX: usize = 200;
 
 /// What is asked for.
 #[derive(Debug, Clone, PartialEq)]
@@ -117,20 +115,7 @@ fn contents(key: &DeviceKey, documents: &str) -> Result<Vec<Content>, Problems> 
 pub fn reply<T: Serialize>(answer: Result<T, ErrorBody>) -> Result<Bytes, Fault> {
     answer
         .and_then(|answer| serde_json::to_vec(&answer).map_err(|error| internal(error.to_string())))
-        .map_or_else(|error| Err(fault(error)), |bytes| Ok(bytes.into()))
-}
-
-fn fault(error: ErrorBody) -> Fault {
-    let code = match error.code {
-        ErrorCode::BadRequest => 400,
-        ErrorCode::NotFound => 404,
-        ErrorCode::Conflict => 409,
-        ErrorCode::Internal => 500,
-        ErrorCode::NotReady => 503,
-    };
-    let message = error.message.chars().take(HEADER_CHARS_MAX).collect();
-    let body = serde_json::to_vec(&ErrorReply { error }).unwrap_or_default();
-    Fault { code, message, body: body.into() }
+        .map_or_else(|error| Err(error.into()), |bytes| Ok(bytes.into()))
 }
 
 /// The request itself is wrong.

@@ -4,18 +4,14 @@
 use std::fmt::Display;
 use std::str::FromStr;
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
-use fastrand::Rng;
-use muster_bus::{Bus, Call, EndpointSpec, Fault, ServiceSpec, Serving};
+use muster_bus::{Bus, Call, EndpointSpec, Fault, ServiceSpec};
 use muster_contract::limits::MESSAGE_BYTES_MAX;
-use muster_contract::query::{ErrorBody, ErrorCode, ErrorReply, PAGE_DEFAULT, PAGE_MAX, Query};
+use muster_contract::query::{ErrorBody, ErrorCode, PAGE_DEFAULT, PAGE_MAX, Query};
 use muster_contract::subjects::QUERY_PREFIX;
 use muster_contract::{DeploymentId, DeviceKey, SiteId};
 use muster_domain::fold::{Fleet, Page};
-use muster_service::backoff::FullJitter;
-use muster_service::error::chain;
 use muster_service::health::Latch;
 use serde::Serialize;
 use tokio_util::sync::CancellationToken;
@@ -30,12 +26,6 @@ const SERVICE_VERSION: &str = env!("CARGO_PKG_VERSION");
 const DESCRIPTION: &str = "What is true of deployments, devices, sites and the fleet";
 /// Largest answer: any server that Muster works with carries it. Longer lists come in more pages.
 const ANSWER_BYTES_MAX: usize = MESSAGE_BYTES_MAX;
-/// Longest text of a fault's header.
-const HEADER_CHARS_MAX: usize = 200;
-/// Least and longest upper bound of the delay before the service is offered again.
-const OFFER_MIN: Duration = Duration::from_millis(200);
-/// See [`OFFER_MIN`].
-const OFFER_MAX: Duration = Duration::from_secs(10);
 
 const ENDPOINTS: [&str; 6] = ["deployment", "deployments", "device", "devices", "site", "fleet"];
 
@@ -54,33 +44,15 @@ impl Desk {
 
     /// Answers questions until `stop`; those already taken are answered then.
     pub async fn serve(self, bus: Bus, offered: Latch, stop: CancellationToken) {
-        let Some(serving) = stop.run_until_cancelled(self.offer(&bus)).await else { return };
-        offered.release();
-        stop.cancelled().await;
-        serving.stop().await;
-    }
-
-    async fn offer(self, bus: &Bus) -> Serving {
-        let (mut retry, mut chance) = (FullJitter::new(OFFER_MIN, OFFER_MAX), Rng::new());
-        loop {
-            let desk = self.clone();
-            let handler = move |call| std::future::ready(desk.handle(&call));
-            match bus.serve(spec(), handler).await {
-                Ok(serving) => return serving,
-                Err(error) => {
-                    let retry_in = retry.next(&mut chance);
-                    tracing::warn!(error = chain(&error), ?retry_in, "cannot take questions yet");
-                    tokio::time::sleep(retry_in).await;
-                }
-            }
-        }
+        let handler = move |call| std::future::ready(self.handle(&call));
+        bus.offer(spec(), handler, || offered.release(), stop).await;
     }
 
     fn handle(&self, call: &Call) -> Result<Bytes, Fault> {
         let answer = self.answer(call.endpoint, &call.payload);
         let kind = if answer.is_ok() { AnswerKind::Answer } else { AnswerKind::Error };
         self.metrics.question(call.endpoint, kind);
-        answer.map_err(fault)
+        answer.map_err(Fault::from)
     }
 
     /// The answer to a question as JSON.
@@ -200,19 +172,6 @@ fn json<T: Serialize>(answer: T) -> Result<Vec<u8>, ErrorBody> {
 
 fn bad(message: String) -> ErrorBody {
     ErrorBody { code: ErrorCode::BadRequest, message }
-}
-
-fn fault(error: ErrorBody) -> Fault {
-    let code = match error.code {
-        ErrorCode::BadRequest => 400,
-        ErrorCode::NotFound => 404,
-        ErrorCode::Conflict => 409,
-        ErrorCode::Internal => 500,
-        ErrorCode::NotReady => 503,
-    };
-    let message = error.message.chars().take(HEADER_CHARS_MAX).collect();
-    let body = serde_json::to_vec(&ErrorReply { error }).unwrap_or_default();
-    Fault { code, message, body: body.into() }
 }
 
 #[cfg(test)]

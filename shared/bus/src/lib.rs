@@ -1,7 +1,7 @@
 //! The bus: NATS JetStream as Muster uses it, and the only crate that names `async_nats`.
 //!
 //! Reading order: [`config`] and [`connect`] (a [`Bus`] and its [`Link`]), [`topology`] and [`converge`]
-//! (streams as data), [`message`], then the ways in ([`publish`], [`window`]) and the ways out ([`read`],
+//! (streams as data), [`message`] and [`event`], then the ways in ([`publish`], [`window`]) and the ways out ([`read`],
 //! [`replay`], [`deliveries`], [`views`]), and [`request`] with [`serve`]. It moves bytes and positions; it
 //! parses no document and holds no rule of the domain.
 
@@ -10,6 +10,7 @@ pub mod config;
 pub mod connect;
 pub mod converge;
 pub mod deliveries;
+pub mod event;
 pub mod link;
 pub mod message;
 pub mod partition;
@@ -34,6 +35,7 @@ pub use config::BusConfig;
 pub use connect::ConnectError;
 pub use converge::{Difference, TopologyError};
 pub use deliveries::{Deliveries, PartitionFloor};
+pub use event::Trace;
 pub use link::Link;
 pub use message::{Delivery, Headers, Outgoing, Stored};
 pub use partition::partition_of;

@@ -2,13 +2,17 @@
 
 use std::future::Future;
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_nats::HeaderMap;
 use async_nats::service::endpoint::Endpoint;
 use async_nats::service::{NATS_SERVICE_ERROR, NATS_SERVICE_ERROR_CODE, Request, Service, ServiceExt};
 use bytes::Bytes;
+use fastrand::Rng;
 use futures_util::{FutureExt, StreamExt};
-use muster_service::error::BoxError;
+use muster_contract::query::{ErrorBody, ErrorReply};
+use muster_service::backoff::FullJitter;
+use muster_service::error::{BoxError, chain};
 use tokio::sync::Semaphore;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
@@ -18,6 +22,12 @@ use crate::message::Headers;
 
 /// Requests of one service under way at once; more wait in the order of arrival.
 const CALLS_AT_ONCE: usize = 64;
+/// Longest message in an error header; the body has all of it.
+const HEADER_CHARS_MAX: usize = 200;
+/// Least and longest upper bound of the delay before a service is offered again.
+const OFFER_MIN: Duration = Duration::from_millis(200);
+/// See [`OFFER_MIN`].
+const OFFER_MAX: Duration = Duration::from_secs(10);
 
 /// A service and its endpoints.
 #[derive(Debug, Clone)]
@@ -65,6 +75,16 @@ pub struct Fault {
     pub body: Bytes,
 }
 
+impl From<ErrorBody> for Fault {
+    /// The refusal with all of its message in the body, and the beginning of it in the header.
+    fn from(error: ErrorBody) -> Self {
+        let (code, message) = (error.code.number(), error.message.chars().take(HEADER_CHARS_MAX).collect());
+        // Cannot fail: the reply is an object of two texts.
+        let body = serde_json::to_vec(&ErrorReply { error }).unwrap_or_default();
+        Self { code, message, body: body.into() }
+    }
+}
+
 /// Why a service is not served.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot serve requests as {service}")]
@@ -97,6 +117,38 @@ impl Serving {
 }
 
 impl Bus {
+    /// Serves requests until `stop`, as [`serve`](Self::serve) does, offering the service for as long as it takes; `offered`
+    /// is called once others can discover it. Requests that were taken are answered before this returns.
+    pub async fn offer<H, F>(
+        &self,
+        spec: ServiceSpec,
+        handler: H,
+        offered: impl FnOnce(),
+        stop: CancellationToken,
+    ) where
+        H: Fn(Call) -> F + Clone + Send + Sync + 'static,
+        F: Future<Output = Result<Bytes, Fault>> + Send + 'static,
+    {
+        let (mut retry, mut chance) = (FullJitter::new(OFFER_MIN, OFFER_MAX), Rng::new());
+        let offering = async {
+            loop {
+                match self.serve(spec.clone(), handler.clone()).await {
+                    Ok(serving) => return serving,
+                    Err(error) => {
+                        let retry_in = retry.next(&mut chance);
+                        tracing::warn!(error = chain(&error), ?retry_in, "cannot take requests yet");
+                        tokio::time::sleep(retry_in).await;
+                    }
+                }
+            }
+        };
+        if let Some(serving) = stop.run_until_cancelled(offering).await {
+            offered();
+            stop.cancelled().await;
+            serving.stop().await;
+        }
+    }
+
     /// Serves requests until the returned value is stopped or dropped; survives reconnects. Any number of processes may
     /// serve the same subject: each request goes to one of them.
     pub async fn serve<H, F>(&self, spec: ServiceSpec, handler: H) -> Result<Serving, ServeError>

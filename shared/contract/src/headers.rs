@@ -18,3 +18,5 @@ pub const CE_SOURCE: &str = "ce-source";
 pub const CE_TYPE: &str = "ce-type";
 /// The CloudEvents version we speak.
 pub const CE_SPECVERSION_VALUE: &str = "1.0";
+/// What a CloudEvents type of ours begins with; the document's kind follows.
+pub const CE_TYPE_PREFIX: &str = "muster.v1.";

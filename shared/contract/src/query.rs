@@ -86,6 +86,19 @@ pub enum ErrorCode {
     Internal,
 }
 
+impl ErrorCode {
+    /// The number in the header of the reply, as HTTP has it.
+    pub const fn number(self) -> u16 {
+        match self {
+            Self::BadRequest => 400,
+            Self::NotFound => 404,
+            Self::Conflict => 409,
+            Self::Internal => 500,
+            Self::NotReady => 503,
+        }
+    }
+}
+
 /// Answer of `muster.query.deployment`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct DeploymentAnswer {

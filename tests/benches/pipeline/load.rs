@@ -1,6 +1,6 @@
 //! The load: reports as a fleet of devices would send them, made before the clock starts, and what is counted of it.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use muster_bus::{Bus, Outgoing};
@@ -21,8 +21,11 @@ pub(crate) const DEVICES: usize = 1000;
 pub(crate) const WINDOW: usize = 1024;
 /// Rate at which latency is measured.
 pub(crate) const EVENTS_PER_SECOND: usize = 1000;
-/// Events of a latency measurement.
-pub(crate) const LATENCY_EVENTS: usize = 15_000;
+/// Events of a latency measurement, the first ones included.
+pub(crate) const LATENCY_EVENTS: usize = 16_000;
+/// Events at the beginning that are sent and not counted: the views of a fleet that was made a moment ago are still being
+/// written, each at most so often.
+pub(crate) const WARM_UP_EVENTS: usize = 1_000;
 /// Time anything of a bench may take.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 
@@ -120,8 +123,10 @@ pub(crate) async fn publish(bus: &Bus, messages: Vec<(String, Bytes)>) {
 pub(crate) struct Latency(Vec<Duration>);
 
 impl Latency {
-    /// Of samples.
-    pub(crate) fn of(mut samples: Vec<Duration>) -> Self {
+    /// Of all events, each with the moment it was sent at.
+    pub(crate) fn of(mut events: Vec<(Instant, Duration)>) -> Self {
+        events.sort_unstable();
+        let mut samples: Vec<_> = events.into_iter().skip(WARM_UP_EVENTS).map(|(_, took)| took).collect();
         samples.sort_unstable();
         Self(samples)
     }

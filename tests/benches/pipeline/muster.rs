@@ -120,7 +120,7 @@ pub(crate) async fn latency() -> Latency {
         for entry in batch {
             let Some((at, state)) = entry.value.and_then(|value| shown(&entry.key, &value)) else { continue };
             if let Some((_, when)) = waiting.get(&at).filter(|waits| waits.0 == state) {
-                samples.push(now - *when);
+                samples.push((*when, now - *when));
                 waiting.remove(&at);
             }
         }

@@ -97,7 +97,8 @@ pub(crate) async fn latency() -> Latency {
         while let Ok(at) = sent_at.try_recv() {
             begins.push(at);
         }
-        samples.extend(batch.iter().map(|fact| now - begins[event_of(&fact.subject, &fact.payload)]));
+        let sent = batch.iter().map(|fact| begins[event_of(&fact.subject, &fact.payload)]);
+        samples.extend(sent.map(|at| (at, now - at)));
     }
     sending.await.unwrap();
     hops.relays.shutdown().await;

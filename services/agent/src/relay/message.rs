@@ -1,11 +1,9 @@
 //! Documents as messages: subject, headers, bytes. What they say is decided elsewhere.
 
 use bytes::Bytes;
-use muster_bus::{Headers, Outgoing};
+use muster_bus::event::attributes;
+use muster_bus::{Headers, Outgoing, Trace};
 use muster_contract::decode::{Document, to_bytes};
-use muster_contract::headers::{
-    CE_ID, CE_SOURCE, CE_SPECVERSION, CE_SPECVERSION_VALUE, CE_TYPE, TRACEPARENT,
-};
 use muster_contract::presence::Heartbeat;
 use muster_contract::report::Report;
 use muster_contract::subjects::{self, stream};
@@ -42,20 +40,12 @@ fn written<T: Document>(document: &T) -> (Bytes, &'static str) {
 
 /// CloudEvents attributes and the beginning of a trace, both from one unique id.
 fn headers(device: &DeviceKey, kind: &str, id: &str) -> Headers {
-    let mut headers = Headers::new();
-    headers.insert(CE_SPECVERSION, CE_SPECVERSION_VALUE);
-    headers.insert(CE_ID, id);
-    headers.insert(CE_SOURCE, format!("muster/{device}"));
-    headers.insert(CE_TYPE, format!("muster.v1.{kind}"));
-    headers.insert(TRACEPARENT, traceparent(id));
-    headers
+    attributes(&format!("muster/{device}"), kind, id, Trace::of_id(uuid(id)))
 }
 
-/// W3C trace context whose trace id is the message's UUID and whose span is the random half of it.
-fn traceparent(id: &str) -> String {
-    let hex: String = id.chars().filter(char::is_ascii_hexdigit).take(32).collect();
-    let span = hex.get(16..).unwrap_or_default();
-    format!("00-{hex}-{span}-01")
+/// The UUID that a message id begins with.
+fn uuid(id: &str) -> u128 {
+    id.chars().filter_map(|c| c.to_digit(16)).take(32).fold(0, |id, digit| (id << 4) | u128::from(digit))
 }
 
 #[cfg(test)]
@@ -63,11 +53,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_trace_begins_with_the_message() {
+    fn a_trace_begins_with_the_messages_id_whatever_follows_it() {
         let id = new_message_id(Timestamp::UNIX_EPOCH);
-        for id in [id.clone(), format!("{id}-2")] {
-            let parts: Vec<_> = traceparent(&id).split('-').map(str::len).collect();
-            assert_eq!(parts, [2, 32, 16, 2], "{id}");
-        }
+        assert_eq!(format!("{:032x}", uuid(&id)), id.replace('-', ""));
+        assert_eq!(uuid(&format!("{id}-2")), uuid(&id));
     }
 }

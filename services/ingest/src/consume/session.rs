@@ -5,7 +5,7 @@ use std::pin::pin;
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use muster_bus::{Delivery, Link, Outgoing, PublishError};
+use muster_bus::{Delivery, Link, Outgoing, PublishError, Trace};
 use muster_contract::report::Report;
 use muster_contract::subjects::{Origin, origin, stream};
 use muster_contract::{LabelError, Timestamp};
@@ -20,7 +20,7 @@ use super::receipts::{self, Answer, Receipts};
 use super::{Ending, Partition};
 use crate::desired::Wish;
 use crate::intake::{BATCH, Intake};
-use crate::letter::{self, Trace};
+use crate::letter;
 use crate::outlet::{FACTS_IN_FLIGHT, Outlet};
 use crate::presence::{self, Presence};
 
@@ -164,7 +164,7 @@ impl<'a> Session<'a> {
             Event::Reports(batch) => return self.take_reports(batch).await,
         }
         let trace = Trace::begin(&mut self.own.chance);
-        self.write(&trace);
+        self.write(trace);
         self.pass_on().await
     }
 
@@ -184,8 +184,9 @@ impl<'a> Session<'a> {
         for delivery in batch {
             let outcome = self.own.border.report(arrival(&delivery, now));
             self.own.metrics.report(outcome);
-            let trace = Trace::of(&delivery.headers, &mut self.own.chance);
-            self.write(&trace);
+            let trace =
+                Trace::carried(&delivery.headers).unwrap_or_else(|| Trace::begin(&mut self.own.chance));
+            self.write(trace);
             self.taken.push_back(delivery);
         }
         self.pass_on().await
@@ -233,7 +234,7 @@ impl<'a> Session<'a> {
     }
 
     /// Writes the publications that are due.
-    fn write(&mut self, trace: &Trace) {
+    fn write(&mut self, trace: Trace) {
         while let Some(publication) = self.own.border.next_publication() {
             let kind = publication.kind;
             self.letters.push((letter::fact(publication, trace, &mut self.own.chance), kind));

@@ -1,7 +1,7 @@
 //! A request, carried out at once: the device is read anew, planned, and published; over again if another writer was
 //! first.
 
-use muster_bus::PublishErrorKind;
+use muster_bus::{PublishErrorKind, Trace};
 use muster_contract::desired::{Source, SourceKind};
 use muster_contract::query::{ErrorBody, PublishAnswer};
 use muster_service::error::chain;
@@ -22,7 +22,7 @@ impl<D: Downlink> Announcer<D> {
     /// Makes a change and says what the device shall run now. The same request again changes nothing.
     pub(super) async fn change(&mut self, request: &Request) -> Result<PublishAnswer, ErrorBody> {
         let (key, source) = (&request.key, self.request_id());
-        let trace = self.chance.u128(1..);
+        let trace = Trace::begin(&mut self.chance);
         let mut tried = None;
         let mut trouble = String::new();
         for _ in 0..ATTEMPTS {

@@ -1,0 +1,102 @@
+//! What every document of ours carries beside it: CloudEvents attributes and a W3C trace context. What the document says,
+//! and whether anybody follows the trace, is not known here.
+
+use std::fmt;
+
+use fastrand::Rng;
+use muster_contract::headers::{
+    CE_ID, CE_SOURCE, CE_SPECVERSION, CE_SPECVERSION_VALUE, CE_TYPE, CE_TYPE_PREFIX, TRACEPARENT,
+};
+
+use crate::message::Headers;
+
+/// Characters of the four parts of a `traceparent` of version 00.
+const PARTS: [usize; 4] = [2, 32, 16, 2];
+
+/// A place in a W3C trace: the trace's id and the span's, neither of them zero.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Trace {
+    trace: u128,
+    span: u64,
+}
+
+impl Trace {
+    /// A trace that begins here.
+    pub fn begin(chance: &mut Rng) -> Self {
+        Self { trace: chance.u128(1..), span: chance.u64(1..) }
+    }
+
+    /// Another span of the same trace.
+    #[must_use]
+    pub fn sibling(self, chance: &mut Rng) -> Self {
+        Self { span: chance.u64(1..), ..self }
+    }
+
+    /// A trace that begins with a message whose id is as good as random: 128 bits of which the last 64 name the span.
+    /// An id of zeros means "none" in a trace, so the lowest bit of either is set.
+    pub const fn of_id(id: u128) -> Self {
+        Self { trace: id | 1, span: id as u64 | 1 }
+    }
+
+    /// The trace that a message carries, if it carries a valid one of version 00.
+    pub fn carried(headers: &Headers) -> Option<Self> {
+        let mut parts = headers.get(TRACEPARENT)?.split('-');
+        let [version, trace, span, flags] = PARTS.map(|length| {
+            let part = parts.next().filter(|part| part.len() == length)?;
+            let hex = part.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+            hex.then_some(part)
+        });
+        let (trace, span) = (u128::from_str_radix(trace?, 16).ok()?, u64::from_str_radix(span?, 16).ok()?);
+        let whole = version? == "00" && flags.is_some() && parts.next().is_none();
+        (whole && trace != 0 && span != 0).then_some(Self { trace, span })
+    }
+}
+
+impl fmt::Display for Trace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "00-{:032x}-{:016x}-01", self.trace, self.span)
+    }
+}
+
+/// The headers of an event: `source` says it, `kind` is the document's, `id` is unique for the source.
+pub fn attributes(source: &str, kind: &str, id: &str, trace: Trace) -> Headers {
+    let mut headers = Headers::new();
+    headers.insert(CE_SPECVERSION, CE_SPECVERSION_VALUE);
+    headers.insert(CE_ID, id);
+    headers.insert(CE_SOURCE, source);
+    headers.insert(CE_TYPE, format!("{CE_TYPE_PREFIX}{kind}"));
+    headers.insert(TRACEPARENT, trace.to_string());
+    headers
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn carrying(text: &str) -> Headers {
+        let mut headers = Headers::new();
+        headers.insert(TRACEPARENT, text);
+        headers
+    }
+
+    #[test]
+    fn only_a_valid_trace_is_carried_on() {
+        let good = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+        assert_eq!(Trace::carried(&carrying(good)).map(|trace| trace.to_string()).as_deref(), Some(good));
+        let zeros = format!("00-{:032x}-{:016x}-01", 0, 1);
+        for bad in ["", "00", &good.to_uppercase(), &format!("{good}-00"), &"a".repeat(9_000), &zeros] {
+            assert_eq!(Trace::carried(&carrying(bad)), None, "{bad:.60}");
+        }
+        assert_eq!(Trace::carried(&Headers::new()), None);
+    }
+
+    #[test]
+    fn what_is_written_is_read_again() {
+        let mut chance = Rng::with_seed(7);
+        for trace in [Trace::begin(&mut chance), Trace::of_id(0), Trace::of_id(u128::MAX)] {
+            let headers = attributes("a/b", "StatusReport", "1", trace);
+            assert_eq!(Trace::carried(&headers), Some(trace));
+            assert_eq!(headers.get(CE_TYPE), Some("muster.v1.StatusReport"));
+        }
+    }
+}
