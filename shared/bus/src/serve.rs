@@ -228,3 +228,19 @@ async fn reply(endpoint: &str, request: &Request, answer: Result<Bytes, Fault>) 
         tracing::warn!(endpoint, %error, "a request got no answer");
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use muster_contract::query::ErrorCode;
+
+    use super::*;
+
+    #[test]
+    fn a_fault_carries_the_error_as_its_body_and_the_beginning_of_it_in_its_header() {
+        let error = ErrorBody { code: ErrorCode::NotFound, message: "x".repeat(HEADER_CHARS_MAX + 1) };
+        let fault = Fault::from(error.clone());
+        assert_eq!((fault.code, fault.message.len()), (404, HEADER_CHARS_MAX));
+        let body: ErrorReply = serde_json::from_slice(&fault.body).unwrap_or_else(|e| panic!("{e}"));
+        assert_eq!(body.error, error);
+    }
+}

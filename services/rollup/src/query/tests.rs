@@ -109,11 +109,3 @@ fn pages_end_where_a_message_does_and_go_on_after_that() {
     assert_eq!(keys.len(), 1500);
     assert!(keys.is_sorted() && pages > 1, "{pages} pages");
 }
-
-#[test]
-fn a_fault_carries_the_error_as_its_body() {
-    let error = ErrorBody { code: ErrorCode::NotFound, message: "x".repeat(1000) };
-    let fault = fault(error.clone());
-    assert_eq!((fault.code, fault.message.len()), (404, HEADER_CHARS_MAX));
-    assert_eq!(serde_json::from_slice::<ErrorReply>(&fault.body).unwrap().error, error);
-}
