@@ -15,6 +15,7 @@ help: ## list the verbs
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-6s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: ## a fleet of 20 agents on flapping links, live until Ctrl-C (DEMO_SECONDS=45 DEMO_JSON=1 for a report)
+	@.ci/git
 	@.ci/fetch-nats-server >&2
 	@$(CARGO) build --locked --release --workspace --bins >&2
 	@exec '$(target)/release/muster-simulator' demo $(demo_flags)

@@ -164,7 +164,7 @@ impl Server {
             .stderr(log)
             .spawn()
             .unwrap_or_else(|error| panic!("cannot run {}: {error}", binary.display()));
-        let ready = wait_ready(self.port, &mut child);
+        let ready = wait_ready(self.port, &self.name(), &mut child);
         self.child = Some(child);
         if !ready {
             self.end(Signal::KILL);
@@ -173,7 +173,7 @@ impl Server {
     }
 
     fn configuration(&self) -> String {
-        let mut text = format!("listen: \"127.0.0.1:{}\"\nserver_name: \"test-{}\"\n", self.port, self.port);
+        let mut text = format!("listen: \"127.0.0.1:{}\"\nserver_name: \"{}\"\n", self.port, self.name());
         if self.setup.jetstream {
             let store = self.store();
             text += &format!(
@@ -186,6 +186,11 @@ impl Server {
             text += &format!("authorization {{ users = [\n{{ user: hub, password: hub }}\n{users}] }}\n");
         }
         text + &self.setup.more
+    }
+
+    /// Its directory is nobody else's, and so is its name.
+    fn name(&self) -> String {
+        self.dir.path().file_name().unwrap_or_default().to_string_lossy().into_owned()
     }
 
     fn signal(&self, signal: Signal) {
@@ -239,11 +244,12 @@ fn free_port() -> u16 {
     tries.find(|port| TcpListener::bind((Ipv4Addr::LOCALHOST, *port)).is_ok()).expect("an endless supply")
 }
 
-/// Waits for the server's greeting; false if it ends or stays silent.
-fn wait_ready(port: u16, child: &mut Child) -> bool {
+/// Waits for the greeting of the server of this name; false if it ends or stays silent. Another one may have taken the port.
+fn wait_ready(port: u16, name: &str, child: &mut Child) -> bool {
+    let named = format!("\"server_name\":\"{name}\"");
     let deadline = Instant::now() + SERVER_DEADLINE;
     while Instant::now() < deadline && child.try_wait().is_ok_and(|status| status.is_none()) {
-        if greeted(port).is_some_and(|greeting| greeting.starts_with("INFO")) {
+        if greeted(port).is_some_and(|greeting| greeting.contains(&named)) {
             return true;
         }
         std::thread::sleep(Duration::from_millis(5));

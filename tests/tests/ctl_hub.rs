@@ -171,7 +171,7 @@ async fn a_watch_prints_a_line_for_each_change_and_none_for_no_change() {
         view["leaving"] = json!(1);
         view["digest"] = json!(content_digest(&view).to_string());
         hub.put("deployment.packet-tap", &view).await;
-        hub.bus.view_delete("deployment.packet-tap").await.unwrap();
+        hub.bus.view_delete("deployment.packet-tap", None).await.unwrap();
         page.lines(3).await
     };
     let lines = tokio::select! {
@@ -250,7 +250,7 @@ impl Hub {
     }
 
     async fn put(&self, key: &str, view: &Value) {
-        self.bus.view_put(key, view.to_string().into()).await.unwrap();
+        self.bus.view_put(key, view.to_string().into(), None).await.unwrap();
     }
 
     async fn publish(&self, subject: &str, fact: &Value) -> u64 {

@@ -71,6 +71,8 @@ pub enum ViewResult {
     Deleted,
     /// It had not changed.
     Unchanged,
+    /// Another rollup had written it meanwhile; it is looked at again.
+    Overtaken,
     /// It could not be written and is due again.
     Failed,
 }

@@ -2,7 +2,10 @@
 //! final state. A view whose digest did not change is not written; one that is gone is deleted, also if an
 //! earlier life left it behind.
 //!
-//! Nothing is written until LEDGER was read to its end: a view must not go back in time.
+//! Nothing is written until LEDGER was read to its end: a view must not go back in time. What the bucket holds, and what
+//! follows from it, is the room [`held`]'s.
+
+mod held;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -19,11 +22,11 @@ use muster_contract::subjects::ViewKey;
 use muster_domain::fold::Fleet;
 use muster_service::backoff::FullJitter;
 use muster_service::error::chain;
-use serde::Deserialize;
 use tokio::sync::watch;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 
+use self::held::{Decision, Held, Signed};
 use crate::metrics::{Metrics, ViewResult};
 use crate::present::{Now, Origin, Present};
 
@@ -35,6 +38,8 @@ const LOOK_MAX: usize = 64;
 const IN_FLIGHT_MAX: usize = 64;
 /// Attempts to write what is due when the process ends.
 const FINISH_ATTEMPTS_MAX: usize = 3;
+/// Time between two readings of the bucket: another rollup may have died after it wrote what this one never knew of.
+const LEARN_EVERY: Duration = Duration::from_secs(60);
 /// Entries of the bucket read at once.
 const BATCH_MAX: usize = 500;
 /// Least and longest upper bound of the delay before the bus is tried again.
@@ -59,25 +64,23 @@ pub struct Publisher {
     retry: FullJitter,
 }
 
-/// What the bucket holds under a key.
-#[derive(Debug, Clone, Copy)]
-struct Held {
-    /// None where the bucket holds something else, or it is not known.
-    digest: Option<Digest>,
-    /// When it was last written by this process.
-    written_at: Option<Instant>,
-}
-
-/// What is to be done about a key.
+/// What is to be written under a key: a view, or none, in place of a revision.
 #[derive(Debug)]
-enum Write {
-    Put(Digest, Bytes),
-    Delete,
+struct Write {
+    key: ViewKey,
+    view: Option<(Signed, Bytes)>,
+    expected: u64,
 }
 
-#[derive(Deserialize)]
-struct Signed {
-    digest: Digest,
+/// What became of a write.
+#[derive(Debug)]
+enum Written {
+    /// It has this revision.
+    As(u64),
+    /// Somebody else had written: this is there now.
+    Overtaken(Held),
+    /// Whether it was written is not known, or it was refused.
+    Failed(PublishError),
 }
 
 impl Publisher {
@@ -94,9 +97,20 @@ impl Publisher {
         if stop.run_until_cancelled(self.begin()).await.is_none() {
             return;
         }
-        while stop.run_until_cancelled(self.wait(&mut read_to, &mut caught_up)).await.is_some() {
-            // Not cancelled in the middle: what is under way would be unknown.
-            self.write_due().await;
+        let mut learn_at = Instant::now() + LEARN_EVERY;
+        loop {
+            let wait = timeout_at(learn_at, self.wait(&mut read_to, &mut caught_up));
+            match stop.run_until_cancelled(wait).await {
+                None => break,
+                // Not cancelled in the middle: what is under way would be unknown.
+                Some(Ok(())) => self.write_due().await,
+                Some(Err(_)) => {
+                    if let Some(Err(error)) = stop.run_until_cancelled(self.learn()).await {
+                        tracing::debug!(error = chain(&error), "cannot read the views again; trying later");
+                    }
+                    learn_at = Instant::now() + LEARN_EVERY;
+                }
+            }
         }
         self.finish().await;
     }
@@ -120,7 +134,7 @@ impl Publisher {
         }
     }
 
-    /// Reads the bucket. Everything in it is due: what an earlier life left is either still so or to be deleted.
+    /// Reads the bucket. What another life or another rollup wrote is due: it is either still so, or to be written over.
     async fn learn(&mut self) -> Result<(), ReadError> {
         let mut watch = self.bus.view_watch(">").await?;
         let mut read = 0;
@@ -128,10 +142,11 @@ impl Publisher {
             let batch = watch.next_batch(BATCH_MAX).await?;
             read += batch.len() as u64;
             for entry in batch {
-                let Some((key, value)) = ViewKey::parse(&entry.key).zip(entry.value) else { continue };
-                let digest = serde_json::from_slice::<Signed>(&value).ok().map(|signed| signed.digest);
-                self.held.insert(key.clone(), Held { digest, written_at: None });
-                self.due.insert(key, Instant::now());
+                let Some(key) = ViewKey::parse(&entry.key) else { continue };
+                if self.held.get(&key).is_none_or(|held| held.revision != entry.revision) {
+                    self.held.insert(key.clone(), Held::read(Some(&entry)));
+                    self.due.insert(key, Instant::now());
+                }
             }
         }
         self.retry.reset();
@@ -187,12 +202,11 @@ impl Publisher {
         let keys: Vec<ViewKey> =
             self.due.iter().filter(|(_, at)| **at <= now).map(|(key, _)| key.clone()).collect();
         for look in keys.chunks(LOOK_MAX) {
-            let writes = self.look(look);
-            let bus = &self.bus;
+            let (writes, bus) = (self.look(look), &self.bus);
             let results: Vec<_> = stream::iter(writes)
-                .map(|(key, write)| async move {
-                    let result = carry_out(bus, &key, &write).await;
-                    (key, write, result)
+                .map(|write| async move {
+                    let written = carry_out(bus, &write).await;
+                    (write, written)
                 })
                 .buffer_unordered(IN_FLIGHT_MAX)
                 .collect()
@@ -204,51 +218,54 @@ impl Publisher {
 
     /// What has to be written of some views, all as of one moment. They are due no more, unless that moment is one at
     /// which nobody is to be told anything.
-    fn look(&mut self, keys: &[ViewKey]) -> Vec<(ViewKey, Write)> {
-        let show =
-            |now: &Now| keys.iter().map(|key| (key.clone(), show(&now.fleet, key))).collect::<Vec<_>>();
-        let views = self.present.look(|now| now.caught_up.then(|| show(now))).unwrap_or_default();
-        let mut writes = Vec::new();
+    fn look(&mut self, keys: &[ViewKey]) -> Vec<Write> {
+        let show = |now: &Now| {
+            let views = keys.iter().map(|key| (key.clone(), show(&now.fleet, key)));
+            (now.fleet.as_of(), views.collect::<Vec<_>>())
+        };
+        let shown = self.present.look(|now| now.caught_up.then(|| show(now)));
+        let Some((as_of, views)) = shown else { return Vec::new() };
+        let (now, mut writes) = (Instant::now(), Vec::new());
         for (key, view) in views {
             self.due.remove(&key);
-            let held = self.held.get(&key);
-            match view {
-                Some((digest, _)) if held.is_some_and(|held| held.digest == Some(digest)) => {
-                    self.metrics.view(ViewResult::Unchanged);
+            let held = self.held.entry(key.clone()).or_insert(Held::NOTHING);
+            match held.decide(view.as_ref().map(|(digest, _)| *digest), as_of, now) {
+                Decision::Leave => self.metrics.view(ViewResult::Unchanged),
+                Decision::Wait => _ = self.due.insert(key, now + WRITE_INTERVAL),
+                Decision::Put | Decision::Delete => {
+                    let view = view.map(|(digest, bytes)| (Signed { digest, as_of }, bytes));
+                    writes.push(Write { key, view, expected: held.revision });
                 }
-                Some((digest, bytes)) => writes.push((key, Write::Put(digest, bytes))),
-                None if held.is_some() => writes.push((key, Write::Delete)),
-                None => {}
             }
         }
         writes
     }
 
     /// Remembers what the bucket holds now, and makes due again what failed.
-    fn settle(&mut self, results: Vec<(ViewKey, Write, Result<(), PublishError>)>) {
+    fn settle(&mut self, results: Vec<(Write, Written)>) {
         let now = Instant::now();
         let mut failure = None;
-        for (key, write, result) in results {
-            let digest = match (&result, &write) {
-                (Ok(()), Write::Delete) => {
-                    self.metrics.view(ViewResult::Deleted);
-                    self.held.remove(&key);
-                    continue;
+        for (Write { key, view, .. }, written) in results {
+            let held = self.held.entry(key.clone()).or_insert(Held::NOTHING);
+            match written {
+                Written::As(revision) => {
+                    let result = if view.is_some() { ViewResult::Written } else { ViewResult::Deleted };
+                    self.metrics.view(result);
+                    *held = Held::written(revision, view.map(|(signed, _)| signed), now);
                 }
-                (Ok(()), Write::Put(digest, _)) => {
-                    self.metrics.view(ViewResult::Written);
-                    Some(*digest)
+                Written::Overtaken(there) => {
+                    self.metrics.view(ViewResult::Overtaken);
+                    *held = there;
+                    self.due.insert(key, now);
                 }
-                // Whether it was written is not known.
-                (Err(_), _) => None,
-            };
-            self.held.insert(key.clone(), Held { digest, written_at: Some(now) });
-            if let Err(error) = result {
-                self.metrics.view(ViewResult::Failed);
-                if error.kind != PublishErrorKind::Permanent {
-                    self.due.insert(key.clone(), now);
+                Written::Failed(error) => {
+                    self.metrics.view(ViewResult::Failed);
+                    *held = held.doubted(now);
+                    if error.kind != PublishErrorKind::Permanent {
+                        self.due.insert(key.clone(), now);
+                    }
+                    failure.get_or_insert((key, error));
                 }
-                failure.get_or_insert((key, error));
             }
         }
         match failure {
@@ -285,10 +302,19 @@ impl Publisher {
     }
 }
 
-async fn carry_out(bus: &Bus, key: &ViewKey, write: &Write) -> Result<(), PublishError> {
-    match write {
-        Write::Put(_, bytes) => bus.view_put(&key.to_string(), bytes.clone()).await.map(|_| ()),
-        Write::Delete => bus.view_delete(&key.to_string()).await,
+async fn carry_out(bus: &Bus, write: &Write) -> Written {
+    let (key, expected) = (write.key.to_string(), Some(write.expected));
+    let done = match &write.view {
+        Some((_, bytes)) => bus.view_put(&key, bytes.clone(), expected).await,
+        None => bus.view_delete(&key, expected).await,
+    };
+    match done {
+        Ok(revision) => Written::As(revision),
+        Err(error) if error.kind == PublishErrorKind::Conflict => match bus.view_last(&key).await {
+            Ok(entry) => Written::Overtaken(Held::read(entry.as_ref())),
+            Err(_) => Written::Failed(error),
+        },
+        Err(error) => Written::Failed(error),
     }
 }
 

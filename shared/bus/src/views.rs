@@ -61,24 +61,35 @@ impl ViewWatch {
 }
 
 impl Bus {
-    /// Writes a value; its revision.
-    pub async fn view_put(&self, key: &str, value: Bytes) -> Result<u64, PublishError> {
-        self.publish(put(key, value)).await.map(|stored| stored.sequence)
+    /// Writes a value in place of the revision that is expected, 0 for none, or of whatever there is; its revision.
+    pub async fn view_put(
+        &self,
+        key: &str,
+        value: Bytes,
+        expected: Option<u64>,
+    ) -> Result<u64, PublishError> {
+        self.publish(put(key, value, expected)).await.map(|stored| stored.sequence)
     }
 
-    /// Deletes a key. A mark remains for a day, so that those who follow the bucket learn of it.
-    pub async fn view_delete(&self, key: &str) -> Result<(), PublishError> {
-        let mut tombstone = put(key, Bytes::new());
+    /// Deletes a key at the revision that is expected, or at any; the mark's revision. The mark remains for a day, so that
+    /// those who follow the bucket learn of it.
+    pub async fn view_delete(&self, key: &str, expected: Option<u64>) -> Result<u64, PublishError> {
+        let mut tombstone = put(key, Bytes::new(), expected);
         tombstone.headers.insert(OPERATION, "PURGE");
         tombstone.headers.insert(ROLLUP, "sub");
         tombstone.headers.insert(TTL, TOMBSTONE_TTL);
-        self.publish(tombstone).await.map(|_| ())
+        self.publish(tombstone).await.map(|stored| stored.sequence)
     }
 
     /// Reads a value; `None` where there is none.
     pub async fn view_get(&self, key: &str) -> Result<Option<ViewEntry>, ReadError> {
+        Ok(self.view_last(key).await?.filter(|entry| entry.value.is_some()))
+    }
+
+    /// Reads the last entry of a key, which may be the mark of a deletion; `None` where there is none.
+    pub async fn view_last(&self, key: &str) -> Result<Option<ViewEntry>, ReadError> {
         let last = self.last(VIEWS_STREAM, &format!("{VIEWS_SUBJECT_PREFIX}{key}")).await?;
-        Ok(last.map(ViewEntry::from).filter(|entry| entry.value.is_some()))
+        Ok(last.map(ViewEntry::from))
     }
 
     /// Follows keys: `>` for all, `deployment.*`, or one.
@@ -93,9 +104,13 @@ async fn present(bus: &Bus, filter: &str) -> Result<Replay, ReadError> {
     bus.replay(VIEWS_STREAM, &[filter], Start::LastPerSubject).await
 }
 
-fn put(key: &str, value: Bytes) -> Outgoing {
+fn put(key: &str, value: Bytes, expected: Option<u64>) -> Outgoing {
     let subject = format!("{VIEWS_SUBJECT_PREFIX}{key}");
-    Outgoing { expected_stream: Some(VIEWS_STREAM), ..Outgoing::new(subject, value) }
+    Outgoing {
+        expected_stream: Some(VIEWS_STREAM),
+        expected_last_subject_sequence: expected,
+        ..Outgoing::new(subject, value)
+    }
 }
 
 impl From<Delivery> for ViewEntry {

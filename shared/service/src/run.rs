@@ -63,19 +63,19 @@ where
     E: Into<BoxError> + Send,
 {
     telemetry::init(common.log_format, &common.log_filter).map_err(Error::Telemetry)?;
+    let workers = Builder::new_multi_thread().enable_all().build().map_err(Error::Threads)?;
+    let watch = Builder::new_current_thread().enable_all().build().map_err(Error::Threads)?;
+    let life = Life::new();
+    let build = Info::new(vec![("service", program), ("version", VERSION)]);
+    life.health().metrics(|registry| registry.register("build", "What this process was built from", build));
+    // Before the first word: whoever reads it may send a signal, which must drain the process, not kill it.
+    let mut signals = watch.block_on(async { Signals::listen() }).map_err(Error::Signals)?;
     tracing::info!(
         service.name = program,
         service.version = VERSION,
         nats.url = %common.nats_url,
         "starting"
     );
-    let workers = Builder::new_multi_thread().enable_all().build().map_err(Error::Threads)?;
-    let watch = Builder::new_current_thread().enable_all().build().map_err(Error::Threads)?;
-    let life = Life::new();
-    let build = Info::new(vec![("service", program), ("version", VERSION)]);
-    life.health().metrics(|registry| registry.register("build", "What this process was built from", build));
-    // Before the start: a signal that comes while the first task runs must drain it, not kill it.
-    let mut signals = watch.block_on(async { Signals::listen() }).map_err(Error::Signals)?;
     let kept = begin(&workers, &life, common.http_addr, start);
     let exit = watch.block_on(until_stopped(&life, &mut signals));
     drop(kept);
@@ -108,10 +108,17 @@ where
         }
         let stop = within.stop_token();
         if let Some(handle) = stop.run_until_cancelled(start(within)).await {
-            // Refused only when the process is ending already; the handle is then dropped here.
-            let _ = keep.send(handle.map_err(Into::into)?);
-            starting.release();
-            tracing::info!("started");
+            match handle {
+                Ok(handle) => {
+                    // Refused only when the process is ending already; the handle is then dropped here.
+                    let _ = keep.send(handle);
+                    starting.release();
+                    tracing::info!("started");
+                }
+                // It noticed the stop itself, which is no failure.
+                Err(_) if stop.is_cancelled() => {}
+                Err(error) => return Err(error.into()),
+            }
         }
         Ok::<_, BoxError>(())
     });

@@ -54,7 +54,7 @@ async fn a_device_can_neither_write_nor_read_what_is_not_its_own() {
         bus.last(stream::DOWNLINK, &foreign_document),
         bus.stream_state(stream::UPLINK),
         bus.replay(stream::DOWNLINK, &[], Start::First),
-        bus.view_put("fleet", Bytes::from("{}")),
+        bus.view_put("fleet", Bytes::from("{}"), None),
     );
     for refused in [foreign_report.err(), foreign_fact.err(), view.err()] {
         assert!(refused.is_some(), "published what it may not");

@@ -24,11 +24,11 @@ async fn a_view_is_written_read_and_deleted() {
     let server = Server::start();
     let bus = converged(&server).await;
     assert_eq!(bus.view_get("fleet").await.unwrap(), None);
-    let revision = bus.view_put("fleet", Bytes::from("one")).await.unwrap();
+    let revision = bus.view_put("fleet", Bytes::from("one"), None).await.unwrap();
     let entry = bus.view_get("fleet").await.unwrap().unwrap();
     assert_eq!((entry.value.as_deref(), entry.revision), (Some(&b"one"[..]), revision));
-    assert!(bus.view_put("fleet", Bytes::from("two")).await.unwrap() > revision);
-    bus.view_delete("fleet").await.unwrap();
+    assert!(bus.view_put("fleet", Bytes::from("two"), None).await.unwrap() > revision);
+    bus.view_delete("fleet", None).await.unwrap();
     assert_eq!(bus.view_get("fleet").await.unwrap(), None);
 }
 
@@ -39,7 +39,7 @@ async fn a_watch_shows_the_present_and_then_every_change_over_a_crash() {
     for (key, value) in
         [("deployment.web", "1"), ("fleet", "1"), ("deployment.web", "2"), ("site.plant7", "1")]
     {
-        bus.view_put(key, Bytes::from(value)).await.unwrap();
+        bus.view_put(key, Bytes::from(value), None).await.unwrap();
     }
     let watcher = connect(server.config("watcher")).await;
     let mut watch = watcher.view_watch(">").await.unwrap();
@@ -51,8 +51,8 @@ async fn a_watch_shows_the_present_and_then_every_change_over_a_crash() {
     assert_eq!(present[2].pending, 0);
 
     crash(&mut server, &bus).await;
-    bus.view_put("fleet", Bytes::from("2")).await.unwrap();
-    bus.view_delete("deployment.web").await.unwrap();
+    bus.view_put("fleet", Bytes::from("2"), None).await.unwrap();
+    bus.view_delete("deployment.web", None).await.unwrap();
     let changes = read(&mut watch, 2).await;
     let wanted: [(&str, Option<&[u8]>); 2] = [("fleet", Some(b"2")), ("deployment.web", None)];
     assert_eq!(shown(&changes), wanted);

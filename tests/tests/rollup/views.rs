@@ -72,7 +72,7 @@ async fn what_is_gone_is_deleted_also_if_an_earlier_life_left_it() {
     let hub = Hub::start().await;
     let mut devices = small_fleet(&hub).await;
     for stale in ["deployment.ghost", "site.nowhere"] {
-        hub.bus.view_put(stale, Bytes::from(r#"{"left":"behind"}"#)).await.unwrap();
+        hub.bus.view_put(stale, Bytes::from(r#"{"left":"behind"}"#), None).await.unwrap();
     }
     let dir = tempfile::tempdir().unwrap();
     let rollup = Rollup::start(&hub, dir.path()).await;
@@ -85,6 +85,27 @@ async fn what_is_gone_is_deleted_also_if_an_earlier_life_left_it() {
     hub.bucket_says_what_ledger_gives().await;
     let gone = || async { hub.bus.view_get("site.plant9").await.unwrap().is_none() };
     until("the site to go", gone, |gone| *gone).await;
+    rollup.drain().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_another_rollup_wrote_meanwhile_is_seen_before_it_is_written_over() {
+    let hub = Hub::start().await;
+    let mut devices = small_fleet(&hub).await;
+    let dir = tempfile::tempdir().unwrap();
+    let rollup = Rollup::start(&hub, dir.path()).await;
+    rollup.ready().await;
+    hub.bucket_says_what_ledger_gives().await;
+    let older = hub.bus.view_get("fleet").await.unwrap().and_then(|entry| entry.value).unwrap();
+    devices[0].reports(&hub, "db", "failed").await;
+    hub.bucket_says_what_ledger_gives().await;
+
+    let overtaken = || async { rollup.handle.metrics.views_with(ViewResult::Overtaken) };
+    assert_eq!(overtaken().await, 0);
+    hub.bus.view_put("fleet", older, None).await.unwrap();
+    devices[0].reports(&hub, "db", "installing").await;
+    hub.bucket_says_what_ledger_gives().await;
+    until("the other's view to be seen", overtaken, |count| *count > 0).await;
     rollup.drain().await;
 }
 

@@ -1,0 +1,151 @@
+//! What the bucket holds under a key, as far as this process knows, and what is to be done about it. No IO.
+//!
+//! Two rollups may write one bucket. Each write expects the revision that its writer knows of, so that neither covers what
+//! the other wrote unseen; and a view that has read further than this process is left alone until this process has
+//! caught up with it. If that takes too long, what is there was derived from another LEDGER (one restored from a backup
+//! has lower sequences), and it is written over.
+
+use std::time::Duration;
+
+use muster_bus::ViewEntry;
+use muster_contract::canonical::Digest;
+use muster_contract::view::AsOf;
+use serde::Deserialize;
+use tokio::time::Instant;
+
+/// How long a view that has read further is left alone.
+pub(super) const AHEAD_MAX: Duration = Duration::from_secs(5);
+
+/// What is held under a key.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Held {
+    /// The revision of the key's last entry; 0 where there is none.
+    pub(super) revision: u64,
+    content: Content,
+    /// When it was last written by this process.
+    pub(super) written_at: Option<Instant>,
+    /// Since when it has been left alone because it has read further.
+    ahead_since: Option<Instant>,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Content {
+    /// No view.
+    Nothing,
+    /// A view.
+    View(Signed),
+    /// Something else, or not known.
+    Unknown,
+}
+
+/// What tells one view from another.
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Signed {
+    pub(super) digest: Digest,
+    pub(super) as_of: AsOf,
+}
+
+/// What is to be done about a key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Decision {
+    /// It says what it shall.
+    Leave,
+    /// It has read further: look again later.
+    Wait,
+    /// It shall say something else.
+    Put,
+    /// There shall be nothing.
+    Delete,
+}
+
+impl Held {
+    /// A key that was never written.
+    pub(super) const NOTHING: Self =
+        Self { revision: 0, content: Content::Nothing, written_at: None, ahead_since: None };
+
+    /// What was read of the bucket; `None` where the key has no entry.
+    pub(super) fn read(entry: Option<&ViewEntry>) -> Self {
+        let Some(entry) = entry else { return Self::NOTHING };
+        let view = entry.value.as_ref().map(|value| serde_json::from_slice(value));
+        let content = view.map_or(Content::Nothing, |view| view.map_or(Content::Unknown, Content::View));
+        Self { revision: entry.revision, content, ..Self::NOTHING }
+    }
+
+    /// What this process has written: a view, or none.
+    pub(super) fn written(revision: u64, view: Option<Signed>, at: Instant) -> Self {
+        let content = view.map_or(Content::Nothing, Content::View);
+        Self { revision, content, written_at: Some(at), ahead_since: None }
+    }
+
+    /// The same after a write of unknown fate.
+    pub(super) const fn doubted(self, at: Instant) -> Self {
+        Self { content: Content::Unknown, written_at: Some(at), ..self }
+    }
+
+    /// What is to be done so that it says `wanted`, as of a moment.
+    pub(super) fn decide(&mut self, wanted: Option<Digest>, as_of: AsOf, now: Instant) -> Decision {
+        let (there, ahead) = match self.content {
+            Content::View(view) => (Some(view.digest), view.as_of.ledger_seq > as_of.ledger_seq),
+            Content::Nothing | Content::Unknown => (None, false),
+        };
+        if ahead && there != wanted && now < *self.ahead_since.get_or_insert(now) + AHEAD_MAX {
+            return Decision::Wait;
+        }
+        self.ahead_since = None;
+        match (wanted, self.content) {
+            (None, Content::Nothing) => Decision::Leave,
+            (None, _) => Decision::Delete,
+            (Some(_), _) if there == wanted => Decision::Leave,
+            (Some(_), _) => Decision::Put,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use muster_contract::Timestamp;
+
+    use super::*;
+
+    fn as_of(ledger_seq: u64) -> AsOf {
+        AsOf { ledger_seq, at: Timestamp::UNIX_EPOCH }
+    }
+
+    fn view(text: &[u8], ledger_seq: u64) -> Option<Signed> {
+        Some(Signed { digest: Digest::of_bytes(text), as_of: as_of(ledger_seq) })
+    }
+
+    #[test]
+    fn what_is_done_follows_from_what_is_there_and_what_is_wanted() {
+        let (now, one) = (Instant::now(), Some(Digest::of_bytes(b"one")));
+        let there = |view| Held::written(7, view, now);
+        let unknown = there(None).doubted(now);
+        // there, wanted, expected; the present has read to 10
+        let table = [
+            (there(None), None, Decision::Leave),
+            (there(None), one, Decision::Put),
+            (there(view(b"one", 9)), one, Decision::Leave),
+            (there(view(b"one", 99)), one, Decision::Leave),
+            (there(view(b"two", 10)), one, Decision::Put),
+            (there(view(b"two", 11)), one, Decision::Wait),
+            (there(view(b"two", 10)), None, Decision::Delete),
+            (there(view(b"two", 11)), None, Decision::Wait),
+            (unknown, one, Decision::Put),
+            (unknown, None, Decision::Delete),
+        ];
+        for (at, (mut held, wanted, expected)) in table.into_iter().enumerate() {
+            assert_eq!(held.decide(wanted, as_of(10), now), expected, "row {at}");
+        }
+    }
+
+    #[test]
+    fn a_view_of_another_ledger_is_written_over_after_a_while() {
+        let begun = Instant::now();
+        let mut held = Held::written(7, view(b"two", 1_000), begun);
+        let one = Some(Digest::of_bytes(b"one"));
+        assert_eq!(held.decide(one, as_of(10), begun), Decision::Wait);
+        assert_eq!(held.decide(one, as_of(11), begun + AHEAD_MAX / 2), Decision::Wait);
+        assert_eq!(held.decide(one, as_of(12), begun + AHEAD_MAX), Decision::Put);
+    }
+}
