@@ -15,6 +15,8 @@ use crate::error::Error;
 
 /// Names the fleet's directory in the environment of every process of a fleet.
 pub const FLEET_DIR_VARIABLE: &str = "MUSTER_FLEET_DIR";
+/// Where an agent keeps its data, in the environment of its workloads: beneath the fleet's directory.
+const WORKLOAD_DIR_VARIABLE: &str = "MUSTER_DATA_DIR";
 /// Time between SIGTERM and SIGKILL: above the drain deadline of every service.
 pub const STOP_PATIENCE: Duration = Duration::from_secs(25);
 
@@ -123,21 +125,28 @@ fn open_log(path: &Path) -> std::io::Result<File> {
     File::options().create(true).append(true).open(path)
 }
 
-/// Kills what an earlier run of the fleet in this directory left behind; says how many processes that were.
+/// Kills what an earlier run of the fleet in this directory left behind, workloads that outlived their agents included;
+/// says how many processes that were.
 pub fn sweep(dir: &Path) -> usize {
     let marker = format!("{FLEET_DIR_VARIABLE}={}", dir.display());
+    // An agent passes nothing on to its workloads but where its data is.
+    let workload = format!("{WORKLOAD_DIR_VARIABLE}={}/", dir.display());
     let Ok(entries) = std::fs::read_dir("/proc") else { return 0 };
     entries
         .flatten()
         .filter_map(|entry| Pid::from_raw(entry.file_name().to_str()?.parse().ok()?))
-        .filter(|pid| carries(*pid, &marker))
+        .filter(|pid| {
+            carries(*pid, |variable| {
+                variable == marker.as_bytes() || variable.starts_with(workload.as_bytes())
+            })
+        })
         .filter(|pid| rustix::process::kill_process(*pid, Signal::KILL).is_ok())
         .count()
 }
 
-fn carries(pid: Pid, marker: &str) -> bool {
+fn carries(pid: Pid, wanted: impl Fn(&[u8]) -> bool) -> bool {
     std::fs::read(format!("/proc/{}/environ", pid.as_raw_nonzero()))
-        .is_ok_and(|environment| environment.split(|byte| *byte == 0).any(|entry| entry == marker.as_bytes()))
+        .is_ok_and(|environment| environment.split(|byte| *byte == 0).any(wanted))
 }
 
 #[cfg(test)]
@@ -166,6 +175,24 @@ mod tests {
         child.process.wait().await.unwrap();
         let message = child.expect_running().unwrap_err().to_string();
         assert!(message.contains("short") && message.contains("logs/short.log"), "{message}");
+    }
+
+    #[tokio::test]
+    async fn a_workload_that_outlived_its_agent_is_swept_away() {
+        let (mine, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let workload = |dir: &Path| {
+            let data = dir.join("devices/plant7/press-4");
+            Command::new("sleep")
+                .arg("600")
+                .env(WORKLOAD_DIR_VARIABLE, data)
+                .kill_on_drop(true)
+                .spawn()
+                .unwrap()
+        };
+        let (mut gone, mut kept) = (workload(mine.path()), workload(other.path()));
+        assert_eq!(sweep(mine.path()), 1);
+        gone.wait().await.unwrap();
+        assert!(kept.try_wait().unwrap().is_none());
     }
 
     #[tokio::test]
