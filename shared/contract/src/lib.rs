@@ -25,6 +25,7 @@ pub mod state;
 pub mod subjects;
 pub mod version;
 pub mod view;
+pub mod why;
 
 mod text;
 

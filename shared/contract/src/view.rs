@@ -172,6 +172,21 @@ impl Verdict {
         Self::Converged,
     ];
 
+    /// The rule in words; it counts only where no rule before it holds.
+    pub const fn rule(self) -> &'static str {
+        match self {
+            Self::Empty => "no device shall run it, and none still has it",
+            Self::Removing => "no device shall run it, and some still have it",
+            Self::Failing => "some device failed for what it shall run now",
+            Self::Overdue => "some device is past its deadline",
+            Self::Incomplete => "reports of some device are known to exist and are not in",
+            Self::Progressing => "some device is at work",
+            Self::Waiting => "some device has not begun what it shall run now",
+            Self::ConvergedStale => "installed everywhere, but some devices are not heard at present",
+            Self::Converged => "installed everywhere, heard and known",
+        }
+    }
+
     /// The word on the wire.
     pub const fn as_str(self) -> &'static str {
         match self {

@@ -23,6 +23,7 @@ mod standing;
 mod tally;
 mod totals;
 mod view;
+mod why;
 
 pub use answer::Page;
 pub use fleet::{Fleet, Outcome, Position};

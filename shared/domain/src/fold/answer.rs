@@ -98,7 +98,7 @@ impl Fleet {
 
     /// The devices in order after one, of one site if one is named, and only of sites that have a deployment if one
     /// is named.
-    fn devices_after<'a>(
+    pub(super) fn devices_after<'a>(
         &'a self,
         site: Option<&'a SiteId>,
         after: Option<&'a DeviceKey>,
@@ -131,7 +131,7 @@ impl Fleet {
             freshness: facet.freshness,
             known: row.is_known(&facet),
             leaving: share == Share::Leaving,
-            overdue: row.overdue().cloned(),
+            overdue: row.overdue().map(|deadline| deadline.fact.clone()),
             target_generation: row.target,
             report: row.report.as_ref().map(|report| report.shown(output)),
         })
@@ -171,7 +171,7 @@ impl Device {
 }
 
 /// The first rows of a list and, if there are more, the name of the last of them.
-fn cut_page<T>(
+pub(super) fn cut_page<T>(
     rows: impl Iterator<Item = T>,
     limit: usize,
     name: impl Fn(&T) -> String,

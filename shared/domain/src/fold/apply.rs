@@ -10,6 +10,7 @@ use muster_contract::{DeploymentId, DeviceKey, Generation};
 
 use super::fleet::{Fleet, Outcome, Position, Scope};
 use super::report::Report;
+use super::standing::Deadline;
 
 /// How long a row that ended as removed refuses older reports. Facts stay in LEDGER for 30 days; a fleet rebuilt from
 /// LEDGER would not know of the removal after that, so neither need this one.
@@ -60,10 +61,16 @@ impl Fleet {
         let before = self.facet(number);
         match Some(fact.generation).cmp(&self.devices[number as usize].about.desired.map(|held| held.0)) {
             Ordering::Greater => {}
-            Ordering::Equal => return Outcome::Again,
+            Ordering::Equal => {
+                self.devices[number as usize].about.sources.desired = at.ledger_seq;
+                self.settle(number, before, Scope::Device, |_| {});
+                return Outcome::Again;
+            }
             Ordering::Less => return Outcome::Late,
         }
-        self.devices[number as usize].about.desired = Some((fact.generation, fact.retired));
+        let about = &mut self.devices[number as usize].about;
+        about.desired = Some((fact.generation, fact.retired));
+        about.sources.desired = at.ledger_seq;
         let mut targets = HashMap::new();
         for entry in &fact.deployments {
             let place = self.name_row(number, &entry.id);
@@ -89,10 +96,14 @@ impl Fleet {
         if newest { Outcome::Taken } else { Outcome::Late }
     }
 
-    pub(super) fn liveness(&mut self, key: &DeviceKey, fact: &LivenessFact) -> Outcome {
+    pub(super) fn liveness(&mut self, at: Position, key: &DeviceKey, fact: &LivenessFact) -> Outcome {
         let number = self.name_device(key);
         let before = self.facet(number);
-        let newest = self.devices[number as usize].about.take_liveness(fact);
+        let about = &mut self.devices[number as usize].about;
+        let newest = about.take_liveness(fact);
+        if newest {
+            about.sources.liveness = at.ledger_seq;
+        }
         self.settle(number, before, Scope::Device, |_| {});
         if newest { Outcome::Taken } else { Outcome::Late }
     }
@@ -101,6 +112,7 @@ impl Fleet {
     /// here, because the two come by different ways.
     pub(super) fn deadline(
         &mut self,
+        at: Position,
         key: &DeviceKey,
         deployment: &DeploymentId,
         fact: DeadlineFact,
@@ -110,10 +122,10 @@ impl Fleet {
         let before = self.facet(number);
         let held = self.devices[number as usize].rows[place].deadline.as_ref();
         let age = |deadline: &DeadlineFact| (deadline.generation, deadline.since);
-        if held.is_some_and(|held| age(held) > age(&fact)) {
+        if held.is_some_and(|held| age(&held.fact) > age(&fact)) {
             return Outcome::Late;
         }
-        let mut fact = Some(Box::new(fact));
+        let mut fact = Some(Box::new(Deadline { fact, ledger_seq: at.ledger_seq }));
         self.settle(number, before, Scope::Row(place), |row| row.deadline = fact.take());
         Outcome::Taken
     }

@@ -44,6 +44,16 @@ pub(super) struct About {
     /// None for most devices, which is why it is a box.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) troubles: Option<Box<Troubles>>,
+    pub(super) sources: Sources,
+}
+
+/// Where LEDGER holds the facts that a device's properties come from; 0 where there was none.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Sources {
+    pub(super) desired: u64,
+    pub(super) liveness: u64,
+    /// The fact that first spoke of the head, or of the epoch.
+    pub(super) head: u64,
 }
 
 /// What a person may want to look into.
@@ -82,6 +92,7 @@ impl About {
             heard_at: None,
             nature: None,
             troubles: None,
+            sources: Sources { desired: 0, liveness: 0, head: 0 },
         }
     }
 

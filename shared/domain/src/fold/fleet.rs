@@ -80,9 +80,9 @@ impl Fleet {
             }
             (LedgerSubject::Desired(key), Fact::Desired(fact)) => self.desired(at, key, &fact),
             (LedgerSubject::Device(key), Fact::Device(fact)) => self.device(key, fact),
-            (LedgerSubject::Liveness(key), Fact::Liveness(fact)) => self.liveness(key, &fact),
+            (LedgerSubject::Liveness(key), Fact::Liveness(fact)) => self.liveness(at, key, &fact),
             (LedgerSubject::Deadline(key, deployment), Fact::Deadline(fact)) => {
-                self.deadline(key, deployment, fact)
+                self.deadline(at, key, deployment, fact)
             }
             (LedgerSubject::Incident(key), Fact::Incident(fact)) => self.incident(key, fact),
             (LedgerSubject::Quarantine(Some(key)), Fact::Quarantine(fact)) => self.quarantine(key, &fact),
@@ -179,6 +179,9 @@ impl Fleet {
         self.mark_changed(number);
         let device = &mut self.devices[number as usize];
         let after = device.about.facet();
+        if (before.epoch, before.head) != (after.epoch, after.head) {
+            device.about.sources.head = self.as_of.ledger_seq;
+        }
         let same = before.is_same_for_standings(&after);
         let (site, key) = (device.site, &device.about.key);
         for (place, at) in device.rows.iter_mut().enumerate() {

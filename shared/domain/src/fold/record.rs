@@ -1,6 +1,5 @@
 //! A device as a snapshot keeps it. A fleet is its devices: every count is made anew from them.
 
-use muster_contract::fact::DeadlineFact;
 use muster_contract::view::AsOf;
 use muster_contract::{DeploymentId, DeviceKey, Generation};
 use serde::{Deserialize, Serialize};
@@ -8,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::device::{About, Device};
 use super::fleet::{Fleet, Scope};
 use super::report::Report;
+use super::standing::Deadline;
 
 /// Everything the fold knows of one device. Its JSON is the snapshot's format: a change of meaning needs a new format
 /// version in whoever stores it.
@@ -27,7 +27,7 @@ struct RowRecord {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     report: Option<Box<Report>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    deadline: Option<Box<DeadlineFact>>,
+    deadline: Option<Box<Deadline>>,
 }
 
 impl DeviceRecord {
@@ -80,8 +80,11 @@ impl Fleet {
         // The copies of the names that the fleet holds already are kept.
         let device = &mut self.devices[number as usize];
         about.key = device.about.key.clone();
+        let sources = about.sources;
         device.about = about;
         self.settle(number, before, Scope::Device, |_| {});
+        // Known from the record, not from a fact at this position.
+        self.devices[number as usize].about.sources = sources;
         for RowRecord { deployment, target, report, deadline } in rows {
             let place = self.name_row(number, &deployment);
             let facet = self.facet(number);

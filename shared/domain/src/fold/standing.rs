@@ -1,8 +1,9 @@
 //! Where one device stands with one deployment, and the share of the counts that this makes.
 
 use muster_contract::fact::DeadlineFact;
-use muster_contract::view::{Freshness, Standing};
+use muster_contract::view::{Freshness, Standing, Verdict};
 use muster_contract::{Epoch, Generation, State};
+use serde::{Deserialize, Serialize};
 
 use super::report::Report;
 
@@ -15,7 +16,15 @@ pub(super) struct Row {
     /// Generation at which its target last changed; none where it shall not run.
     pub(super) target: Option<Generation>,
     pub(super) report: Option<Box<Report>>,
-    pub(super) deadline: Option<Box<DeadlineFact>>,
+    pub(super) deadline: Option<Box<Deadline>>,
+}
+
+/// A deadline that passed, and where LEDGER holds it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Deadline {
+    pub(super) fact: DeadlineFact,
+    pub(super) ledger_seq: u64,
 }
 
 /// What a standing takes from its device.
@@ -86,10 +95,10 @@ impl Row {
     }
 
     /// The deadline it is past: one of its current target, while it is not at an end for that target.
-    pub(super) fn overdue(&self) -> Option<&DeadlineFact> {
+    pub(super) fn overdue(&self) -> Option<&Deadline> {
         let deadline = self.deadline.as_deref()?;
         let at_end = matches!(self.standing(), Some(Standing::Installed | Standing::Failed));
-        (self.target == Some(deadline.generation) && !at_end).then_some(deadline)
+        (self.target == Some(deadline.fact.generation) && !at_end).then_some(deadline)
     }
 
     pub(super) fn share(&self, facet: &Facet) -> Share {
@@ -110,11 +119,16 @@ impl Row {
     /// True where nothing about the row is worth keeping: it shall not run, and what it held is void. `forgotten`
     /// says whether a report that ended as removed is older than anything LEDGER still holds.
     pub(super) fn is_spent(&self, generation: Generation, forgotten: impl Fn(&Report) -> bool) -> bool {
-        let awaited = self.deadline.as_ref().is_some_and(|deadline| deadline.generation > generation);
+        let awaited = self.deadline.as_ref().is_some_and(|deadline| deadline.fact.generation > generation);
         let tombstone_due =
             self.report.as_ref().is_none_or(|report| report.state == State::Removed && forgotten(report));
         self.target.is_none() && !awaited && tombstone_due
     }
+}
+
+/// True where it reports for its current target and is at no end of it.
+pub(super) const fn is_at_work(standing: Standing) -> bool {
+    matches!(standing, Standing::Pending | Standing::Installing | Standing::Removing | Standing::Removed)
 }
 
 impl Share {
@@ -124,6 +138,28 @@ impl Share {
             Self::Target { standing, .. } => !matches!(standing, Standing::Waiting | Standing::Outdated),
             Self::Nothing | Self::Leaving => false,
         }
+    }
+
+    /// True where it makes the rule of a verdict hold.
+    pub(super) const fn speaks_for(self, verdict: Verdict) -> bool {
+        let Self::Target { standing, freshness, known, overdue, .. } = self else {
+            return matches!((self, verdict), (Self::Leaving, Verdict::Removing));
+        };
+        match verdict {
+            Verdict::Empty | Verdict::Removing => false,
+            Verdict::Failing => matches!(standing, Standing::Failed),
+            Verdict::Overdue => overdue,
+            Verdict::Incomplete => !known,
+            Verdict::Progressing => is_at_work(standing),
+            Verdict::Waiting => matches!(standing, Standing::Waiting | Standing::Outdated),
+            Verdict::ConvergedStale => !matches!(freshness, Freshness::Fresh),
+            Verdict::Converged => true,
+        }
+    }
+
+    /// The first verdict whose rule it makes hold.
+    pub(super) fn verdict(self) -> Option<Verdict> {
+        Verdict::ALL.into_iter().find(|verdict| self.speaks_for(*verdict))
     }
 
     /// True where the report's errors count.

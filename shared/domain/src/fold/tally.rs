@@ -5,7 +5,7 @@ use std::ops::{AddAssign, SubAssign};
 
 use muster_contract::view::{Bounds, Complete, Counts, Freshness, Split, Standing, Verdict};
 
-use super::standing::Share;
+use super::standing::{Share, is_at_work};
 
 /// Missing reports of one device that the sums count at most: more than a device makes, and little enough that no sum
 /// over `u32::MAX` standings can overflow. The device's own account always says the true number.
@@ -105,11 +105,33 @@ impl Group {
         Complete { devices: self.known.into(), of: self.targets.into(), missing_reports: self.missing }
     }
 
-    /// The first that holds. At work is whatever reports for its current target and is at no end of it; not begun
-    /// is whatever does not yet.
+    /// Targets of this verdict that make its rule hold.
+    pub(super) fn because(&self, verdict: Verdict) -> u64 {
+        let total = |standing: Standing| self.counts[standing as usize].iter().sum::<u32>();
+        let count = match verdict {
+            Verdict::Empty => 0,
+            Verdict::Removing => self.leaving,
+            Verdict::Failing => total(Standing::Failed),
+            Verdict::Overdue => self.overdue,
+            Verdict::Incomplete => self.targets - self.known,
+            Verdict::Progressing => self.at_work(),
+            Verdict::Waiting => total(Standing::Waiting) + total(Standing::Outdated),
+            Verdict::ConvergedStale => {
+                self.targets - self.counts.iter().map(|split| split[Freshness::Fresh as usize]).sum::<u32>()
+            }
+            Verdict::Converged => self.targets,
+        };
+        count.into()
+    }
+
+    fn at_work(&self) -> u32 {
+        let standings = Standing::ALL.into_iter().filter(|standing| is_at_work(*standing));
+        standings.flat_map(|standing| self.counts[standing as usize]).sum()
+    }
+
+    /// The first that holds. Not begun is whatever does not report for its current target yet.
     pub(super) fn verdict(&self) -> Verdict {
         let total = |standing: Standing| self.counts[standing as usize].iter().sum::<u32>();
-        let at_work = [Standing::Pending, Standing::Installing, Standing::Removing, Standing::Removed];
         let fresh = self.counts[Standing::Installed as usize][Freshness::Fresh as usize];
         match self {
             _ if self.is_empty() => Verdict::Empty,
@@ -117,7 +139,7 @@ impl Group {
             _ if total(Standing::Failed) > 0 => Verdict::Failing,
             _ if self.overdue > 0 => Verdict::Overdue,
             _ if self.known < self.targets => Verdict::Incomplete,
-            _ if at_work.into_iter().any(|standing| total(standing) > 0) => Verdict::Progressing,
+            _ if self.at_work() > 0 => Verdict::Progressing,
             _ if total(Standing::Installed) < self.targets => Verdict::Waiting,
             _ if fresh < self.targets => Verdict::ConvergedStale,
             _ => Verdict::Converged,

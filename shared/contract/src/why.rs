@@ -1,0 +1,96 @@
+//! Why a deployment has its verdict: the rule, the standings that make it hold, and the facts that make those. Asked with a
+//! [`Query`](crate::query::Query) on `muster.query.why`.
+
+use jiff::Timestamp;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::ids::{DeploymentId, DeviceKey, Epoch, Generation, Seq};
+use crate::view::{AsOf, Freshness, Standing, Verdict};
+
+/// Answer of `muster.query.why`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct WhyAnswer {
+    /// Up to where the answer has read.
+    pub as_of: AsOf,
+    /// The deployment.
+    pub deployment: DeploymentId,
+    /// Its verdict.
+    pub verdict: Verdict,
+    /// The rule that gives it, in words. No rule before it holds.
+    pub rule: String,
+    /// Standings that make the rule hold: without these devices the verdict is another, and without any other device it is
+    /// the same.
+    pub because: u64,
+    /// Of so many: targets, or devices that it is leaving.
+    pub of: u64,
+    /// The standings, ordered by site and device; of one device its standing, whether or not it is one of them.
+    pub standings: Vec<Because>,
+    /// There is more: ask again with this as `after`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<String>,
+}
+
+/// A standing and the facts that make it what it is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Because {
+    /// The device.
+    #[serde(flatten)]
+    pub key: DeviceKey,
+    /// Where it stands.
+    pub standing: Standing,
+    /// Whether that is fresh.
+    pub freshness: Freshness,
+    /// The first rule that it makes hold.
+    pub speaks_for: Verdict,
+    /// The facts that LEDGER must hold for that; without one of them the standing is another.
+    pub facts: Vec<Evidence>,
+}
+
+/// A fact of LEDGER that matters.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Evidence {
+    /// What kind of fact.
+    pub kind: EvidenceKind,
+    /// Where LEDGER holds it.
+    pub ledger_seq: u64,
+    /// The generation it is about.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub generation: Option<Generation>,
+    /// The epoch it is of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub epoch: Option<Epoch>,
+    /// The number of the report.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seq: Option<Seq>,
+    /// When what it says was seen, or began.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub at: Option<Timestamp>,
+    /// What it says, in words.
+    pub says: String,
+}
+
+/// Kinds of facts that make a standing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum EvidenceKind {
+    /// The desired state: what the device shall run.
+    Desired,
+    /// The last report.
+    Status,
+    /// Whether the device is heard.
+    Liveness,
+    /// The deadline that passed.
+    Deadline,
+    /// The fact that speaks of the highest report number.
+    Head,
+}
+
+impl Evidence {
+    /// A fact of a kind and what it says.
+    pub const fn of(kind: EvidenceKind, ledger_seq: u64, says: String) -> Self {
+        Self { kind, ledger_seq, generation: None, epoch: None, seq: None, at: None, says }
+    }
+}

@@ -1,0 +1,183 @@
+//! Why a deployment has its verdict: the standings that make its rule hold, and of each the facts that make it so. Nothing
+//! is decided here that [`Share`] and the verdict have not decided; the facts are named by where LEDGER holds them.
+//!
+//! A rule speaks of devices, so its proof does too: a fleet without the devices named here has another verdict, and a
+//! fleet without any other device has the same. Of each device the facts named are enough for its standing, and without
+//! one of them it is another; but that a device is silent, that it has reported more than is in, and that it shall not run
+//! something any more may be known from several facts, of which the last is named.
+
+use muster_contract::fact::DeadlineKind;
+use muster_contract::query::Output;
+use muster_contract::view::{Freshness, Verdict};
+use muster_contract::why::{Because, Evidence, EvidenceKind, WhyAnswer};
+use muster_contract::{DeploymentId, DeviceKey, SiteId, State};
+
+use super::answer::{Page, cut_page};
+use super::device::{About, Device};
+use super::fleet::Fleet;
+use super::report::Report;
+use super::standing::{Deadline, Row, Share};
+
+impl Fleet {
+    /// Why a deployment has its verdict, of one site if one is named. None where there is no such view.
+    pub fn why(&self, id: &DeploymentId, site: Option<&SiteId>, page: &Page<DeviceKey>) -> Option<WhyAnswer> {
+        let (number, verdict) = self.judged(id)?;
+        let group = match site {
+            Some(site) => {
+                let site = self.totals.site(*self.totals.site_numbers.get(site)?);
+                site.deployments.get(&number).copied().unwrap_or_default()
+            }
+            None => self.totals.deployment(number).group,
+        };
+        let devices = self.devices_after(site, page.after.as_ref(), Some(number));
+        let speaking = devices.filter_map(|device| {
+            let because = device.because(number, Some(verdict))?;
+            Some(because).filter(|_| device.share(number).speaks_for(verdict))
+        });
+        let (standings, next) = cut_page(speaking, page.limit, |because| because.key.to_string());
+        let of = if verdict == Verdict::Removing { group.leaving() } else { group.targets() };
+        Some(self.answer(id, verdict, (group.because(verdict), of), standings, next))
+    }
+
+    /// Why a deployment's standing on one device is what it is. None where the device has none.
+    pub fn why_device(&self, id: &DeploymentId, key: &DeviceKey) -> Option<WhyAnswer> {
+        let (number, verdict) = self.judged(id)?;
+        let device = self.find(key)?;
+        let because = device.because(number, None)?;
+        let speaks = device.share(number).speaks_for(verdict);
+        Some(self.answer(id, verdict, (speaks.into(), 1), vec![because], None))
+    }
+
+    fn judged(&self, id: &DeploymentId) -> Option<(u32, Verdict)> {
+        let number = *self.totals.deployment_numbers.get(id)?;
+        let verdict = self.totals.deployment(number).group.verdict();
+        (verdict != Verdict::Empty).then_some((number, verdict))
+    }
+
+    fn answer(
+        &self,
+        id: &DeploymentId,
+        verdict: Verdict,
+        (because, of): (u64, u64),
+        standings: Vec<Because>,
+        next: Option<String>,
+    ) -> WhyAnswer {
+        let rule = verdict.rule().to_owned();
+        WhyAnswer { as_of: self.as_of, deployment: id.clone(), verdict, rule, because, of, standings, next }
+    }
+}
+
+impl Device {
+    fn row(&self, deployment: u32) -> Option<&Row> {
+        self.rows.iter().find(|row| row.deployment == deployment)
+    }
+
+    fn share(&self, deployment: u32) -> Share {
+        self.row(deployment).map_or(Share::Nothing, |row| row.share(&self.about.facet()))
+    }
+
+    /// Its standing with a deployment and the facts that make it speak for a verdict; for the first one that it speaks
+    /// for, where none is named.
+    fn because(&self, deployment: u32, verdict: Option<Verdict>) -> Option<Because> {
+        let row = self.row(deployment)?;
+        let share = row.share(&self.about.facet());
+        let speaks_for = verdict.or_else(|| share.verdict())?;
+        Some(Because {
+            key: self.about.key.clone(),
+            standing: row.standing()?,
+            freshness: self.about.freshness(),
+            speaks_for,
+            facts: facts(&self.about, row, speaks_for),
+        })
+    }
+}
+
+/// The facts that make a row speak for a verdict.
+fn facts(about: &About, row: &Row, verdict: Verdict) -> Vec<Evidence> {
+    let mut facts = Vec::from_iter(about.desired_evidence(row));
+    match verdict {
+        Verdict::Overdue => facts.extend(row.overdue().map(Deadline::evidence)),
+        Verdict::Incomplete => {
+            facts.extend(row.report.as_deref().map(Report::evidence));
+            facts.extend(about.head_evidence());
+        }
+        Verdict::ConvergedStale | Verdict::Converged => {
+            facts.extend(row.report.as_deref().map(Report::evidence));
+            facts.extend(about.liveness_evidence());
+        }
+        _ => facts.extend(row.report.as_deref().map(Report::evidence)),
+    }
+    facts
+}
+
+impl About {
+    fn desired_evidence(&self, row: &Row) -> Option<Evidence> {
+        let (generation, _) = self.desired?;
+        let says = match row.target {
+            Some(target) if target == generation => "shall run it".to_owned(),
+            Some(target) => format!("shall run it as it is since generation {target}"),
+            None => "does not name it any more".to_owned(),
+        };
+        let evidence = Evidence::of(EvidenceKind::Desired, self.sources.desired, says);
+        Some(Evidence { generation: Some(generation), ..evidence })
+    }
+
+    fn liveness_evidence(&self) -> Option<Evidence> {
+        if self.sources.liveness == 0 {
+            return None;
+        }
+        let says = match self.freshness() {
+            Freshness::Fresh => "is heard",
+            Freshness::Stale | Freshness::Never => "is silent",
+        };
+        let evidence = Evidence::of(EvidenceKind::Liveness, self.sources.liveness, says.to_owned());
+        Some(Evidence { at: self.heard_at, ..evidence })
+    }
+
+    fn head_evidence(&self) -> Option<Evidence> {
+        let (head, missing) = (self.holdings.head(), self.holdings.missing());
+        let says = match missing {
+            0 => format!("began epoch {}, of which nothing was said of it", self.holdings.epoch()?),
+            _ => format!("has reported up to {head}, of which {missing} are not in"),
+        };
+        let evidence = Evidence::of(EvidenceKind::Head, self.sources.head, says);
+        Some(Evidence { epoch: self.holdings.epoch(), ..evidence })
+    }
+}
+
+impl Deadline {
+    fn evidence(&self) -> Evidence {
+        let minutes = self.fact.limit_seconds / 60;
+        let says = match self.fact.deadline {
+            DeadlineKind::NeverStarted => format!("had not begun after {minutes} min"),
+            DeadlineKind::Stuck => format!("was at no end after {minutes} min"),
+        };
+        let evidence = Evidence::of(EvidenceKind::Deadline, self.ledger_seq, says);
+        Evidence { generation: Some(self.fact.generation), at: Some(self.fact.since), ..evidence }
+    }
+}
+
+impl Report {
+    fn evidence(&self) -> Evidence {
+        let shown = self.shown(Output::Summary);
+        let says = match self.failure() {
+            Some(failure) => format!("is {}: {failure}", self.state.as_str()),
+            None => format!("is {}", self.state.as_str()),
+        };
+        Evidence {
+            generation: Some(self.generation),
+            epoch: Some(self.epoch),
+            seq: Some(self.seq),
+            at: Some(shown.observed_at),
+            ..Evidence::of(EvidenceKind::Status, shown.ledger_seq, says)
+        }
+    }
+
+    /// Its first error as code, component and message.
+    fn failure(&self) -> Option<String> {
+        let culprits = self.culprits();
+        let culprit = culprits.first().filter(|_| self.state == State::Failed)?;
+        let component = culprit.component.map(|name| format!(" in {name}")).unwrap_or_default();
+        Some(format!("{}{component}: {}", culprit.code, culprit.message))
+    }
+}
