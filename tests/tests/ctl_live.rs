@@ -114,6 +114,31 @@ async fn a_message_that_cannot_be_let_in_is_found_with_its_reason() {
 }
 
 #[tokio::test]
+async fn why_leads_from_a_verdict_to_the_facts_in_ledger() {
+    let mut system = System::start().await;
+    settled(&mut system).await;
+    let why = json(&system, &["why", "web"], 0).await;
+    assert_eq!((why["verdict"].as_str(), &why["because"]), (Some("converged"), &2.into()), "{why}");
+    let ledger = system.ledger().await;
+    for fact in
+        why["standings"].as_array().unwrap().iter().flat_map(|standing| standing["facts"].as_array().unwrap())
+    {
+        let entry = ledger.iter().find(|entry| Some(entry.seq) == fact["ledgerSeq"].as_u64());
+        let subject = entry.unwrap_or_else(|| panic!("LEDGER holds no {fact}")).subject.to_string();
+        assert!(subject.contains(fact["kind"].as_str().unwrap()), "{fact} is {subject}");
+    }
+    let one = said(&system, &["why", "web", "--device", DEVICES[0]], 0).await;
+    assert!(one.contains("is installed") && one.contains("is heard") && !one.contains(DEVICES[1]), "{one}");
+
+    let unknown = system.muster(&["why", "wbe"]).await;
+    assert_eq!(unknown.status.code(), Some(1), "{}", text(&unknown.stdout));
+    assert!(text(&unknown.stderr).contains("web"), "{}", text(&unknown.stderr));
+    let stranger = system.muster(&["why", "web", "--device", "plant7/press-9"]).await;
+    assert_eq!(stranger.status.code(), Some(1), "{}", text(&stranger.stdout));
+    assert!(text(&stranger.stderr).contains(DEVICES[0]), "{}", text(&stranger.stderr));
+}
+
+#[tokio::test]
 async fn a_watch_says_each_change_and_ends_well() {
     let mut system = System::start().await;
     settled(&mut system).await;

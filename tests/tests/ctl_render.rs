@@ -51,6 +51,12 @@ fn devices_and_one_device() {
 }
 
 #[test]
+fn why_a_verdict_and_why_a_standing() {
+    golden("why", &render::why::answer(&example("WhyAnswer.failing"), now()));
+    golden("why-one-device", &render::why::answer(&example("WhyAnswer.one-device"), now()));
+}
+
+#[test]
 fn places_as_a_whole() {
     golden("site", &render::place::site(&example("SiteView.plant7"), now()));
     golden("fleet", &render::place::fleet(&example("FleetView.fleet"), now()));

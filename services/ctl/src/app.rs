@@ -14,7 +14,7 @@ use crate::config::{Cli, Command, Format, PublisherCommand, QuarantineCommand};
 use crate::error::{CtlError, NO, USAGE, YES};
 use crate::session::Session;
 use crate::terminal::Terminal;
-use crate::{audit, devices, publish, quarantine, reach, status, watch};
+use crate::{audit, devices, publish, quarantine, reach, status, watch, why};
 
 /// What of the bus's own log reaches the person: that it cannot connect and why, permissions that are missing.
 const LOG_FILTER: &str = "warn";
@@ -88,6 +88,7 @@ async fn ask(session: &mut Session<'_>, command: Command) -> Result<bool, CtlErr
         Command::Device(args) => devices::one(session, &args.device).await?,
         Command::Site { site } => status::site(session, site).await?,
         Command::Fleet => status::fleet(session).await?,
+        Command::Why(args) => why::run(session, args).await?,
         Command::Watch { deployment } => watch::run(session, deployment).await?,
         Command::Quarantine(QuarantineCommand::List { device, limit }) => {
             quarantine::list(session, device, limit).await?;

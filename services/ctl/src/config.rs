@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
-use muster_contract::query::Output;
+use muster_contract::query::{Output, PAGE_MAX};
 use muster_contract::{DeploymentId, DeviceKey, SiteId};
 use muster_service::VERSION;
 
@@ -16,6 +16,7 @@ const EXAMPLES: &str = "\
 Examples:
   muster status                          every deployment, with its verdict
   muster status web --output all         one deployment, with a line for each device
+  muster why web                         which devices make its verdict, by which facts
   muster devices --site plant7           the devices of a site
   muster watch web                       follow a deployment until Ctrl-C
   muster audit                           is every report of every device accounted for?
@@ -32,6 +33,15 @@ Examples:
   muster status web --output all         and a line for each device
   muster status web --output detail      and components and errors of each line
   muster status web --site plant7        and a line for each device of the site";
+
+const WHY_EXAMPLES: &str = "\
+Without the devices that are named the verdict would be another; without any other device it would be the same. Of each
+device the facts are named that make its standing: where LEDGER holds them, and which report (epoch/number) it was.
+
+Examples:
+  muster why web                         the devices that make the verdict of web
+  muster why web --device plant7/press-4 why it stands as it does there
+  muster why web --format json | jq '.standings[].facts'";
 
 const WATCH_EXAMPLES: &str = "\
 Examples:
@@ -105,6 +115,9 @@ pub enum Command {
     },
     /// Everything as a whole
     Fleet,
+    /// Why a deployment has its verdict: the rule, the devices, the facts
+    #[command(after_help = WHY_EXAMPLES)]
+    Why(WhyArgs),
     /// Follow deployments as they change
     #[command(after_help = WATCH_EXAMPLES)]
     Watch {
@@ -150,6 +163,25 @@ pub struct StatusArgs {
     /// How much of a deployment [default: summary; all with --site]
     #[arg(long, value_enum, requires = "deployment")]
     pub output: Option<Depth>,
+}
+
+/// `muster why`
+#[derive(Debug, Args)]
+pub struct WhyArgs {
+    /// The deployment
+    pub deployment: DeploymentId,
+    /// Its standing on one device instead, as SITE/DEVICE
+    #[arg(long, conflicts_with_all = ["site", "after"])]
+    pub device: Option<DeviceKey>,
+    /// Only devices of a site
+    #[arg(long)]
+    pub site: Option<SiteId>,
+    /// Devices shown at most
+    #[arg(long, default_value_t = 10, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=PAGE_MAX as i64))]
+    pub limit: u16,
+    /// Only devices after this one: how the answer before it ended
+    #[arg(long, value_name = "SITE/DEVICE")]
+    pub after: Option<String>,
 }
 
 /// How much of a deployment is shown.

@@ -48,7 +48,8 @@ pub async fn with_near_sites(session: &Session<'_>, error: AskError, site: &Site
     unknown(message, site.as_str(), &sites)
 }
 
-async fn with_near_devices(session: &Session<'_>, error: AskError, key: &DeviceKey) -> CtlError {
+/// An unknown device comes with names that are near; any other error as it is.
+pub async fn with_near_devices(session: &Session<'_>, error: AskError, key: &DeviceKey) -> CtlError {
     let Some(message) = error.not_found() else { return error.into() };
     let keys = known(session).await.iter().map(|line| line.key.to_string()).collect();
     unknown(message, &key.to_string(), &keys)

@@ -22,5 +22,6 @@ pub mod publish;
 pub mod quarantine;
 pub mod status;
 pub mod watch;
+pub mod why;
 
 pub mod render;

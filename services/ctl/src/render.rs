@@ -13,4 +13,5 @@ pub mod publisher;
 pub mod quarantine;
 pub mod table;
 pub mod watch;
+pub mod why;
 pub mod words;

@@ -2,7 +2,6 @@
 
 use muster_contract::query::{DeploymentsAnswer, Query};
 use muster_contract::{DeploymentId, SiteId};
-use serde_json::Value;
 
 use crate::ask::{AskError, understood};
 use crate::config::{Depth, StatusArgs};
@@ -73,18 +72,17 @@ pub async fn fleet(session: &mut Session<'_>) -> Result<(), CtlError> {
 }
 
 /// An unknown deployment comes with names that are near; any other error as it is.
-async fn with_near_deployments(session: &Session<'_>, error: AskError, id: &DeploymentId) -> CtlError {
+pub async fn with_near_deployments(session: &Session<'_>, error: AskError, id: &DeploymentId) -> CtlError {
     let Some(message) = error.not_found() else { return error.into() };
-    let known = match session.hub.pages("deployments", "deployments", Query::default()).await {
-        Ok(answer) => ids(&answer),
-        Err(_) => Vec::new(),
-    };
+    let known = known_deployments(session).await;
     let near = near(id.as_str(), known.iter().map(String::as_str));
     CtlError::Unknown { message, near: near.into_iter().map(str::to_owned).collect() }
 }
 
-fn ids(answer: &Value) -> Vec<String> {
-    let answer: Result<DeploymentsAnswer, _> = understood(answer);
+/// Every deployment; none where nobody tells, because a hint is not worth a second error.
+pub async fn known_deployments(session: &Session<'_>) -> Vec<String> {
+    let answer = session.hub.pages("deployments", "deployments", Query::default()).await;
+    let answer = answer.and_then(|answer| understood::<DeploymentsAnswer>(&answer));
     answer.map_or_else(
         |_| Vec::new(),
         |answer| answer.deployments.iter().map(|view| view.deployment.to_string()).collect(),

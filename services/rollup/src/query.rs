@@ -10,6 +10,7 @@ use muster_bus::{Bus, Call, EndpointSpec, Fault, ServiceSpec};
 use muster_contract::limits::MESSAGE_BYTES_MAX;
 use muster_contract::query::{ErrorBody, ErrorCode, PAGE_DEFAULT, PAGE_MAX, Query};
 use muster_contract::subjects::QUERY_PREFIX;
+use muster_contract::why::WhyAnswer;
 use muster_contract::{DeploymentId, DeviceKey, SiteId};
 use muster_domain::fold::{Fleet, Page};
 use muster_service::health::Latch;
@@ -27,7 +28,7 @@ const DESCRIPTION: &str = "What is true of deployments, devices, sites and the f
 /// Largest answer: any server that Muster works with carries it. Longer lists come in more pages.
 const ANSWER_BYTES_MAX: usize = MESSAGE_BYTES_MAX;
 
-const ENDPOINTS: [&str; 6] = ["deployment", "deployments", "device", "devices", "site", "fleet"];
+const ENDPOINTS: [&str; 7] = ["deployment", "deployments", "device", "devices", "site", "fleet", "why"];
 
 /// The desk where questions are answered. Clones share the present.
 #[derive(Debug, Clone)]
@@ -142,8 +143,22 @@ fn look_up(fleet: &Fleet, endpoint: &str, query: &Query, limit: usize) -> Result
         }
         "site" => json(found(fleet.site_view(named(site, "site")?), || no_site(site))?),
         "fleet" => json(fleet.fleet_view()),
+        "why" => json(why(fleet, query, limit)?),
         other => Err(bad(format!("there is no question '{other}'"))),
     }
+}
+
+fn why(fleet: &Fleet, query: &Query, limit: usize) -> Result<WhyAnswer, ErrorBody> {
+    let (id, site) = (named(query.id.as_ref(), "id")?, query.site.as_ref());
+    let nowhere = || format!("deployment '{id}' is targeted nowhere and left nowhere");
+    let there = |words: String| if fleet.deployment_view(id).is_none() { nowhere() } else { words };
+    let Some(device) = &query.device else {
+        let page = Page { after: after::<DeviceKey>(query)?, limit };
+        return found(fleet.why(id, site, &page), || there(no_site(site)));
+    };
+    let key = DeviceKey { site: named(site, "site")?.clone(), device: device.clone() };
+    let stranger = || there(format!("device '{key}' neither shall run '{id}' nor has it"));
+    found(fleet.why_device(id, &key), stranger)
 }
 
 fn named<'a, T>(value: Option<&'a T>, field: &str) -> Result<&'a T, ErrorBody> {

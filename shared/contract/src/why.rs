@@ -34,6 +34,7 @@ pub struct WhyAnswer {
 
 /// A standing and the facts that make it what it is.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
 pub struct Because {
     /// The device.
     #[serde(flatten)]

@@ -89,10 +89,10 @@ fn check_facts(
     because: &Because,
 ) -> Result<(), TestCaseError> {
     let whole = essence(fleet, id, because);
-    let named: BTreeSet<u64> = because.facts.iter().map(|fact| fact.ledger_seq).collect();
+    let named: BTreeSet<_> = because.facts.iter().map(|fact| fact.ledger_seq).collect();
     let of_device = |entry: &ledger::Entry| entry.subject.device() == Some(&because.key);
     let alone = fold_where(ledger, |seq, entry| !of_device(entry) || named.contains(&seq));
-    prop_assert_eq!(essence(&alone, id, because), whole.clone(), "the named facts alone: {:?}", because);
+    prop_assert_eq!(&essence(&alone, id, because), &whole, "the named facts alone: {:?}", because);
 
     for fact in &because.facts {
         // These may be known from more than one fact.
@@ -105,7 +105,7 @@ fn check_facts(
         let less = fold_where(ledger, |seq, entry| {
             !of_device(entry) || (named.contains(&seq) && seq != fact.ledger_seq)
         });
-        prop_assert_ne!(essence(&less, id, because), whole.clone(), "without {:?} of {:?}", fact, because);
+        prop_assert_ne!(&essence(&less, id, because), &whole, "without {:?} of {:?}", fact, because);
     }
     Ok(())
 }

@@ -13,6 +13,7 @@ use muster_contract::query::{
 use muster_contract::receipt::Receipt;
 use muster_contract::report::{CapabilitiesReport, StatusReport};
 use muster_contract::view::{DeploymentView, FleetView, SiteView};
+use muster_contract::why::WhyAnswer;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -50,12 +51,13 @@ pub const DOCUMENTS: [Shape; 14] = [
 ];
 
 /// Requests and answers of the query service and the publisher.
-pub const MESSAGES: [Shape; 11] = [
+pub const MESSAGES: [Shape; 12] = [
     message::<Query>("Query"),
     message::<DeploymentAnswer>("DeploymentAnswer"),
     message::<DeploymentsAnswer>("DeploymentsAnswer"),
     message::<DeviceAnswer>("DeviceAnswer"),
     message::<DevicesAnswer>("DevicesAnswer"),
+    message::<WhyAnswer>("WhyAnswer"),
     message::<ErrorReply>("ErrorReply"),
     message::<ApplyRequest>("ApplyRequest"),
     message::<RemoveRequest>("RemoveRequest"),

@@ -109,3 +109,17 @@ fn pages_end_where_a_message_does_and_go_on_after_that() {
     assert_eq!(keys.len(), 1500);
     assert!(keys.is_sorted() && pages > 1, "{pages} pages");
 }
+
+#[test]
+fn why_names_what_is_not_known() {
+    let desk = desk(3);
+    let said = |question: &Value| ask(&desk, "why", question).unwrap_err();
+    for (question, words) in [
+        (json!({"id": "nothing"}), "deployment 'nothing' is targeted nowhere"),
+        (json!({"id": "nothing", "site": "a", "device": "b"}), "deployment 'nothing' is targeted nowhere"),
+        (json!({}), "id: is missing"),
+    ] {
+        let error = said(&question);
+        assert!(error.message.contains(words), "{question}: {}", error.message);
+    }
+}

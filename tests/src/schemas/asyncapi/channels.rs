@@ -239,6 +239,13 @@ fn requests() -> Vec<Channel> {
         ),
         request("querySite", query, "site", &["Query"], "The view of one `site`."),
         request("queryFleet", query, "fleet", &["Query"], "The view of everything."),
+        request(
+            "queryWhy",
+            query,
+            "why",
+            &["Query"],
+            "Why a deployment, by `id`, has its verdict, or its standing on one `device` of a `site`.",
+        ),
         request("publisherApply", publisher, "apply", &["ApplyRequest"], "A device shall run these as well."),
         request(
             "publisherRemove",
@@ -273,13 +280,14 @@ fn answers() -> Value {
     })
 }
 
-const ANSWERS: [&str; 9] = [
+const ANSWERS: [&str; 10] = [
     "DeploymentAnswer",
     "DeploymentsAnswer",
     "DeviceAnswer",
     "DevicesAnswer",
     "SiteView",
     "FleetView",
+    "WhyAnswer",
     "PublishAnswer",
     "PublisherStatus",
     "ErrorReply",

@@ -44,11 +44,7 @@ const ROLES: [(&str, Action, &[&str]); 14] = [
         ],
     ),
     ("rollup", Send, &["deploymentView", "siteView", "fleetView"]),
-    (
-        "rollup",
-        Receive,
-        &["queryDeployment", "queryDeployments", "queryDevice", "queryDevices", "querySite", "queryFleet"],
-    ),
+    ("rollup", Receive, &QUERIES),
     (
         "viewer",
         Receive,
@@ -64,22 +60,29 @@ const ROLES: [(&str, Action, &[&str]); 14] = [
         ],
     ),
     ("viewer", Receive, &["deploymentView", "siteView", "fleetView"]),
-    (
-        "viewer",
-        Send,
-        &["queryDeployment", "queryDeployments", "queryDevice", "queryDevices", "querySite", "queryFleet"],
-    ),
+    ("viewer", Send, &QUERIES),
     ("operator", Send, &["publisherApply", "publisherRemove", "publisherRetire", "publisherStatus"]),
 ];
 
+const QUERIES: [&str; 7] = [
+    "queryDeployment",
+    "queryDeployments",
+    "queryDevice",
+    "queryDevices",
+    "querySite",
+    "queryFleet",
+    "queryWhy",
+];
+
 /// What answers a request, by its channel.
-const REPLIES: [(&str, &str); 10] = [
+const REPLIES: [(&str, &str); 11] = [
     ("queryDeployment", "DeploymentAnswer"),
     ("queryDeployments", "DeploymentsAnswer"),
     ("queryDevice", "DeviceAnswer"),
     ("queryDevices", "DevicesAnswer"),
     ("querySite", "SiteView"),
     ("queryFleet", "FleetView"),
+    ("queryWhy", "WhyAnswer"),
     ("publisherApply", "PublishAnswer"),
     ("publisherRemove", "PublishAnswer"),
     ("publisherRetire", "PublishAnswer"),

@@ -1,0 +1,83 @@
+//! Why: the rule, and under each device the facts that make it hold.
+
+use std::fmt::Write as _;
+
+use muster_contract::Timestamp;
+use muster_contract::view::Verdict;
+use muster_contract::why::{Because, Evidence, EvidenceKind, WhyAnswer};
+
+use super::paint::{self, BOLD, DIM, styled};
+use super::table::{Cell, Table};
+use super::words::{age, as_of, clean, freshness, plural};
+
+/// The rule, how many make it hold, and the facts behind each that the answer has.
+pub fn answer(answer: &WhyAnswer, now: Timestamp) -> String {
+    let verdict = styled(paint::verdict(answer.verdict), answer.verdict.as_str());
+    let mut text = format!("{}  {verdict}: {}\n", styled(BOLD, answer.deployment.as_str()), answer.rule);
+    let _ = writeln!(text, "{}\n", share(answer));
+    for because in &answer.standings {
+        text += &standing(because, answer.verdict, now);
+    }
+    if let Some(next) = &answer.next {
+        let left = answer.because.saturating_sub(answer.standings.len() as u64);
+        let _ = writeln!(text, "and {left} more: --after {next}, or --limit\n");
+    }
+    let _ = writeln!(text, "{}.", as_of(answer.as_of, now));
+    text
+}
+
+fn share(answer: &WhyAnswer) -> String {
+    let of = match answer.verdict {
+        Verdict::Removing => format!("{} that still have it", plural(answer.of, "device")),
+        _ => plural(answer.of, "target"),
+    };
+    match answer.because {
+        0 => "not because of this device".to_owned(),
+        1 => format!("because of 1 of {of}"),
+        many => format!("because of {many} of {of}"),
+    }
+}
+
+fn standing(because: &Because, verdict: Verdict, now: Timestamp) -> String {
+    let mut line = format!(
+        "{}  {}, {}",
+        styled(BOLD, &because.key.to_string()),
+        because.standing.as_str(),
+        freshness(because.freshness)
+    );
+    if because.speaks_for != verdict {
+        let _ = write!(line, "  (alone it would be {})", because.speaks_for.as_str());
+    }
+    let mut table = Table::new(&["  FACT", ">LEDGER", ">GENERATION", "REPORT", "SINCE", "SAYS"]);
+    for fact in &because.facts {
+        table.row(row(fact, now));
+    }
+    format!("{line}\n{table}\n")
+}
+
+fn row(fact: &Evidence, now: Timestamp) -> [Cell; 6] {
+    let dash = || Cell::styled("-", DIM);
+    let report = match (fact.epoch, fact.seq) {
+        (Some(epoch), Some(seq)) => format!("{epoch}/{seq}").into(),
+        (Some(epoch), None) => format!("{epoch}/").into(),
+        _ => dash(),
+    };
+    [
+        format!("  {}", kind(fact.kind)).into(),
+        Cell::count(fact.ledger_seq),
+        fact.generation.map_or_else(dash, |generation| generation.to_string().into()),
+        report,
+        fact.at.map_or_else(dash, |at| age(now, at).into()),
+        clean(&fact.says).into(),
+    ]
+}
+
+const fn kind(kind: EvidenceKind) -> &'static str {
+    match kind {
+        EvidenceKind::Desired => "desired",
+        EvidenceKind::Status => "status",
+        EvidenceKind::Liveness => "liveness",
+        EvidenceKind::Deadline => "deadline",
+        EvidenceKind::Head => "head",
+    }
+}

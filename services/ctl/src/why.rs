@@ -1,0 +1,47 @@
+//! `muster why`: the rule of a verdict, the devices that make it hold, and the facts behind each.
+
+use muster_contract::query::Query;
+
+use crate::ask::AskError;
+use crate::config::WhyArgs;
+use crate::devices::{with_near_devices, with_near_sites};
+use crate::error::CtlError;
+use crate::render;
+use crate::session::Session;
+use crate::status::{known_deployments, with_near_deployments};
+
+/// Why a deployment has its verdict, or its standing on one device.
+///
+/// # Errors
+/// When nobody answers, or there is no such deployment, site or device.
+pub async fn run(session: &mut Session<'_>, args: WhyArgs) -> Result<(), CtlError> {
+    match session.hub.query("why", &question(&args)).await {
+        Ok(answer) => session.show(&answer, render::why::answer),
+        Err(error) => Err(with_near_names(session, error, &args).await),
+    }
+}
+
+fn question(args: &WhyArgs) -> Query {
+    let device = args.device.clone();
+    Query {
+        id: Some(args.deployment.clone()),
+        site: device.as_ref().map(|key| key.site.clone()).or_else(|| args.site.clone()),
+        device: device.map(|key| key.device),
+        limit: Some(args.limit.into()),
+        after: args.after.clone(),
+        ..Query::default()
+    }
+}
+
+/// The name that is not known comes with names that are near.
+async fn with_near_names(session: &Session<'_>, error: AskError, args: &WhyArgs) -> CtlError {
+    if error.not_found().is_none() {
+        return error.into();
+    }
+    let is_known = known_deployments(session).await.iter().any(|id| id == args.deployment.as_str());
+    match (is_known, &args.device, &args.site) {
+        (true, Some(key), _) => with_near_devices(session, error, key).await,
+        (true, None, Some(site)) => with_near_sites(session, error, site).await,
+        _ => with_near_deployments(session, error, &args.deployment).await,
+    }
+}
