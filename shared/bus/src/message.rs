@@ -5,6 +5,7 @@ use std::fmt;
 use async_nats::{HeaderMap, Message};
 use bytes::Bytes;
 use muster_contract::Timestamp;
+use muster_contract::headers::{EXPECTED_STREAM, MSG_ID};
 
 use crate::deliveries::AckHandle;
 
@@ -30,6 +31,20 @@ impl Outgoing {
     /// A message without headers or expectations.
     pub fn new(subject: impl Into<String>, payload: impl Into<Bytes>) -> Self {
         Self { subject: subject.into(), payload: payload.into(), ..Self::default() }
+    }
+}
+
+/// What the protocol adds to a message with headers: the verb, lengths, line ends and the place for the answer.
+const FRAME_BYTES: usize = 96;
+
+impl Outgoing {
+    /// About what it costs on the wire: subject, headers, payload and the protocol's own words.
+    pub fn wire_bytes(&self) -> usize {
+        let line = |name: &str, value: &str| name.len() + value.len() + ": \r\n".len();
+        let headers: usize = self.headers.iter().map(|(name, value)| line(name, value)).sum();
+        let id = self.message_id.as_deref().map_or(0, |id| line(MSG_ID, id));
+        let stream = self.expected_stream.map_or(0, |stream| line(EXPECTED_STREAM, stream));
+        FRAME_BYTES + self.subject.len() + headers + id + stream + self.payload.len()
     }
 }
 

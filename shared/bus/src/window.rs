@@ -154,12 +154,16 @@ impl<T> Window<T> {
         tokio::select! {
             biased;
             answer = answers.next() => match answer {
-                Some(answer) => self.settle(&answer),
+                Some(answer) => {
+                    self.wire.silence.broken();
+                    self.settle(&answer);
+                }
                 None => self.give_up(NoAnswer::Disconnected, |_| true),
             },
             _ = self.link.changed() => self.note_link(),
             () = tokio::time::sleep_until(oldest) => {
                 let now = Instant::now();
+                self.wire.silence.unanswered(oldest - CONFIRM_TIMEOUT);
                 self.give_up(NoAnswer::TimedOut(CONFIRM_TIMEOUT), |entry| entry.deadline <= now);
             }
         }
