@@ -119,6 +119,7 @@ impl Backlog {
             chance: fastrand::Rng::new(),
             sending: Sending::new(Window::default()),
             budget: Budget::new(limit, Instant::now()),
+            batches: true,
         };
         let keeper = Keeper { settings, phase, connected: connection, chance: fastrand::Rng::new() };
         let stop = CancellationToken::new();

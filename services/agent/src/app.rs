@@ -245,6 +245,7 @@ fn speak(
         chance: fastrand::Rng::new(),
         sending: Sending::new(sending::Window::default()),
         budget: Budget::new(config.uplink_limit, Instant::now()),
+        batches: true,
     };
     let settings = BusConfig {
         creds: config.common.creds.clone(),

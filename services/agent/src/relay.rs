@@ -66,6 +66,8 @@ pub struct Relay {
     pub sending: Sending,
     /// What may go now.
     pub budget: Budget,
+    /// One answer may stand for many rows of a long backlog. Not tried again over a link on which it failed.
+    pub batches: bool,
 }
 
 impl Relay {
@@ -84,6 +86,7 @@ impl Relay {
             let Some(over) = up else { return };
             if over != last {
                 self.sending.reconnected();
+                self.batches = true;
                 last = over;
             }
             self.metrics.link(true);
@@ -113,7 +116,8 @@ impl Relay {
         }
     }
 
-    async fn beat(&mut self, bus: &Bus, epoch: Epoch) -> Result<(), db::Error> {
+    /// Lets the heart beat and gives the number of rows that wait.
+    async fn beat(&mut self, bus: &Bus, epoch: Epoch) -> Result<u64, db::Error> {
         let summary = self.outbox.summary().await?;
         self.metrics.outbox(&summary);
         let (generation, retired) = match &*self.desired.borrow() {
@@ -121,7 +125,7 @@ impl Relay {
             None => (0, false),
         };
         if retired {
-            return Ok(());
+            return Ok(summary.unsent);
         }
         let heartbeat = Heartbeat {
             api_version: ApiVersion::V1,
@@ -139,7 +143,7 @@ impl Relay {
         if let Err(error) = bus.publish_core(&beat.subject, beat.headers, beat.payload).await {
             tracing::debug!(error = chain(&error), "a heartbeat was not sent");
         }
-        Ok(())
+        Ok(summary.unsent)
     }
 
     fn next_beat(&mut self) -> Instant {

@@ -117,6 +117,7 @@ impl Bus {
 }
 
 /// A message as the library takes it.
+#[derive(Clone)]
 pub(crate) struct Packed {
     pub(crate) subject: Subject,
     pub(crate) headers: Option<HeaderMap>,

@@ -11,7 +11,7 @@ use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use super::budget::Allowance;
-use super::sending::Next;
+use super::sending::{Next, WIDTH_MIN};
 use super::{Relay, message};
 use crate::db;
 use crate::outbox::{News, Row};
@@ -25,6 +25,15 @@ const TIDY_INTERVAL: Duration = Duration::from_secs(60);
 /// Time for what is left when the agent stops.
 const FLUSH: Duration = Duration::from_secs(3);
 
+/// Rows from which a backlog is long: then one answer may stand for many of them.
+const BATCH_ROWS_MIN: u64 = 500;
+/// Answers to a window of a batch: a full window must never wait for rows that are to come.
+const BATCH_ANSWERS: usize = 4;
+/// A batch that pauses longer is ended, because the server forgets one that is silent for ten seconds.
+const BATCH_PAUSE_MAX: Duration = Duration::from_secs(3);
+
+const _: () =
+    assert!(BATCH_ANSWERS >= 2 && WIDTH_MIN >= BATCH_ANSWERS && BATCH_ROWS_MIN > IN_FLIGHT_MAX as u64);
 const _: () =
     assert!(NOTE_INTERVAL.as_millis() < NOTE_RETRY.as_millis() && NOTE_RETRY.as_millis() < FLUSH.as_millis());
 
@@ -78,6 +87,8 @@ pub(super) struct Attempt<'a> {
     relay: &'a mut Relay,
     connection: Connection<'a>,
     window: muster_bus::Window<Sent>,
+    /// A long backlog is under way.
+    long: bool,
     /// When backlog may go on.
     next_fill: Option<Instant>,
     next_beat: Instant,
@@ -95,6 +106,7 @@ impl<'a> Attempt<'a> {
             relay,
             connection,
             window,
+            long: false,
             next_fill: None,
             next_beat: now,
             next_note: None,
@@ -105,7 +117,9 @@ impl<'a> Attempt<'a> {
     }
 
     pub(super) async fn run(mut self) -> End {
-        match self.work().await {
+        let worked = self.work().await;
+        self.relay.batches &= self.window.can_batch();
+        match worked {
             Ok(end) => end,
             Err(error) => {
                 tracing::error!(error = chain(&error), "the outbox cannot be read; sending pauses");
@@ -121,7 +135,8 @@ impl<'a> Attempt<'a> {
         };
         self.relay.sending.begin(epoch);
         let mut news = self.relay.outbox.news();
-        self.beat(epoch).await?;
+        let waiting = self.beat(epoch).await?;
+        self.long = self.relay.batches && waiting >= BATCH_ROWS_MIN;
         loop {
             if !self.fill(epoch).await? {
                 return Ok(End::Failed);
@@ -138,7 +153,7 @@ impl<'a> Attempt<'a> {
                 Happening::News => self.relay.sending.news(),
                 Happening::FillDue => {}
                 Happening::NoteDue => self.note().await,
-                Happening::BeatDue => self.beat(epoch).await?,
+                Happening::BeatDue => _ = self.beat(epoch).await?,
                 Happening::TidyDue => self.tidy().await,
                 Happening::Stop => self.flush_until = Some(Instant::now() + FLUSH),
                 Happening::TimeUp => return self.say_goodbye(epoch).await,
@@ -171,10 +186,11 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    async fn beat(&mut self, epoch: Epoch) -> Result<(), db::Error> {
-        self.relay.beat(self.connection.bus, epoch).await?;
+    /// Lets the heart beat and gives the number of rows that wait.
+    async fn beat(&mut self, epoch: Epoch) -> Result<u64, db::Error> {
+        let waiting = self.relay.beat(self.connection.bus, epoch).await?;
         self.next_beat = self.relay.next_beat();
-        Ok(())
+        Ok(waiting)
     }
 
     /// The epoch. If it has to be fixed yet, waits until the hub was asked which one it knows.
@@ -202,8 +218,7 @@ impl<'a> Attempt<'a> {
             match self.relay.budget.allowance(Instant::now()) {
                 Allowance::Bytes(bytes) => ask.bytes = ask.bytes.min(bytes),
                 Allowance::From(due) => {
-                    self.relay.sending.held_back();
-                    self.next_fill = Some(due);
+                    self.hold_back(due).await;
                     break;
                 }
             }
@@ -211,13 +226,27 @@ impl<'a> Attempt<'a> {
             let head = batch.head;
             let Some(rows) = self.relay.sending.offer(batch) else { return Ok(false) };
             if rows.is_empty() {
+                self.long = false;
+                self.window.end_batch().await;
                 break;
+            }
+            if self.long {
+                self.window.batch_by(self.relay.sending.width() / BATCH_ANSWERS).await;
             }
             for row in rows {
                 self.send(&row, epoch, head).await;
             }
         }
         Ok(true)
+    }
+
+    /// Backlog waits for the budget.
+    async fn hold_back(&mut self, due: Instant) {
+        self.relay.sending.held_back();
+        self.next_fill = Some(due);
+        if due > Instant::now() + BATCH_PAUSE_MAX {
+            self.window.end_batch().await;
+        }
     }
 
     async fn send(&mut self, row: &Row, epoch: Epoch, head: u64) {
