@@ -16,18 +16,36 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(20);
 /// # Panics
 ///
 /// If it does not hold within [`FACT_DEADLINE`]; with what was seen last.
-pub async fn until<T, F>(what: &str, mut look: impl FnMut() -> F, holds: impl Fn(&T) -> bool) -> T
+pub async fn until<T, F>(what: &str, look: impl FnMut() -> F, holds: impl Fn(&T) -> bool) -> T
 where
     T: Debug,
     F: Future<Output = T>,
 {
-    let deadline = Instant::now() + FACT_DEADLINE;
+    within(FACT_DEADLINE, what, look, holds).await
+}
+
+/// The same for a fact that takes its time by design.
+///
+/// # Panics
+///
+/// If it does not hold within `limit`; with what was seen last.
+pub async fn within<T, F>(
+    limit: Duration,
+    what: &str,
+    mut look: impl FnMut() -> F,
+    holds: impl Fn(&T) -> bool,
+) -> T
+where
+    T: Debug,
+    F: Future<Output = T>,
+{
+    let deadline = Instant::now() + limit;
     loop {
         let seen = look().await;
         if holds(&seen) {
             return seen;
         }
-        assert!(Instant::now() < deadline, "not within {FACT_DEADLINE:?}: {what}; seen last: {seen:?}");
+        assert!(Instant::now() < deadline, "not within {limit:?}: {what}; seen last: {seen:?}");
         sleep(LOOK_INTERVAL).await;
     }
 }

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! stage     task        waits for its end
-//! intake    follow      nobody listens for new desired state or receipts
+//! intake    hours       nobody looks at the clock any more
+//!           follow      nobody listens for new desired state or receipts
 //!           device      nobody looks at the device any more
 //! work      reconcile   operations end where they stand; workloads go on, or are stopped if so asked
 //!           reports     everything told is kept
@@ -14,20 +15,18 @@
 //! The hub is not needed to start: `follow` and `relay` begin when there is a connection for the first time.
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use muster_bus::{Bus, BusConfig, ConnectError};
+use muster_bus::config::PING_INTERVAL;
+use muster_bus::{Bus, BusConfig};
 use muster_contract::Generation;
-use muster_service::backoff::FullJitter;
 use muster_service::clock::{Clock, SystemClock};
-use muster_service::error::chain;
 use muster_service::{Life, Stage};
 use tokio::sync::{mpsc, watch};
-use tokio::time::sleep;
-use tokio_util::sync::CancellationToken;
+use tokio::time::Instant;
 
 use crate::capabilities::Probe;
-use crate::config::{Config, RuntimeKind};
+use crate::config::{Config, PINGS_PER_HEARTBEAT, RuntimeKind};
+use crate::connection::Keeper;
 use crate::db::{self, Db};
 use crate::error::{RunError, StartError};
 use crate::follow::Follower;
@@ -36,13 +35,13 @@ use crate::observe::{self, Observer};
 use crate::outbox::{self, Outbox, Summary};
 use crate::reconcile::{Reconciler, Settings, Wanted};
 use crate::relay::Relay;
+use crate::relay::budget::Budget;
+use crate::relay::sending::{self, Sending};
 use crate::runtime::process::ProcessRuntime;
 use crate::runtime::simulated::SimulatedRuntime;
 use crate::runtime::{EXITS_WAITING_MAX, Exit, Runtime};
+use crate::schedule::{self, Phase};
 use crate::store;
-
-/// Bounds of the delay before a server that cannot serve is tried again: a person has to do something first.
-const REFUSED_RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 
 /// A running agent.
 #[derive(Debug)]
@@ -50,6 +49,7 @@ pub struct Handle {
     outbox: Outbox,
     desired: watch::Receiver<Wanted>,
     connected: watch::Receiver<Option<Bus>>,
+    phase: watch::Receiver<Phase>,
 }
 
 impl Handle {
@@ -64,6 +64,11 @@ impl Handle {
     /// The generation accepted last; 0 before the first.
     pub fn generation(&self) -> u64 {
         self.desired.borrow().as_ref().map_or(0, |document| document.generation.get())
+    }
+
+    /// What the clock on the wall lets it do.
+    pub fn phase(&self) -> Phase {
+        *self.phase.borrow()
     }
 
     /// Whether there was a connection to the hub, and it is up.
@@ -87,20 +92,29 @@ struct Parts {
 /// # Errors
 /// Its data directory or database cannot be used.
 pub async fn start(config: Config, life: &Life) -> Result<Handle, StartError> {
-    let parts = open(config, life).await?;
+    start_by(Arc::new(SystemClock), config, life).await
+}
+
+/// Starts an agent that goes by another clock than the machine's.
+///
+/// # Errors
+/// See [`start`].
+pub async fn start_by(clock: Arc<dyn Clock>, config: Config, life: &Life) -> Result<Handle, StartError> {
+    let parts = open(clock, config, life).await?;
     let document = parts.accepted.as_ref().and_then(|accepted| accepted.document.clone());
     let (desired, wanted) = watch::channel(document.map(Arc::new));
     let (bus, connected) = watch::channel(None);
     let (greeted, is_greeted) = watch::channel(false);
     keep(&parts, life);
     work(&parts, wanted.clone(), life).await?;
-    listen(&parts, desired, connected.clone(), greeted, life);
-    speak(&parts, wanted.clone(), bus, is_greeted, life);
+    let phase = hours(&parts, life);
+    listen(&parts, desired, connected.clone(), phase.clone(), greeted, life);
+    speak(&parts, wanted.clone(), bus, phase.clone(), is_greeted, life);
     tracing::info!(
         device.site = %parts.config.device.site, device.id = %parts.config.device.device,
         db.dir = %parts.config.data_dir.display(), "the agent works"
     );
-    Ok(Handle { outbox: parts.outbox, desired: wanted, connected })
+    Ok(Handle { outbox: parts.outbox, desired: wanted, connected, phase })
 }
 
 /// The tables of every room that keeps something.
@@ -108,8 +122,7 @@ pub fn schema() -> String {
     [store::SCHEMA, outbox::SCHEMA].concat()
 }
 
-async fn open(config: Config, life: &Life) -> Result<Parts, StartError> {
-    let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+async fn open(clock: Arc<dyn Clock>, config: Config, life: &Life) -> Result<Parts, StartError> {
     let (dir, device, now) = (config.data_dir.clone(), config.device.clone(), clock.now());
     let db = tokio::task::spawn_blocking(move || Db::open(&dir, &device, &schema(), now)).await??;
     let outbox = Outbox::open(db.clone(), config.outbox).await?;
@@ -172,38 +185,43 @@ fn runtime(parts: &Parts, exits: mpsc::Sender<Exit>) -> Arc<dyn Runtime> {
     }
 }
 
-/// The way down: begins with the first connection.
+/// What the clock on the wall lets the agent do.
+fn hours(parts: &Parts, life: &Life) -> watch::Receiver<Phase> {
+    let (schedule, clock) = (parts.config.schedule.clone(), Arc::clone(&parts.clock));
+    let (sender, phase) = watch::channel(schedule.at(clock.now()));
+    let stop = life.token(Stage::Intake);
+    life.spawn(Stage::Intake, "hours", async move {
+        _ = stop.run_until_cancelled(schedule::follow(schedule, clock, sender)).await;
+    });
+    phase
+}
+
+/// The way down.
 fn listen(
     parts: &Parts,
     desired: watch::Sender<Wanted>,
-    mut connected: watch::Receiver<Option<Bus>>,
+    connected: watch::Receiver<Option<Bus>>,
+    phase: watch::Receiver<Phase>,
     greeted: watch::Sender<bool>,
     life: &Life,
 ) {
-    let (config, db, outbox) = (&parts.config, parts.db.clone(), parts.outbox.clone());
-    let (clock, metrics, accepted) =
-        (Arc::clone(&parts.clock), parts.metrics.clone(), parts.accepted.clone());
-    let (device, stop) = (config.device.clone(), life.token(Stage::Intake));
-    life.spawn(Stage::Intake, "follow", async move {
-        let first = stop.run_until_cancelled(connected.wait_for(Option::is_some)).await;
-        let Some(Some(bus)) = first.and_then(Result::ok).map(|bus| bus.clone()) else { return };
-        let chance = fastrand::Rng::new();
-        let follower = Follower {
-            device,
-            bus,
-            db,
-            outbox,
-            clock,
-            desired,
-            greeted,
-            metrics,
-            chance,
-            accepted,
-            refused: None,
-            blind: false,
-        };
-        follower.run(stop).await;
-    });
+    let follower = Follower {
+        device: parts.config.device.clone(),
+        connected,
+        phase,
+        poll: parts.config.poll,
+        db: parts.db.clone(),
+        outbox: parts.outbox.clone(),
+        clock: Arc::clone(&parts.clock),
+        desired,
+        greeted,
+        metrics: parts.metrics.clone(),
+        chance: fastrand::Rng::new(),
+        accepted: parts.accepted.clone(),
+        refused: None,
+        blind: false,
+    };
+    life.spawn(Stage::Intake, "follow", follower.run(life.token(Stage::Intake)));
 }
 
 /// The way up: connects, then sends.
@@ -211,39 +229,30 @@ fn speak(
     parts: &Parts,
     desired: watch::Receiver<Wanted>,
     connected: watch::Sender<Option<Bus>>,
+    phase: watch::Receiver<Phase>,
     greeted: watch::Receiver<bool>,
     life: &Life,
 ) {
-    let (config, outbox) = (parts.config.clone(), parts.outbox.clone());
-    let (clock, metrics) = (Arc::clone(&parts.clock), parts.metrics.clone());
-    let (asked, stop) = (life.stop_token(), life.token(Stage::Publish));
-    life.spawn(Stage::Publish, "relay", async move {
-        let mut chance = fastrand::Rng::new();
-        let Some(bus) = connect(&config, &asked, &mut chance).await else { return };
-        connected.send_replace(Some(bus.clone()));
-        let (device, heartbeat) = (config.device, config.heartbeat);
-        let relay = Relay { device, bus, outbox, clock, heartbeat, desired, greeted, metrics, chance };
-        relay.run(stop).await;
-    });
-}
-
-/// The first connection; `None` when the agent is asked to stop before. A server that cannot serve is no reason to end:
-/// workloads need none, and somebody may set it right.
-async fn connect(config: &Config, stop: &CancellationToken, chance: &mut fastrand::Rng) -> Option<Bus> {
-    let mut delays = FullJitter::new(REFUSED_RETRY.0, REFUSED_RETRY.1);
-    loop {
-        let settings = BusConfig {
-            creds: config.common.creds.clone(),
-            reconnect_max: config.reconnect_max,
-            ..BusConfig::device(config.common.nats_url.as_str(), &config.device)
-        };
-        match Bus::connect(settings, stop).await {
-            Ok(bus) => return Some(bus),
-            Err(ConnectError::Stopped { .. }) => return None,
-            Err(error) => {
-                tracing::error!(error = chain(&error), "this hub cannot serve; workloads go on without it");
-            }
-        }
-        stop.run_until_cancelled(sleep(delays.next(chance))).await?;
-    }
+    let config = &parts.config;
+    let relay = Relay {
+        device: config.device.clone(),
+        outbox: parts.outbox.clone(),
+        clock: Arc::clone(&parts.clock),
+        heartbeat: config.heartbeat,
+        desired,
+        greeted,
+        metrics: parts.metrics.clone(),
+        chance: fastrand::Rng::new(),
+        sending: Sending::new(sending::Window::default()),
+        budget: Budget::new(config.uplink_limit, Instant::now()),
+        batches: true,
+    };
+    let settings = BusConfig {
+        creds: config.common.creds.clone(),
+        reconnect_max: config.reconnect_max,
+        ping_interval: PING_INTERVAL.min(config.heartbeat / PINGS_PER_HEARTBEAT),
+        ..BusConfig::device(config.common.nats_url.as_str(), &config.device)
+    };
+    let keeper = Keeper { settings, phase, connected, chance: fastrand::Rng::new() };
+    life.spawn(Stage::Publish, "relay", keeper.run(relay, life.stop_token(), life.token(Stage::Publish)));
 }

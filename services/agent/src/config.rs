@@ -11,13 +11,21 @@ use muster_contract::desired::ProfileType;
 use muster_contract::limits::DEPLOYMENTS_PER_DEVICE_MAX;
 use muster_service::{Common, CommonArgs, Problems};
 
+use muster_bus::config::PINGS_UNTIL_LOST;
+
 use crate::outbox::{Limits, REPORT_BYTES_MAX};
 use crate::reconcile::{OnExit, Retry};
+use crate::relay::budget::Rate;
+use crate::schedule::{Schedule, WINDOWS_MAX, Window};
+
+/// Pings between two heartbeats: a link that no longer answers is found within two heartbeats, with time to spare.
+pub const PINGS_PER_HEARTBEAT: u32 = 2;
 
 const SECOND: Duration = Duration::from_secs(1);
 const HOUR: Duration = Duration::from_secs(60 * 60);
 const HEARTBEAT_BOUNDS: RangeInclusive<Duration> = Duration::from_millis(100)..=HOUR;
 const RECONNECT_BOUNDS: RangeInclusive<Duration> = Duration::from_millis(100)..=HOUR;
+const POLL_BOUNDS: RangeInclusive<Duration> = SECOND..=Duration::from_secs(24 * 60 * 60);
 const RETRY_BOUNDS: RangeInclusive<Duration> = Duration::from_millis(10)..=Duration::from_secs(24 * 60 * 60);
 /// Fewer rows could not hold the newest report of every deployment beside some history.
 const ROWS_BOUNDS: RangeInclusive<u64> = 1_000..=100_000_000;
@@ -35,6 +43,7 @@ const _: () = {
     assert!(*ROWS_BOUNDS.start() > 2 * DEPLOYMENTS_PER_DEVICE_MAX as u64);
     assert!(BYTES_LEAST > (REPORT_BYTES_MAX * DEPLOYMENTS_PER_DEVICE_MAX) as u64);
     assert!(LABELS_MAX * LABEL_BYTES_MAX * 2 < REPORT_BYTES_MAX);
+    assert!(PINGS_UNTIL_LOST < 2 * PINGS_PER_HEARTBEAT);
     assert!(SECOND.as_millis() > HEARTBEAT_BOUNDS.start().as_millis());
 };
 
@@ -45,8 +54,11 @@ const _: () = {
 The agent needs no hub to start: it runs what it last accepted, keeps its reports in DIR, and sends them \
 when there is a connection. Workloads outlive it; the next agent with the same DIR finds them again.
 
-Example:
-  muster-agent --site plant7 --device press-4 --data-dir /var/lib/muster --label line=press")]
+Hours are those of this machine unless a time zone stands behind them. Outside of the polling hours the device takes no new desired state and still reports; in a downtime it neither connects nor complains.
+
+Examples:
+  muster-agent --site plant7 --device press-4 --data-dir /var/lib/muster --label line=press
+  muster-agent … --uplink-limit 64kbit --polling-hours 22:00-06:00 --downtime '01:30-02:00 UTC'")]
 pub struct Args {
     /// Site of this device: 1 to 63 characters of a-z, 0-9 and '-'
     #[arg(long, env = "MUSTER_SITE", value_name = "SITE")]
@@ -79,6 +91,22 @@ pub struct Args {
     /// Longest delay before another attempt to connect
     #[arg(long, env = "MUSTER_RECONNECT_MAX", value_name = "DURATION", default_value = "60s")]
     pub reconnect_max: String,
+
+    /// Most that reports may take of the link to the hub, such as 64kbit or 2mbit a second; no limit if left out
+    #[arg(long, env = "MUSTER_UPLINK_LIMIT", value_name = "RATE")]
+    pub uplink_limit: Option<String>,
+
+    /// Time between two looks for desired state, beside what the hub sends by itself
+    #[arg(long, env = "MUSTER_POLL_INTERVAL", value_name = "DURATION", default_value = "60s")]
+    pub poll_interval: String,
+
+    /// Hours in which the device takes new desired state, such as 22:00-06:00; may be given several times, or with commas
+    #[arg(long, env = "MUSTER_POLLING_HOURS", value_name = "HH:MM-HH:MM [ZONE]", value_delimiter = ',')]
+    pub polling_hours: Vec<String>,
+
+    /// Hours in which the hub is known to be away and the device stays silent; may be given several times, or with commas
+    #[arg(long, env = "MUSTER_DOWNTIME", value_name = "HH:MM-HH:MM [ZONE]", value_delimiter = ',')]
+    pub downtime: Vec<String>,
 
     /// Longest delay before a failed workload is tried again for the first time
     #[arg(long, env = "MUSTER_RETRY_MIN", value_name = "DURATION", default_value = "10s")]
@@ -129,6 +157,12 @@ pub struct Config {
     pub heartbeat: Duration,
     /// Longest delay before another attempt to connect.
     pub reconnect_max: Duration,
+    /// Most that goes up, if there is a limit.
+    pub uplink_limit: Option<Rate>,
+    /// Time between two looks for desired state.
+    pub poll: Duration,
+    /// When it may speak to the hub.
+    pub schedule: Schedule,
     /// When failures are tried again.
     pub retry: Retry,
     /// How much waits for the hub.
@@ -160,6 +194,10 @@ impl Args {
         let on_exit = problems.parse("--on-exit", &self.on_exit).map(|OnExitWord(on_exit)| on_exit);
         let heartbeat = problems.duration("--heartbeat", &self.heartbeat, HEARTBEAT_BOUNDS);
         let reconnect_max = problems.duration("--reconnect-max", &self.reconnect_max, RECONNECT_BOUNDS);
+        let uplink_limit = problems.optional("--uplink-limit", self.uplink_limit.as_deref(), Problems::parse);
+        let poll = problems.duration("--poll-interval", &self.poll_interval, POLL_BOUNDS);
+        let polling = windows(&mut problems, "--polling-hours", &self.polling_hours);
+        let downtime = windows(&mut problems, "--downtime", &self.downtime);
         let retry = retry(&mut problems, &self.retry_min, &self.retry_max);
         let rows = problems.number("--outbox-rows", &self.outbox_rows, ROWS_BOUNDS);
         let bytes = problems.parse("--outbox-bytes", &self.outbox_bytes).map(|Size(bytes)| bytes);
@@ -174,6 +212,9 @@ impl Args {
                 on_exit: on_exit?,
                 heartbeat: heartbeat?,
                 reconnect_max: reconnect_max?,
+                uplink_limit: uplink_limit?,
+                poll: poll?,
+                schedule: Schedule { polling: polling?, downtime: downtime? },
                 retry: retry?,
                 outbox: Limits { rows: rows?, bytes: bytes? },
             })
@@ -208,6 +249,15 @@ fn labels(problems: &mut Problems, texts: &[String]) -> Option<BTreeMap<String, 
         broken = true;
     }
     (!broken).then_some(labels)
+}
+
+fn windows(problems: &mut Problems, flag: &'static str, texts: &[String]) -> Option<Vec<Window>> {
+    if let Some(text) = texts.get(WINDOWS_MAX) {
+        problems.refuse(flag, text, format!("is one more than the {WINDOWS_MAX} that are allowed"));
+    }
+    // All of them are looked at, so that all bad ones are said.
+    let parsed: Vec<_> = texts.iter().map(|text| problems.parse(flag, text)).collect();
+    parsed.into_iter().collect()
 }
 
 fn retry(problems: &mut Problems, min: &str, max: &str) -> Option<Retry> {
@@ -291,6 +341,8 @@ mod tests {
         assert_eq!(config.heartbeat, muster_contract::limits::HEARTBEAT);
         assert_eq!(config.reconnect_max, muster_contract::limits::RECONNECT_MAX);
         assert_eq!(config.outbox, Limits::default());
+        assert_eq!((config.uplink_limit, config.poll), (None, Duration::from_secs(60)));
+        assert!(config.schedule.is_empty());
         assert_eq!(
             config.labels.into_iter().collect::<Vec<_>>(),
             [("a".to_owned(), "b".to_owned()), ("c".to_owned(), String::new())]
@@ -307,6 +359,11 @@ mod tests {
             "--on-exit=explode",
             "--heartbeat=0s",
             "--reconnect-max=never",
+            "--uplink-limit=64",
+            "--poll-interval=1ms",
+            "--polling-hours=22-06",
+            "--polling-hours=06:00-06:00",
+            "--downtime=01:00-02:00 Mars",
             "--retry-min=10m",
             "--outbox-rows=12",
             "--outbox-bytes=1MiB",
@@ -316,6 +373,25 @@ mod tests {
         for word in words.into_iter().chain(["--device (MUSTER_DEVICE): must be given"]) {
             assert!(said.contains(word), "{word} is not in:\n{said}");
         }
+    }
+
+    #[test]
+    fn hours_may_be_given_several_times_or_with_commas() {
+        let words = [
+            "--site=a",
+            "--device=b",
+            "--data-dir=/tmp/x",
+            "--uplink-limit=64kbit",
+            "--polling-hours=22:00-06:00,12:00-13:00 UTC",
+            "--polling-hours=15:00-15:30",
+            "--downtime=01:00-02:00 Europe/Berlin",
+        ];
+        let config = check(&words).unwrap();
+        assert_eq!((config.schedule.polling.len(), config.schedule.downtime.len()), (3, 1));
+        assert_eq!(config.uplink_limit, Some("64kbit".parse().unwrap()));
+        let many = (0..=WINDOWS_MAX).map(|hour| format!("--downtime=00:{hour:02}-01:00")).collect::<Vec<_>>();
+        let words = words.iter().copied().chain(many.iter().map(String::as_str)).collect::<Vec<_>>();
+        assert!(check(&words).unwrap_err().to_string().contains("one more than the 32"));
     }
 
     #[test]

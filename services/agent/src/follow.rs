@@ -5,8 +5,11 @@
 //! live subscription ─┐   desired ─► judge ─► database ─► reconciler
 //! direct get at every├─►
 //! connection, and    │   receipt ─► outbox
-//! every minute       ─┘
+//! now and then       ─┘
 //! ```
+//!
+//! Outside of the polling hours desired state is neither asked for nor taken, however it comes; what was accepted before
+//! stays in force. Receipts are taken at any hour, because reports are sent at any hour.
 //!
 //! A desired state is accepted only if its generation is greater than the one kept and all of it is valid; it is kept
 //! before anybody acts on it. Otherwise the old one stays, and that is said, once for each refused document.
@@ -35,23 +38,28 @@ use crate::db::{self, Db};
 use crate::metrics::Metrics;
 use crate::outbox::{Outbox, Received};
 use crate::reconcile::Wanted;
+use crate::schedule::Phase;
 use crate::store::{self, Accepted};
 
-/// Time between two looks at what is stored, whether or not anything was heard; varies by [`LOOK_JITTER`].
-const LOOK_INTERVAL: Duration = Duration::from_secs(60);
-/// Part of the interval by which it varies.
+/// Part of the time between two looks by which it varies.
 const LOOK_JITTER: f64 = 0.2;
+/// Time over which the first looks of a fleet spread when its polling hours begin, unless it polls more often.
+const OPENING_SPREAD: Duration = Duration::from_secs(60);
 /// Bounds of the delay before another attempt to look.
 const RETRY: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(5));
 
-const _: () = assert!(RETRY.1.as_secs() < LOOK_INTERVAL.as_secs());
+const _: () = assert!(RETRY.1.as_secs() < OPENING_SPREAD.as_secs());
 
 /// What a follower works with.
 pub struct Follower {
     /// The device it listens for.
     pub device: DeviceKey,
-    /// The connection.
-    pub bus: Bus,
+    /// The connection, while there is one.
+    pub connected: watch::Receiver<Option<Bus>>,
+    /// What may be done now.
+    pub phase: watch::Receiver<Phase>,
+    /// Time between two looks at what is stored, whether or not anything was heard.
+    pub poll: Duration,
     /// Where what is accepted is kept.
     pub db: Db,
     /// Where receipts go.
@@ -77,27 +85,42 @@ pub struct Follower {
 impl Follower {
     /// Listens until `stop`.
     pub async fn run(mut self, stop: CancellationToken) {
-        let mut link = self.bus.link();
-        let work = async {
-            let mut subscription = self.subscribe().await;
-            loop {
-                // The bus outlives its followers.
-                let Ok(over) = link.wait_for(|link| link.is_up()).await.map(|up| *up) else { return };
-                let mut lost = link.clone();
+        stop.run_until_cancelled(async {
+            // Whoever keeps the connection outlives those who follow.
+            while let Some(bus) = self.next_bus().await {
+                let mut connected = self.connected.clone();
                 tokio::select! {
-                    () = self.listen(&mut subscription) => return,
-                    _ = lost.wait_for(|now: &Link| *now != over) => {}
+                    () = self.over(&bus) => {}
+                    _ = connected.changed() => {}
                 }
             }
-        };
-        stop.run_until_cancelled(work).await;
+        })
+        .await;
     }
 
-    async fn subscribe(&mut self) -> Subscription {
+    async fn next_bus(&mut self) -> Option<Bus> {
+        self.connected.wait_for(Option::is_some).await.ok()?;
+        self.connected.borrow_and_update().clone()
+    }
+
+    /// Listens over one bus, for as long as there is one.
+    async fn over(&mut self, bus: &Bus) {
+        let mut link = bus.link();
+        let mut subscription = self.subscribe(bus).await;
+        while let Ok(over) = link.wait_for(|link| link.is_up()).await.map(|up| *up) {
+            let mut lost = link.clone();
+            tokio::select! {
+                () = self.listen(bus, &mut subscription) => return,
+                _ = lost.wait_for(|now: &Link| *now != over) => {}
+            }
+        }
+    }
+
+    async fn subscribe(&mut self, bus: &Bus) -> Subscription {
         let subject = subjects::live(&self.device);
         let mut delays = FullJitter::new(RETRY.0, RETRY.1);
         loop {
-            match self.bus.subscribe(&subject).await {
+            match bus.subscribe(&subject).await {
                 Ok(subscription) => return subscription,
                 Err(error) => tracing::warn!(error = chain(&error), "cannot listen for desired state yet"),
             }
@@ -106,7 +129,7 @@ impl Follower {
     }
 
     /// Looks at what is stored, then takes what comes, and looks again now and then. Ends only with the bus.
-    async fn listen(&mut self, subscription: &mut Subscription) {
+    async fn listen(&mut self, bus: &Bus, subscription: &mut Subscription) {
         let mut delays = FullJitter::new(RETRY.0, RETRY.1);
         let mut next_look = Instant::now();
         loop {
@@ -116,8 +139,12 @@ impl Follower {
                     Some(message) => self.take(message).await,
                     None => return,
                 },
+                Ok(()) = self.phase.changed() => {
+                    let spread = OPENING_SPREAD.min(self.poll).mul_f64(self.chance.f64());
+                    next_look = next_look.min(Instant::now() + spread);
+                }
                 () = sleep_until(next_look) => {
-                    let delay = match self.look().await {
+                    let delay = match self.look(bus).await {
                         Ok(()) => self.until_next_look(&mut delays),
                         Err(error) => self.after_failure(&error, &mut delays),
                     };
@@ -128,15 +155,25 @@ impl Follower {
     }
 
     /// Gets what is stored for this device.
-    async fn look(&mut self) -> Result<(), ReadError> {
+    async fn look(&mut self, bus: &Bus) -> Result<(), ReadError> {
         // The receipt first: the epoch of a new database waits for it.
-        for subject in [subjects::receipt(&self.device), subjects::desired(&self.device)] {
-            if let Some(message) = self.bus.last(stream::DOWNLINK, &subject).await? {
-                self.take(message).await;
-            }
-            self.greeted.send_replace(true);
+        self.take_last(bus, subjects::receipt(&self.device)).await?;
+        self.greeted.send_replace(true);
+        if self.may_poll() {
+            self.take_last(bus, subjects::desired(&self.device)).await?;
         }
         Ok(())
+    }
+
+    async fn take_last(&mut self, bus: &Bus, subject: String) -> Result<(), ReadError> {
+        if let Some(message) = bus.last(stream::DOWNLINK, &subject).await? {
+            self.take(message).await;
+        }
+        Ok(())
+    }
+
+    fn may_poll(&self) -> bool {
+        *self.phase.borrow() == Phase::Open
     }
 
     fn until_next_look(&mut self, delays: &mut FullJitter) -> Duration {
@@ -144,7 +181,7 @@ impl Follower {
         if std::mem::take(&mut self.blind) {
             tracing::info!("desired state can be looked up again");
         }
-        LOOK_INTERVAL.mul_f64(1.0 + LOOK_JITTER * (2.0 * self.chance.f64() - 1.0))
+        self.poll.mul_f64(1.0 + LOOK_JITTER * (2.0 * self.chance.f64() - 1.0))
     }
 
     fn after_failure(&mut self, error: &ReadError, delays: &mut FullJitter) -> Duration {
@@ -160,7 +197,10 @@ impl Follower {
     /// Takes a message of either kind.
     async fn take(&mut self, message: Delivery) {
         if message.subject == subjects::desired(&self.device) {
-            self.desired(message.payload).await;
+            // Outside of the hours it waits in DOWNLINK, where the next look finds it.
+            if self.may_poll() {
+                self.desired(message.payload).await;
+            }
         } else if message.subject == subjects::receipt(&self.device) {
             self.receipt(&message.payload).await;
         } else {

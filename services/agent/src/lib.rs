@@ -4,12 +4,15 @@
 //! [`observe`] → [`outbox`] (standing, report and number in one transaction of [`db`]) → [`relay`] → the bus. On the way
 //! down: [`follow`] → [`store`] → [`reconcile`].
 //!
-//! [`app`] wires it and says in which order it stops; [`config`] holds the settings; [`capabilities`] says what the
-//! device is, [`metrics`] what there is to count. The entry point is [`start`].
+//! [`app`] wires it and says in which order it stops; [`config`] holds the settings; [`connection`] keeps the agent
+//! connected when the [`schedule`] lets it; [`capabilities`] says what the device is, [`metrics`] what there is to count.
+//! The entry point is [`start`].
 
 pub mod app;
 pub mod config;
+pub mod connection;
 pub mod error;
+pub mod schedule;
 
 pub mod follow;
 pub mod reconcile;

@@ -3,9 +3,11 @@
 //!
 //! Every connection begins with a heartbeat, then come the rows. An attempt ends with the link, with the first transient
 //! failure, or with a new epoch; then everything under way is forgotten and the next one begins after a delay.
-//! Nothing is ever queued behind a link that is down: the outbox is the queue.
+//! Nothing is ever queued behind a link that is down: the outbox is the queue. On a link with a limit the rows wait for
+//! their turn in the [`budget`]; hearts do not.
 
 mod attempt;
+pub mod budget;
 mod message;
 pub mod sending;
 
@@ -24,8 +26,9 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
-use self::attempt::{Attempt, End};
-use self::sending::{Sending, Window};
+use self::attempt::{Attempt, Connection, End};
+use self::budget::Budget;
+use self::sending::Sending;
 use crate::db;
 use crate::metrics::Metrics;
 use crate::outbox::Outbox;
@@ -45,8 +48,6 @@ const _: () =
 pub struct Relay {
     /// The device it speaks for.
     pub device: DeviceKey,
-    /// The connection.
-    pub bus: Bus,
     /// What to send.
     pub outbox: Outbox,
     /// What time it is, for the heartbeat and the outbox.
@@ -61,29 +62,42 @@ pub struct Relay {
     pub metrics: Metrics,
     /// For jitter.
     pub chance: fastrand::Rng,
+    /// What goes next.
+    pub sending: Sending,
+    /// What may go now.
+    pub budget: Budget,
+    /// One answer may stand for many rows of a long backlog. Not tried again over a link on which it failed.
+    pub batches: bool,
 }
 
 impl Relay {
-    /// Sends until `stop`, then what is left, if it goes quickly.
-    pub async fn run(mut self, stop: CancellationToken) {
-        let mut sending = Sending::new(Window::default());
+    /// Sends over one bus until `cut`; or until `stop`, and then what is left, if it goes quickly.
+    pub async fn run(&mut self, bus: &Bus, cut: &CancellationToken, stop: &CancellationToken) {
+        self.speak(bus, cut, stop).await;
+        self.metrics.link(false);
+    }
+
+    async fn speak(&mut self, bus: &Bus, cut: &CancellationToken, stop: &CancellationToken) {
         let mut delays = FullJitter::new(RETRY.0, RETRY.1);
-        let mut link = self.bus.link();
+        let mut link = bus.link();
         let mut last = Link::Down;
         loop {
-            let Some(over) = until_up(&mut link, &stop).await else { return };
+            let up = cut.run_until_cancelled(until_up(&mut link, stop)).await.flatten();
+            let Some(over) = up else { return };
             if over != last {
-                sending.reconnected();
+                self.sending.reconnected();
+                self.batches = true;
                 last = over;
             }
             self.metrics.link(true);
             let begun = Instant::now();
-            let end = Attempt::begin(&mut self, &mut sending).run(&mut link, over, &stop).await;
+            let connection = Connection { bus, link: link.clone(), over, cut, stop };
+            let end = Attempt::begin(self, connection).run().await;
             if begun.elapsed() >= GOOD_ATTEMPT {
                 delays.reset();
             }
             match end {
-                End::Stopped => return,
+                End::Stopped | End::Cut => return,
                 End::Failed if stop.is_cancelled() => return,
                 End::Link => self.metrics.link(false),
                 End::Failed => {
@@ -96,13 +110,14 @@ impl Relay {
                              missing? They are kept here"
                         );
                     }
-                    sleep(delay).await;
+                    cut.run_until_cancelled(sleep(delay)).await;
                 }
             }
         }
     }
 
-    async fn beat(&mut self, epoch: Epoch) -> Result<(), db::Error> {
+    /// Lets the heart beat and gives the number of rows that wait.
+    async fn beat(&mut self, bus: &Bus, epoch: Epoch) -> Result<u64, db::Error> {
         let summary = self.outbox.summary().await?;
         self.metrics.outbox(&summary);
         let (generation, retired) = match &*self.desired.borrow() {
@@ -110,7 +125,7 @@ impl Relay {
             None => (0, false),
         };
         if retired {
-            return Ok(());
+            return Ok(summary.unsent);
         }
         let heartbeat = Heartbeat {
             api_version: ApiVersion::V1,
@@ -123,11 +138,12 @@ impl Relay {
             agent_version: muster_service::VERSION.to_owned(),
         };
         let beat = message::heartbeat(&self.device, &heartbeat, self.clock.now());
+        self.budget.charge(beat.wire_bytes(), Instant::now());
         // One that does not get through is made up for by the next; whether the link is up is known elsewhere.
-        if let Err(error) = self.bus.publish_core(&beat.subject, beat.headers, beat.payload).await {
+        if let Err(error) = bus.publish_core(&beat.subject, beat.headers, beat.payload).await {
             tracing::debug!(error = chain(&error), "a heartbeat was not sent");
         }
-        Ok(())
+        Ok(summary.unsent)
     }
 
     fn next_beat(&mut self) -> Instant {

@@ -20,6 +20,12 @@ impl Bus {
         self.wire.link.clone()
     }
 
+    /// Completes when nobody has answered for [`UNANSWERED_MAX`](crate::link::UNANSWERED_MAX) questions in a row although
+    /// the link seems to be up. Then another connection may help: drop this one and make a new one.
+    pub async fn stalled(&self) {
+        self.wire.silence.long().await;
+    }
+
     /// Waits until what was handed to the connection is on its way, at most `timeout`; true if it is. To be called
     /// before the last handle is dropped: acknowledgements and core messages are not confirmed otherwise.
     pub async fn flush(&self, timeout: Duration) -> bool {

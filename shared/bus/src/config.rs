@@ -12,9 +12,11 @@ pub const SERVICE_CLIENT_CAPACITY: usize = 2048;
 /// Commands a device may have queued. What is queued while the link is down is sent after it is up again, so
 /// a device keeps this small: its outbox is the queue.
 pub const DEVICE_CLIENT_CAPACITY: usize = 64;
-/// Time between two pings. The link is given up when a third would be due, so a half-open link is found within three
-/// of these.
+/// Time between two pings of a quiet link.
 pub const PING_INTERVAL: Duration = Duration::from_secs(10);
+/// The link is given up when so many pings were due since the server was last heard: a half-open link is found within as
+/// many of [`BusConfig::ping_interval`].
+pub const PINGS_UNTIL_LOST: u32 = 3;
 /// Bytes of headers that may accompany a document of the largest size.
 pub const HEADER_BYTES_MAX: usize = 16 * 1024;
 /// The least `max_payload` a server must have: a document of the largest size with its headers.
@@ -95,7 +97,7 @@ impl fmt::Debug for BusConfig {
 const _: () = {
     assert!(DEVICE_CLIENT_CAPACITY < SERVICE_CLIENT_CAPACITY);
     // A half-open link must be found before the device is taken for silent.
-    assert!(3 * PING_INTERVAL.as_secs() < muster_contract::limits::LEASE.as_secs());
+    assert!(PINGS_UNTIL_LOST as u64 * PING_INTERVAL.as_secs() < muster_contract::limits::LEASE.as_secs());
 };
 
 #[cfg(test)]

@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 use crate::bus::Bus;
 use crate::config::{BusConfig, SERVER_PAYLOAD_MIN};
 use crate::creds;
-use crate::link::{self, Link};
+use crate::link::{self, Link, Silence};
 use crate::replies::Replies;
 use crate::version::{SERVER_RULE, is_acceptable};
 use crate::wire::Wire;
@@ -128,11 +128,12 @@ async fn open(config: &BusConfig, servers: &[ServerAddr], pace: &Arc<Pace>) -> R
     // Boxed: 28 KiB that would otherwise be part of every future that connects.
     let client = Box::pin(options.connect(servers.to_vec())).await.map_err(|error| chain(&error))?;
     pace.connected();
-    let stop = CancellationToken::new();
+    let stop = pace.gone.clone();
     let replies = Replies::open(&client, stop.clone()).await.map_err(|error| chain(&error))?;
     let link = watch_link(&client, heard, &stop);
+    let uplink_bytes_max = config.uplink_bytes_max;
     let wire =
-        Wire { client, link, replies, uplink_bytes_max: config.uplink_bytes_max, _tasks: stop.drop_guard() };
+        Wire { client, link, silence: Silence::new(), replies, uplink_bytes_max, _tasks: stop.drop_guard() };
     Ok(Bus { wire: Arc::new(wire) })
 }
 
@@ -181,10 +182,17 @@ fn sign_with(path: &Path) -> ConnectOptions {
     })
 }
 
+/// How long the library waits before it tries to connect for a bus that nobody holds any more. It cannot be told to give
+/// up: it notices only when it is connected. So it is made to sleep, and costs some memory until it wakes; only a bus
+/// that is given up while the link is down leaves one behind.
+const GONE_DELAY: Duration = Duration::from_secs(24 * 60 * 60);
+
 /// Delays between attempts to connect, the first of the process excepted.
 #[derive(Debug)]
 struct Pace {
     state: Mutex<PaceState>,
+    /// Cancelled when the last handle of the bus is gone.
+    gone: CancellationToken,
 }
 
 #[derive(Debug)]
@@ -198,7 +206,7 @@ impl Pace {
     fn new(max: Duration) -> Arc<Self> {
         let state =
             PaceState { jitter: FullJitter::new(RECONNECT_MIN, max), chance: Rng::new(), connected: false };
-        Arc::new(Self { state: Mutex::new(state) })
+        Arc::new(Self { state: Mutex::new(state), gone: CancellationToken::new() })
     }
 
     fn next(&self) -> Duration {
@@ -215,6 +223,9 @@ impl Pace {
 
     /// The library asks before every attempt, also the first one, which [`Bus::connect`] paces itself.
     fn before(&self, attempt: usize) -> Duration {
+        if self.gone.is_cancelled() {
+            return GONE_DELAY;
+        }
         let first = {
             let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
             if attempt <= 1 {

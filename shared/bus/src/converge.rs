@@ -15,6 +15,7 @@ use serde_json::{Map, Value, json};
 use crate::bus::Bus;
 use crate::heal::{HEAL_MAX, HEAL_MIN};
 use crate::topology::{Topology, contract};
+use crate::version::knows_batches;
 use crate::wire::{ApiError, Wire};
 
 const STREAM_NOT_FOUND: u64 = 10059;
@@ -27,8 +28,9 @@ const SUBJECTS_OVERLAP: u64 = 10065;
 const JETSTREAM_OFF: [u64; 2] = [10039, 10076];
 
 /// What an operator may decide otherwise without changing what the streams mean: where and how safely data is kept,
-/// notes, and for a consumer where it began.
-const FREE_STREAM_FIELDS: [&str; 5] = ["num_replicas", "placement", "description", "metadata", "compression"];
+/// notes, whether batches are taken (without them devices send one by one), and for a consumer where it began.
+const FREE_STREAM_FIELDS: [&str; 6] =
+    ["num_replicas", "placement", "description", "metadata", "compression", "allow_batched"];
 const FREE_CONSUMER_FIELDS: [&str; 6] =
     ["num_replicas", "description", "metadata", "name", "deliver_policy", "opt_start_seq"];
 /// The least that must be given; how much, is the operator's.
@@ -108,7 +110,10 @@ impl Bus {
     /// Creates every missing stream and consumer and the bucket; reports those of another shape and changes none.
     /// Waits while the server does not answer; ends only well or with something for a person to mend.
     pub async fn converge(&self) -> Result<(), TopologyError> {
-        let topology = contract(self.wire.uplink_bytes_max);
+        let mut topology = contract(self.wire.uplink_bytes_max);
+        if !knows_batches(&self.wire.client.server_info().version) {
+            topology = topology.without_batches();
+        }
         let mut delay = FullJitter::new(HEAL_MIN, HEAL_MAX);
         let mut chance = Rng::new();
         loop {

@@ -25,6 +25,7 @@ pub mod views;
 pub mod window;
 pub mod wire;
 
+mod batch;
 mod creds;
 mod heal;
 mod pull;

@@ -5,6 +5,7 @@ use std::fmt;
 use async_nats::{HeaderMap, Message};
 use bytes::Bytes;
 use muster_contract::Timestamp;
+use muster_contract::headers::{EXPECTED_STREAM, MSG_ID};
 
 use crate::deliveries::AckHandle;
 
@@ -33,10 +34,25 @@ impl Outgoing {
     }
 }
 
+/// What the protocol adds to a message with headers: the verb, lengths, line ends and the place for the answer.
+const FRAME_BYTES: usize = 96;
+
+impl Outgoing {
+    /// About what it costs on the wire: subject, headers, payload and the protocol's own words.
+    pub fn wire_bytes(&self) -> usize {
+        let line = |name: &str, value: &str| name.len() + value.len() + ": \r\n".len();
+        let headers: usize = self.headers.iter().map(|(name, value)| line(name, value)).sum();
+        let id = self.message_id.as_deref().map_or(0, |id| line(MSG_ID, id));
+        let stream = self.expected_stream.map_or(0, |stream| line(EXPECTED_STREAM, stream));
+        FRAME_BYTES + self.subject.len() + headers + id + stream + self.payload.len()
+    }
+}
+
 /// Where a message was stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stored {
-    /// Its sequence in the stream; of the first one if this is a duplicate.
+    /// Its sequence in the stream; of the first one if this is a duplicate; 0 for a message of a batch, whose answer does
+    /// not say.
     pub sequence: u64,
     /// The stream already held a message with this id.
     pub duplicate: bool,

@@ -13,7 +13,7 @@ use crate::message::{Headers, Outgoing, Stored};
 use crate::wire::{ApiError, FailureBody, NoAnswer, unreadable};
 
 /// How long a stream may take to confirm a message. Longer than a read: a disk may stall.
-pub(crate) const CONFIRM_TIMEOUT: Duration = Duration::from_secs(10);
+pub const CONFIRM_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// JetStream's codes for a message that will be refused every time: too large, another stream's subject, and headers
 /// the stream does not allow (rollup, time to live).
@@ -117,6 +117,7 @@ impl Bus {
 }
 
 /// A message as the library takes it.
+#[derive(Clone)]
 pub(crate) struct Packed {
     pub(crate) subject: Subject,
     pub(crate) headers: Option<HeaderMap>,

@@ -42,6 +42,14 @@ pub(crate) struct Topology {
     pub(crate) consumers: Vec<(&'static str, Consumer)>,
 }
 
+impl Topology {
+    /// What a server can do that knows no batches.
+    pub(crate) fn without_batches(mut self) -> Self {
+        self.streams.iter_mut().for_each(|stream| stream.allow_batch_publish = false);
+        self
+    }
+}
+
 /// The contract's topology.
 pub(crate) fn contract(uplink_bytes_max: u64) -> Topology {
     Topology {
@@ -105,6 +113,8 @@ fn uplink(bytes_max: u64) -> Stream {
         max_bytes: i64::try_from(bytes_max).unwrap_or(i64::MAX),
         max_age: UPLINK_AGE_MAX,
         deny_delete: true,
+        // A device with a long backlog needs an answer only now and then.
+        allow_batch_publish: true,
         ..base(stream::UPLINK)
     }
 }

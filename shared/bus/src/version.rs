@@ -14,6 +14,11 @@ pub fn is_acceptable(version: &str) -> bool {
     }
 }
 
+/// True for a server version whose streams can take fast batches; an older one refuses the very word.
+pub(crate) fn knows_batches(version: &str) -> bool {
+    parse(version).is_some_and(|version| version >= (2, 14, 0))
+}
+
 /// Major, minor and patch; what follows the patch's digits (`-RC.1`, `-dev`) is not looked at.
 fn parse(version: &str) -> Option<(u32, u32, u32)> {
     let mut parts = version.trim_start_matches('v').splitn(3, '.');
@@ -25,6 +30,13 @@ fn parse(version: &str) -> Option<(u32, u32, u32)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn batches_came_with_2_14() {
+        for (version, knows) in [("2.12.15", false), ("2.14.3", true), ("2.15.1", true), ("x", false)] {
+            assert_eq!(knows_batches(version), knows, "{version}");
+        }
+    }
 
     #[test]
     fn old_servers_and_those_with_known_faults_are_refused() {

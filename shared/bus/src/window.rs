@@ -2,16 +2,21 @@
 //!
 //! The window has an inbox of its own in which every answer carries its message's number. That costs a third less
 //! than one waiting future a message, and nothing is left behind by an answer that never comes.
+//!
+//! A long run of messages may go as a [`batch`](crate::batch), if its owner wishes so and the stream can: then one answer
+//! stands for many messages. Where the stream cannot, nobody notices.
 
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
 
 use async_nats::{Message, Subject, Subscriber};
+use bytes::Bytes;
 use futures_util::StreamExt;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+use crate::batch::{Batch, Said};
 use crate::bus::Bus;
 use crate::link::{self, Link};
 use crate::message::{Outgoing, Stored};
@@ -38,6 +43,20 @@ pub struct Window<T> {
     unanswered: usize,
     /// Entries at the front that have their answer.
     answered_front: usize,
+    /// Messages that shall share an answer, if any.
+    flow: Option<usize>,
+    batch: Option<Batch>,
+    can_batch: bool,
+}
+
+/// What is known of a message of a batch.
+const STORED: Stored = Stored { sequence: 0, duplicate: false };
+/// JetStream's code for a batch that is no more.
+const NO_SUCH_BATCH: u64 = 10208;
+
+fn batch_over() -> ApiError {
+    let description = "its batch ended before it".to_owned();
+    ApiError::Refused { code: NO_SUCH_BATCH, description }
 }
 
 struct Entry<T> {
@@ -61,11 +80,38 @@ impl Bus {
             first: 1,
             unanswered: 0,
             answered_front: 0,
+            flow: None,
+            batch: None,
+            can_batch: true,
         }
     }
 }
 
 impl<T> Window<T> {
+    /// From now on one answer may stand for `flow` messages, if the stream can do that: to be called while a long run of
+    /// messages to one stream goes out. An answer comes when so many were sent, so `flow` must be well below what is sent
+    /// ahead; and [`end_batch`](Self::end_batch) must be called when the run is over or pauses.
+    pub async fn batch_by(&mut self, flow: usize) {
+        if self.flow.is_some_and(|before| before > 2 * flow || flow > 2 * before) {
+            self.end_batch().await;
+        }
+        self.flow = self.flow.or(Some(flow.max(1)));
+    }
+
+    /// Asks for what was sent as a batch to be answered, and goes on one by one.
+    pub async fn end_batch(&mut self) {
+        self.flow = None;
+        let Some(batch) = self.batch.as_mut().filter(|batch| !batch.is_closing) else { return };
+        let (subject, reply) = (batch.subject.clone(), batch.end());
+        // An end mark that does not get through is made up for by the messages' own deadlines.
+        let _ = self.wire.post(subject, Some(reply), None, Bytes::new()).await;
+    }
+
+    /// False once a batch has failed for a reason that is not a message's own: it may do so again.
+    pub const fn can_batch(&self) -> bool {
+        self.can_batch
+    }
+
     /// Sends a message, waiting while the window is full. A failure to send is this message's answer. When the link
     /// goes down, every message without an answer gets a transient error: whether it was stored is unknown.
     ///
@@ -74,18 +120,68 @@ impl<T> Window<T> {
         if self.unanswered >= self.in_flight {
             self.make_room().await;
         }
-        let (subject, sent) = match pack(message) {
-            Ok(packed) => {
-                let subject = packed.subject.clone();
-                let posted = self.post(packed).await;
-                (subject.clone(), posted.map_err(|cause| failed(&subject, cause.into())))
+        match pack(message) {
+            Ok(packed) => self.send_packed(packed, tag).await,
+            Err(error) => {
+                // It has a number here and would have none in the batch.
+                self.end_batch().await;
+                self.enter(Subject::from(error.subject.as_str()), tag, Some(Err(error)));
             }
-            Err(error) => (Subject::from(error.subject.as_str()), Err(error)),
+        }
+    }
+
+    async fn send_packed(&mut self, packed: Packed, tag: T) {
+        self.note_link();
+        let (subject, number) = (packed.subject.clone(), self.next_number());
+        let reply = self.reply(&subject, number);
+        let first = self.batch.as_ref().filter(|batch| !batch.is_open).map(|_| packed.clone());
+        let answer = match self.post(packed, reply).await {
+            Ok(()) => None,
+            Err(cause) => {
+                self.end_batch().await;
+                Some(Err(failed(&subject, cause.into())))
+            }
         };
-        let answer = sent.err().map(Err);
+        self.enter(subject, tag, answer);
+        if let Some(first) = first {
+            self.open_batch(first, number).await;
+        }
+    }
+
+    fn enter(&mut self, subject: Subject, tag: T, answer: Option<Result<Stored, PublishError>>) {
         self.unanswered += usize::from(answer.is_none());
         self.entries.push_back(Entry { tag, subject, deadline: Instant::now() + CONFIRM_TIMEOUT, answer });
         self.count_answered_front();
+    }
+
+    fn next_number(&self) -> u64 {
+        self.first + self.entries.len() as u64
+    }
+
+    /// Where the answer to the next message goes; begins a batch if there shall be one.
+    fn reply(&mut self, subject: &Subject, number: u64) -> Subject {
+        if let (Some(flow), None, true) = (self.flow, &self.batch, self.can_batch) {
+            self.batch = Some(Batch::new(subject.clone(), &self.inbox, flow, number - 1));
+        }
+        match self.batch.as_mut().filter(|batch| !batch.is_closing) {
+            Some(batch) => batch.reply(),
+            None => Subject::from(format!("{}.{number}", self.inbox)),
+        }
+    }
+
+    /// Waits until the server has answered the first message of a batch: sent ahead, a whole window would be refused where
+    /// there are no batches. There the message goes again, by itself.
+    async fn open_batch(&mut self, first: Packed, number: u64) {
+        let is_waiting = |window: &Self| window.entry(number).is_some_and(|entry| entry.answer.is_none());
+        while is_waiting(self) && self.batch.as_ref().is_some_and(|batch| !batch.is_open) {
+            self.progress().await;
+        }
+        if is_waiting(self) && self.batch.is_none() {
+            let (subject, reply) = (first.subject.clone(), Subject::from(format!("{}.{number}", self.inbox)));
+            if let Err(cause) = self.post(first, reply).await {
+                self.answer(number, Err(failed(&subject, cause.into())));
+            }
+        }
     }
 
     /// The next answer in the order of sending, waiting for it; `None` when every answer has been taken. Cancel-safe.
@@ -114,13 +210,11 @@ impl<T> Window<T> {
         self.entries.is_empty()
     }
 
-    async fn post(&mut self, packed: Packed) -> Result<(), NoAnswer> {
-        self.note_link();
+    async fn post(&mut self, packed: Packed, reply: Subject) -> Result<(), NoAnswer> {
         if !self.over.is_up() {
             return Err(NoAnswer::Disconnected);
         }
         self.listen().await?;
-        let reply = Subject::from(format!("{}.{}", self.inbox, self.first + self.entries.len() as u64));
         let Packed { subject, headers, payload } = packed;
         tokio::select! {
             biased;
@@ -131,7 +225,7 @@ impl<T> Window<T> {
 
     async fn listen(&mut self) -> Result<(), NoAnswer> {
         if self.answers.is_none() {
-            let subscribed = self.wire.client.subscribe(format!("{}.*", self.inbox)).await;
+            let subscribed = self.wire.client.subscribe(format!("{}.>", self.inbox)).await;
             self.answers = Some(subscribed.map_err(|_| NoAnswer::Disconnected)?);
         }
         Ok(())
@@ -154,12 +248,17 @@ impl<T> Window<T> {
         tokio::select! {
             biased;
             answer = answers.next() => match answer {
-                Some(answer) => self.settle(&answer),
+                Some(answer) => {
+                    self.wire.silence.broken();
+                    self.settle(&answer);
+                }
                 None => self.give_up(NoAnswer::Disconnected, |_| true),
             },
             _ = self.link.changed() => self.note_link(),
             () = tokio::time::sleep_until(oldest) => {
                 let now = Instant::now();
+                self.wire.silence.unanswered(oldest - CONFIRM_TIMEOUT);
+                self.can_batch &= self.batch.is_none();
                 self.give_up(NoAnswer::TimedOut(CONFIRM_TIMEOUT), |entry| entry.deadline <= now);
             }
         }
@@ -184,19 +283,84 @@ impl<T> Window<T> {
     }
 
     fn settle(&mut self, answer: &Message) {
-        let index = number(&answer.subject).and_then(|number| number.checked_sub(self.first));
-        let Some(entry) = index.and_then(|index| self.entries.get_mut(index as usize)) else {
-            return;
-        };
+        if let Some(batch) = self.batch.as_ref().filter(|batch| batch.owns(&answer.subject)) {
+            let said = batch.read(answer);
+            return self.settle_batch(said);
+        }
         // An answer that comes after the entry was given up changes nothing: the owner may have acted on it.
-        if entry.answer.is_none() {
-            entry.answer = Some(read(answer).map_err(|cause| failed(&entry.subject, cause)));
+        let Some(number) = number(&answer.subject) else { return };
+        let Some(entry) = self.entry(number).filter(|entry| entry.answer.is_none()) else { return };
+        let answer = read(answer).map_err(|cause| failed(&entry.subject, cause));
+        self.answer(number, answer);
+    }
+
+    fn settle_batch(&mut self, said: Said) {
+        let Some(batch) = &mut self.batch else { return };
+        let (was_open, last) = (batch.is_open, batch.last());
+        match said {
+            Said::Nothing => {}
+            Said::Through(number) => {
+                batch.is_open = true;
+                self.answer_through(number, |_| Ok(STORED));
+            }
+            Said::Refused(number, cause) => self.refuse(number, cause),
+            Said::Ended(number) => {
+                self.batch = None;
+                self.answer_through(number, |_| Ok(STORED));
+                self.answer_through(last, |entry| Err(failed(&entry.subject, batch_over())));
+            }
+            Said::Single(number, stored) => {
+                (self.batch, self.can_batch) = (None, false);
+                self.answer(number, Ok(stored));
+            }
+            Said::Failed(number, cause) => {
+                (self.batch, self.can_batch) = (None, false);
+                // Before the batch was open only its first message is under way: it goes again by itself.
+                if was_open {
+                    self.refuse(number, cause);
+                    self.answer_through(last, |entry| Err(failed(&entry.subject, batch_over())));
+                }
+            }
+        }
+    }
+
+    fn refuse(&mut self, number: u64, cause: ApiError) {
+        if let Some(entry) = self.entry(number) {
+            let refusal = failed(&entry.subject, cause);
+            self.answer(number, Err(refusal));
+        }
+    }
+
+    fn entry(&self, number: u64) -> Option<&Entry<T>> {
+        self.entries.get(usize::try_from(number.checked_sub(self.first)?).ok()?)
+    }
+
+    /// Notes the answer to one message, unless it has one.
+    fn answer(&mut self, number: u64, answer: Result<Stored, PublishError>) {
+        let index = number.checked_sub(self.first).and_then(|index| usize::try_from(index).ok());
+        if let Some(entry) = index.and_then(|index| self.entries.get_mut(index))
+            && entry.answer.is_none()
+        {
+            entry.answer = Some(answer);
             self.unanswered -= 1;
             self.count_answered_front();
         }
     }
 
+    /// Notes an answer to every message up to this one that has none.
+    fn answer_through(&mut self, number: u64, answer: impl Fn(&Entry<T>) -> Result<Stored, PublishError>) {
+        let through = number.checked_sub(self.first).map_or(0, |index| index as usize + 1);
+        for entry in self.entries.iter_mut().take(through).skip(self.answered_front) {
+            if entry.answer.is_none() {
+                entry.answer = Some(answer(entry));
+                self.unanswered -= 1;
+            }
+        }
+        self.count_answered_front();
+    }
+
     fn give_up(&mut self, cause: NoAnswer, which: impl Fn(&Entry<T>) -> bool) {
+        self.batch = None;
         for entry in
             self.entries.iter_mut().filter(|entry| entry.answer.is_none()).filter(|entry| which(entry))
         {

@@ -9,9 +9,10 @@ use futures_util::{FutureExt, StreamExt};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::watch;
+use tokio::time::Instant;
 use tokio_util::sync::DropGuard;
 
-use crate::link::{self, Link};
+use crate::link::{self, Link, Silence};
 use crate::replies::Replies;
 
 /// How long the server may take to answer a read or an administrative request.
@@ -21,6 +22,7 @@ pub(crate) const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 pub(crate) struct Wire {
     pub(crate) client: Client,
     pub(crate) link: watch::Receiver<Link>,
+    pub(crate) silence: Silence,
     pub(crate) replies: Replies,
     pub(crate) uplink_bytes_max: u64,
     /// Ends the tasks behind `link` and `replies`.
@@ -96,15 +98,22 @@ impl Wire {
         if !at.is_up() {
             return Err(NoAnswer::Disconnected);
         }
-        let mut slot = self.replies.slot();
+        let (mut slot, asked) = (self.replies.slot(), Instant::now());
         let question = async {
             self.post(subject, Some(slot.subject.clone()), headers, payload).await?;
             (&mut slot.reply).await.map_err(|_| NoAnswer::Disconnected)
         };
         let message = tokio::select! {
-            answer = tokio::time::timeout(timeout, question) => answer.map_err(|_| NoAnswer::TimedOut(timeout))??,
+            answer = tokio::time::timeout(timeout, question) => match answer {
+                Ok(answer) => answer?,
+                Err(_) => {
+                    self.silence.unanswered(asked);
+                    return Err(NoAnswer::TimedOut(timeout));
+                }
+            },
             () = link::lost(self.link.clone(), at) => return Err(NoAnswer::Disconnected),
         };
+        self.silence.broken();
         match message.status {
             Some(StatusCode::NO_RESPONDERS) => Err(NoAnswer::NoResponders),
             _ => Ok(message),

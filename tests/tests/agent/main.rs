@@ -6,6 +6,8 @@
 mod desired;
 mod device;
 mod epochs;
+mod links;
+mod mute;
 mod offline;
 
 use std::time::Duration;
@@ -88,6 +90,9 @@ impl Hub {
             on_exit: muster_agent::reconcile::OnExit::Keep,
             heartbeat: Duration::from_millis(200),
             reconnect_max: Duration::from_millis(100),
+            uplink_limit: None,
+            poll: Duration::from_secs(60),
+            schedule: muster_agent::schedule::Schedule::default(),
             retry: muster_agent::reconcile::Retry {
                 min: Duration::from_millis(10),
                 max: Duration::from_millis(50),

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a failure here is the test's result")]
 
+mod batch;
 mod connect;
 mod credentials;
 mod partition;

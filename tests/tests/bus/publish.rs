@@ -12,6 +12,8 @@ use muster_tests::wait::soon;
 use crate::{connect, converged, number, report};
 
 const IN_FLIGHT: usize = 256;
+/// Messages sent in batches, then as many one by one.
+const PART: u64 = 1_500;
 
 #[tokio::test]
 async fn a_window_answers_every_message_in_the_order_of_sending() {
@@ -140,11 +142,20 @@ struct Outbox {
 }
 
 impl Outbox {
+    /// Sends everything, each of the two ways in turn.
     async fn run(&mut self, window: &mut Window<u64>, message: impl Fn(u64) -> Outgoing) {
         while !self.waiting.is_empty() || !window.is_empty() {
             match self.waiting.pop_front() {
-                Some(n) => window.send(message(n), n).await,
+                Some(n) if (n / PART).is_multiple_of(2) => {
+                    window.batch_by(IN_FLIGHT / 4).await;
+                    window.send(message(n), n).await;
+                }
+                Some(n) => {
+                    window.end_batch().await;
+                    window.send(message(n), n).await;
+                }
                 None => {
+                    window.end_batch().await;
                     let answer = window.next().await;
                     self.take(answer);
                 }

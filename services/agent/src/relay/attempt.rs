@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use muster_bus::{Link, PublishError, PublishErrorKind, Stored};
+use muster_bus::{Bus, Link, PublishError, PublishErrorKind, Stored};
 use muster_contract::Epoch;
 use muster_contract::limits::IN_FLIGHT_MAX;
 use muster_service::error::chain;
@@ -10,10 +10,11 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-use super::sending::{Next, Sending};
+use super::budget::Allowance;
+use super::sending::{Next, WIDTH_MIN};
 use super::{Relay, message};
 use crate::db;
-use crate::outbox::News;
+use crate::outbox::{News, Row};
 
 /// How long acknowledged rows wait for others to be noted with.
 const NOTE_INTERVAL: Duration = Duration::from_millis(100);
@@ -24,6 +25,15 @@ const TIDY_INTERVAL: Duration = Duration::from_secs(60);
 /// Time for what is left when the agent stops.
 const FLUSH: Duration = Duration::from_secs(3);
 
+/// Rows from which a backlog is long: then one answer may stand for many of them.
+const BATCH_ROWS_MIN: u64 = 500;
+/// Answers to a window of a batch: a full window must never wait for rows that are to come.
+const BATCH_ANSWERS: usize = 4;
+/// A batch that pauses longer is ended, because the server forgets one that is silent for ten seconds.
+const BATCH_PAUSE_MAX: Duration = Duration::from_secs(3);
+
+const _: () =
+    assert!(BATCH_ANSWERS >= 2 && WIDTH_MIN >= BATCH_ANSWERS && BATCH_ROWS_MIN > IN_FLIGHT_MAX as u64);
 const _: () =
     assert!(NOTE_INTERVAL.as_millis() < NOTE_RETRY.as_millis() && NOTE_RETRY.as_millis() < FLUSH.as_millis());
 
@@ -33,27 +43,54 @@ pub(super) enum End {
     Stopped,
     /// The connection is another or gone.
     Link,
+    /// The connection is given up.
+    Cut,
     /// Something failed; the next attempt waits a little.
     Failed,
 }
 
 /// What an attempt waits for.
 enum Happening {
-    Answer(u64, Result<Stored, PublishError>),
+    Answer(Sent, Result<Stored, PublishError>),
     News,
+    FillDue,
     NoteDue,
     BeatDue,
     TidyDue,
     Stop,
     TimeUp,
     LinkLost,
+    Cut,
+}
+
+/// What is sent over, and when that is over.
+pub(super) struct Connection<'a> {
+    pub(super) bus: &'a Bus,
+    pub(super) link: watch::Receiver<Link>,
+    /// The link everything goes over.
+    pub(super) over: Link,
+    /// The connection is given up.
+    pub(super) cut: &'a CancellationToken,
+    /// The agent stops.
+    pub(super) stop: &'a CancellationToken,
+}
+
+/// A row under way.
+#[derive(Debug, Clone, Copy)]
+struct Sent {
+    seq: u64,
+    at: Instant,
 }
 
 /// Sending over one connection until something goes wrong.
 pub(super) struct Attempt<'a> {
     relay: &'a mut Relay,
-    sending: &'a mut Sending,
-    window: muster_bus::Window<u64>,
+    connection: Connection<'a>,
+    window: muster_bus::Window<Sent>,
+    /// A long backlog is under way.
+    long: bool,
+    /// When backlog may go on.
+    next_fill: Option<Instant>,
     next_beat: Instant,
     next_note: Option<Instant>,
     note_failed: bool,
@@ -62,13 +99,15 @@ pub(super) struct Attempt<'a> {
 }
 
 impl<'a> Attempt<'a> {
-    pub(super) fn begin(relay: &'a mut Relay, sending: &'a mut Sending) -> Self {
-        let window = relay.bus.window(IN_FLIGHT_MAX);
+    pub(super) fn begin(relay: &'a mut Relay, connection: Connection<'a>) -> Self {
+        let window = connection.bus.window(IN_FLIGHT_MAX);
         let now = Instant::now();
         Self {
             relay,
-            sending,
+            connection,
             window,
+            long: false,
+            next_fill: None,
             next_beat: now,
             next_note: None,
             note_failed: false,
@@ -77,13 +116,10 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    pub(super) async fn run(
-        mut self,
-        link: &mut watch::Receiver<Link>,
-        over: Link,
-        stop: &CancellationToken,
-    ) -> End {
-        match self.work(link, over, stop).await {
+    pub(super) async fn run(mut self) -> End {
+        let worked = self.work().await;
+        self.relay.batches &= self.window.can_batch();
+        match worked {
             Ok(end) => end,
             Err(error) => {
                 tracing::error!(error = chain(&error), "the outbox cannot be read; sending pauses");
@@ -92,39 +128,32 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    async fn work(
-        &mut self,
-        link: &mut watch::Receiver<Link>,
-        over: Link,
-        stop: &CancellationToken,
-    ) -> Result<End, db::Error> {
-        let epoch = match self.epoch(link, over, stop).await? {
+    async fn work(&mut self) -> Result<End, db::Error> {
+        let epoch = match self.epoch().await? {
             Ok(epoch) => epoch,
             Err(end) => return Ok(end),
         };
-        self.sending.begin(epoch);
+        self.relay.sending.begin(epoch);
         let mut news = self.relay.outbox.news();
-        self.relay.beat(epoch).await?;
-        self.next_beat = self.relay.next_beat();
+        let waiting = self.beat(epoch).await?;
+        self.long = self.relay.batches && waiting >= BATCH_ROWS_MIN;
         loop {
             if !self.fill(epoch).await? {
                 return Ok(End::Failed);
             }
-            if self.flush_until.is_some() && self.sending.is_idle() {
+            if self.flush_until.is_some() && self.relay.sending.is_idle() {
                 return self.say_goodbye(epoch).await;
             }
-            match self.wait(&mut news, link, over, stop).await {
-                Happening::Answer(seq, answer) => {
-                    if self.answered(seq, answer).await == Next::Restart {
+            match self.wait(&mut news).await {
+                Happening::Answer(sent, answer) => {
+                    if self.answered(sent, answer).await == Next::Restart {
                         return Ok(End::Failed);
                     }
                 }
-                Happening::News => self.sending.news(),
+                Happening::News => self.relay.sending.news(),
+                Happening::FillDue => {}
                 Happening::NoteDue => self.note().await,
-                Happening::BeatDue => {
-                    self.relay.beat(epoch).await?;
-                    self.next_beat = self.relay.next_beat();
-                }
+                Happening::BeatDue => _ = self.beat(epoch).await?,
                 Happening::TidyDue => self.tidy().await,
                 Happening::Stop => self.flush_until = Some(Instant::now() + FLUSH),
                 Happening::TimeUp => return self.say_goodbye(epoch).await,
@@ -132,44 +161,49 @@ impl<'a> Attempt<'a> {
                     self.note().await;
                     return Ok(End::Link);
                 }
+                Happening::Cut => {
+                    self.note().await;
+                    return Ok(End::Cut);
+                }
             }
         }
     }
 
-    async fn wait(
-        &mut self,
-        news: &mut watch::Receiver<News>,
-        link: &mut watch::Receiver<Link>,
-        over: Link,
-        stop: &CancellationToken,
-    ) -> Happening {
+    async fn wait(&mut self, news: &mut watch::Receiver<News>) -> Happening {
         let stopping = self.flush_until.is_some();
+        let Connection { link, over, cut, stop, .. } = &mut self.connection;
         tokio::select! {
-            Some((seq, answer)) = self.window.next(), if !self.window.is_empty() => Happening::Answer(seq, answer),
+            Some((sent, answer)) = self.window.next(), if !self.window.is_empty() => Happening::Answer(sent, answer),
             Ok(()) = news.changed() => Happening::News,
+            () = until(self.next_fill) => Happening::FillDue,
             () = until(self.next_note) => Happening::NoteDue,
             () = sleep_until(self.next_beat) => Happening::BeatDue,
             () = sleep_until(self.next_tidy) => Happening::TidyDue,
             () = stop.cancelled(), if !stopping => Happening::Stop,
             () = until(self.flush_until) => Happening::TimeUp,
-            _ = link.wait_for(|now| *now != over) => Happening::LinkLost,
+            () = cut.cancelled() => Happening::Cut,
+            _ = link.wait_for(|now| now != over) => Happening::LinkLost,
         }
     }
 
+    /// Lets the heart beat and gives the number of rows that wait.
+    async fn beat(&mut self, epoch: Epoch) -> Result<u64, db::Error> {
+        let waiting = self.relay.beat(self.connection.bus, epoch).await?;
+        self.next_beat = self.relay.next_beat();
+        Ok(waiting)
+    }
+
     /// The epoch. If it has to be fixed yet, waits until the hub was asked which one it knows.
-    async fn epoch(
-        &mut self,
-        link: &mut watch::Receiver<Link>,
-        over: Link,
-        stop: &CancellationToken,
-    ) -> Result<Result<Epoch, End>, db::Error> {
+    async fn epoch(&mut self) -> Result<Result<Epoch, End>, db::Error> {
         if self.relay.outbox.summary().await?.epoch.is_none() {
+            let Connection { link, over, cut, stop, .. } = &mut self.connection;
             tokio::select! {
                 biased;
                 greeted = self.relay.greeted.wait_for(|greeted| *greeted) => if greeted.is_err() {
                     return Ok(Err(End::Stopped));
                 },
-                _ = link.wait_for(|now| *now != over) => return Ok(Err(End::Link)),
+                _ = link.wait_for(|now| now != over) => return Ok(Err(End::Link)),
+                () = cut.cancelled() => return Ok(Err(End::Cut)),
                 // Without an epoch nothing was ever sent, and nothing can be now.
                 () = stop.cancelled() => return Ok(Err(End::Stopped)),
             }
@@ -177,62 +211,90 @@ impl<'a> Attempt<'a> {
         self.relay.outbox.fix_epoch(self.relay.clock.now()).await.map(Ok)
     }
 
-    /// Sends as much as fits; false when a new epoch has begun meanwhile.
+    /// Sends as much as fits and as the budget allows; false when a new epoch has begun meanwhile.
     async fn fill(&mut self, epoch: Epoch) -> Result<bool, db::Error> {
-        while let Some(ask) = self.sending.ask() {
+        self.next_fill = None;
+        while let Some(mut ask) = self.relay.sending.ask() {
+            match self.relay.budget.allowance(Instant::now()) {
+                Allowance::Bytes(bytes) => ask.bytes = ask.bytes.min(bytes),
+                Allowance::From(due) => {
+                    self.hold_back(due).await;
+                    break;
+                }
+            }
             let batch = self.relay.outbox.read(ask).await?;
             let head = batch.head;
-            let Some(rows) = self.sending.offer(batch) else { return Ok(false) };
+            let Some(rows) = self.relay.sending.offer(batch) else { return Ok(false) };
             if rows.is_empty() {
+                self.long = false;
+                self.window.end_batch().await;
                 break;
             }
+            if self.long {
+                self.window.batch_by(self.relay.sending.width() / BATCH_ANSWERS).await;
+            }
             for row in rows {
-                if let Some(message) = message::report(&self.relay.device, &row, epoch, head) {
-                    self.window.send(message, row.seq).await;
-                }
+                self.send(&row, epoch, head).await;
             }
         }
         Ok(true)
     }
 
+    /// Backlog waits for the budget.
+    async fn hold_back(&mut self, due: Instant) {
+        self.relay.sending.held_back();
+        self.next_fill = Some(due);
+        if due > Instant::now() + BATCH_PAUSE_MAX {
+            self.window.end_batch().await;
+        }
+    }
+
+    async fn send(&mut self, row: &Row, epoch: Epoch, head: u64) {
+        if let Some(message) = message::report(&self.relay.device, row, epoch, head) {
+            let at = Instant::now();
+            self.relay.budget.charge(message.wire_bytes(), at);
+            self.window.send(message, Sent { seq: row.seq, at }).await;
+        }
+    }
+
     /// Takes an answer, and all others that are there.
-    async fn answered(&mut self, seq: u64, answer: Result<Stored, PublishError>) -> Next {
-        let mut next = Some((seq, answer));
-        while let Some((seq, answer)) = next {
-            if self.take(seq, answer) == Next::Restart {
+    async fn answered(&mut self, sent: Sent, answer: Result<Stored, PublishError>) -> Next {
+        let mut next = Some((sent, answer));
+        while let Some((sent, answer)) = next {
+            if self.take(sent, answer) == Next::Restart {
                 self.note().await;
                 return Next::Restart;
             }
             next = self.window.try_next();
         }
-        if self.sending.should_note() && !self.note_failed {
+        if self.relay.sending.should_note() && !self.note_failed {
             self.note().await;
         }
-        if self.next_note.is_none() && self.sending.acknowledged().is_some() {
+        if self.next_note.is_none() && self.relay.sending.acknowledged().is_some() {
             self.next_note = Some(Instant::now() + NOTE_INTERVAL);
         }
         Next::Continue
     }
 
-    fn take(&mut self, seq: u64, answer: Result<Stored, PublishError>) -> Next {
+    fn take(&mut self, sent: Sent, answer: Result<Stored, PublishError>) -> Next {
         let result = answer.map(drop).map_err(|error| {
-            log_failure(seq, &error);
+            log_failure(sent.seq, &error);
             error.kind
         });
         if result.is_ok() {
             self.relay.metrics.sent();
         }
-        self.sending.answered(seq, result)
+        self.relay.sending.answered(sent.seq, result, sent.at.elapsed())
     }
 
     /// Notes in the outbox what the bus holds. If that cannot be kept (disk full), it is remembered and noted later.
     async fn note(&mut self) {
         self.next_note = None;
-        let Some((epoch, seqs)) = self.sending.acknowledged() else { return };
+        let Some((epoch, seqs)) = self.relay.sending.acknowledged() else { return };
         match self.relay.outbox.mark_sent(epoch, seqs.clone(), self.relay.clock.now()).await {
             Ok(()) => {
                 self.note_failed = false;
-                self.sending.noted(&seqs);
+                self.relay.sending.noted(&seqs);
             }
             Err(error) => {
                 self.note_failed = true;
@@ -253,7 +315,7 @@ impl<'a> Attempt<'a> {
     /// The last heartbeat: how far it went.
     async fn say_goodbye(&mut self, epoch: Epoch) -> Result<End, db::Error> {
         self.note().await;
-        self.relay.beat(epoch).await?;
+        self.beat(epoch).await?;
         Ok(End::Stopped)
     }
 }

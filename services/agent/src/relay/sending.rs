@@ -4,7 +4,9 @@
 //! - After a (re)connect the newest report of each deployment goes before any other, also one that was written while a
 //!   backlog is under way: what was read but not sent is given back. Once everything is sent, reports go as they come, so
 //!   that a subscriber sees a quick change in its order; until so many wait that they no longer fit into the window.
-//! - At most [`Window::rows`] rows and [`Window::bytes`] bytes are under way; a single row may be larger.
+//! - At most [`Window::rows`] rows and [`Window::bytes`] bytes are under way; a single row may be larger. On a link that
+//!   takes long to answer it is less: every quick answer makes the window one row wider, every slow one narrower, and a
+//!   failed attempt halves it. What waits in a thin link would delay what is written next, and time out in the end.
 //! - A transient failure ends the attempt: nothing is known of what was under way, so all of it is sent again, in the
 //!   right order, by the next attempt. That is the one failure path; a lost link takes it too.
 //! - A row that the bus refuses for good is parked: logged, left in the outbox and passed over until the next connection.
@@ -13,8 +15,10 @@
 //!   misconfigured stream, and mending it brings the row in.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use muster_bus::PublishErrorKind;
+use muster_bus::publish::CONFIRM_TIMEOUT;
 use muster_contract::Epoch;
 use muster_contract::limits::IN_FLIGHT_MAX;
 
@@ -27,7 +31,20 @@ pub const UNNOTED_MAX: usize = 10_000;
 /// Acknowledged rows that are noted together.
 pub const ACKNOWLEDGED_MAX: usize = 256;
 
-const _: () = assert!(ACKNOWLEDGED_MAX < UNNOTED_MAX);
+/// Rows under way while nobody knows yet what the link carries.
+pub const WIDTH_START: usize = 32;
+/// Rows under way at least, on any link.
+pub const WIDTH_MIN: usize = 8;
+/// An answer within this time: the link may carry more.
+pub const QUICK: Duration = Duration::from_secs(1);
+/// An answer that took longer: too much waits in the link.
+pub const SLOW: Duration = Duration::from_secs(3);
+
+const _: () = {
+    assert!(ACKNOWLEDGED_MAX < UNNOTED_MAX);
+    assert!(WIDTH_MIN < WIDTH_START && WIDTH_START < IN_FLIGHT_MAX);
+    assert!(QUICK.as_millis() < SLOW.as_millis() && 2 * SLOW.as_secs() < CONFIRM_TIMEOUT.as_secs());
+};
 
 /// How much may be under way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,6 +74,8 @@ pub enum Next {
 #[derive(Debug)]
 pub struct Sending {
     window: Window,
+    /// Rows that may be under way now, of those that the window allows.
+    width: usize,
     epoch: Option<Epoch>,
     /// Rows without an answer, with their bytes.
     under_way: BTreeMap<u64, usize>,
@@ -73,7 +92,8 @@ impl Sending {
     /// Nothing sent yet.
     pub fn new(window: Window) -> Self {
         let (under_way, acknowledged, parked) = (BTreeMap::new(), BTreeSet::new(), BTreeSet::new());
-        Self { window, epoch: None, under_way, acknowledged, parked, more: true, behind: true }
+        let width = WIDTH_START.min(window.rows);
+        Self { window, width, epoch: None, under_way, acknowledged, parked, more: true, behind: true }
     }
 
     /// A new attempt: nothing is under way any more. In another epoch nothing of the one before counts.
@@ -87,9 +107,10 @@ impl Sending {
         }
     }
 
-    /// A new connection: what was refused may be taken now.
+    /// A new connection: what was refused may be taken now, and the link may be another.
     pub fn reconnected(&mut self) {
         self.parked.clear();
+        self.width = WIDTH_START.min(self.window.rows);
     }
 
     /// The outbox has changed.
@@ -97,13 +118,18 @@ impl Sending {
         self.more = true;
     }
 
+    /// Something waits although it would fit: what is written meanwhile goes before it.
+    pub fn held_back(&mut self) {
+        self.behind = true;
+    }
+
     /// What to read, if there is room and may be something.
     pub fn ask(&self) -> Option<Ask> {
-        let rows = self.window.rows.saturating_sub(self.under_way.len());
-        let bytes = self.window.bytes.saturating_sub(self.under_way.values().sum());
+        let rows = self.width.saturating_sub(self.under_way.len());
+        let bytes = self.bytes().saturating_sub(self.under_way.values().sum());
         // Reading for every single answer would cost more than it sends: a quarter of the window at a time.
         let unnoted = self.acknowledged.len() >= UNNOTED_MAX;
-        let room = self.under_way.is_empty() || (rows >= self.window.rows.div_ceil(4) && bytes > 0);
+        let room = self.under_way.is_empty() || (rows >= self.width.div_ceil(4) && bytes > 0);
         (self.more && room && !unnoted).then(|| {
             let except = self.under_way.keys().chain(&self.acknowledged).chain(&self.parked);
             Ask { newest_first: self.behind, except: except.copied().collect(), rows, bytes }
@@ -121,7 +147,7 @@ impl Sending {
         let mut bytes: usize = self.under_way.values().sum();
         let mut send = Vec::with_capacity(batch.rows.len());
         for row in batch.rows {
-            let room = self.under_way.len() < self.window.rows && bytes + row.bytes <= self.window.bytes;
+            let room = self.under_way.len() < self.width && bytes + row.bytes <= self.bytes();
             if !room && !self.under_way.is_empty() {
                 break;
             }
@@ -129,22 +155,50 @@ impl Sending {
             self.under_way.insert(row.seq, row.bytes);
             send.push(row);
         }
-        self.behind |= self.under_way.len() >= self.window.rows || bytes >= self.window.bytes;
+        self.behind |= self.under_way.len() >= self.width || bytes >= self.bytes();
         Some(send)
     }
 
-    /// Takes the answer to a row.
-    pub fn answered(&mut self, seq: u64, answer: Result<(), PublishErrorKind>) -> Next {
+    /// Takes the answer to a row, which came so long after it was sent.
+    pub fn answered(&mut self, seq: u64, answer: Result<(), PublishErrorKind>, after: Duration) -> Next {
         if self.under_way.remove(&seq).is_none() {
             return Next::Continue;
         }
         match answer {
-            Ok(()) => _ = self.acknowledged.insert(seq),
+            Ok(()) => {
+                self.acknowledged.insert(seq);
+                self.widen(after);
+            }
             Err(PublishErrorKind::Permanent) => _ = self.parked.insert(seq),
             // A device expects no last sequence; whoever says it was wrong is a proxy in trouble.
-            Err(PublishErrorKind::Transient | PublishErrorKind::Conflict) => return Next::Restart,
+            Err(PublishErrorKind::Transient | PublishErrorKind::Conflict) => {
+                self.narrow(self.width / 2);
+                return Next::Restart;
+            }
         }
         Next::Continue
+    }
+
+    fn widen(&mut self, after: Duration) {
+        if after <= QUICK {
+            self.width = (self.width + 1).min(self.window.rows);
+        } else if after > SLOW {
+            self.narrow(self.width - 1);
+        }
+    }
+
+    fn narrow(&mut self, to: usize) {
+        self.width = to.max(WIDTH_MIN.min(self.window.rows));
+    }
+
+    /// Rows that may be under way now.
+    pub const fn width(&self) -> usize {
+        self.width
+    }
+
+    /// Bytes that may be under way now: the window's, in the proportion of its rows.
+    fn bytes(&self) -> usize {
+        self.window.bytes * self.width / self.window.rows
     }
 
     /// Rows to be noted as sent, with the epoch of their numbers.

@@ -92,7 +92,9 @@ fn play(case: &str, window: Window, written: &str, events: Vec<Event>) {
                 assert_eq!(sent, expected, "{here}");
             }
             Waits => assert_eq!(sending.ask(), None, "{here}"),
-            Answer(seq, answer, next) => assert_eq!(sending.answered(seq, answer), next, "{here}"),
+            Answer(seq, answer, next) => {
+                assert_eq!(sending.answered(seq, answer, Duration::ZERO), next, "{here}");
+            }
             Notes(expected) => {
                 let (_, seqs) = sending.acknowledged().unwrap_or_else(|| panic!("{here}: nothing to note"));
                 assert_eq!(seqs, expected, "{here}");
@@ -253,4 +255,48 @@ fn in_a_new_epoch_nothing_of_the_old_one_counts() {
         Sends(&[2, 1]),
     ];
     play("renewed", NARROW, "aa", events);
+}
+
+/// A link that takes `after` to answer what waits in it: the width it ends with.
+fn width_over(rounds: usize, after: impl Fn(usize) -> Duration) -> usize {
+    let mut sending = Sending::new(Window::default());
+    sending.begin(Epoch::FIRST);
+    let mut next = 1;
+    for _ in 0..rounds {
+        let width = sending.width();
+        let rows = (next..next + width as u64).map(|seq| row(seq, false)).collect::<Vec<_>>();
+        next += width as u64;
+        let batch = Batch { epoch: Some(Epoch::FIRST), head: next, rows };
+        for row in sending.offer(batch).unwrap() {
+            assert_eq!(sending.answered(row.seq, OK, after(width)), Next::Continue);
+        }
+        let noted: Vec<u64> = sending.acknowledged().unwrap().1;
+        sending.noted(&noted);
+    }
+    sending.width()
+}
+
+#[test]
+fn the_window_fits_the_link() {
+    let rows_a_second = |rate: f64| move |width: usize| Duration::from_secs_f64(width as f64 / rate);
+    assert_eq!(width_over(10, rows_a_second(10_000.0)), IN_FLIGHT_MAX, "a wide link");
+    assert_eq!(width_over(10, |_| Duration::from_millis(700)), IN_FLIGHT_MAX, "a long way, and wide");
+    let thin = width_over(50, rows_a_second(12.0));
+    assert!((12..=36).contains(&thin), "between one second and three: {thin}");
+    assert_eq!(width_over(200, rows_a_second(0.5)), WIDTH_MIN, "never less");
+}
+
+#[test]
+fn a_failed_attempt_halves_the_window_and_a_new_connection_begins_anew() {
+    let mut sending = Sending::new(Window::default());
+    let mut widths = Vec::new();
+    for seq in 1..=4 {
+        sending.begin(Epoch::FIRST);
+        sending.offer(Batch { epoch: Some(Epoch::FIRST), head: 1, rows: vec![row(seq, true)] }).unwrap();
+        assert_eq!(sending.answered(seq, Err(Transient), Duration::ZERO), Next::Restart);
+        widths.push(sending.width());
+    }
+    assert_eq!(widths, [16, 8, 8, 8]);
+    sending.reconnected();
+    assert_eq!(sending.width(), WIDTH_START);
 }

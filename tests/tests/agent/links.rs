@@ -1,0 +1,200 @@
+//! Links that are there and carry nothing, and hours in which nothing shall be carried.
+
+use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Instant;
+
+use muster_agent::schedule::Phase;
+use muster_contract::Timestamp;
+use muster_contract::headers::MSG_ID;
+use muster_service::clock::ManualClock;
+use muster_simulator::link::{Condition, Link};
+
+use super::mute::Mute;
+use super::*;
+
+/// A component that comes up and crashes, again and again: an endless source of reports.
+fn restless() -> Value {
+    json!({ "crashAfter": "20ms" })
+}
+
+impl Hub {
+    fn address(&self) -> SocketAddr {
+        (Ipv4Addr::LOCALHOST, self.server.port()).into()
+    }
+
+    /// The settings of an agent that reaches the server by another way.
+    fn config_by(&self, way: SocketAddr, dir: &TempDir) -> Config {
+        let mut config = self.config(dir);
+        let direct = self.server.device_url(&self.device);
+        let url = direct.replace(&self.address().to_string(), &way.to_string());
+        config.common.nats_url = url.parse().unwrap();
+        config
+    }
+
+    async fn agent_with(&self, config: Config, dir: TempDir, clock: Option<ManualClock>) -> Agent {
+        let life = Life::new();
+        let handle = match clock {
+            Some(clock) => muster_agent::app::start_by(Arc::new(clock), config, &life).await.unwrap(),
+            None => muster_agent::start(config, &life).await.unwrap(),
+        };
+        Agent { life, handle, dir }
+    }
+
+    /// Every number is in UPLINK once, and only the first `head` of them.
+    async fn holds_each_once(&self, head: u64) {
+        let mut seqs: Vec<_> = self.uplink().await.iter().map(|report| report.seq().get()).collect();
+        seqs.sort_unstable();
+        assert_eq!(seqs, (1..=head).collect::<Vec<_>>());
+    }
+}
+
+async fn until_connected(agent: &Agent, connected: bool) {
+    until("the link", async || agent.handle.is_connected(), |now| *now == connected).await;
+}
+
+async fn head(agent: &Agent) -> u64 {
+    agent.handle.outbox().await.unwrap().head
+}
+
+async fn until_head(agent: &Agent, least: u64) {
+    until("reports are written", async || head(agent).await, |head| *head >= least).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_half_open_link_is_found_within_two_heartbeats_and_loses_nothing() {
+    const HEARTBEAT: Duration = Duration::from_secs(3);
+    let hub = Hub::start().await;
+    let link = Link::open(hub.address()).await.unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let config = Config { heartbeat: HEARTBEAT, ..hub.config_by(link.address(), &dir) };
+    let agent = hub.agent_with(config, dir, None).await;
+    hub.desire(&document(1, &[("a", 1, restless())])).await;
+    hub.until("a", 1, State::Failed).await;
+
+    link.set(Condition::Stalled);
+    let stalled = Instant::now();
+    until_connected(&agent, false).await;
+    let found = stalled.elapsed();
+    assert!(found <= 2 * HEARTBEAT, "found after {found:?}");
+
+    until_head(&agent, head(&agent).await + 10).await;
+    link.set(Condition::Open);
+    until_connected(&agent, true).await;
+    hub.desire(&document(2, &[])).await;
+    hub.until("a", 2, State::Removed).await;
+    let head = head(&agent).await;
+    agent.until_all_sent(head).await;
+    hub.holds_each_once(head).await;
+    agent.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_answers_nothing_but_pings_gets_a_new_client_and_no_report_twice() {
+    let hub = Hub::start().await;
+    let way = Mute::open(hub.address()).await;
+    let dir = tempfile::tempdir().unwrap();
+    // Looking often, so that the silence is soon noticed.
+    let config = Config { poll: Duration::from_millis(100), ..hub.config_by(way.address, &dir) };
+    let agent = hub.agent_with(config, dir, None).await;
+    hub.desire(&document(1, &[("a", 1, restless())])).await;
+    hub.until("a", 1, State::Failed).await;
+    assert_eq!(way.connections(), 1);
+
+    way.mute();
+    // What is under way and what follows is stored, but the agent does not hear of it.
+    let before = hub.uplink().await.len();
+    until("reports get through", || hub.uplink(), |reports: &Vec<Report>| reports.len() > before).await;
+    let message =
+        Outgoing::new(subjects::desired(&hub.device), serde_json::to_vec(&document(2, &[])).unwrap());
+    soon("a stored document", hub.bus.publish(message)).await.unwrap();
+    until("another connection", async || way.connections(), |count| *count == 2).await;
+    hub.until("a", 2, State::Removed).await;
+    let head = head(&agent).await;
+    agent.until_all_sent(head).await;
+    hub.holds_each_once(head).await;
+    let mut ids: BTreeMap<u64, Vec<String>> = BTreeMap::new();
+    for delivery in hub.deliveries().await.unwrap() {
+        let seq = Report::parse(&delivery.payload).unwrap().seq().get();
+        ids.entry(seq).or_default().push(delivery.headers.get(MSG_ID).unwrap().to_owned());
+    }
+    assert!(ids.values().all(|ids| ids.len() == 1), "{ids:?}");
+    agent.end().await;
+}
+
+fn at(text: &str) -> Timestamp {
+    text.parse().unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn in_a_downtime_nothing_is_sent_and_afterwards_everything() {
+    let hub = Hub::start().await;
+    let link = Link::open(hub.address()).await.unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let mut config = hub.config_by(link.address(), &dir);
+    // Short enough that nothing counts as unconfirmed for too long.
+    config.schedule.downtime.push("02:00-02:05 UTC".parse().unwrap());
+    let clock = ManualClock::at(at("2026-11-21T01:59:00Z"));
+    let agent = hub.agent_with(config, dir, Some(clock.clone())).await;
+    hub.desire(&document(1, &[("a", 1, restless())])).await;
+    hub.until("a", 1, State::Failed).await;
+
+    clock.set(at("2026-11-21T02:00:00Z"));
+    until_connected(&agent, false).await;
+    let (connections, stored) = (link.connections(), hub.uplink().await.len());
+    until_head(&agent, head(&agent).await + 20).await;
+    assert_eq!(link.connections(), connections, "nobody knocks");
+    assert_eq!(hub.uplink().await.len(), stored);
+    assert!(agent.life.failure().is_none());
+
+    clock.set(at("2026-11-21T02:05:00Z"));
+    hub.desire(&document(2, &[])).await;
+    hub.until("a", 2, State::Removed).await;
+    let head = head(&agent).await;
+    agent.until_all_sent(head).await;
+    hub.holds_each_once(head).await;
+    agent.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_agent_started_in_a_downtime_runs_what_it_last_accepted_and_ends_at_once_when_asked() {
+    let hub = Hub::start().await;
+    let agent = hub.agent().await;
+    hub.desire(&document(1, &[("a", 1, restless())])).await;
+    hub.until("a", 1, State::Failed).await;
+    let dir = agent.end().await;
+    let mut config = hub.config(&dir);
+    config.schedule.downtime.push("02:00-03:00 UTC".parse().unwrap());
+    let clock = ManualClock::at(at("2026-11-21T02:30:00Z"));
+    let agent = hub.agent_with(config, dir, Some(clock)).await;
+    let before = head(&agent).await;
+    until_head(&agent, before + 10).await;
+    assert!(!agent.handle.is_connected());
+    soon("an end in order", agent.end()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn outside_of_the_polling_hours_reports_flow_and_no_desired_state_is_taken() {
+    let hub = Hub::start().await;
+    let dir = tempfile::tempdir().unwrap();
+    let mut config = hub.config(&dir);
+    config.poll = Duration::from_millis(200);
+    config.schedule.polling.push("22:00-06:00 UTC".parse().unwrap());
+    let clock = ManualClock::at(at("2026-11-21T23:00:00Z"));
+    let agent = hub.agent_with(config, dir, Some(clock.clone())).await;
+    hub.desire(&document(1, &[("a", 1, restless())])).await;
+    hub.until("a", 1, State::Failed).await;
+
+    clock.set(at("2026-11-22T06:00:00Z"));
+    until("the hours are over", async || agent.handle.phase(), |phase| *phase == Phase::Quiet).await;
+    hub.desire(&document(2, &[])).await;
+    // Several looks later, by what was reported meanwhile.
+    let seen = hub.uplink().await.len();
+    until("reports flow", || hub.uplink(), |reports: &Vec<Report>| reports.len() >= seen + 60).await;
+    assert_eq!(agent.handle.generation(), 1, "nothing new is taken");
+
+    clock.set(at("2026-11-22T22:00:00Z"));
+    hub.until("a", 2, State::Removed).await;
+    agent.end().await;
+}

@@ -1,0 +1,163 @@
+//! What may get lost on the way, and does not.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use muster_agent::{Config, Handle};
+use muster_contract::fact::Fact;
+use muster_contract::subjects::LedgerSubject;
+use muster_contract::view::Verdict;
+use muster_contract::{State, Timestamp};
+use muster_service::clock::{Clock, ManualClock};
+use muster_service::config::LogFormat;
+use muster_service::{Common, Life};
+use muster_tests::server::device;
+use muster_tests::thin::Thin;
+use muster_tests::wait::{FACT_DEADLINE, within};
+
+use super::*;
+
+/// The reports of LEDGER: number, state and when it was seen, in the order of LEDGER.
+async fn ledger(hub: &Hub) -> Vec<(u64, State, Timestamp)> {
+    let last = hub.bus.stream_state(stream::LEDGER).await.unwrap().last_seq;
+    let mut replay = hub.bus.replay(stream::LEDGER, &[], Start::First).await.unwrap();
+    let (mut facts, mut seen) = (Vec::new(), 0);
+    while seen < last {
+        for delivery in soon("LEDGER", replay.next_batch(1_000)).await.unwrap() {
+            seen = delivery.stream_seq;
+            let subject = LedgerSubject::parse(&delivery.subject).unwrap();
+            if let Fact::Status(fact) = Fact::parse(&subject, &delivery.payload).unwrap() {
+                facts.push((fact.seq.get(), fact.status.state, fact.observed_at));
+            }
+        }
+    }
+    facts
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn m11_a_link_that_drops_with_rows_unsent_and_unconfirmed_loses_none_and_keeps_their_order() {
+    const ROWS: usize = 1_500;
+    const CUTS: u64 = 4;
+    let hub = Hub::start().await;
+    let backlog = Backlog::new(device("press-4"), 4).await;
+    hub.desire(&backlog).await;
+    backlog.tell_history(ROWS).await;
+    let head = 1 + ROWS as u64;
+    let thin = Thin::open(hub.address(), 2_000_000).await;
+    let sender = backlog.send(hub.settings(&backlog, thin.address()), None);
+    let unsent = async || backlog.summary().await.unsent;
+    for cut in 1..=CUTS {
+        // In the middle of it: some confirmed, some under way, some waiting.
+        until("some of it is sent", unsent, |unsent| *unsent <= head - cut * head / (CUTS + 2)).await;
+        thin.cut();
+        let up = async || sender.connected.borrow().as_ref().is_some_and(|bus| bus.link().borrow().is_up());
+        until("the loss is seen", up, |up| !up).await;
+        thin.mend();
+    }
+    until("all is sent", unsent, |unsent| *unsent == 0).await;
+    assert!(thin.connections() > CUTS);
+    hub.knows(&backlog, head).await;
+    let seqs: Vec<_> = ledger(&hub).await.iter().map(|fact| fact.0).collect();
+    let distinct: BTreeSet<_> = seqs.iter().copied().collect();
+    assert_eq!((seqs.len(), distinct.len()), (ROWS, ROWS), "each once");
+    // The newest of each deployment first, then the others in their order, whatever happened in between.
+    let history: Vec<_> = hub
+        .uplink()
+        .await
+        .iter()
+        .filter_map(|report| match report {
+            Report::Status(report) if !report.current => Some(report.seq.get()),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(history.len(), ROWS - 4);
+    assert!(history.is_sorted(), "{history:?}");
+    sender.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn m18_two_reports_of_the_same_millisecond_are_both_kept_and_the_later_one_is_the_truth() {
+    let hub = Hub::start().await;
+    let backlog = Backlog::new(device("press-4"), 1).await;
+    hub.desire(&backlog).await;
+    let now = Timestamp::now();
+    backlog.tell(now, [(0, State::Installing), (0, State::Failed), (0, State::Installed)]).await;
+    let sender = backlog.send(hub.settings(&backlog, hub.address()), None);
+    hub.knows(&backlog, 4).await;
+    let mut facts = ledger(&hub).await;
+    facts.sort_unstable_by_key(|fact| fact.0);
+    let expected = [State::Installing, State::Failed, State::Installed];
+    assert_eq!(facts.iter().map(|fact| fact.1).collect::<Vec<_>>(), expected);
+    assert!(facts.iter().all(|fact| fact.2.as_millisecond() == now.as_millisecond()), "{facts:?}");
+    let truth = |views: &Vec<DeploymentView>| views.iter().all(|view| view.verdict == Verdict::Converged);
+    until("the later one is the truth", || hub.views(), |views| views.len() == 1 && truth(views)).await;
+    sender.end().await;
+}
+
+/// A whole agent with a clock of the test's own.
+async fn agent(hub: &Hub, backlog: &Backlog, clock: &ManualClock, life: &Life) -> Handle {
+    let config = Config {
+        common: Common {
+            nats_url: hub.server.url().parse().unwrap(),
+            creds: None,
+            http_addr: None,
+            log_format: LogFormat::Text,
+            log_filter: "info".to_owned(),
+        },
+        device: backlog.device.clone(),
+        data_dir: hub.dir.path().join("device"),
+        runtime: muster_agent::config::RuntimeKind::Simulated,
+        labels: Default::default(),
+        on_exit: muster_agent::reconcile::OnExit::Keep,
+        heartbeat: Duration::from_millis(500),
+        reconnect_max: Duration::from_millis(100),
+        uplink_limit: None,
+        poll: Duration::from_secs(1),
+        schedule: Default::default(),
+        retry: muster_agent::reconcile::Retry { min: Duration::from_secs(1), max: Duration::from_secs(1) },
+        outbox: Default::default(),
+    };
+    let clock: Arc<dyn Clock> = Arc::new(clock.clone());
+    muster_agent::app::start_by(clock, config, life).await.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn m10_a_last_success_that_gets_lost_is_missed_visibly_and_sent_again() {
+    let mut hub = Hub::start().await;
+    let backlog = Backlog::new(device("press-4"), 1).await;
+    let clock = ManualClock::at(Timestamp::now());
+    let life = Life::new();
+    let handle = agent(&hub, &backlog, &clock, &life).await;
+    hub.knows(&backlog, 1).await;
+    hub.kill_ingest().await;
+    hub.desire(&backlog).await;
+    // Capabilities, installing, installed: all confirmed by the server, which then loses what the hub has not seen.
+    let confirmed = async || handle.outbox().await.unwrap();
+    let sent = until("it comes up and says so", confirmed, |sent| sent.head >= 3 && sent.unsent == 0).await;
+    let purged = hub.bus.request("$JS.API.STREAM.PURGE.UPLINK", Default::default(), Duration::from_secs(5));
+    purged.await.unwrap();
+
+    hub.start_ingest();
+    let missed = async || hub.asked.device(&backlog.device).await.ok().map(|answer| answer.device);
+    let line = until("the gap is seen", missed, |line| {
+        line.as_ref().is_some_and(|line| line.head == sent.head && !line.account.missing.is_empty())
+    })
+    .await
+    .unwrap();
+    assert_eq!(line.account.missing.max(), Some(sent.head), "{line:?}");
+    let views = hub.views().await;
+    assert!(
+        !views.is_empty() && views.iter().all(|view| view.converged.lo == 0),
+        "nobody calls it converged"
+    );
+
+    // What was sent so long ago is taken for lost when the hub asks again, which it does every half minute.
+    clock.set(clock.now() + Duration::from_secs(31));
+    let good = |views: &Vec<DeploymentView>| views.len() == 1 && views[0].verdict == Verdict::Converged;
+    within(2 * FACT_DEADLINE, "it is made good", || hub.views(), good).await;
+    hub.knows(&backlog, sent.head).await;
+    let states: Vec<_> = ledger(&hub).await.iter().map(|fact| fact.1).collect();
+    assert_eq!(states.iter().filter(|state| **state == State::Installed).count(), 1, "{states:?}");
+    let drained = life.drain(Duration::from_secs(20)).await;
+    assert!(drained.late.is_empty(), "{drained:?}");
+}
