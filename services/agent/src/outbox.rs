@@ -54,6 +54,7 @@ mod folding;
 mod memory;
 mod receipts;
 mod rows;
+mod tables;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -105,9 +106,9 @@ const _: () = {
 };
 
 pub use document::{Body, CapabilitiesBody, Row, StatusBody};
-/// Tables of this room.
-pub(crate) use rows::SCHEMA;
 pub use rows::message_id as new_message_id;
+/// Tables of this room.
+pub(crate) use tables::SCHEMA;
 
 /// How much may wait for the hub.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -240,11 +241,12 @@ impl Outbox {
         let (limits, frozen) = (self.limits, Arc::clone(&self.frozen));
         let append = move |connection: &_| {
             let frozen = frozen.load(Ordering::Relaxed);
-            for entry in entries.iter() {
-                let seq = rows::append(connection, entry)?;
-                folding::make_room(connection, limits, frozen, seq)?;
+            if entries.is_empty() {
+                return memory::head(connection);
             }
-            memory::head(connection)
+            let head = rows::append(connection, &entries)?;
+            folding::make_room(connection, limits, frozen, head)?;
+            Ok(head)
         };
         let head = self.db.run(append).await?;
         self.wake(Some(head));

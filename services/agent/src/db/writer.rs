@@ -1,7 +1,7 @@
 //! The one thread that touches the file: takes what waits, commits once, answers all.
 
 use std::fs::File;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use tokio::sync::{mpsc, oneshot};
@@ -18,7 +18,7 @@ pub(super) enum Job {
 /// Something to do in a transaction, and somebody who waits for it to be durable.
 pub(super) trait Work: Send {
     fn perform(&mut self, connection: &Connection) -> Result<(), Arc<SqlError>>;
-    fn answer(self: Box<Self>, commit: Result<(), Arc<SqlError>>);
+    fn answer(self: Box<Self>, path: &Arc<Path>, commit: Result<(), Arc<SqlError>>);
 }
 
 pub(super) struct Request<T, F> {
@@ -40,9 +40,9 @@ where
         end
     }
 
-    fn answer(self: Box<Self>, commit: Result<(), Arc<SqlError>>) {
+    fn answer(self: Box<Self>, path: &Arc<Path>, commit: Result<(), Arc<SqlError>>) {
         let answer = match (self.outcome, commit) {
-            (Some(Err(error)), _) | (_, Err(error)) => Err(explain(error)),
+            (Some(Err(error)), _) | (_, Err(error)) => Err(explain(path, error)),
             (Some(Ok(value)), Ok(())) => Ok(value),
             (None, Ok(())) => Err(Error::Closed),
         };
@@ -54,6 +54,7 @@ where
 pub(super) struct Writer {
     pub(super) connection: Connection,
     pub(super) queue: mpsc::Receiver<Job>,
+    pub(super) path: Arc<Path>,
     pub(super) marker: PathBuf,
     pub(super) damaged: CancellationToken,
     pub(super) _lock: File,
@@ -95,7 +96,7 @@ impl Writer {
             self.mark_damaged();
         }
         for work in works {
-            work.answer(end.clone());
+            work.answer(&self.path, end.clone());
         }
     }
 
@@ -111,6 +112,13 @@ impl Writer {
 /// One transaction for all; whoever fails is undone alone, unless the file itself is damaged.
 fn transact(connection: &mut Connection, works: &mut [Box<dyn Work>]) -> SqlResult<()> {
     let mut transaction = connection.transaction()?;
+    if let [only] = works {
+        // Nobody else could be kept: the transaction is its savepoint.
+        return match only.perform(&transaction) {
+            Ok(()) => transaction.commit(),
+            Err(error) => Err(SqlError::SqliteFailure(code_of(&error), None)),
+        };
+    }
     for work in works {
         let savepoint = transaction.savepoint()?;
         match work.perform(&savepoint) {
