@@ -20,6 +20,7 @@
 mod place;
 mod writer;
 
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -155,28 +156,33 @@ impl Db {
     /// # Errors
     /// Whatever keeps an agent from starting, said so that a person can act on it.
     pub fn open(dir: &Path, device: &DeviceKey, schema: &str, now: Timestamp) -> Result<Self, Error> {
-        let lock = lock(dir)?;
-        let path = dir.join(FILE);
-        if marker(&path).exists() {
-            set_aside(&path, now)?;
-        }
-        let connection = match connect(&path, schema) {
-            Err(Error::Damaged { .. }) => {
-                set_aside(&path, now)?;
-                connect(&path, schema)
-            }
-            other => other,
-        }?;
-        claim(&connection, dir, device)?;
+        Self::start(Opened::new(dir, device, schema, now)?)
+    }
+
+    /// The same, with something done to the connection before anybody uses it.
+    #[cfg(test)]
+    pub(crate) fn open_with(
+        dir: &Path,
+        device: &DeviceKey,
+        schema: &str,
+        now: Timestamp,
+        prepare: impl FnOnce(&mut Connection),
+    ) -> Result<Self, Error> {
+        let mut opened = Opened::new(dir, device, schema, now)?;
+        prepare(&mut opened.connection);
+        Self::start(opened)
+    }
+
+    fn start(Opened { path, lock, connection }: Opened) -> Result<Self, Error> {
         let (jobs, queue) = mpsc::channel(JOBS_WAITING_MAX);
         let damaged = CancellationToken::new();
-        let marker = marker(&path);
+        let (marker, dir) = (marker(&path), path.clone());
         let writer =
             Writer { connection, queue, path: path.into(), marker, damaged: damaged.clone(), _lock: lock };
         std::thread::Builder::new()
             .name("database".to_owned())
             .spawn(move || writer.run())
-            .map_err(|source| Error::Directory { dir: dir.to_owned(), source })?;
+            .map_err(|source| Error::Directory { dir, source })?;
         Ok(Self { jobs, damaged })
     }
 
@@ -207,6 +213,32 @@ impl Db {
     /// Waits until the file is found damaged.
     pub async fn damaged(&self) {
         self.damaged.cancelled().await;
+    }
+}
+
+/// A file that nobody works with yet.
+struct Opened {
+    path: PathBuf,
+    lock: File,
+    connection: Connection,
+}
+
+impl Opened {
+    fn new(dir: &Path, device: &DeviceKey, schema: &str, now: Timestamp) -> Result<Self, Error> {
+        let lock = lock(dir)?;
+        let path = dir.join(FILE);
+        if marker(&path).exists() {
+            set_aside(&path, now)?;
+        }
+        let connection = match connect(&path, schema) {
+            Err(Error::Damaged { .. }) => {
+                set_aside(&path, now)?;
+                connect(&path, schema)
+            }
+            other => other,
+        }?;
+        claim(&connection, dir, device)?;
+        Ok(Self { path, lock, connection })
     }
 }
 

@@ -281,8 +281,15 @@ impl Outbox {
     /// # Errors
     /// Nothing of it was taken.
     pub async fn receive(&self, receipt: Receipt, now: Timestamp) -> Result<Received, Error> {
+        let (limits, frozen) = (self.limits, Arc::clone(&self.frozen));
         let receive = move |connection: &_| {
-            Ok((receipts::receive(connection, &receipt, now)?, memory::head(connection)?))
+            let before = memory::head(connection)?;
+            let received = receipts::receive(connection, &receipt, now)?;
+            let head = memory::head(connection)?;
+            if head > before || matches!(received, Received::Renewed(_)) {
+                folding::make_room(connection, limits, frozen.load(Ordering::Relaxed), head)?;
+            }
+            Ok((received, head))
         };
         let (received, head) = self.db.run(receive).await?;
         self.wake(Some(head));

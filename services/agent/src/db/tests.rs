@@ -182,3 +182,26 @@ async fn a_full_disk_fails_the_write_and_passes() {
     db.run(add(2)).await.unwrap();
     assert_eq!(numbers(&db).await, [1, 2]);
 }
+
+#[tokio::test]
+async fn a_rollback_that_fails_does_not_bar_what_comes_after_it() {
+    use rusqlite::hooks::{AuthAction, AuthContext, Authorization, TransactionOperation};
+    let dir = tempfile::tempdir().unwrap();
+    let mut failed = false;
+    let fail_once = move |context: AuthContext<'_>| match context.action {
+        AuthAction::Transaction { operation: TransactionOperation::Rollback } if !failed => {
+            failed = true;
+            Authorization::Deny
+        }
+        _ => Authorization::Allow,
+    };
+    let prepare = |connection: &mut Connection| connection.authorizer(Some(fail_once)).unwrap();
+    let db = Db::open_with(dir.path(), &device("press-4"), SCHEMA, Timestamp::UNIX_EPOCH, prepare).unwrap();
+    let half = |connection: &Connection| {
+        connection.execute("INSERT INTO numbers VALUES (5)", [])?;
+        connection.execute("INSERT INTO nothing VALUES (5)", [])
+    };
+    db.run(half).await.unwrap_err();
+    db.run(add(2)).await.unwrap();
+    assert_eq!(numbers(&db).await, [2]);
+}

@@ -111,6 +111,10 @@ impl Writer {
 
 /// One transaction for all; whoever fails is undone alone, unless the file itself is damaged.
 fn transact(connection: &mut Connection, works: &mut [Box<dyn Work>]) -> SqlResult<()> {
+    if !connection.is_autocommit() {
+        // Left over where even undoing failed: it must not bar everything that comes after it.
+        connection.execute_batch("ROLLBACK")?;
+    }
     let mut transaction = connection.transaction()?;
     if let [only] = works {
         // Nobody else could be kept: the transaction is its savepoint.

@@ -90,7 +90,7 @@ pub(super) fn once_in(
     Ok(due)
 }
 
-fn get<T: DeserializeOwned>(connection: &Connection, name: &str) -> SqlResult<Option<T>> {
+pub(super) fn get<T: DeserializeOwned>(connection: &Connection, name: &str) -> SqlResult<Option<T>> {
     let text: Option<String> = connection
         .prepare_cached("SELECT value FROM memory WHERE name = ?1")?
         .query_row([name], |row| row.get(0))

@@ -1,4 +1,5 @@
-//! Claims about the outbox, one at a time. What must hold after any sequence of events is in `model`.
+//! Claims about the outbox, one at a time. What must hold after any sequence of events is in
+//! `hub` and `property`.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +14,10 @@ use serde_json::Map;
 use super::*;
 use crate::store;
 
+mod faults;
+mod hub;
 mod model;
+mod property;
 
 pub(super) const AMPLE: Limits = Limits { rows: 100_000, bytes: 64 * 1024 * 1024 };
 
@@ -358,4 +362,48 @@ async fn numbers_that_nobody_has_any_more_are_declared() {
     assert_eq!(batch.rows[0].coalesced.to_string(), "2-3");
     outbox.receive(receipt(epoch, 3, &[(2, 3)]), at(later + 120)).await.unwrap();
     assert_eq!(outbox.summary().await.unwrap().head, 5, "said once");
+}
+
+#[tokio::test]
+async fn rows_that_a_receipt_brings_about_keep_the_limits() {
+    let dir = tempfile::tempdir().unwrap();
+    let (_db, outbox) = open(dir.path(), Limits { rows: 4, ..AMPLE }).await;
+    outbox.append(one(capabilities())).await.unwrap();
+    append(&outbox, &[("c", Installed)]).await;
+    send_all(&outbox, at(0)).await;
+    let epoch = outbox.fix_epoch(at(0)).await.unwrap();
+    outbox.receive(receipt(epoch, 2, &[]), at(1)).await.unwrap();
+    append(&outbox, &[("a", Failed); 3]).await;
+    // The three, the capabilities and the standing of `c` are told in the new epoch: one more than there is room for.
+    outbox.receive(receipt(epoch, 100, &[]), at(2)).await.unwrap();
+    let batch = outbox.read(all()).await.unwrap();
+    let mut told: Vec<_> = batch.rows.iter().map(|row| (row.seq, row.coalesced.to_string())).collect();
+    told.sort();
+    assert_eq!(told, [(1, ""), (3, "2"), (4, ""), (5, "")].map(|(seq, declared)| (seq, declared.to_owned())));
+}
+
+#[tokio::test]
+async fn reports_that_wait_share_a_commit_and_nobody_is_answered_before_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let device = faults::Device::open(dir.path(), AMPLE).await;
+    for refused in [true, false] {
+        device.refuse_commits(refused);
+        // The first job holds the writer, so the others gather behind it.
+        let (held, hold) = std::sync::mpsc::channel::<()>();
+        let first = device.db.run(move |_| {
+            _ = hold.recv();
+            Ok(())
+        });
+        let appends = (0..100).map(|mark| device.outbox.append(one(entry("a", Failed, mark))));
+        let appends = futures_util::future::join_all(appends);
+        let (_, outcomes, ()) = tokio::join!(first, appends, async { drop(held) });
+        let kept = device.outbox.summary().await.unwrap().rows;
+        assert!(outcomes.iter().all(|outcome| outcome.is_err() == refused), "{outcomes:?}");
+        assert_eq!(
+            kept,
+            if refused { 0 } else { 100 },
+            "an answer before the commit would have been a good one"
+        );
+        assert!((1..=3).contains(&device.commits()), "{} commits for 100 reports", device.commits());
+    }
 }
