@@ -14,6 +14,7 @@ use serde_json::Map;
 use super::*;
 use crate::store;
 
+mod damage;
 mod faults;
 mod hub;
 mod model;
@@ -137,16 +138,56 @@ async fn numbers_and_epoch_go_on_after_reopening() {
     assert_eq!(seqs(&outbox.read(all()).await.unwrap()), [3, 1, 2]);
 }
 
+/// Epoch kept, epoch and end of the hub's last receipt, the clock's seconds → the epoch that is sent.
+type EpochCase = (Option<i64>, Option<(u64, u64)>, i64, u64);
+
 #[tokio::test]
 async fn an_epoch_is_the_clock_but_above_every_epoch_the_hub_ever_mentioned() {
-    let dir = tempfile::tempdir().unwrap();
-    let (_db, outbox) = open(dir.path(), AMPLE).await;
-    let known = Epoch::new(at(0).as_second() as u64 + 1_000_000).unwrap();
-    assert_eq!(outbox.receive(receipt(known, 7, &[]), at(0)).await.unwrap(), Received::OtherEpoch);
-    assert_eq!(outbox.fix_epoch(at(0)).await.unwrap(), known.next());
-    let dir = tempfile::tempdir().unwrap();
-    let (_db, outbox) = open(dir.path(), AMPLE).await;
-    assert_eq!(outbox.fix_epoch(at(0)).await.unwrap().get(), at(0).as_second() as u64);
+    const NOW: u64 = 1_800_000_000;
+    const CLOCK: i64 = NOW as i64;
+    let cases: [EpochCase; 17] = [
+        // A new database.
+        (None, None, CLOCK, NOW),
+        (None, None, 1_000_000_000, 1_000_000_000),
+        (None, None, 0, 1),
+        (None, None, -62_000_000_000, 1),
+        // A new database of a device that the hub knows: the clock does not matter if it is behind.
+        (None, Some((NOW - 50, 7)), CLOCK, NOW),
+        (None, Some((NOW, 7)), CLOCK, NOW + 1),
+        (None, Some((NOW + 1_000_000, 0)), CLOCK, NOW + 1_000_001),
+        (None, Some((40_000_000_000, 7)), CLOCK, 40_000_000_001),
+        (None, Some((5, 7)), 0, 6),
+        // A database with an epoch keeps it, wherever the clock jumps and whatever older receipts say.
+        (Some(CLOCK - 50), None, CLOCK, NOW - 50),
+        (Some(CLOCK - 50), None, 0, NOW - 50),
+        (Some(CLOCK - 50), None, CLOCK + 1_000_000_000, NOW - 50),
+        (Some(CLOCK - 50), Some((NOW - 60, 900)), CLOCK, NOW - 50),
+        (Some(CLOCK - 50), Some((NOW - 50, 1)), CLOCK, NOW - 50),
+        // An old copy of a database: the hub knows more of this epoch, or a later one.
+        (Some(CLOCK - 50), Some((NOW - 50, 2)), 0, NOW - 49),
+        (Some(CLOCK - 50), Some((NOW - 40, 0)), 0, NOW - 39),
+        (Some(CLOCK - 50), Some((NOW - 40, 0)), CLOCK, NOW),
+    ];
+    for case @ (kept, heard, clock, expected) in cases {
+        let base = tempfile::tempdir().unwrap();
+        let device = faults::Device::open(&base.path().join("device"), AMPLE).await;
+        let seconds = |seconds| Timestamp::from_second(seconds).unwrap();
+        device.outbox.append(one(capabilities())).await.unwrap();
+        if let Some(kept) = kept {
+            device.outbox.fix_epoch(seconds(kept)).await.unwrap();
+        }
+        if let Some((epoch, through)) = heard {
+            let receipt = receipt(Epoch::new(epoch).unwrap(), through, &[]);
+            device.outbox.receive(receipt, seconds(clock)).await.unwrap();
+        }
+        let epoch = device.outbox.fix_epoch(seconds(clock)).await.unwrap();
+        assert_eq!(epoch.get(), expected, "{case:?}");
+        // Whoever got it to send with it, got it durable: a crash right now does not forget it.
+        let crashed = base.path().join("crashed");
+        faults::Image::of(&device.dir).put(&crashed);
+        let revived = faults::Device::open(&crashed, AMPLE).await.outbox;
+        assert_eq!(revived.fix_epoch(seconds(clock + 9)).await.unwrap(), epoch, "{case:?}");
+    }
 }
 
 #[tokio::test]

@@ -74,6 +74,37 @@ impl Image {
         Self { main, log: self.log.clone() }
     }
 
+    /// A log that ends too early, or in which one byte is another.
+    pub(super) fn with_eaten_log(&self, place: f64, flip: Option<u8>) -> Self {
+        let (mut log, at) = (self.log.clone(), at(self.log.len(), place));
+        match flip {
+            Some(flip) => log[at] ^= flip,
+            None => log.truncate(at),
+        }
+        Self { main: self.main.clone(), log }
+    }
+
+    /// A file that ends too early.
+    pub(super) fn with_cut_file(&self, place: f64) -> Self {
+        Self { main: self.main[..at(self.main.len(), place)].to_vec(), log: self.log.clone() }
+    }
+
+    /// A file of which one page is full of one byte.
+    pub(super) fn with_eaten_page(&self, place: f64, byte: u8) -> Self {
+        let mut main = self.main.clone();
+        let page = at(main.len(), place) / PAGE * PAGE;
+        main[page..page + PAGE].fill(byte);
+        Self { main, log: self.log.clone() }
+    }
+
+    pub(super) fn main_bytes(&self) -> usize {
+        self.main.len()
+    }
+
+    pub(super) fn log_bytes(&self) -> usize {
+        self.log.len()
+    }
+
     /// Where the log was written since: at its end, or from its start once all of it was written back.
     pub(super) fn written_since(&self, before: &Self) -> Range<usize> {
         let differs = |at: &usize| self.log.get(*at) != before.log.get(*at);
@@ -85,6 +116,10 @@ impl Image {
     }
 }
 
+fn at(bytes: usize, place: f64) -> usize {
+    (bytes as f64 * place) as usize
+}
+
 /// Bytes of a page, and of a frame of the log.
 pub(super) const PAGE: usize = 4096;
 pub(super) const FRAME: usize = PAGE + 24;
@@ -94,7 +129,7 @@ impl Device {
         let plan = Arc::<Mutex<Plan>>::default();
         let watch = |connection: &mut Connection| watch(connection, dir, &plan).unwrap();
         let device = "plant7/press-4".parse().unwrap();
-        let db = Db::open_with(dir, &device, &crate::app::schema(), at(0), watch).unwrap();
+        let db = Db::open_with(dir, &device, &crate::app::schema(), super::at(0), watch).unwrap();
         let outbox = Outbox::open(db.clone(), limits).await.unwrap();
         Self { dir: dir.to_owned(), db, outbox, plan }
     }
@@ -158,6 +193,10 @@ impl Device {
 
     pub(super) async fn allow_writing(&self) {
         self.set("PRAGMA query_only=0").await;
+    }
+
+    pub(super) async fn never_write_back(&self) {
+        self.set("PRAGMA wal_autocheckpoint=0").await;
     }
 
     async fn set(&self, pragma: &'static str) {
