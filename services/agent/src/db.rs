@@ -8,9 +8,10 @@
 //! ```
 //!
 //! **Write.** All work goes through one thread. It takes the jobs that wait, at most [`JOBS_PER_COMMIT_MAX`], runs each
-//! in a savepoint of one transaction, commits once, and only then answers: several waiting reports cost one fsync. A
-//! job that fails is undone alone. A commit that fails (disk full, or no longer writable) undoes and fails all of them;
-//! the error names the file and what a person can do; callers keep what they hold and try again.
+//! in a savepoint of one transaction, commits once, and only then answers: several waiting reports cost one fsync. Those
+//! who were answered together get a moment to come together again. A job that fails is undone alone. A commit that fails
+//! (disk full, or no longer writable) undoes and fails all of them; the error names the file and what a person can do;
+//! callers keep what they hold and try again.
 //!
 //! **Open.** A file that is no database, or fails SQLite's `quick_check`, or was marked, is set aside and a new one
 //! made. A file of a newer format or of another device is refused and left alone: those are mistakes of people.
@@ -177,8 +178,15 @@ impl Db {
         let (jobs, queue) = mpsc::channel(JOBS_WAITING_MAX);
         let damaged = CancellationToken::new();
         let (marker, dir) = (marker(&path), path.clone());
-        let writer =
-            Writer { connection, queue, path: path.into(), marker, damaged: damaged.clone(), _lock: lock };
+        let writer = Writer {
+            connection,
+            queue,
+            path: path.into(),
+            marker,
+            damaged: damaged.clone(),
+            last: 0,
+            _lock: lock,
+        };
         std::thread::Builder::new()
             .name("database".to_owned())
             .spawn(move || writer.run())

@@ -9,6 +9,10 @@ use tokio_util::sync::CancellationToken;
 
 use super::{Connection, Error, JOBS_PER_COMMIT_MAX, SqlError, SqlResult, code_of, explain, is_damage};
 
+/// How often the thread gives way at most, in all of one commit, to those who were answered together the last time: far
+/// less time than a commit takes.
+const YIELDS_MAX: u32 = 256;
+
 /// What the thread is asked.
 pub(super) enum Job {
     Work(Box<dyn Work>),
@@ -57,6 +61,8 @@ pub(super) struct Writer {
     pub(super) path: Arc<Path>,
     pub(super) marker: PathBuf,
     pub(super) damaged: CancellationToken,
+    /// Jobs of the last commit.
+    pub(super) last: usize,
     pub(super) _lock: File,
 }
 
@@ -77,14 +83,35 @@ impl Writer {
     fn gather(&mut self, first: Job) -> (Vec<Box<dyn Work>>, Option<oneshot::Sender<()>>) {
         let mut works = Vec::new();
         let mut next = Some(first);
+        let mut patience = YIELDS_MAX;
         while let Some(job) = next {
             match job {
                 Job::Close(done) => return (works, Some(done)),
                 Job::Work(work) => works.push(work),
             }
-            next = if works.len() < JOBS_PER_COMMIT_MAX { self.queue.try_recv().ok() } else { None };
+            next = if works.len() < JOBS_PER_COMMIT_MAX {
+                self.follower(works.len(), &mut patience)
+            } else {
+                None
+            };
         }
+        self.last = works.len();
         (works, None)
+    }
+
+    /// The next job if it is there. Those who were answered together bring their next jobs one after another: the first
+    /// of them must not have a commit of its own.
+    fn follower(&mut self, gathered: usize, patience: &mut u32) -> Option<Job> {
+        loop {
+            match self.queue.try_recv() {
+                Ok(job) => return Some(job),
+                Err(_) if gathered >= self.last || *patience == 0 => return None,
+                Err(_) => {
+                    *patience -= 1;
+                    std::thread::yield_now();
+                }
+            }
+        }
     }
 
     /// Does all of it in one transaction, then answers.

@@ -23,8 +23,8 @@ type Sort = fn(u64) -> Removal;
 const COVERED: &str = "SELECT min(seq) FROM lookup INDEXED BY lookup_covered WHERE state = 2";
 const PASSING: &str =
     "SELECT min(seq) FROM lookup INDEXED BY lookup_passing WHERE state < 2 AND newest = 0 AND terminal = 0";
-const SUPERSEDED: &str =
-    "SELECT min(seq) FROM lookup INDEXED BY lookup_superseded WHERE state < 2 AND newest = 0";
+// No index: only the newest of each deployment can stand before the first that is found.
+const SUPERSEDED: &str = "SELECT min(seq) FROM lookup NOT INDEXED WHERE state < 2 AND newest = 0";
 const ANY: &str = "SELECT min(seq) FROM lookup";
 
 /// Removes rows until the limits hold, or as many as one append may. `written` is the row just written: it stays, and no

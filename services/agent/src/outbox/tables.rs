@@ -25,7 +25,6 @@ CREATE INDEX temp.lookup_sent ON lookup (seq) WHERE state = 1;
 CREATE INDEX temp.lookup_covered ON lookup (seq) WHERE state = 2;
 CREATE INDEX temp.lookup_covered_at ON lookup (covered) WHERE state = 2;
 CREATE INDEX temp.lookup_passing ON lookup (seq) WHERE state < 2 AND newest = 0 AND terminal = 0;
-CREATE INDEX temp.lookup_superseded ON lookup (seq) WHERE state < 2 AND newest = 0;
 
 CREATE TEMP TABLE usage (head INTEGER NOT NULL, rows INTEGER NOT NULL, bytes INTEGER NOT NULL);
 INSERT INTO usage SELECT
