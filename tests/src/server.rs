@@ -143,6 +143,21 @@ impl Server {
         assert!(self.try_start(), "nats-server does not start again:\n{}", self.log_tail());
     }
 
+    /// A copy of its streams as they are on disk. Stop it first: what it has not written yet is not in it.
+    pub fn back_up(&self) -> TempDir {
+        assert!(self.child.is_none(), "stop it first");
+        let backup = tempfile::tempdir().expect("a directory for the backup");
+        copy(&self.store(), backup.path());
+        backup
+    }
+
+    /// Puts a backup in place of its streams. Stop it first.
+    pub fn set_back(&self, backup: &TempDir) {
+        assert!(self.child.is_none(), "stop it first");
+        fs::remove_dir_all(self.store()).expect("its streams");
+        copy(backup.path(), &self.store());
+    }
+
     /// The last lines of its log.
     pub fn log_tail(&self) -> String {
         let log = fs::read_to_string(self.dir.path().join("log")).unwrap_or_default();
@@ -237,6 +252,17 @@ pub fn binary() -> PathBuf {
 fn version(binary: &Path) -> Option<String> {
     let said = Command::new(binary).arg("--version").output().ok()?;
     Some(String::from_utf8_lossy(&said.stdout).trim().rsplit_once('v')?.1.to_owned())
+}
+
+fn copy(from: &Path, to: &Path) {
+    fs::create_dir_all(to).expect("a directory");
+    for entry in fs::read_dir(from).expect("a directory").flatten() {
+        let (source, target) = (entry.path(), to.join(entry.file_name()));
+        match source.is_dir() {
+            true => copy(&source, &target),
+            false => _ = fs::copy(&source, &target).expect("a copy of a file"),
+        }
+    }
 }
 
 fn free_port() -> u16 {

@@ -168,6 +168,13 @@ impl System {
         self.process(name).running.take().expect("it runs").stop().await.unwrap()
     }
 
+    /// Starts a process again if it has ended by itself, as whoever watches over it does.
+    pub fn watch_over(&mut self, name: &str) {
+        if self.process(name).running.as_mut().is_some_and(|child| child.expect_running().is_err()) {
+            self.start_again(name);
+        }
+    }
+
     /// Starts a process again as it was started.
     pub fn start_again(&mut self, name: &str) {
         let spec = self.process(name).spec.clone();

@@ -8,9 +8,10 @@
 //! ```
 //!
 //! **Write.** All work goes through one thread. It takes the jobs that wait, at most [`JOBS_PER_COMMIT_MAX`], runs each
-//! in a savepoint of one transaction, commits once, and only then answers: several waiting reports cost one fsync. A
-//! job that fails is undone alone. A commit that fails (disk full) undoes and fails all of them; callers keep what
-//! they hold and try again.
+//! in a savepoint of one transaction, commits once, and only then answers: several waiting reports cost one fsync. Those
+//! who were answered together get a moment to come together again. A job that fails is undone alone. A commit that fails
+//! (disk full, or no longer writable) undoes and fails all of them; the error names the file and what a person can do;
+//! callers keep what they hold and try again.
 //!
 //! **Open.** A file that is no database, or fails SQLite's `quick_check`, or was marked, is set aside and a new one
 //! made. A file of a newer format or of another device is refused and left alone: those are mistakes of people.
@@ -20,6 +21,7 @@
 mod place;
 mod writer;
 
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -44,7 +46,7 @@ const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 /// Prepared statements kept: more than all rooms have together.
 const STATEMENTS_KEPT: usize = 64;
 /// Layout of the tables; rises with every change of it.
-const FORMAT: i64 = 1;
+const FORMAT: i64 = 2;
 const FILE: &str = "agent.db";
 const LOCK: &str = "agent.lock";
 const PRAGMAS: &str = "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL; PRAGMA journal_size_limit=16777216; \
@@ -97,10 +99,12 @@ pub enum Error {
         found: i64,
     },
     /// The file cannot be opened, for a reason that is no damage (no rights, disk full).
-    #[error("cannot open {}: is the disk full, or the file not this user's?", path.display())]
+    #[error("cannot open {}: {remedy}", path.display())]
     Open {
         /// The file.
         path: PathBuf,
+        /// What a person can do.
+        remedy: &'static str,
         /// What SQLite says.
         #[source]
         source: rusqlite::Error,
@@ -115,11 +119,25 @@ pub enum Error {
         source: std::io::Error,
     },
     /// Work could not be made durable. Nothing of it was kept.
-    #[error("cannot write to the database; is the disk full?")]
-    Write(#[source] Arc<rusqlite::Error>),
+    #[error("cannot write to {}: {remedy}", path.display())]
+    Write {
+        /// The file.
+        path: Arc<Path>,
+        /// What a person can do.
+        remedy: &'static str,
+        /// What SQLite says.
+        #[source]
+        source: Arc<rusqlite::Error>,
+    },
     /// The file was found damaged while in use.
-    #[error("the database is damaged; it is set aside when the agent starts again")]
-    Damaged(#[source] Arc<rusqlite::Error>),
+    #[error("{} is damaged: it is set aside when the agent starts again", path.display())]
+    Damaged {
+        /// The file.
+        path: Arc<Path>,
+        /// What SQLite says.
+        #[source]
+        source: Arc<rusqlite::Error>,
+    },
     /// The database was closed.
     #[error("the database is closed")]
     Closed,
@@ -139,27 +157,40 @@ impl Db {
     /// # Errors
     /// Whatever keeps an agent from starting, said so that a person can act on it.
     pub fn open(dir: &Path, device: &DeviceKey, schema: &str, now: Timestamp) -> Result<Self, Error> {
-        let lock = lock(dir)?;
-        let path = dir.join(FILE);
-        if marker(&path).exists() {
-            set_aside(&path, now)?;
-        }
-        let connection = match connect(&path, schema) {
-            Err(Error::Damaged(_)) => {
-                set_aside(&path, now)?;
-                connect(&path, schema)
-            }
-            other => other,
-        }?;
-        claim(&connection, dir, device)?;
+        Self::start(Opened::new(dir, device, schema, now)?)
+    }
+
+    /// The same, with something done to the connection before anybody uses it.
+    #[cfg(test)]
+    pub(crate) fn open_with(
+        dir: &Path,
+        device: &DeviceKey,
+        schema: &str,
+        now: Timestamp,
+        prepare: impl FnOnce(&mut Connection),
+    ) -> Result<Self, Error> {
+        let mut opened = Opened::new(dir, device, schema, now)?;
+        prepare(&mut opened.connection);
+        Self::start(opened)
+    }
+
+    fn start(Opened { path, lock, connection }: Opened) -> Result<Self, Error> {
         let (jobs, queue) = mpsc::channel(JOBS_WAITING_MAX);
         let damaged = CancellationToken::new();
-        let writer =
-            Writer { connection, queue, marker: marker(&path), damaged: damaged.clone(), _lock: lock };
+        let (marker, dir) = (marker(&path), path.clone());
+        let writer = Writer {
+            connection,
+            queue,
+            path: path.into(),
+            marker,
+            damaged: damaged.clone(),
+            last: 0,
+            _lock: lock,
+        };
         std::thread::Builder::new()
             .name("database".to_owned())
             .spawn(move || writer.run())
-            .map_err(|source| Error::Directory { dir: dir.to_owned(), source })?;
+            .map_err(|source| Error::Directory { dir, source })?;
         Ok(Self { jobs, damaged })
     }
 
@@ -193,13 +224,39 @@ impl Db {
     }
 }
 
+/// A file that nobody works with yet.
+struct Opened {
+    path: PathBuf,
+    lock: File,
+    connection: Connection,
+}
+
+impl Opened {
+    fn new(dir: &Path, device: &DeviceKey, schema: &str, now: Timestamp) -> Result<Self, Error> {
+        let lock = lock(dir)?;
+        let path = dir.join(FILE);
+        if marker(&path).exists() {
+            set_aside(&path, now)?;
+        }
+        let connection = match connect(&path, schema) {
+            Err(Error::Damaged { .. }) => {
+                set_aside(&path, now)?;
+                connect(&path, schema)
+            }
+            other => other,
+        }?;
+        claim(&connection, dir, device)?;
+        Ok(Self { path, lock, connection })
+    }
+}
+
 /// Opens the file, checks it and sees to its tables.
 fn connect(path: &Path, schema: &str) -> Result<Connection, Error> {
     let failed = |source: rusqlite::Error| {
         if is_damage(&source) {
-            Error::Damaged(Arc::new(source))
+            Error::Damaged { path: path.into(), source: Arc::new(source) }
         } else {
-            Error::Open { path: path.to_owned(), source }
+            Error::Open { path: path.to_owned(), remedy: remedy(&source), source }
         }
     };
     let connection = Connection::open(path).map_err(failed)?;
@@ -225,7 +282,7 @@ fn connect(path: &Path, schema: &str) -> Result<Connection, Error> {
 
 /// Writes the device into a new database; refuses another device's.
 fn claim(connection: &Connection, dir: &Path, device: &DeviceKey) -> Result<(), Error> {
-    let failed = |source| Error::Open { path: dir.join(FILE), source };
+    let failed = |source| Error::Open { path: dir.join(FILE), remedy: remedy(&source), source };
     let owner: Option<String> =
         connection.query_row("SELECT device FROM owner", [], |row| row.get(0)).optional().map_err(failed)?;
     match owner {
@@ -238,8 +295,30 @@ fn claim(connection: &Connection, dir: &Path, device: &DeviceKey) -> Result<(), 
     }
 }
 
-fn explain(error: Arc<rusqlite::Error>) -> Error {
-    if is_damage(&error) { Error::Damaged(error) } else { Error::Write(error) }
+fn explain(path: &Arc<Path>, source: Arc<rusqlite::Error>) -> Error {
+    let path = Arc::clone(path);
+    match is_damage(&source) {
+        true => Error::Damaged { path, source },
+        false => Error::Write { path, remedy: remedy(&source), source },
+    }
+}
+
+/// What a person can do about a failure that is no damage.
+fn remedy(error: &rusqlite::Error) -> &'static str {
+    match error.sqlite_error_code() {
+        Some(ErrorCode::DiskFull) => "the disk is full; free some space on it",
+        Some(ErrorCode::ReadOnly | ErrorCode::PermissionDenied | ErrorCode::CannotOpen) => {
+            "it is read-only for this user; mount its disk writable, and see that file and directory belong to the user \
+             the agent runs as"
+        }
+        Some(ErrorCode::SystemIoFailure) => {
+            "the disk failed or is full; see what the system's log says of it"
+        }
+        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
+            "another program holds it; end whatever has the file open beside the agent"
+        }
+        _ => "this is no fault of the disk; see the cause and report it",
+    }
 }
 
 fn is_damage(error: &rusqlite::Error) -> bool {

@@ -5,27 +5,35 @@
 //!   ranges and [`ROW_BYTES`] for the rest
 //! - one report: [`REPORT_BYTES_MAX`] (160 KiB) without, 256 KiB with everything that sending adds
 //! - ranges declared by one row: [`RANGES_PER_ROW_MAX`] (512)
-//! - rows removed to make room for one new row: [`REMOVALS_PER_APPEND_MAX`] (1,024)
+//! - rows removed in one transaction to make room: [`REMOVALS_PER_APPEND_MAX`] (1,024), more than one can add. So the
+//!   rows hold at every commit; the bytes too, unless one large report has to push out more small ones than that
 //! - covered rows kept: 10,000, and none older than 24 h
 //! - rows read at once: [`READ_ROWS_MAX`] (256) or [`READ_BYTES_MAX`] (1 MiB), whichever is less, but one at least
+//! - memory: about 60 bytes a row and its deployment's name twice; 6 MiB where 100,000 with short names wait
 //!
 //! # Format
 //! ```text
-//! outbox (seq, deployment?, body, newest, terminal, state, message_id, round, coalesced, bytes, observed, sent, covered)
+//! outbox (seq, deployment?, newest, terminal, state, round, bytes, observed, sent?, covered?, message_id, coalesced?, body)
 //!   deployment   none for capabilities: they supersede each other like the reports of one deployment
-//!   body         the report without epoch, seq, head, current, coalesced, as JSON; never changes
 //!   newest       no later row of this deployment was ever written: `current` of the report
+//!   terminal     nothing more happens by itself: not folded
 //!   state        queued ──ack──► sent ──receipt──► covered ──retention──► (gone)
 //!                  ▲───────── asked for again ────────┘ (also from sent)
+//!   round        how often it was asked for again
+//!   observed, sent, covered   milliseconds of the device's clock
 //!   message_id   UUIDv7; with `-<round>` behind it from the first repetition on, which the bus must not take for an echo
 //!   coalesced    numbers this row declares as folded or dropped; changes only while no relay ever saw the row
-//! memory (name, value)   epoch, head, receipt, capabilities; when a new epoch and a declaration were last begun
-//! usage  (rows, bytes)   kept by triggers, so that it is true after any rollback
+//!   body         the report without epoch, seq, head, current, coalesced, as JSON; never changes
+//! memory (name, value)   epoch, receipt, capabilities; when a new epoch and a declaration were last begun; head, but
+//!                        only where the row that had it is gone: else it is the highest row
 //! ```
+//! This is all that is on disk: about three pages of the log for a report with its standing. What finds a row, and the
+//! counts, are in memory and made anew at each start: see `tables`.
 //!
 //! # Write
-//! [`Outbox::append`] writes standing, row and next number in one transaction. There is no other way to get a number:
-//! a kill at any instruction leaves all three or none.
+//! [`Outbox::append`] writes standings, rows and numbers in one transaction. There is no other way to get a number: a
+//! kill at any instruction leaves all three or none. Reports that come together are written together, each standing
+//! once; whoever waits meanwhile shares the next commit ([`crate::db`]). Nobody is answered before it.
 //!
 //! # Make room
 //! Over a limit, rows go until it holds again, in this order: covered ones; the oldest superseded one that is not
@@ -41,19 +49,37 @@
 //!
 //! # Trim
 //! [`Outbox::receive`] takes a receipt: rows it covers are kept for a while as covered; rows it misses are queued again
-//! if they were sent at least [`RESEND_AGE`] ago; numbers it misses that nobody here has any more are declared in a new
-//! row. A row sent and never mentioned by any receipt is queued again after [`SILENCE_AGE`], then twice that, and so on.
+//! if they were sent at least [`RESEND_AGE`] ago, also covered ones (the hub was set back to a backup); numbers it
+//! misses that nobody here has any more are declared in a new row, and the hub counts them as folded instead of
+//! missing. A row sent and never mentioned by any receipt is queued again after [`SILENCE_AGE`], then twice that, and
+//! so on; also if the clock was set back to before it was sent.
 //!
 //! # Recover
-//! A new database has no epoch: [`Outbox::fix_epoch`] sets it before the first send. A receipt that knows more of this
-//! epoch than was ever written here, or knows a later one, means that this database is an old copy: everything the hub
-//! does not hold is numbered anew in a new epoch, after the capabilities and before the standings it does not mention.
+//! ```text
+//! crash, power loss             what was answered is there; of what was not, all of a transaction or nothing
+//! disk full, failing, read-only the error names file and remedy; nothing of it is kept, reading goes on, callers hold
+//!                               what they have and try again: no number is lost or invented
+//! log torn or eaten             everything before the damage is there (SQLite's checksums)
+//! file eaten                    found at the start or when met: set aside, and a new one begins a new epoch. Pages have
+//!                               no checksums: a flipped bit within a text that still reads as JSON is not found
+//! old copy of the file          found by the next receipt: a new epoch
+//! hub set back to a backup      found by the next receipt: sent again, as far back as covered rows are kept
+//! ```
+//!
+//! # Epochs
+//! A new database has none: [`Outbox::fix_epoch`] sets it before the first send, durably, as the wall clock's seconds,
+//! but above the epoch of the hub's last receipt and at least 1: it rises although a clock may be wrong. An epoch that
+//! is there stays, wherever the clock goes. A receipt that knows more of this epoch than was ever written here, or
+//! knows a later one, means that this database is an old copy: everything the hub does not hold is numbered anew in a
+//! new epoch, after the capabilities and before the standings it does not mention; at most once in
+//! [`RENEWAL_INTERVAL`], or two devices of one name would chase each other.
 
 mod document;
 mod folding;
 mod memory;
 mod receipts;
 mod rows;
+mod tables;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -61,20 +87,22 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use muster_contract::limits::{
-    COVERED_ROWS_KEPT, MESSAGE_BYTES_MAX, OUTBOX_BYTES_DEFAULT, OUTBOX_ROWS_DEFAULT,
+    COVERED_ROWS_KEPT, DEPLOYMENTS_PER_DEVICE_MAX, MESSAGE_BYTES_MAX, OUTBOX_BYTES_DEFAULT,
+    OUTBOX_ROWS_DEFAULT,
 };
 use muster_contract::receipt::Receipt;
 use muster_contract::{DeploymentId, Epoch, Timestamp};
 use tokio::sync::watch;
 
 use crate::db::{Db, Error};
+use crate::observe::REPORTS_PER_COMMIT_MAX;
 use crate::standing::Standing;
 
 /// Largest body of one report, without what sending adds.
 pub const REPORT_BYTES_MAX: usize = 160 * 1024;
 /// Ranges of folded or dropped numbers that one row declares at most.
 pub const RANGES_PER_ROW_MAX: usize = 512;
-/// Rows removed at most to make room for one new row; what is too much after that goes with the next ones.
+/// Rows removed at most in one transaction to make room; what is too much after that goes with the next ones.
 pub const REMOVALS_PER_APPEND_MAX: usize = 1_024;
 /// What a row counts beside its body and its ranges.
 pub const ROW_BYTES: usize = 128;
@@ -101,13 +129,16 @@ const _: () = {
         REPORT_BYTES_MAX + RANGES_PER_ROW_MAX * RANGE_BYTES_MAX + ENVELOPE_BYTES_MAX <= MESSAGE_BYTES_MAX
     );
     assert!(READ_ROWS_MAX < COVERED_ROWS_KEPT);
+    // What one transaction adds: a group of reports, or each standing and the capabilities once more.
+    assert!(REPORTS_PER_COMMIT_MAX < REMOVALS_PER_APPEND_MAX);
+    assert!(DEPLOYMENTS_PER_DEVICE_MAX + 2 < REMOVALS_PER_APPEND_MAX);
     assert!(RESEND_AGE.as_secs() < SILENCE_AGE.as_secs());
 };
 
 pub use document::{Body, CapabilitiesBody, Row, StatusBody};
-/// Tables of this room.
-pub(crate) use rows::SCHEMA;
 pub use rows::message_id as new_message_id;
+/// Tables of this room.
+pub(crate) use tables::SCHEMA;
 
 /// How much may wait for the hub.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -240,11 +271,12 @@ impl Outbox {
         let (limits, frozen) = (self.limits, Arc::clone(&self.frozen));
         let append = move |connection: &_| {
             let frozen = frozen.load(Ordering::Relaxed);
-            for entry in entries.iter() {
-                let seq = rows::append(connection, entry)?;
-                folding::make_room(connection, limits, frozen, seq)?;
+            if entries.is_empty() {
+                return memory::head(connection);
             }
-            memory::head(connection)
+            let head = rows::append(connection, &entries)?;
+            folding::make_room(connection, limits, frozen, head)?;
+            Ok(head)
         };
         let head = self.db.run(append).await?;
         self.wake(Some(head));
@@ -279,8 +311,15 @@ impl Outbox {
     /// # Errors
     /// Nothing of it was taken.
     pub async fn receive(&self, receipt: Receipt, now: Timestamp) -> Result<Received, Error> {
+        let (limits, frozen) = (self.limits, Arc::clone(&self.frozen));
         let receive = move |connection: &_| {
-            Ok((receipts::receive(connection, &receipt, now)?, memory::head(connection)?))
+            let before = memory::head(connection)?;
+            let received = receipts::receive(connection, &receipt, now)?;
+            let head = memory::head(connection)?;
+            if head > before || matches!(received, Received::Renewed(_)) {
+                folding::make_room(connection, limits, frozen.load(Ordering::Relaxed), head)?;
+            }
+            Ok((received, head))
         };
         let (received, head) = self.db.run(receive).await?;
         self.wake(Some(head));

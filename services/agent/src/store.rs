@@ -18,7 +18,7 @@ use crate::standing::Standing;
 pub(crate) const SCHEMA: &str = "
 CREATE TABLE IF NOT EXISTS desired (
     only INTEGER PRIMARY KEY CHECK (only = 1), generation INTEGER NOT NULL, document BLOB NOT NULL);
-CREATE TABLE IF NOT EXISTS standing (deployment TEXT PRIMARY KEY, document BLOB NOT NULL);
+CREATE TABLE IF NOT EXISTS standing (deployment TEXT PRIMARY KEY, document BLOB NOT NULL) WITHOUT ROWID;
 ";
 
 /// What was accepted last.
@@ -86,10 +86,9 @@ pub(crate) fn all_standings(connection: &Connection) -> SqlResult<Vec<Standing>>
 
 pub(crate) fn put_standing(connection: &Connection, standing: &Standing) -> SqlResult<()> {
     let bytes = serde_json::to_vec(standing).map_err(|error| corrupt("standing", &error))?;
-    connection
-        .prepare_cached("INSERT OR REPLACE INTO standing (deployment, document) VALUES (?1, ?2)")?
-        .execute(params![standing.id().as_str(), bytes])
-        .map(drop)
+    // Not REPLACE: that takes the row out and puts it in again, and so writes more pages.
+    let put = "INSERT INTO standing VALUES (?1, ?2) ON CONFLICT DO UPDATE SET document = excluded.document";
+    connection.prepare_cached(put)?.execute(params![standing.id().as_str(), bytes]).map(drop)
 }
 
 pub(crate) fn forget_standing(connection: &Connection, deployment: &DeploymentId) -> SqlResult<()> {

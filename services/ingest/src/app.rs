@@ -143,7 +143,7 @@ fn followers(
     let (bus, stop) = (&around.bus, life.token(Stage::Intake));
     let follower = Follower::new(bus.clone(), wishes, Rng::new());
     life.spawn(Stage::Intake, "desired", follower.run(stop.clone()));
-    life.spawn(Stage::Intake, "guard", guard::watch(bus.clone(), stop.clone()));
+    life.spawn(Stage::Intake, "guard", guard::watch(bus.clone(), around.high_water.clone(), stop.clone()));
     if config.partitions.contains(trim::TRIMMER) {
         let trimming = trim::run(bus.clone(), around.clock.clone(), metrics.trimmed.clone(), stop);
         life.spawn(Stage::Intake, "trim", trimming);

@@ -26,3 +26,16 @@ pub struct PartitionError {
     #[source]
     pub source: ReadError,
 }
+
+/// LEDGER was set back to an older state, and this process knows too much.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "LEDGER ends at {ends_at}, but {known} was known to be in it: it was set back to an older state. Start again: what \
+     LEDGER holds is read anew, and devices send again what it lacks"
+)]
+pub struct SetBack {
+    /// The highest position known.
+    pub known: u64,
+    /// Where LEDGER ends now.
+    pub ends_at: u64,
+}

@@ -1,25 +1,60 @@
-//! Watches over the streams: a server that comes back without its memory has lost PRESENCE, so whoever is connected
-//! again makes what is missing.
+//! Watches over the streams after every reconnect. A server that comes back without its memory has lost PRESENCE:
+//! what is missing is made. A server that comes back with an older LEDGER (set back to a backup) has forgotten what this
+//! process takes for held: it must end, and the next start reads LEDGER anew. Going on would let devices forget reports
+//! that nobody holds.
 
+use std::time::Duration;
+
+use fastrand::Rng;
 use muster_bus::{Bus, Link};
+use muster_contract::subjects::stream;
+use muster_service::backoff::FullJitter;
 use muster_service::error::chain;
 use tokio_util::sync::CancellationToken;
 
-/// Makes missing streams after every reconnect, until `stop`.
-pub async fn watch(bus: Bus, stop: CancellationToken) {
+use crate::error::SetBack;
+use crate::outlet::HighWater;
+
+/// Least and longest upper bound of the delay before LEDGER is looked at again.
+const RETRY_MIN: Duration = Duration::from_millis(50);
+/// See [`RETRY_MIN`].
+const RETRY_MAX: Duration = Duration::from_secs(5);
+
+/// Looks after every reconnect, until `stop`.
+///
+/// # Errors
+/// LEDGER ends before what this process knows of it.
+pub async fn watch(bus: Bus, high_water: HighWater, stop: CancellationToken) -> Result<(), SetBack> {
     let mut link = bus.link();
-    let mut converged = *link.borrow_and_update();
+    let mut seen = *link.borrow_and_update();
     let watching = async {
         // Ends when the bus is gone, and the process with it.
         while link.changed().await.is_ok() {
             let now = *link.borrow_and_update();
-            if now.is_up() && now != converged {
+            if now.is_up() && now != seen {
                 converge(&bus, now).await;
-                converged = now;
+                look(&bus, &high_water).await?;
+                seen = now;
             }
         }
+        Ok(())
     };
-    stop.run_until_cancelled(watching).await;
+    stop.run_until_cancelled(watching).await.unwrap_or(Ok(()))
+}
+
+/// Compares LEDGER's end with what is known of it, for as long as it takes to see it.
+async fn look(bus: &Bus, high_water: &HighWater) -> Result<(), SetBack> {
+    // Taken first: what is confirmed while LEDGER answers may be above what it answers.
+    let known = high_water.now();
+    let (mut retry, mut chance) = (FullJitter::new(RETRY_MIN, RETRY_MAX), Rng::new());
+    loop {
+        match bus.stream_state(stream::LEDGER).await {
+            Ok(ledger) if ledger.last_seq < known => return Err(SetBack { known, ends_at: ledger.last_seq }),
+            Ok(_) => return Ok(()),
+            Err(error) => tracing::debug!(error = chain(&error), "cannot see LEDGER's end yet"),
+        }
+        tokio::time::sleep(retry.next(&mut chance)).await;
+    }
 }
 
 async fn converge(bus: &Bus, link: Link) {

@@ -37,7 +37,8 @@ impl HighWater {
         self.0.fetch_max(position, Ordering::AcqRel);
     }
 
-    fn now(&self) -> u64 {
+    /// The position.
+    pub fn now(&self) -> u64 {
         self.0.load(Ordering::Acquire)
     }
 }

@@ -139,22 +139,34 @@ impl Consumer {
 
     async fn try_open(&self) -> Result<(Replay, u64), ReadError> {
         let ledger = self.bus.stream_state(stream::LEDGER).await?;
-        let (read_to, origin) = self.present.look(|now| (now.fleet.as_of().ledger_seq, now.origin));
-        if ledger.created_at != origin.created_at {
-            let (position, last_seq) = (read_to, ledger.last_seq);
-            return Err(ReadError::StreamReset { stream: stream::LEDGER.to_owned(), position, last_seq });
+        let (as_of, origin) = self.present.look(|now| (now.fleet.as_of(), now.origin));
+        let (read_to, last_seq) = (as_of.ledger_seq, ledger.last_seq);
+        let reset =
+            || ReadError::StreamReset { stream: stream::LEDGER.to_owned(), position: read_to, last_seq };
+        if ledger.created_at != origin.created_at || last_seq < read_to {
+            return Err(reset());
         }
-        let start = if read_to + 1 < ledger.first_seq { Start::First } else { Start::After(read_to) };
-        if start == Start::First && read_to > 0 {
-            // What is known still holds wherever nothing newer comes, and the numbers of the hole count as missing.
-            tracing::warn!(
-                ledger.seq = read_to,
-                ledger.first_seq = ledger.first_seq,
-                "LEDGER has dropped what follows the snapshot: going on with what it holds"
-            );
+        if read_to < ledger.first_seq {
+            if read_to > 0 && read_to + 1 < ledger.first_seq {
+                // What is known still holds wherever nothing newer comes, and the numbers of the hole count as missing.
+                tracing::warn!(
+                    ledger.seq = read_to,
+                    ledger.first_seq = ledger.first_seq,
+                    "LEDGER has dropped what follows the snapshot: going on with what it holds"
+                );
+            }
+            return Ok((self.bus.replay(stream::LEDGER, &[], Start::First).await?, last_seq));
         }
-        let replay = self.bus.replay(stream::LEDGER, &[], start).await?;
-        Ok((replay, ledger.last_seq))
+        // What was read last is read again: if it is another message now, LEDGER was set back to a backup and has grown
+        // past this position since, and what is known is partly of a past that never was.
+        let mut replay = self.bus.replay(stream::LEDGER, &[], Start::After(read_to - 1)).await?;
+        let again = replay.next_batch(1).await?;
+        match again.first() {
+            Some(known) if known.stream_seq == read_to && known.stored_at == as_of.at => {
+                Ok((replay, last_seq))
+            }
+            _ => Err(reset()),
+        }
     }
 
     /// The reader cannot go on. A LEDGER that was made anew is read from its start; a hole is stepped over by whoever

@@ -4,6 +4,7 @@ use std::fs;
 
 use muster_contract::subjects::stream;
 use muster_simulator::child::{Child, Spec};
+use muster_tests::server::Server;
 use muster_tests::system::{ROLLUP, program};
 use muster_tests::wait::until;
 
@@ -209,5 +210,46 @@ async fn a_ledger_made_anew_under_it_is_read_from_its_start() {
     let rollup = Rollup::start(&hub, dir.path()).await;
     rollup.ready().await;
     assert_eq!(rollup.facts_read(), 0, "its snapshot is of the new one");
+    rollup.drain().await;
+}
+
+/// Does something to the files of a server that is down meanwhile.
+async fn while_down<T>(hub: &mut Hub, work: impl FnOnce(&Server) -> T) -> T {
+    let link = hub.bus.link();
+    let up = || async { link.borrow().is_up() };
+    hub.server.stop();
+    until("no link", up, |up| !up).await;
+    let result = work(&hub.server);
+    hub.server.restart();
+    until("the link again", up, |up| *up).await;
+    until("the streams again", || async { hub.bus.converge().await.is_ok() }, |done| *done).await;
+    result
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_ledger_set_back_to_a_backup_is_read_anew_even_where_it_has_grown_past_what_was_read() {
+    let mut hub = Hub::start().await;
+    let mut devices = small_fleet(&hub).await;
+    let backup = while_down(&mut hub, Server::back_up).await;
+    let dir = tempfile::tempdir().unwrap();
+    let rollup = Rollup::start(&hub, dir.path()).await;
+    rollup.ready().await;
+    for _ in 0..3 {
+        devices[0].reports(&hub, "db", "failed").await;
+    }
+    let read_to = ledger_end(&hub).await;
+    rollup.reads_to(read_to).await;
+    rollup.drain().await;
+
+    while_down(&mut hub, |server| server.set_back(&backup)).await;
+    while ledger_end(&hub).await <= read_to {
+        devices[1].reports(&hub, "db", "installed").await;
+    }
+    let rollup = Rollup::start(&hub, dir.path()).await;
+    rollup.ready().await;
+    rollup.reads_to(ledger_end(&hub).await).await;
+    assert_eq!(rollup.digests(), crate::digests(&hub.folded().await));
+    hub.bucket_says_what_ledger_gives().await;
+    hub.answers_say_what_ledger_gives().await;
     rollup.drain().await;
 }

@@ -69,7 +69,7 @@ async fn of_jobs_that_share_a_commit_only_the_one_that_fails_is_undone() {
     let (_, _, failed, _, ()) = tokio::join!(first, db.run(add(2)), db.run(half), db.run(add(3)), async {
         drop(held);
     });
-    assert!(matches!(failed, Err(Error::Write(_))), "{failed:?}");
+    assert!(matches!(failed, Err(Error::Write { .. })), "{failed:?}");
     assert_eq!(numbers(&db).await, [1, 2, 3]);
 }
 
@@ -154,7 +154,7 @@ async fn damage_found_in_use_is_marked_and_set_aside_at_the_next_start() {
         let code = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_CORRUPT);
         Err(rusqlite::Error::SqliteFailure(code, None))
     };
-    assert!(matches!(db.run(corrupt).await, Err(Error::Damaged(_))));
+    assert!(matches!(db.run(corrupt).await, Err(Error::Damaged { .. })));
     db.damaged().await;
     db.close().await;
     let db = open(dir.path()).unwrap();
@@ -176,9 +176,32 @@ async fn a_full_disk_fails_the_write_and_passes() {
         c.execute_batch("CREATE TABLE big AS SELECT zeroblob(100000) FROM (VALUES (1), (2));")
     };
     let error = db.run(fill).await.unwrap_err();
-    assert!(matches!(error, Error::Write(_)) && error.to_string().contains("disk full"), "{error:?}");
+    assert!(matches!(error, Error::Write { .. }) && error.to_string().contains("disk is full"), "{error:?}");
     db.run(|c| c.query_row("PRAGMA max_page_count=1000000", [], |_| Ok(()))).await.unwrap();
     db.run(fill).await.unwrap();
     db.run(add(2)).await.unwrap();
     assert_eq!(numbers(&db).await, [1, 2]);
+}
+
+#[tokio::test]
+async fn a_rollback_that_fails_does_not_bar_what_comes_after_it() {
+    use rusqlite::hooks::{AuthAction, AuthContext, Authorization, TransactionOperation};
+    let dir = tempfile::tempdir().unwrap();
+    let mut failed = false;
+    let fail_once = move |context: AuthContext<'_>| match context.action {
+        AuthAction::Transaction { operation: TransactionOperation::Rollback } if !failed => {
+            failed = true;
+            Authorization::Deny
+        }
+        _ => Authorization::Allow,
+    };
+    let prepare = |connection: &mut Connection| connection.authorizer(Some(fail_once)).unwrap();
+    let db = Db::open_with(dir.path(), &device("press-4"), SCHEMA, Timestamp::UNIX_EPOCH, prepare).unwrap();
+    let half = |connection: &Connection| {
+        connection.execute("INSERT INTO numbers VALUES (5)", [])?;
+        connection.execute("INSERT INTO nothing VALUES (5)", [])
+    };
+    db.run(half).await.unwrap_err();
+    db.run(add(2)).await.unwrap();
+    assert_eq!(numbers(&db).await, [2]);
 }

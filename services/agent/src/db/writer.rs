@@ -1,13 +1,17 @@
 //! The one thread that touches the file: takes what waits, commits once, answers all.
 
 use std::fs::File;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use super::{Connection, Error, JOBS_PER_COMMIT_MAX, SqlError, SqlResult, code_of, explain, is_damage};
+
+/// How often the thread gives way at most, in all of one commit, to those who were answered together the last time: far
+/// less time than a commit takes.
+const YIELDS_MAX: u32 = 256;
 
 /// What the thread is asked.
 pub(super) enum Job {
@@ -18,7 +22,7 @@ pub(super) enum Job {
 /// Something to do in a transaction, and somebody who waits for it to be durable.
 pub(super) trait Work: Send {
     fn perform(&mut self, connection: &Connection) -> Result<(), Arc<SqlError>>;
-    fn answer(self: Box<Self>, commit: Result<(), Arc<SqlError>>);
+    fn answer(self: Box<Self>, path: &Arc<Path>, commit: Result<(), Arc<SqlError>>);
 }
 
 pub(super) struct Request<T, F> {
@@ -40,9 +44,9 @@ where
         end
     }
 
-    fn answer(self: Box<Self>, commit: Result<(), Arc<SqlError>>) {
+    fn answer(self: Box<Self>, path: &Arc<Path>, commit: Result<(), Arc<SqlError>>) {
         let answer = match (self.outcome, commit) {
-            (Some(Err(error)), _) | (_, Err(error)) => Err(explain(error)),
+            (Some(Err(error)), _) | (_, Err(error)) => Err(explain(path, error)),
             (Some(Ok(value)), Ok(())) => Ok(value),
             (None, Ok(())) => Err(Error::Closed),
         };
@@ -54,8 +58,11 @@ where
 pub(super) struct Writer {
     pub(super) connection: Connection,
     pub(super) queue: mpsc::Receiver<Job>,
+    pub(super) path: Arc<Path>,
     pub(super) marker: PathBuf,
     pub(super) damaged: CancellationToken,
+    /// Jobs of the last commit.
+    pub(super) last: usize,
     pub(super) _lock: File,
 }
 
@@ -76,14 +83,35 @@ impl Writer {
     fn gather(&mut self, first: Job) -> (Vec<Box<dyn Work>>, Option<oneshot::Sender<()>>) {
         let mut works = Vec::new();
         let mut next = Some(first);
+        let mut patience = YIELDS_MAX;
         while let Some(job) = next {
             match job {
                 Job::Close(done) => return (works, Some(done)),
                 Job::Work(work) => works.push(work),
             }
-            next = if works.len() < JOBS_PER_COMMIT_MAX { self.queue.try_recv().ok() } else { None };
+            next = if works.len() < JOBS_PER_COMMIT_MAX {
+                self.follower(works.len(), &mut patience)
+            } else {
+                None
+            };
         }
+        self.last = works.len();
         (works, None)
+    }
+
+    /// The next job if it is there. Those who were answered together bring their next jobs one after another: the first
+    /// of them must not have a commit of its own.
+    fn follower(&mut self, gathered: usize, patience: &mut u32) -> Option<Job> {
+        loop {
+            match self.queue.try_recv() {
+                Ok(job) => return Some(job),
+                Err(_) if gathered >= self.last || *patience == 0 => return None,
+                Err(_) => {
+                    *patience -= 1;
+                    std::thread::yield_now();
+                }
+            }
+        }
     }
 
     /// Does all of it in one transaction, then answers.
@@ -95,7 +123,7 @@ impl Writer {
             self.mark_damaged();
         }
         for work in works {
-            work.answer(end.clone());
+            work.answer(&self.path, end.clone());
         }
     }
 
@@ -110,7 +138,18 @@ impl Writer {
 
 /// One transaction for all; whoever fails is undone alone, unless the file itself is damaged.
 fn transact(connection: &mut Connection, works: &mut [Box<dyn Work>]) -> SqlResult<()> {
+    if !connection.is_autocommit() {
+        // Left over where even undoing failed: it must not bar everything that comes after it.
+        connection.execute_batch("ROLLBACK")?;
+    }
     let mut transaction = connection.transaction()?;
+    if let [only] = works {
+        // Nobody else could be kept: the transaction is its savepoint.
+        return match only.perform(&transaction) {
+            Ok(()) => transaction.commit(),
+            Err(error) => Err(SqlError::SqliteFailure(code_of(&error), None)),
+        };
+    }
     for work in works {
         let savepoint = transaction.savepoint()?;
         match work.perform(&savepoint) {

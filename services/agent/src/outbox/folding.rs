@@ -20,11 +20,12 @@ enum Removal {
 type Sort = fn(u64) -> Removal;
 
 /// Candidates, each the lowest number of its sort.
-const COVERED: &str = "SELECT min(seq) FROM outbox INDEXED BY outbox_covered WHERE state = 2";
+const COVERED: &str = "SELECT min(seq) FROM lookup INDEXED BY lookup_covered WHERE state = 2";
 const PASSING: &str =
-    "SELECT min(seq) FROM outbox INDEXED BY outbox_passing WHERE state < 2 AND newest = 0 AND terminal = 0";
-const SUPERSEDED: &str = "SELECT min(seq) FROM outbox INDEXED BY outbox_open WHERE state < 2 AND newest = 0";
-const ANY: &str = "SELECT min(seq) FROM outbox";
+    "SELECT min(seq) FROM lookup INDEXED BY lookup_passing WHERE state < 2 AND newest = 0 AND terminal = 0";
+// No index: only the newest of each deployment can stand before the first that is found.
+const SUPERSEDED: &str = "SELECT min(seq) FROM lookup NOT INDEXED WHERE state < 2 AND newest = 0";
+const ANY: &str = "SELECT min(seq) FROM lookup";
 
 /// Removes rows until the limits hold, or as many as one append may. `written` is the row just written: it stays, and no
 /// relay has seen it. Nor has one seen any row after `frozen`.
@@ -106,10 +107,11 @@ fn next_after(
     same_deployment: bool,
 ) -> SqlResult<Option<u64>> {
     let select = if same_deployment {
-        "SELECT seq FROM outbox WHERE deployment IS (SELECT deployment FROM outbox WHERE seq = ?1) AND seq > ?2 \
-         AND state = 0 ORDER BY seq LIMIT 1"
+        "SELECT seq FROM lookup INDEXED BY lookup_waiting_of WHERE state = 0 AND seq > ?2 \
+         AND deployment IS (SELECT deployment FROM lookup WHERE seq = ?1) ORDER BY seq LIMIT 1"
     } else {
-        "SELECT seq FROM outbox WHERE seq > ?1 AND seq > ?2 AND state = 0 ORDER BY seq LIMIT 1"
+        "SELECT seq FROM lookup INDEXED BY lookup_waiting WHERE state = 0 AND seq > ?1 AND seq > ?2 \
+         ORDER BY seq LIMIT 1"
     };
     let found = connection.prepare_cached(select)?.query_row(params![seq, seq.max(frozen)], |row| row.get(0));
     found.optional()

@@ -10,18 +10,24 @@ use crate::db::{Connection, OptionalExtension, SqlResult, corrupt, params};
 
 /// The last number given; 0 before the first.
 pub(super) fn head(connection: &Connection) -> SqlResult<u64> {
-    Ok(get(connection, "head")?.unwrap_or_default())
+    connection.prepare_cached("SELECT head FROM usage")?.query_row([], |row| row.get(0))
 }
 
-/// Gives the next number.
-pub(super) fn next(connection: &Connection) -> SqlResult<u64> {
-    let next = head(connection)? + 1;
-    set(connection, "head", &next)?;
-    Ok(next)
+/// Keeps the last number given, where no row has it any more.
+pub(super) fn keep_head(connection: &Connection) -> SqlResult<()> {
+    let rows = "SELECT ifnull(max(seq), 0) FROM outbox";
+    let highest: u64 = connection.prepare_cached(rows)?.query_row([], |row| row.get(0))?;
+    let head = head(connection)?;
+    if head > highest && get(connection, "head")? != Some(head) {
+        set(connection, "head", &head)
+    } else {
+        Ok(())
+    }
 }
 
 /// Starts counting again, after `head`.
 pub(super) fn restart(connection: &Connection, head: u64) -> SqlResult<()> {
+    connection.execute("UPDATE usage SET head = ?1", [head])?;
     set(connection, "head", &head)
 }
 
@@ -84,7 +90,7 @@ pub(super) fn once_in(
     Ok(due)
 }
 
-fn get<T: DeserializeOwned>(connection: &Connection, name: &str) -> SqlResult<Option<T>> {
+pub(super) fn get<T: DeserializeOwned>(connection: &Connection, name: &str) -> SqlResult<Option<T>> {
     let text: Option<String> = connection
         .prepare_cached("SELECT value FROM memory WHERE name = ?1")?
         .query_row([name], |row| row.get(0))
@@ -95,7 +101,9 @@ fn get<T: DeserializeOwned>(connection: &Connection, name: &str) -> SqlResult<Op
 fn set<T: Serialize>(connection: &Connection, name: &str, value: &T) -> SqlResult<()> {
     let text = serde_json::to_string(value).map_err(|error| corrupt("memory", &error))?;
     connection
-        .prepare_cached("INSERT OR REPLACE INTO memory (name, value) VALUES (?1, ?2)")?
+        .prepare_cached(
+            "INSERT INTO memory VALUES (?1, ?2) ON CONFLICT DO UPDATE SET value = excluded.value",
+        )?
         .execute(params![name, text])
         .map(drop)
 }

@@ -7,7 +7,8 @@ use muster_contract::limits::{COVERED_AGE_KEPT, COVERED_ROWS_KEPT};
 use muster_contract::receipt::Receipt;
 use muster_contract::{Epoch, SeqRanges, Timestamp};
 
-use super::rows::{COVERED, SENT, from_text, message_id};
+use super::rows::{from_text, message_id};
+use super::tables::COVERED;
 use super::{
     Body, DECLARATION_INTERVAL, RANGES_PER_ROW_MAX, RENEWAL_INTERVAL, RESEND_AGE, Received, SILENCE_AGE,
     memory, rows,
@@ -47,9 +48,9 @@ pub(super) fn tidy(connection: &Connection, now: Timestamp) -> SqlResult<u64> {
 }
 
 fn cover(connection: &Connection, receipt: &Receipt, now: Timestamp) -> SqlResult<()> {
-    let lowest: Option<u64> = connection
-        .prepare_cached("SELECT min(seq) FROM outbox INDEXED BY outbox_open WHERE state < 2")?
-        .query_row([], |row| row.get(0))?;
+    let open = "SELECT min(seq) FROM (SELECT min(seq) AS seq FROM lookup INDEXED BY lookup_waiting WHERE state = 0 \
+                UNION ALL SELECT min(seq) FROM lookup INDEXED BY lookup_sent WHERE state = 1)";
+    let lowest: Option<u64> = connection.prepare_cached(open)?.query_row([], |row| row.get(0))?;
     let Some(lowest) = lowest else { return Ok(()) };
     let update = "UPDATE outbox SET state = ?3, covered = ?4 WHERE seq BETWEEN ?1 AND ?2 AND state < 2";
     let mut statement = connection.prepare_cached(update)?;
@@ -72,19 +73,17 @@ fn queue_missing(connection: &Connection, receipt: &Receipt, now: Timestamp) -> 
     Ok(requeued)
 }
 
+/// A clock that was set back says nothing about the age of a row: it is sent again rather than never.
 fn queue_unmentioned(connection: &Connection, now: Timestamp) -> SqlResult<u64> {
-    let mut requeued = 0;
-    for doublings in 0..=SILENCE_DOUBLINGS_MAX {
-        let sent_by = before(now, SILENCE_AGE * 2_u32.pow(doublings));
-        let update = "UPDATE outbox SET state = 0, round = round + 1 WHERE state = ?1 AND sent <= ?2 \
-                      AND min(round, ?3) = ?4";
-        requeued += connection.prepare_cached(update)?.execute(params![
-            SENT,
-            sent_by,
-            SILENCE_DOUBLINGS_MAX,
-            doublings
-        ])?;
-    }
+    let update = "UPDATE outbox SET state = 0, round = round + 1 WHERE seq IN \
+                  (SELECT seq FROM lookup INDEXED BY lookup_sent WHERE state = 1) \
+                  AND (sent <= ?1 - (?2 << min(round, ?3)) OR sent > ?1)";
+    let silence = i64::try_from(SILENCE_AGE.as_millis()).unwrap_or(i64::MAX);
+    let requeued = connection.prepare_cached(update)?.execute(params![
+        now.as_millisecond(),
+        silence,
+        SILENCE_DOUBLINGS_MAX
+    ])?;
     Ok(requeued as u64)
 }
 
@@ -93,7 +92,7 @@ fn queue_unmentioned(connection: &Connection, now: Timestamp) -> SqlResult<u64> 
 fn declare_gone(connection: &Connection, receipt: &Receipt, now: Timestamp) -> SqlResult<()> {
     let Some(lowest) = receipt.missing.min() else { return Ok(()) };
     // What waits here is on its way; only what is left over when nothing waits is gone.
-    let waiting = "SELECT EXISTS (SELECT 1 FROM outbox WHERE state = 0)";
+    let waiting = "SELECT EXISTS (SELECT 1 FROM lookup INDEXED BY lookup_waiting WHERE state = 0)";
     if connection.prepare_cached(waiting)?.query_row([], |row| row.get(0))? {
         return Ok(());
     }
@@ -119,7 +118,8 @@ fn declare_gone(connection: &Connection, receipt: &Receipt, now: Timestamp) -> S
 
 /// Reports every standing whose newest report is kept here no longer.
 fn report_unmentioned(connection: &Connection, now: Timestamp) -> SqlResult<()> {
-    let mentioned = "SELECT EXISTS (SELECT 1 FROM outbox WHERE deployment = ?1 AND newest = 1)";
+    let mentioned = "SELECT EXISTS (SELECT 1 FROM lookup INDEXED BY lookup_newest \
+                     WHERE deployment = ?1 AND newest = 1)";
     let mut statement = connection.prepare_cached(mentioned)?;
     for standing in store::all_standings(connection)? {
         if !statement.query_row([standing.id().as_str()], |row| row.get(0))? {
@@ -152,12 +152,13 @@ fn intersect(ranges: &SeqRanges, from: u64, to: u64, into: &mut SeqRanges) {
 /// Forgets covered rows that are too old or too many.
 fn forget(connection: &Connection, now: Timestamp) -> SqlResult<()> {
     let covered_by = before(now, COVERED_AGE_KEPT);
-    connection
-        .prepare_cached("DELETE FROM outbox WHERE state = 2 AND covered <= ?1")?
-        .execute([covered_by])?;
-    let too_many = "DELETE FROM outbox WHERE seq IN \
-                    (SELECT seq FROM outbox WHERE state = 2 ORDER BY seq DESC LIMIT -1 OFFSET ?1)";
-    connection.prepare_cached(too_many)?.execute([COVERED_ROWS_KEPT]).map(drop)
+    let too_old = "DELETE FROM outbox WHERE seq IN \
+                   (SELECT seq FROM lookup INDEXED BY lookup_covered_at WHERE state = 2 AND covered <= ?1)";
+    connection.prepare_cached(too_old)?.execute([covered_by])?;
+    let too_many = "DELETE FROM outbox WHERE seq IN (SELECT seq FROM lookup INDEXED BY lookup_covered \
+                    WHERE state = 2 ORDER BY seq DESC LIMIT -1 OFFSET ?1)";
+    connection.prepare_cached(too_many)?.execute([COVERED_ROWS_KEPT])?;
+    memory::keep_head(connection)
 }
 
 /// The hub knows more than this database: it is an old copy, or another device uses the same name.

@@ -1,6 +1,8 @@
 //! Rows in and out: written, read for sending, marked as sent, counted.
 
-use muster_contract::{Epoch, SeqRanges, Timestamp};
+use std::collections::{HashMap, HashSet};
+
+use muster_contract::{DeploymentId, Epoch, SeqRanges, Timestamp};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use uuid::Uuid;
@@ -11,96 +13,102 @@ use super::{
 use crate::db::{Connection, OptionalExtension, SqlResult, SqlRow, corrupt, params};
 use crate::store;
 
-/// The bus holds it. What waits for the relay is 0.
-pub(super) const SENT: i64 = 1;
-/// A receipt covers it.
-pub(super) const COVERED: i64 = 2;
-
-/// The tables of this room.
-pub(crate) const SCHEMA: &str = "
-CREATE TABLE IF NOT EXISTS memory (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS outbox (
-    seq INTEGER PRIMARY KEY, deployment TEXT, body TEXT NOT NULL, newest INTEGER NOT NULL, terminal INTEGER NOT NULL,
-    state INTEGER NOT NULL, message_id TEXT NOT NULL, round INTEGER NOT NULL, coalesced TEXT, bytes INTEGER NOT NULL,
-    observed INTEGER NOT NULL, sent INTEGER, covered INTEGER);
-CREATE INDEX IF NOT EXISTS outbox_newest ON outbox (deployment) WHERE newest = 1;
-CREATE INDEX IF NOT EXISTS outbox_heads ON outbox (seq) WHERE state = 0 AND newest = 1;
-CREATE INDEX IF NOT EXISTS outbox_waiting ON outbox (seq) WHERE state = 0;
-CREATE INDEX IF NOT EXISTS outbox_sent ON outbox (sent) WHERE state = 1;
-CREATE INDEX IF NOT EXISTS outbox_covered ON outbox (seq) WHERE state = 2;
-CREATE INDEX IF NOT EXISTS outbox_passing ON outbox (seq) WHERE state < 2 AND newest = 0 AND terminal = 0;
-CREATE INDEX IF NOT EXISTS outbox_open ON outbox (seq) WHERE state < 2;
-CREATE INDEX IF NOT EXISTS outbox_of_deployment ON outbox (deployment, seq) WHERE state = 0;
-CREATE TABLE IF NOT EXISTS usage (rows INTEGER NOT NULL, bytes INTEGER NOT NULL);
-INSERT INTO usage SELECT 0, 0 WHERE NOT EXISTS (SELECT 1 FROM usage);
-CREATE TRIGGER IF NOT EXISTS outbox_in AFTER INSERT ON outbox BEGIN
-    UPDATE usage SET rows = rows + 1, bytes = bytes + NEW.bytes; END;
-CREATE TRIGGER IF NOT EXISTS outbox_out AFTER DELETE ON outbox BEGIN
-    UPDATE usage SET rows = rows - 1, bytes = bytes - OLD.bytes; END;
-CREATE TRIGGER IF NOT EXISTS outbox_change AFTER UPDATE OF bytes ON outbox BEGIN
-    UPDATE usage SET bytes = bytes + NEW.bytes - OLD.bytes; END;
-";
-
 // Each query names its index: SQLite's own choice depends on statistics that nobody gathers here.
-const HEADS: &str = "INDEXED BY outbox_heads WHERE state = 0 AND newest = 1";
-const BEHIND_HEADS: &str = "INDEXED BY outbox_waiting WHERE state = 0 AND newest = 0";
-const WAITING: &str = "INDEXED BY outbox_waiting WHERE state = 0";
-const COLUMNS: &str = "seq, newest, message_id, round, bytes, body, coalesced";
+const HEADS: &str = "lookup INDEXED BY lookup_heads WHERE state = 0 AND newest = 1";
+const BEHIND_HEADS: &str = "lookup INDEXED BY lookup_waiting WHERE state = 0 AND newest = 0";
+const IN_LINE: &str = "lookup INDEXED BY lookup_waiting WHERE state = 0";
+const ROW: &str = "SELECT seq, newest, message_id, round, bytes, body, coalesced FROM outbox WHERE seq = ?1";
 
-/// Writes a report under the next number, with what goes with it.
-pub(super) fn append(connection: &Connection, entry: &Entry) -> SqlResult<u64> {
+/// Writes reports under the next numbers, with what goes with them, and gives the last number. Of what a later one of
+/// them supersedes, only the report is written.
+pub(super) fn append(connection: &Connection, entries: &[Entry]) -> SqlResult<u64> {
+    let last: HashMap<_, _> =
+        entries.iter().enumerate().map(|(at, entry)| (entry.body.deployment(), at)).collect();
+    let mut begun = HashSet::new();
+    let mut seq = memory::head(connection)?;
+    for (at, entry) in entries.iter().enumerate() {
+        let deployment = entry.body.deployment();
+        let newest = last.get(&deployment) == Some(&at);
+        if newest {
+            bring_about(connection, entry)?;
+        }
+        if begun.insert(deployment) {
+            supersede(connection, deployment)?;
+        }
+        seq += 1;
+        write(connection, seq, newest, &entry.body, &SeqRanges::new())?;
+    }
+    Ok(seq)
+}
+
+fn bring_about(connection: &Connection, entry: &Entry) -> SqlResult<()> {
     match &entry.effect {
         Effect::None => {}
         Effect::Keep(standing) => store::put_standing(connection, standing)?,
         Effect::Forget(deployment) => store::forget_standing(connection, deployment)?,
     }
-    if let Body::Capabilities(body) = &entry.body {
-        memory::set_capabilities(connection, body)?;
+    match &entry.body {
+        Body::Capabilities(body) => memory::set_capabilities(connection, body),
+        Body::Status(_) => Ok(()),
     }
-    insert(connection, &entry.body, &SeqRanges::new())
 }
 
 /// Writes a report under the next number, declaring `coalesced`.
 pub(super) fn insert(connection: &Connection, body: &Body, coalesced: &SeqRanges) -> SqlResult<u64> {
-    let seq = memory::next(connection)?;
-    let deployment = body.deployment().map(|id| id.as_str());
-    connection
-        .prepare_cached("UPDATE outbox SET newest = 0 WHERE deployment IS ?1 AND newest = 1")?
-        .execute([deployment])?;
-    let text = to_text(body)?;
-    let declared = declared(coalesced)?;
-    let bytes = bytes_of(&text, declared.as_deref());
-    let observed = body.observed_at();
-    let insert = "INSERT INTO outbox (seq, deployment, body, newest, terminal, state, message_id, round, coalesced, \
-                  bytes, observed) VALUES (?1, ?2, ?3, 1, ?4, 0, ?5, 0, ?6, ?7, ?8)";
-    let (id, observed) = (message_id(observed), observed.as_millisecond());
-    connection.prepare_cached(insert)?.execute(params![
-        seq,
-        deployment,
-        text,
-        body.is_terminal(),
-        id,
-        declared,
-        bytes,
-        observed
-    ])?;
+    let seq = memory::head(connection)? + 1;
+    supersede(connection, body.deployment())?;
+    write(connection, seq, true, body, coalesced)?;
     Ok(seq)
+}
+
+/// Whatever was the newest of a deployment is so no longer.
+fn supersede(connection: &Connection, deployment: Option<&DeploymentId>) -> SqlResult<()> {
+    let update = "UPDATE outbox SET newest = 0 WHERE seq IN (SELECT seq FROM lookup INDEXED BY lookup_newest \
+                  WHERE deployment IS ?1 AND newest = 1)";
+    connection.prepare_cached(update)?.execute([deployment.map(DeploymentId::as_str)]).map(drop)
+}
+
+fn write(
+    connection: &Connection,
+    seq: u64,
+    newest: bool,
+    body: &Body,
+    coalesced: &SeqRanges,
+) -> SqlResult<()> {
+    let (text, declared) = (to_text(body)?, declared(coalesced)?);
+    let insert = "INSERT INTO outbox (seq, deployment, newest, terminal, state, round, bytes, observed, message_id, \
+                  coalesced, body) VALUES (?1, ?2, ?3, ?4, 0, 0, ?5, ?6, ?7, ?8, ?9)";
+    connection
+        .prepare_cached(insert)?
+        .execute(params![
+            seq,
+            body.deployment().map(DeploymentId::as_str),
+            newest,
+            body.is_terminal(),
+            bytes_of(&text, declared.as_deref()),
+            body.observed_at().as_millisecond(),
+            message_id(body.observed_at()),
+            declared,
+            text
+        ])
+        .map(drop)
 }
 
 /// The next rows to send.
 pub(super) fn read(connection: &Connection, ask: &Ask) -> SqlResult<Batch> {
     let mut batch =
         Batch { epoch: memory::epoch(connection)?, head: memory::head(connection)?, rows: Vec::new() };
-    let parts: &[&str] = if ask.newest_first { &[HEADS, BEHIND_HEADS] } else { &[WAITING] };
+    let parts: &[&str] = if ask.newest_first { &[HEADS, BEHIND_HEADS] } else { &[IN_LINE] };
     for part in parts {
-        let select = format!("SELECT {COLUMNS} FROM outbox {part} ORDER BY seq");
-        let mut statement = connection.prepare_cached(&select)?;
-        let mut found = statement.query([])?;
+        let mut line = connection.prepare_cached(&format!("SELECT seq FROM {part} ORDER BY seq"))?;
+        let mut found = line.query([])?;
+        let mut whole = connection.prepare_cached(ROW)?;
         while let Some(row) = found.next()? {
-            if ask.except.contains(&row.get("seq")?) {
+            let seq: u64 = row.get(0)?;
+            if ask.except.contains(&seq) {
                 continue;
             }
-            let row = row_of(row)?;
+            let row = whole.query_row([seq], row_of)?;
             if !fits(ask, &batch, &row) {
                 return Ok(batch);
             }
@@ -140,10 +148,10 @@ pub(super) fn summary(connection: &Connection) -> SqlResult<Summary> {
         .prepare_cached("SELECT rows, bytes FROM usage")?
         .query_row([], |row| Ok((row.get(0)?, row.get(1)?)))?;
     let unsent = connection
-        .prepare_cached("SELECT count(*) FROM outbox INDEXED BY outbox_waiting WHERE state = 0")?
+        .prepare_cached(&format!("SELECT count(*) FROM {IN_LINE}"))?
         .query_row([], |row| row.get(0))?;
     let oldest: Option<i64> = connection
-        .prepare_cached(&format!("SELECT observed FROM outbox {WAITING} ORDER BY seq LIMIT 1"))?
+        .prepare_cached(&format!("SELECT observed FROM outbox WHERE seq = (SELECT min(seq) FROM {IN_LINE})"))?
         .query_row([], |row| row.get(0))
         .optional()?;
     Ok(Summary {

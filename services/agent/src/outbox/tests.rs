@@ -1,4 +1,5 @@
-//! Claims about the outbox, one at a time. What must hold after any sequence of events is in `model`.
+//! Claims about the outbox, one at a time. What must hold after any sequence of events is in
+//! `hub` and `property`.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +14,11 @@ use serde_json::Map;
 use super::*;
 use crate::store;
 
+mod damage;
+mod faults;
+mod hub;
 mod model;
+mod property;
 
 pub(super) const AMPLE: Limits = Limits { rows: 100_000, bytes: 64 * 1024 * 1024 };
 
@@ -133,16 +138,56 @@ async fn numbers_and_epoch_go_on_after_reopening() {
     assert_eq!(seqs(&outbox.read(all()).await.unwrap()), [3, 1, 2]);
 }
 
+/// Epoch kept, epoch and end of the hub's last receipt, the clock's seconds → the epoch that is sent.
+type EpochCase = (Option<i64>, Option<(u64, u64)>, i64, u64);
+
 #[tokio::test]
 async fn an_epoch_is_the_clock_but_above_every_epoch_the_hub_ever_mentioned() {
-    let dir = tempfile::tempdir().unwrap();
-    let (_db, outbox) = open(dir.path(), AMPLE).await;
-    let known = Epoch::new(at(0).as_second() as u64 + 1_000_000).unwrap();
-    assert_eq!(outbox.receive(receipt(known, 7, &[]), at(0)).await.unwrap(), Received::OtherEpoch);
-    assert_eq!(outbox.fix_epoch(at(0)).await.unwrap(), known.next());
-    let dir = tempfile::tempdir().unwrap();
-    let (_db, outbox) = open(dir.path(), AMPLE).await;
-    assert_eq!(outbox.fix_epoch(at(0)).await.unwrap().get(), at(0).as_second() as u64);
+    const NOW: u64 = 1_800_000_000;
+    const CLOCK: i64 = NOW as i64;
+    let cases: [EpochCase; 17] = [
+        // A new database.
+        (None, None, CLOCK, NOW),
+        (None, None, 1_000_000_000, 1_000_000_000),
+        (None, None, 0, 1),
+        (None, None, -62_000_000_000, 1),
+        // A new database of a device that the hub knows: the clock does not matter if it is behind.
+        (None, Some((NOW - 50, 7)), CLOCK, NOW),
+        (None, Some((NOW, 7)), CLOCK, NOW + 1),
+        (None, Some((NOW + 1_000_000, 0)), CLOCK, NOW + 1_000_001),
+        (None, Some((40_000_000_000, 7)), CLOCK, 40_000_000_001),
+        (None, Some((5, 7)), 0, 6),
+        // A database with an epoch keeps it, wherever the clock jumps and whatever older receipts say.
+        (Some(CLOCK - 50), None, CLOCK, NOW - 50),
+        (Some(CLOCK - 50), None, 0, NOW - 50),
+        (Some(CLOCK - 50), None, CLOCK + 1_000_000_000, NOW - 50),
+        (Some(CLOCK - 50), Some((NOW - 60, 900)), CLOCK, NOW - 50),
+        (Some(CLOCK - 50), Some((NOW - 50, 1)), CLOCK, NOW - 50),
+        // An old copy of a database: the hub knows more of this epoch, or a later one.
+        (Some(CLOCK - 50), Some((NOW - 50, 2)), 0, NOW - 49),
+        (Some(CLOCK - 50), Some((NOW - 40, 0)), 0, NOW - 39),
+        (Some(CLOCK - 50), Some((NOW - 40, 0)), CLOCK, NOW),
+    ];
+    for case @ (kept, heard, clock, expected) in cases {
+        let base = tempfile::tempdir().unwrap();
+        let device = faults::Device::open(&base.path().join("device"), AMPLE).await;
+        let seconds = |seconds| Timestamp::from_second(seconds).unwrap();
+        device.outbox.append(one(capabilities())).await.unwrap();
+        if let Some(kept) = kept {
+            device.outbox.fix_epoch(seconds(kept)).await.unwrap();
+        }
+        if let Some((epoch, through)) = heard {
+            let receipt = receipt(Epoch::new(epoch).unwrap(), through, &[]);
+            device.outbox.receive(receipt, seconds(clock)).await.unwrap();
+        }
+        let epoch = device.outbox.fix_epoch(seconds(clock)).await.unwrap();
+        assert_eq!(epoch.get(), expected, "{case:?}");
+        // Whoever got it to send with it, got it durable: a crash right now does not forget it.
+        let crashed = base.path().join("crashed");
+        faults::Image::of(&device.dir).put(&crashed);
+        let revived = faults::Device::open(&crashed, AMPLE).await.outbox;
+        assert_eq!(revived.fix_epoch(seconds(clock + 9)).await.unwrap(), epoch, "{case:?}");
+    }
 }
 
 #[tokio::test]
@@ -358,4 +403,48 @@ async fn numbers_that_nobody_has_any_more_are_declared() {
     assert_eq!(batch.rows[0].coalesced.to_string(), "2-3");
     outbox.receive(receipt(epoch, 3, &[(2, 3)]), at(later + 120)).await.unwrap();
     assert_eq!(outbox.summary().await.unwrap().head, 5, "said once");
+}
+
+#[tokio::test]
+async fn rows_that_a_receipt_brings_about_keep_the_limits() {
+    let dir = tempfile::tempdir().unwrap();
+    let (_db, outbox) = open(dir.path(), Limits { rows: 4, ..AMPLE }).await;
+    outbox.append(one(capabilities())).await.unwrap();
+    append(&outbox, &[("c", Installed)]).await;
+    send_all(&outbox, at(0)).await;
+    let epoch = outbox.fix_epoch(at(0)).await.unwrap();
+    outbox.receive(receipt(epoch, 2, &[]), at(1)).await.unwrap();
+    append(&outbox, &[("a", Failed); 3]).await;
+    // The three, the capabilities and the standing of `c` are told in the new epoch: one more than there is room for.
+    outbox.receive(receipt(epoch, 100, &[]), at(2)).await.unwrap();
+    let batch = outbox.read(all()).await.unwrap();
+    let mut told: Vec<_> = batch.rows.iter().map(|row| (row.seq, row.coalesced.to_string())).collect();
+    told.sort();
+    assert_eq!(told, [(1, ""), (3, "2"), (4, ""), (5, "")].map(|(seq, declared)| (seq, declared.to_owned())));
+}
+
+#[tokio::test]
+async fn reports_that_wait_share_a_commit_and_nobody_is_answered_before_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let device = faults::Device::open(dir.path(), AMPLE).await;
+    for refused in [true, false] {
+        device.refuse_commits(refused);
+        // The first job holds the writer, so the others gather behind it.
+        let (held, hold) = std::sync::mpsc::channel::<()>();
+        let first = device.db.run(move |_| {
+            _ = hold.recv();
+            Ok(())
+        });
+        let appends = (0..100).map(|mark| device.outbox.append(one(entry("a", Failed, mark))));
+        let appends = futures_util::future::join_all(appends);
+        let (_, outcomes, ()) = tokio::join!(first, appends, async { drop(held) });
+        let kept = device.outbox.summary().await.unwrap().rows;
+        assert!(outcomes.iter().all(|outcome| outcome.is_err() == refused), "{outcomes:?}");
+        assert_eq!(
+            kept,
+            if refused { 0 } else { 100 },
+            "an answer before the commit would have been a good one"
+        );
+        assert!((1..=3).contains(&device.commits()), "{} commits for 100 reports", device.commits());
+    }
 }

@@ -1,0 +1,270 @@
+//! What is worse than a crash: a log or a file that a bad disk has eaten, a process killed for real, a system that
+//! refuses to write. Some of it happens in a process of its own, which is this test program run again.
+
+use std::path::Path;
+use std::process::Command;
+use std::time::Instant;
+
+use proptest::prelude::*;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+use super::faults::{Device, Image, PAGE};
+use super::model::Model;
+use super::*;
+
+/// Tells the process of its own where to work.
+const DIR: &str = "MUSTER_TEST_DIR";
+/// Tells it that the disk it works on is small because of a limit of its own, not because it is.
+const BYTES: &str = "MUSTER_TEST_BYTES";
+/// What fills a small disk but for the database.
+const BALLAST: &str = "ballast";
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A few lives of a device, the last of them without writing back: the files, and what they held after each step.
+async fn history(dir: &Path, steps: u64) -> (Image, Vec<Model>) {
+    let device = Device::open(dir, AMPLE).await;
+    device.outbox.append(one(capabilities())).await.unwrap();
+    device.outbox.fix_epoch(at(0)).await.unwrap();
+    device.db.close().await;
+    let device = Device::open(dir, AMPLE).await;
+    device.never_write_back().await;
+    let mut states = vec![device.state().await.unwrap()];
+    for mark in 0..steps {
+        device.outbox.append(one(entry(["a", "b"][mark as usize % 2], Failed, mark))).await.unwrap();
+        states.push(device.state().await.unwrap());
+    }
+    let image = Image::of(dir);
+    device.db.close().await;
+    (image, states)
+}
+
+fn block_on<T>(future: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(future)
+}
+
+#[test]
+fn of_an_eaten_log_everything_before_the_bite_is_there() {
+    let base = tempfile::tempdir().unwrap();
+    let (image, states) = block_on(history(base.path(), 20));
+    let bites = (0.0..1.0_f64, prop_oneof![Just(None), (1..=255_u8).prop_map(Some)]);
+    proptest!(ProptestConfig::with_cases(48), |((place, flip) in bites)| {
+        let dir = tempfile::tempdir().unwrap();
+        image.with_eaten_log(place, flip).put(dir.path());
+        let state = block_on(async { Device::open(dir.path(), AMPLE).await.state().await.unwrap() });
+        prop_assert!(states.contains(&state), "{state:?}");
+    });
+}
+
+/// What happens to a file.
+#[derive(Debug, Clone)]
+enum Bite {
+    Cut,
+    Page(u8),
+}
+
+#[test]
+fn an_eaten_file_is_whole_where_it_matters_or_set_aside_and_never_half_believed() {
+    let base = tempfile::tempdir().unwrap();
+    let truth = block_on(async {
+        let (_, mut states) = history(base.path(), 60).await;
+        // Written back when it is closed.
+        Device::open(base.path(), AMPLE).await.db.close().await;
+        states.pop().unwrap()
+    });
+    let whole = Image::of(base.path());
+    assert!(whole.main_bytes() > 8 * PAGE && whole.log_bytes() == 0, "{} bytes", whole.main_bytes());
+    let bites = (0.0..1.0_f64, prop_oneof![Just(Bite::Cut), Just(Bite::Page(0)), Just(Bite::Page(0x5a))]);
+    proptest!(ProptestConfig::with_cases(64), |((place, bite) in bites)| {
+        let dir = tempfile::tempdir().unwrap();
+        let eaten = match bite {
+            Bite::Cut => whole.with_cut_file(place),
+            Bite::Page(byte) => whole.with_eaten_page(place, byte),
+        };
+        eaten.put(dir.path());
+        block_on(check_eaten(dir.path(), &eaten, &truth));
+    });
+}
+
+async fn check_eaten(dir: &Path, eaten: &Image, truth: &Model) {
+    for life in 0..2 {
+        let device = Device::open(dir, AMPLE).await;
+        let aside = dir.join("agent.db.damaged-20270115T080000Z");
+        match device.state().await {
+            Ok(state) if aside.exists() || eaten.main_bytes() == 0 => {
+                assert_eq!(state, Model::default(), "a new database begins with nothing, not even an epoch");
+                if aside.exists() {
+                    assert_eq!(std::fs::read(&aside).unwrap().len(), eaten.main_bytes());
+                }
+                return device.db.close().await;
+            }
+            Ok(state) => assert_eq!(state, *truth),
+            // Found while in use: it is set aside at the next start.
+            Err(error) => assert!(life == 0 && matches!(error, Error::Damaged { .. }), "{error:?}"),
+        }
+        device.db.close().await;
+    }
+}
+
+/// Runs a test of this program again, as a process of its own.
+fn again(name: &str, prepare: &str, dir: &Path, bytes: Option<u64>) -> Command {
+    let mut command = Command::new("sh");
+    command
+        .args(["-c", &format!("{prepare} exec \"$0\" --exact \"$1\" --nocapture")])
+        .arg(std::env::current_exe().unwrap())
+        .arg(format!("outbox::tests::damage::{name}"))
+        .env(DIR, dir);
+    if let Some(bytes) = bytes {
+        command.env(BYTES, bytes.to_string());
+    }
+    command
+}
+
+#[test]
+fn what_was_answered_before_a_kill_is_there_after_it() {
+    if let Some(dir) = std::env::var_os(DIR) {
+        return block_on(write_for_ever(Path::new(&dir)));
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let seed =
+        std::env::var("SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or_else(|| fastrand::u64(..));
+    let mut chance = fastrand::Rng::with_seed(seed);
+    for life in 0..8 {
+        let mut child = again("what_was_answered_before_a_kill_is_there_after_it", "", dir.path(), None)
+            .stdout(std::process::Stdio::null())
+            .spawn()
+            .unwrap();
+        let wanted = answered(dir.path()) + chance.u64(1..60);
+        let begun = Instant::now();
+        while answered(dir.path()) < wanted {
+            assert!(begun.elapsed() < PATIENCE, "SEED={seed}: {wanted} reports are not kept");
+            std::thread::sleep(Duration::from_micros(chance.u64(1..2_000)));
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let answered = answered(dir.path());
+        let state = block_on(async {
+            let device = Device::open(dir.path(), AMPLE).await;
+            let state = device.state().await.unwrap();
+            device.db.close().await;
+            state
+        });
+        assert!(
+            state.head >= answered,
+            "SEED={seed}, life {life}: {answered} answered, {} there",
+            state.head
+        );
+        assert!(state.lines.keys().copied().eq(1..=state.head), "SEED={seed}, life {life}: {state:?}");
+    }
+}
+
+/// The last number that was answered.
+fn answered(dir: &Path) -> u64 {
+    std::fs::metadata(dir.join("answered")).map_or(0, |file| file.len())
+}
+
+async fn write_for_ever(dir: &Path) {
+    use std::io::Write;
+    let device = Device::open(dir, AMPLE).await;
+    let mut file = std::fs::File::options().create(true).append(true).open(dir.join("answered")).unwrap();
+    // One more than was answered may be there.
+    let head = device.outbox.summary().await.unwrap().head;
+    file.set_len(head).unwrap();
+    for mark in head.. {
+        device
+            .outbox
+            .append(one(entry("a", State::ALL[mark as usize % State::ALL.len()], mark)))
+            .await
+            .unwrap();
+        file.write_all(b".").unwrap();
+    }
+}
+
+#[test]
+fn a_system_that_refuses_to_write_is_named_and_nothing_is_lost_once_it_does_not() {
+    let name = "a_system_that_refuses_to_write_is_named_and_nothing_is_lost_once_it_does_not";
+    if let Some(dir) = std::env::var_os(DIR) {
+        return block_on(write_until_refused(Path::new(&dir)));
+    }
+    // A file must not grow above a limit: refused in the middle of a write, at whatever byte.
+    for bytes in [100_000, 120_001, 150_500] {
+        let dir = tempfile::tempdir().unwrap();
+        let end = again(name, "trap '' XFSZ;", dir.path(), Some(bytes)).output().unwrap();
+        assert!(end.status.success(), "{bytes} bytes: {}", String::from_utf8_lossy(&end.stderr));
+    }
+    // A disk that is really full.
+    let dir = tempfile::tempdir().unwrap();
+    if let Some(end) = in_own_world(name, "mount -t tmpfs -o size=512k none \"$DIR\"", dir.path()) {
+        assert!(end.status.success(), "{}", String::from_utf8_lossy(&end.stderr));
+    }
+}
+
+#[test]
+fn a_directory_that_cannot_be_written_to_is_named_with_a_remedy_and_left_alone() {
+    let name = "a_directory_that_cannot_be_written_to_is_named_with_a_remedy_and_left_alone";
+    if let Some(dir) = std::env::var_os(DIR) {
+        let dir = Path::new(&dir);
+        let device = "plant7/press-4".parse().unwrap();
+        let text = Db::open(dir, &device, &crate::app::schema(), at(0)).unwrap_err().to_string();
+        assert!(
+            text.contains(&dir.display().to_string()) && text.contains("be writable by this user"),
+            "{text}"
+        );
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let (image, states) = block_on(history(dir.path(), 3));
+    let mount = "mount --bind \"$DIR\" \"$DIR\" && mount -o remount,bind,ro \"$DIR\"";
+    if let Some(end) = in_own_world(name, mount, dir.path()) {
+        assert!(end.status.success(), "{}", String::from_utf8_lossy(&end.stderr));
+    }
+    image.put(dir.path());
+    assert_eq!(block_on(async { Device::open(dir.path(), AMPLE).await.state().await.unwrap() }), states[3]);
+}
+
+/// Runs a test of this program again after a mount that only it sees. `None` where this system lets nobody mount.
+fn in_own_world(name: &str, mount: &str, dir: &Path) -> Option<std::process::Output> {
+    let world = "unshare --map-root-user --mount sh -c";
+    let mount = mount.replace("$DIR", &format!("${DIR}"));
+    let probe = Command::new("sh").args(["-c", &format!("{world} '{mount}'")]).env(DIR, dir).output();
+    if !probe.is_ok_and(|end| end.status.success()) {
+        eprintln!("NOT TRIED: this system lets nobody mount, so {name} has not seen a disk of its own");
+        return None;
+    }
+    let run = "exec \"$0\" --exact \"$1\" --nocapture";
+    Some(again(name, &format!("exec {world} '{mount} && {run}' \"$0\" \"$1\";"), dir, None).output().unwrap())
+}
+
+/// Fills what there is, is refused, makes room, and goes on.
+async fn write_until_refused(dir: &Path) {
+    let limit = std::env::var(BYTES).ok().map(|bytes| bytes.parse().unwrap());
+    let hard = getrlimit(Resource::Fsize).maximum;
+    if limit.is_none() {
+        std::fs::write(dir.join(BALLAST), vec![0; 128 * 1024]).unwrap();
+    }
+    let device = Device::open(dir, AMPLE).await;
+    setrlimit(Resource::Fsize, Rlimit { current: limit, maximum: hard }).unwrap();
+    let mut before = device.state().await.unwrap();
+    let refused = loop {
+        let mark = before.head + 1;
+        match device.outbox.append(one(entry("a", Failed, mark))).await {
+            Ok(()) => before.append(&[entry("a", Failed, mark)], AMPLE, 0),
+            Err(error) => break error,
+        }
+        assert!(before.head < 10_000, "nothing was refused");
+    };
+    let text = refused.to_string();
+    assert!(text.contains("agent.db: the disk") && text.contains("full"), "{text}");
+    assert_eq!(
+        device.state().await.unwrap(),
+        before,
+        "it can be read, and nothing of what was refused is there"
+    );
+    setrlimit(Resource::Fsize, Rlimit { current: hard, maximum: hard }).unwrap();
+    _ = std::fs::remove_file(dir.join(BALLAST));
+    let next = entry("a", Failed, before.head + 1);
+    device.outbox.append(one(next.clone())).await.unwrap();
+    before.append(&[next], AMPLE, 0);
+    assert_eq!(device.state().await.unwrap(), before);
+    device.db.close().await;
+    assert_eq!(Device::open(dir, AMPLE).await.state().await.unwrap(), before, "also after a start");
+}

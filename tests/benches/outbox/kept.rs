@@ -1,0 +1,110 @@
+//! The outbox as the agent uses it: each report with its standing, in a real data directory.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use futures_util::future::join_all;
+use muster_agent::db::Db;
+use muster_agent::outbox::{Body, Effect, Entry, Limits, Outbox, ROW_BYTES};
+use muster_agent::standing::Standing;
+use muster_contract::canonical::Digest;
+use muster_contract::desired::{Component, DesiredDeployment, Profile, ProfileType};
+use muster_contract::{Generation, State, Timestamp};
+
+use super::disk;
+
+/// Deployments of the device.
+const DEPLOYMENTS: u64 = 8;
+
+/// Reports that are kept together.
+pub(crate) type Group = Arc<Vec<Entry>>;
+
+pub(crate) struct Kept {
+    db: Db,
+    outbox: Outbox,
+    log: PathBuf,
+    next: AtomicU64,
+}
+
+impl Kept {
+    pub(crate) async fn open(dir: &Path) -> Self {
+        let device = "plant7/press-4".parse().unwrap();
+        let db = Db::open(dir, &device, &muster_agent::app::schema(), Timestamp::now()).unwrap();
+        let outbox = Outbox::open(db.clone(), Limits::default()).await.unwrap();
+        Self { db, outbox, log: disk::log_of(&dir.join("agent.db")), next: AtomicU64::new(0) }
+    }
+
+    /// So many groups of reports, for later: what makes a report is not measured.
+    pub(crate) fn groups(&self, groups: usize, reports: usize) -> Vec<Group> {
+        let next = || entry(self.next.fetch_add(1, Ordering::Relaxed));
+        let group = || Arc::new(std::iter::repeat_with(next).take(reports).collect());
+        std::iter::repeat_with(group).take(groups).collect()
+    }
+
+    /// Keeps groups, each durably before the next.
+    pub(crate) async fn keep(&self, groups: Vec<Group>) {
+        for group in groups {
+            self.outbox.append(group).await.unwrap();
+        }
+    }
+
+    /// As many callers as a group has reports keep one after another; each waits for its own.
+    pub(crate) async fn keep_waiting(&self, callers: Vec<Vec<Group>>) {
+        join_all(callers.into_iter().map(|groups| self.keep(groups))).await;
+    }
+
+    /// Pages of the log that one report costs.
+    pub(crate) async fn pages(&self, reports: usize) -> f64 {
+        self.db
+            .run(|connection| connection.query_row("PRAGMA wal_autocheckpoint=0", [], |_| Ok(())))
+            .await
+            .unwrap();
+        let before = disk::pages(&self.log);
+        // The log is as long as it ever was, and written from its start again once all of it is written back: what is
+        // counted is what comes at its end.
+        while disk::pages(&self.log) <= before {
+            self.keep(self.groups(1, 1)).await;
+        }
+        let start = disk::pages(&self.log);
+        self.keep(self.groups(reports, 1)).await;
+        (disk::pages(&self.log) - start) / reports as f64
+    }
+
+    /// Everything is there.
+    pub(crate) async fn check(&self) {
+        let summary = self.outbox.summary().await.unwrap();
+        assert_eq!(summary.head, self.next.load(Ordering::Relaxed));
+        assert_eq!(summary.unsent, summary.rows);
+    }
+}
+
+/// The `nth` report of the device.
+fn entry(nth: u64) -> Entry {
+    let id = format!("app-{}", nth % DEPLOYMENTS);
+    let component =
+        |name: &str| Component { name: name.parse().unwrap(), properties: serde_json::Map::new() };
+    let desired = DesiredDeployment {
+        id: id.parse().unwrap(),
+        name: id,
+        application_id: "com-example-bench".to_owned(),
+        target_generation: Generation::FIRST,
+        digest: Digest::of_bytes(b"bench"),
+        profile: Profile {
+            profile_type: ProfileType::Simulated,
+            components: vec![component("web"), component("worker")],
+        },
+        parameters: Default::default(),
+        source: None,
+    };
+    let mut standing = Standing::new(desired, Generation::FIRST);
+    let state = [State::Installing, State::Installed][(nth / DEPLOYMENTS % 2) as usize];
+    standing.components.iter_mut().for_each(|component| component.state = state);
+    let body = Body::Status(standing.body(Timestamp::now()));
+    Entry { body, effect: Effect::Keep(Box::new(standing)) }
+}
+
+/// Bytes of a row, as the outbox counts them.
+pub(crate) fn row_bytes() -> usize {
+    serde_json::to_string(&entry(0).body).unwrap().len() + ROW_BYTES
+}
