@@ -335,7 +335,7 @@ mod tests {
     #[test]
     fn three_settings_are_enough() {
         let config =
-            check(&["--site=plant7", "--device=press-4", "--data-dir=/tmp/x", "--label=a=b,c="]).unwrap();
+            check(&["--site=plant7", "--device=press-4", "--data-dir=/tmp/muster-agent-of-a-test", "--label=a=b,c="]).unwrap();
         assert_eq!(config.device.to_string(), "plant7/press-4");
         assert_eq!((config.runtime, config.on_exit), (RuntimeKind::Process, OnExit::Keep));
         assert_eq!(config.heartbeat, muster_contract::limits::HEARTBEAT);
@@ -380,7 +380,7 @@ mod tests {
         let words = [
             "--site=a",
             "--device=b",
-            "--data-dir=/tmp/x",
+            "--data-dir=/tmp/muster-agent-of-a-test",
             "--uplink-limit=64kbit",
             "--polling-hours=22:00-06:00,12:00-13:00 UTC",
             "--polling-hours=15:00-15:30",
