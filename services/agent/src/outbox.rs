@@ -182,6 +182,8 @@ pub struct Ask {
     pub newest_first: bool,
     /// Not these: they are under way.
     pub except: BTreeSet<u64>,
+    /// With the newest first: of the others, only those behind this one, because all before it are in `except` or sent.
+    pub after: u64,
     /// Rows at most; never above [`READ_ROWS_MAX`].
     pub rows: usize,
     /// Bytes at most, but for a single row; never above [`READ_BYTES_MAX`].

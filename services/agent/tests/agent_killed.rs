@@ -77,7 +77,7 @@ async fn rows(outbox: &Outbox) -> Vec<Row> {
     loop {
         let except = rows.iter().map(|row| row.seq).collect();
         let ask =
-            Ask { newest_first: false, except, rows: outbox::READ_ROWS_MAX, bytes: outbox::READ_BYTES_MAX };
+            Ask { except, rows: outbox::READ_ROWS_MAX, bytes: outbox::READ_BYTES_MAX, ..Ask::default() };
         let batch = outbox.read(ask).await.unwrap();
         if batch.rows.is_empty() {
             assert_eq!(batch.head, rows.len() as u64, "every number is there once, and no other");

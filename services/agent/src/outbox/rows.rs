@@ -98,10 +98,13 @@ fn write(
 pub(super) fn read(connection: &Connection, ask: &Ask) -> SqlResult<Batch> {
     let mut batch =
         Batch { epoch: memory::epoch(connection)?, head: memory::head(connection)?, rows: Vec::new() };
-    let parts: &[&str] = if ask.newest_first { &[HEADS, BEHIND_HEADS] } else { &[IN_LINE] };
-    for part in parts {
-        let mut line = connection.prepare_cached(&format!("SELECT seq FROM {part} ORDER BY seq"))?;
-        let mut found = line.query([])?;
+    // Behind number 0 are all of them.
+    let parts: &[(&str, u64)] =
+        if ask.newest_first { &[(HEADS, 0), (BEHIND_HEADS, ask.after)] } else { &[(IN_LINE, 0)] };
+    for (part, after) in parts {
+        let select = format!("SELECT seq FROM {part} AND seq > ?1 ORDER BY seq");
+        let mut line = connection.prepare_cached(&select)?;
+        let mut found = line.query([after])?;
         let mut whole = connection.prepare_cached(ROW)?;
         while let Some(row) = found.next()? {
             let seq: u64 = row.get(0)?;
@@ -134,10 +137,13 @@ pub(super) fn mark_sent(
     if memory::epoch(connection)? != Some(epoch) {
         return Ok(());
     }
-    let update = "UPDATE outbox SET state = 1, sent = ?2 WHERE seq = ?1 AND state = 0";
+    let mut runs = SeqRanges::new();
+    seqs.iter().for_each(|seq| _ = runs.insert(*seq));
+    // A backlog is sent in order: a few runs instead of thousands of statements.
+    let update = "UPDATE outbox SET state = 1, sent = ?3 WHERE seq BETWEEN ?1 AND ?2 AND state = 0";
     let mut statement = connection.prepare_cached(update)?;
-    for seq in seqs {
-        statement.execute(params![seq, now.as_millisecond()])?;
+    for (from, to) in runs.iter() {
+        statement.execute(params![from, to, now.as_millisecond()])?;
     }
     Ok(())
 }

@@ -1,5 +1,7 @@
 //! Sending over one connection until something goes wrong, or everything is sent and the agent stops.
 
+use std::future::Future;
+use std::pin::Pin;
 use std::time::Duration;
 
 use muster_bus::{Bus, Link, PublishError, PublishErrorKind, Stored};
@@ -55,6 +57,7 @@ enum Happening {
     News,
     FillDue,
     NoteDue,
+    Noted(Noted),
     BeatDue,
     TidyDue,
     Stop,
@@ -82,6 +85,12 @@ struct Sent {
     at: Instant,
 }
 
+/// Rows, and whether the outbox has noted them.
+struct Noted {
+    seqs: Vec<u64>,
+    result: Result<(), db::Error>,
+}
+
 /// Sending over one connection until something goes wrong.
 pub(super) struct Attempt<'a> {
     relay: &'a mut Relay,
@@ -93,6 +102,8 @@ pub(super) struct Attempt<'a> {
     next_fill: Option<Instant>,
     next_beat: Instant,
     next_note: Option<Instant>,
+    /// Acknowledged rows that are being noted, while others are sent.
+    noting: Option<Pin<Box<dyn Future<Output = Noted> + Send>>>,
     note_failed: bool,
     next_tidy: Instant,
     flush_until: Option<Instant>,
@@ -110,6 +121,7 @@ impl<'a> Attempt<'a> {
             next_fill: None,
             next_beat: now,
             next_note: None,
+            noting: None,
             note_failed: false,
             next_tidy: now,
             flush_until: None,
@@ -152,7 +164,8 @@ impl<'a> Attempt<'a> {
                 }
                 Happening::News => self.relay.sending.news(),
                 Happening::FillDue => {}
-                Happening::NoteDue => self.note().await,
+                Happening::NoteDue => self.begin_note(),
+                Happening::Noted(noted) => self.noted(noted),
                 Happening::BeatDue => _ = self.beat(epoch).await?,
                 Happening::TidyDue => self.tidy().await,
                 Happening::Stop => self.flush_until = Some(Instant::now() + FLUSH),
@@ -177,6 +190,7 @@ impl<'a> Attempt<'a> {
             Ok(()) = news.changed() => Happening::News,
             () = until(self.next_fill) => Happening::FillDue,
             () = until(self.next_note) => Happening::NoteDue,
+            noted = noting(&mut self.noting) => Happening::Noted(noted),
             () = sleep_until(self.next_beat) => Happening::BeatDue,
             () = sleep_until(self.next_tidy) => Happening::TidyDue,
             () = stop.cancelled(), if !stopping => Happening::Stop,
@@ -268,9 +282,9 @@ impl<'a> Attempt<'a> {
             next = self.window.try_next();
         }
         if self.relay.sending.should_note() && !self.note_failed {
-            self.note().await;
+            self.begin_note();
         }
-        if self.next_note.is_none() && self.relay.sending.acknowledged().is_some() {
+        if self.next_note.is_none() && self.noting.is_none() && self.relay.sending.acknowledged().is_some() {
             self.next_note = Some(Instant::now() + NOTE_INTERVAL);
         }
         Next::Continue
@@ -287,14 +301,30 @@ impl<'a> Attempt<'a> {
         self.relay.sending.answered(sent.seq, result, sent.at.elapsed())
     }
 
-    /// Notes in the outbox what the bus holds. If that cannot be kept (disk full), it is remembered and noted later.
-    async fn note(&mut self) {
+    /// Begins to note in the outbox what the bus holds; sending goes on meanwhile. If that cannot be kept (disk full), it
+    /// is remembered and noted later.
+    fn begin_note(&mut self) {
+        if self.noting.is_some() {
+            return;
+        }
         self.next_note = None;
         let Some((epoch, seqs)) = self.relay.sending.acknowledged() else { return };
-        match self.relay.outbox.mark_sent(epoch, seqs.clone(), self.relay.clock.now()).await {
+        let (outbox, now) = (self.relay.outbox.clone(), self.relay.clock.now());
+        self.noting = Some(Box::pin(async move {
+            let result = outbox.mark_sent(epoch, seqs.clone(), now).await;
+            Noted { seqs, result }
+        }));
+    }
+
+    fn noted(&mut self, Noted { seqs, result }: Noted) {
+        self.noting = None;
+        match result {
             Ok(()) => {
                 self.note_failed = false;
                 self.relay.sending.noted(&seqs);
+                if self.relay.sending.acknowledged().is_some() {
+                    self.next_note = Some(Instant::now() + NOTE_INTERVAL);
+                }
             }
             Err(error) => {
                 self.note_failed = true;
@@ -302,6 +332,19 @@ impl<'a> Attempt<'a> {
                 tracing::debug!(error = chain(&error), "what was sent cannot be noted yet");
                 self.next_note = Some(Instant::now() + NOTE_RETRY);
             }
+        }
+    }
+
+    /// Notes everything now.
+    async fn note(&mut self) {
+        if self.noting.is_some() {
+            let noted = noting(&mut self.noting).await;
+            self.noted(noted);
+        }
+        self.begin_note();
+        if self.noting.is_some() {
+            let noted = noting(&mut self.noting).await;
+            self.noted(noted);
         }
     }
 
@@ -317,6 +360,14 @@ impl<'a> Attempt<'a> {
         self.note().await;
         self.beat(epoch).await?;
         Ok(End::Stopped)
+    }
+}
+
+/// What becomes of the rows that are being noted; never, while none are.
+async fn noting(under_way: &mut Option<Pin<Box<dyn Future<Output = Noted> + Send>>>) -> Noted {
+    match under_way {
+        Some(noting) => noting.await,
+        None => std::future::pending().await,
     }
 }
 

@@ -29,7 +29,7 @@ pub const IN_FLIGHT_BYTES_MAX: usize = 1024 * 1024;
 /// Acknowledged rows that may wait to be noted; with more, nothing is sent until they are.
 pub const UNNOTED_MAX: usize = 10_000;
 /// Acknowledged rows that are noted together.
-pub const ACKNOWLEDGED_MAX: usize = 256;
+pub const ACKNOWLEDGED_MAX: usize = 2_048;
 
 /// Rows under way while nobody knows yet what the link carries.
 pub const WIDTH_START: usize = 32;
@@ -82,6 +82,10 @@ pub struct Sending {
     /// Rows with a good answer that the outbox does not know of yet.
     acknowledged: BTreeSet<u64>,
     parked: BTreeSet<u64>,
+    /// Of the backlog, everything up to this row was offered in this attempt and is accounted for here.
+    passed: u64,
+    /// Rows that went as the newest of their deployment, and that the outbox does not know to be sent.
+    heads: BTreeSet<u64>,
     /// There may be something to read.
     more: bool,
     /// More waits than fits, or nobody knows how much.
@@ -91,20 +95,32 @@ pub struct Sending {
 impl Sending {
     /// Nothing sent yet.
     pub fn new(window: Window) -> Self {
-        let (under_way, acknowledged, parked) = (BTreeMap::new(), BTreeSet::new(), BTreeSet::new());
-        let width = WIDTH_START.min(window.rows);
-        Self { window, width, epoch: None, under_way, acknowledged, parked, more: true, behind: true }
+        Self {
+            window,
+            width: WIDTH_START.min(window.rows),
+            epoch: None,
+            under_way: BTreeMap::new(),
+            acknowledged: BTreeSet::new(),
+            parked: BTreeSet::new(),
+            passed: 0,
+            heads: BTreeSet::new(),
+            more: true,
+            behind: true,
+        }
     }
 
     /// A new attempt: nothing is under way any more. In another epoch nothing of the one before counts.
     pub fn begin(&mut self, epoch: Epoch) {
-        self.under_way.clear();
-        self.more = true;
-        self.behind = true;
         if self.epoch.replace(epoch) != Some(epoch) {
             self.acknowledged.clear();
             self.parked.clear();
         }
+        self.under_way.clear();
+        // Any of them may be one.
+        self.heads.clone_from(&self.acknowledged);
+        self.passed = 0;
+        self.more = true;
+        self.behind = true;
     }
 
     /// A new connection: what was refused may be taken now, and the link may be another.
@@ -113,8 +129,9 @@ impl Sending {
         self.width = WIDTH_START.min(self.window.rows);
     }
 
-    /// The outbox has changed.
+    /// The outbox has changed: rows may wait again that were passed.
     pub fn news(&mut self) {
+        self.passed = 0;
         self.more = true;
     }
 
@@ -131,9 +148,17 @@ impl Sending {
         let unnoted = self.acknowledged.len() >= UNNOTED_MAX;
         let room = self.under_way.is_empty() || (rows >= self.width.div_ceil(4) && bytes > 0);
         (self.more && room && !unnoted).then(|| {
-            let except = self.under_way.keys().chain(&self.acknowledged).chain(&self.parked);
-            Ask { newest_first: self.behind, except: except.copied().collect(), rows, bytes }
+            let (newest_first, except, after) = (self.behind, self.except(), self.passed);
+            Ask { newest_first, except, after, rows, bytes }
         })
+    }
+
+    /// What must not be read again. While a backlog drains these are few: what was passed needs no mention.
+    fn except(&self) -> BTreeSet<u64> {
+        let from = if self.behind { self.passed.saturating_add(1) } else { 0 };
+        let under_way = self.under_way.range(from..).map(|(seq, _)| seq);
+        let acknowledged = self.acknowledged.range(from..);
+        under_way.chain(acknowledged).chain(&self.heads).chain(&self.parked).copied().collect()
     }
 
     /// Takes what was read and says what to send, in order. `None` if the numbers mean something else now: then the
@@ -152,6 +177,11 @@ impl Sending {
                 break;
             }
             bytes += row.bytes;
+            if row.newest {
+                self.heads.insert(row.seq);
+            } else {
+                self.passed = self.passed.max(row.seq);
+            }
             self.under_way.insert(row.seq, row.bytes);
             send.push(row);
         }
@@ -209,7 +239,10 @@ impl Sending {
 
     /// The outbox has noted them.
     pub fn noted(&mut self, seqs: &[u64]) {
-        seqs.iter().for_each(|seq| _ = self.acknowledged.remove(seq));
+        for seq in seqs {
+            self.acknowledged.remove(seq);
+            self.heads.remove(seq);
+        }
     }
 
     /// True when enough rows wait to be noted.

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use PublishErrorKind::{Permanent, Transient};
 
+use proptest::prelude::*;
+
 use super::*;
 use crate::outbox::{Body, CapabilitiesBody};
 use muster_contract::{SeqRanges, Timestamp};
@@ -52,7 +54,8 @@ impl Rows {
     }
 
     fn read(&self, ask: &Ask) -> Batch {
-        let queued = |seq: &u64| !self.sent.contains(seq) && !ask.except.contains(seq);
+        let passed = |seq: &u64| ask.newest_first && *seq <= ask.after && !self.is_newest(*seq);
+        let queued = |seq: &u64| !self.sent.contains(seq) && !ask.except.contains(seq) && !passed(seq);
         let mut seqs: Vec<u64> = self.deployments.keys().copied().filter(queued).collect();
         seqs.sort_by_key(|seq| (ask.newest_first && !self.is_newest(*seq), *seq));
         seqs.truncate(ask.rows);
@@ -299,4 +302,135 @@ fn a_failed_attempt_halves_the_window_and_a_new_connection_begins_anew() {
     assert_eq!(widths, [16, 8, 8, 8]);
     sending.reconnected();
     assert_eq!(sending.width(), WIDTH_START);
+}
+
+#[test]
+fn a_backlog_is_read_where_it_was_left_and_from_its_beginning_when_the_outbox_has_changed() {
+    let mut sending = Sending::new(NARROW);
+    let mut rows = Rows::default();
+    "abaaaaaaaaaa".chars().for_each(|deployment| rows.write(deployment));
+    sending.begin(rows.epoch());
+    let mut sent = Vec::new();
+    while let Some(ask) = sending.ask() {
+        assert!(ask.except.len() <= 2, "only the two that went first: {:?}", ask.except);
+        let offered = sending.offer(rows.read(&ask)).unwrap();
+        for row in &offered {
+            assert_eq!(sending.answered(row.seq, OK, Duration::ZERO), Next::Continue);
+        }
+        sent.extend(offered.iter().map(|row| row.seq));
+    }
+    assert_eq!(sent, [2, 12, 1, 3, 4, 5, 6, 7, 8, 9, 10, 11]);
+    sending.news();
+    let ask = sending.ask().unwrap();
+    assert_eq!((ask.after, ask.except.len()), (0, 12), "nothing twice");
+}
+
+/// One thing that happens to a sending; numbers pick among what is there.
+#[derive(Debug, Clone)]
+enum Chance {
+    Write(u8),
+    News,
+    Fill,
+    Answer(usize, bool),
+    Note,
+    Restart,
+    Requeue(usize),
+}
+
+fn chances() -> impl Strategy<Value = Vec<Chance>> {
+    let chance = prop_oneof![
+        4 => (0_u8..4).prop_map(Chance::Write),
+        2 => Just(Chance::News),
+        4 => Just(Chance::Fill),
+        6 => (any::<usize>(), prop::bool::weighted(0.95)).prop_map(|(at, good)| Chance::Answer(at, good)),
+        2 => Just(Chance::Note),
+        1 => Just(Chance::Restart),
+        1 => any::<usize>().prop_map(Chance::Requeue),
+    ];
+    prop::collection::vec(chance, 0..150)
+}
+
+/// A sending, the outbox it reads, and what is on its way.
+struct World {
+    sending: Sending,
+    rows: Rows,
+    under_way: Vec<u64>,
+}
+
+impl World {
+    fn fill(&mut self) {
+        while let Some(ask) = self.sending.ask() {
+            let offered = self.sending.offer(self.rows.read(&ask)).unwrap();
+            if offered.is_empty() {
+                return;
+            }
+            for row in offered {
+                assert!(!self.under_way.contains(&row.seq), "{} is under way already", row.seq);
+                self.under_way.push(row.seq);
+            }
+        }
+    }
+
+    fn answer(&mut self, at: usize, good: bool) {
+        if self.under_way.is_empty() {
+            return;
+        }
+        let seq = self.under_way.remove(at % self.under_way.len());
+        let answer = if good { OK } else { Err(Transient) };
+        if self.sending.answered(seq, answer, Duration::ZERO) == Next::Restart {
+            self.restart();
+        }
+    }
+
+    fn note(&mut self) {
+        if let Some((_, seqs)) = self.sending.acknowledged() {
+            self.rows.sent.extend(&seqs);
+            self.sending.noted(&seqs);
+        }
+    }
+
+    fn restart(&mut self) {
+        self.under_way.clear();
+        self.sending.begin(self.rows.epoch());
+    }
+
+    fn happens(&mut self, chance: &Chance) {
+        match *chance {
+            Chance::Write(deployment) => self.rows.write(char::from(b'a' + deployment)),
+            Chance::News => self.sending.news(),
+            Chance::Fill => self.fill(),
+            Chance::Answer(at, good) => self.answer(at, good),
+            Chance::Note => self.note(),
+            Chance::Restart => self.restart(),
+            Chance::Requeue(at) => {
+                if let Some(seq) = self.rows.sent.iter().nth(at % self.rows.sent.len().max(1)).copied() {
+                    self.rows.sent.remove(&seq);
+                }
+            }
+        }
+    }
+}
+
+proptest! {
+    /// Whatever happens in whatever order: no row is under way twice, and once the news are heard, none is left.
+    #[test]
+    fn every_row_goes_and_none_twice_at_once(chances in chances(), rows in 1_usize..9) {
+        let window = Window { rows, bytes: 10_000 };
+        let mut world = World { sending: Sending::new(window), rows: Rows::default(), under_way: Vec::new() };
+        world.restart();
+        for chance in chances {
+            world.happens(&chance);
+        }
+        world.sending.news();
+        for _ in 0..1_000 {
+            world.fill();
+            while !world.under_way.is_empty() {
+                world.answer(0, true);
+            }
+            world.note();
+        }
+        let all: Vec<u64> = world.rows.deployments.keys().copied().collect();
+        prop_assert!(world.rows.sent.iter().copied().eq(all), "{:?}", world.rows.sent);
+        prop_assert!(world.sending.is_idle());
+    }
 }

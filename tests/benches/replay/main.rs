@@ -1,0 +1,207 @@
+//! How fast a long backlog goes up: from a device's outbox through the agent's own relay into UPLINK, beside a raw
+//! pipelined publish of the very same messages with the same window. Both run in turn on fresh servers, and the ratio is
+//! of medians of one run, because machines are shared and noisy. And what an agent costs: bytes on the wire for a report,
+//! and memory while nothing happens. It measures; it asserts only that nothing was lost.
+//!
+//! `make bench`; `BENCH_BACKLOG=200000 BENCH_ROUNDS=5 make bench` for other sizes.
+
+#![allow(clippy::unwrap_used, reason = "a failure here is the test's result")]
+
+use std::io::Write;
+use std::net::Ipv4Addr;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use muster_bus::{Bus, BusConfig, Outgoing, Start};
+use muster_contract::limits::IN_FLIGHT_MAX;
+use muster_contract::subjects::{self, stream};
+use muster_simulator::child::{Child, Spec};
+use muster_tests::backlog::Backlog;
+use muster_tests::server::{Server, device};
+use muster_tests::system::program;
+use muster_tests::thin::Thin;
+use tokio_util::sync::CancellationToken;
+
+/// Reports of one round.
+const BACKLOG_DEFAULT: usize = 100_000;
+/// Rounds of each side.
+const ROUNDS_DEFAULT: usize = 3;
+/// Deployments they are about.
+const DEPLOYMENTS: usize = 8;
+/// Reports by which the cost on the wire is measured, over a link that holds nobody up.
+const WIRE_REPORTS: usize = 10_000;
+const WIDE_BITS_A_SECOND: u64 = 1_000_000_000;
+/// Time until an agent that has started is idle.
+const SETTLING: Duration = Duration::from_secs(3);
+/// Time anything may take.
+const PATIENCE: Duration = Duration::from_secs(300);
+const LOOK: Duration = Duration::from_millis(2);
+
+fn main() -> ExitCode {
+    // `cargo test --benches` runs benches too: there they have nothing to say.
+    if std::env::args().any(|argument| argument == "--test") {
+        return ExitCode::SUCCESS;
+    }
+    let backlog = setting("BENCH_BACKLOG", BACKLOG_DEFAULT);
+    let rounds = setting("BENCH_ROUNDS", ROUNDS_DEFAULT).max(1);
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let (mut relayed, mut raw) = (Vec::new(), Vec::new());
+    for round in 1..=rounds {
+        say(&format!("round {round} of {rounds}"));
+        let (rate, messages) = runtime.block_on(replay(backlog));
+        relayed.push(rate);
+        raw.push(runtime.block_on(publish(messages)));
+    }
+    let table = table(backlog, rounds, &raw, &relayed);
+    let (wire, memory) = runtime.block_on(async { (wire().await, memory().await) });
+    match writeln!(std::io::stdout(), "{table}\n\n{wire}\n{memory}") {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(_) => ExitCode::FAILURE,
+    }
+}
+
+async fn converged(server: &Server) -> Bus {
+    let bus = Bus::connect(server.config("bench"), &CancellationToken::new()).await.unwrap();
+    bus.converge().await.unwrap();
+    bus
+}
+
+/// Messages a second from the outbox, and the messages.
+async fn replay(backlog: usize) -> (f64, Vec<Outgoing>) {
+    let server = Server::start();
+    let bus = converged(&server).await;
+    let device = Backlog::new(device("press-4"), DEPLOYMENTS).await;
+    device.tell_history(backlog).await;
+    let reports = device.summary().await.unsent;
+    let begin = Instant::now();
+    let sender = device.send(server.device_config(&device.device), None);
+    stored(&bus, reports, begin).await;
+    let rate = reports as f64 / begin.elapsed().as_secs_f64();
+    sender.end().await;
+    assert_eq!(device.summary().await.unsent, 0, "what is stored is noted");
+    (rate, messages(&bus, &device, reports as usize).await)
+}
+
+/// Messages a second, made before the clock starts, over a window of the same size.
+async fn publish(messages: Vec<Outgoing>) -> f64 {
+    let server = Server::start();
+    let bus = converged(&server).await;
+    let count = messages.len();
+    let sender =
+        Bus::connect(server.device_config(&device("press-4")), &CancellationToken::new()).await.unwrap();
+    let begin = Instant::now();
+    let mut window = sender.window(IN_FLIGHT_MAX);
+    for message in messages {
+        window.send(message, ()).await;
+        while let Some((_, stored)) = window.try_next() {
+            stored.expect("a local server stores");
+        }
+    }
+    while let Some((_, stored)) = window.next().await {
+        stored.expect("a local server stores");
+    }
+    stored(&bus, count as u64, begin).await;
+    count as f64 / begin.elapsed().as_secs_f64()
+}
+
+/// What a report costs on the wire, connecting included.
+async fn wire() -> String {
+    let server = Server::start();
+    let bus = converged(&server).await;
+    let device = Backlog::new(device("press-4"), DEPLOYMENTS).await;
+    device.tell_history(WIRE_REPORTS).await;
+    let reports = device.summary().await.unsent;
+    let thin = Thin::open((Ipv4Addr::LOCALHOST, server.port()).into(), WIDE_BITS_A_SECOND).await;
+    let settings =
+        BusConfig { url: format!("nats://{}", thin.address()), ..server.device_config(&device.device) };
+    let sender = device.send(settings, None);
+    stored(&bus, reports, Instant::now()).await;
+    sender.end().await;
+    let payload: usize =
+        messages(&bus, &device, reports as usize).await.iter().map(|sent| sent.payload.len()).sum();
+    let each = |bytes: u64| bytes as f64 / reports as f64;
+    let (up, down) = thin.bytes();
+    format!(
+        "On the wire a report of a long backlog costs {:.0} bytes up, {:.0} of them its document, and {:.1} down.",
+        each(up),
+        each(payload as u64),
+        each(down)
+    )
+}
+
+/// Resident memory of an agent that is connected and has nothing to do.
+async fn memory() -> String {
+    let (server, dir) = (Server::start(), tempfile::tempdir().unwrap());
+    let bus = converged(&server).await;
+    let (url, data) = (server.url(), dir.path().join("agent").display().to_string());
+    let args = ["--nats-url", &url, "--data-dir", &data, "--site", "plant7", "--device", "press-4"];
+    let args =
+        args.into_iter().chain(["--runtime", "simulated", "--heartbeat", "1s"]).map(str::to_owned).collect();
+    let spec = Spec { name: "muster-agent".to_owned(), program: program("muster-agent"), args };
+    let _agent = Child::start(spec, dir.path()).unwrap();
+    stored(&bus, 1, Instant::now()).await;
+    tokio::time::sleep(SETTLING).await;
+    // The lock says which process holds it.
+    let pid = std::fs::read_to_string(dir.path().join("agent/agent.lock")).unwrap_or_default();
+    let status = std::fs::read_to_string(format!("/proc/{}/status", pid.trim())).unwrap_or_default();
+    let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap_or("unknown").trim();
+    format!("An idle agent has {resident} of resident memory.")
+}
+
+async fn stored(bus: &Bus, reports: u64, begin: Instant) {
+    while bus.stream_state(stream::UPLINK).await.unwrap().messages < reports {
+        assert!(begin.elapsed() < PATIENCE, "the reports are not in after {PATIENCE:?}");
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+/// What UPLINK holds, as it was sent.
+async fn messages(bus: &Bus, backlog: &Backlog, count: usize) -> Vec<Outgoing> {
+    let subject = subjects::report(&backlog.device);
+    let mut replay = bus.replay(stream::UPLINK, &[], Start::First).await.unwrap();
+    let mut messages = Vec::with_capacity(count);
+    while messages.len() < count {
+        let batch = tokio::time::timeout(PATIENCE, replay.next_batch(1_000)).await.expect("UPLINK goes on");
+        messages.extend(batch.unwrap().into_iter().map(|delivery| Outgoing {
+            headers: delivery.headers,
+            ..Outgoing::new(subject.clone(), delivery.payload)
+        }));
+    }
+    messages
+}
+
+fn table(backlog: usize, rounds: usize, raw: &[f64], relayed: &[f64]) -> String {
+    let (raw_median, median_relayed) = (median(raw), median(relayed));
+    format!(
+        "A backlog of {backlog} reports, {IN_FLIGHT_MAX} under way; median of {rounds} rounds (spread = (max - min) / median)\n\n\
+         | from outbox to UPLINK | raw publish | Muster's relay | ratio |\n|---|---:|---:|---:|\n\
+         | reports/s | {} | {} | {:.2} |",
+        rate(raw),
+        rate(relayed),
+        median_relayed / raw_median
+    )
+}
+
+fn rate(rates: &[f64]) -> String {
+    let (min, max) =
+        rates.iter().fold((f64::MAX, f64::MIN), |(min, max), rate| (min.min(*rate), max.max(*rate)));
+    format!("{:.1} k (± {:.0} %)", median(rates) / 1000.0, (max - min) / median(rates) * 100.0)
+}
+
+fn median(rates: &[f64]) -> f64 {
+    let mut sorted = rates.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    sorted[sorted.len() / 2]
+}
+
+fn setting(name: &str, default: usize) -> usize {
+    match std::env::var(name) {
+        Ok(text) => text.parse().unwrap_or_else(|_| panic!("{name}={text} is not a number")),
+        Err(_) => default,
+    }
+}
+
+/// Progress, beside the result.
+fn say(what: &str) {
+    writeln!(std::io::stderr(), "{what}").unwrap_or_default();
+}
