@@ -64,7 +64,7 @@ async fn until_head(agent: &Agent, least: u64) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_half_open_link_is_found_within_two_heartbeats_and_loses_nothing() {
-    const HEARTBEAT: Duration = Duration::from_secs(3);
+    const HEARTBEAT: Duration = Duration::from_secs(4);
     let hub = Hub::start().await;
     let link = Link::open(hub.address()).await.unwrap();
     let dir = tempfile::tempdir().unwrap();

@@ -325,6 +325,26 @@ fn a_backlog_is_read_where_it_was_left_and_from_its_beginning_when_the_outbox_ha
     assert_eq!((ask.after, ask.except.len()), (0, 12), "nothing twice");
 }
 
+#[test]
+fn what_is_written_while_rows_wait_for_the_budget_goes_before_them() {
+    let (mut sending, mut rows) = (Sending::new(NARROW), Rows::default());
+    sending.begin(rows.epoch());
+    // Caught up: from now on rows go as they come.
+    assert_eq!(sending.offer(rows.read(&sending.ask().unwrap())).unwrap().len(), 0);
+    for _ in 0..3 {
+        rows.write('a');
+    }
+    rows.write('b');
+    sending.news();
+    assert!(!sending.ask().unwrap().newest_first);
+    sending.held_back();
+    let ask = Ask { bytes: 25, ..sending.ask().unwrap() };
+    let mut batch = rows.read(&ask);
+    batch.rows.truncate(2);
+    let sent: Vec<u64> = sending.offer(batch).unwrap().iter().map(|row| row.seq).collect();
+    assert_eq!(sent, [3, 4], "the newest of each, then what they supersede");
+}
+
 /// One thing that happens to a sending; numbers pick among what is there.
 #[derive(Debug, Clone)]
 enum Chance {
