@@ -4,8 +4,8 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use clap::{CommandFactory as _, Parser as _};
-use muster_service::clock::SystemClock;
 use muster_service::VERSION;
+use muster_service::clock::SystemClock;
 use serde_json::json;
 
 use crate::ask::Hub;

@@ -182,5 +182,8 @@ fn wrong_credentials_are_said_at_once_and_nothing_else_is() {
     let output = run(&["--nats-url", &url, "--timeout", "30s", "status"]);
     let shown = err(&output);
     assert_eq!((output.status.code(), shown.lines().count()), (Some(2), 1), "{shown}");
-    assert!(shown.starts_with(&format!("muster: authorization violation: the NATS server at {url}")), "{shown}");
+    assert!(
+        shown.starts_with(&format!("muster: authorization violation: the NATS server at {url}")),
+        "{shown}"
+    );
 }

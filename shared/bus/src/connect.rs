@@ -185,8 +185,7 @@ async fn open(config: &BusConfig, servers: &[ServerAddr], pace: &Arc<Pace>) -> R
     let replies = Replies::open(&client, stop.clone()).await.map_err(lost)?;
     let (link, refusal) = watch_link(&client, heard, &stop);
     let (silence, uplink_bytes_max) = (Silence::new(), config.uplink_bytes_max);
-    let wire =
-        Wire { client, link, refusal, silence, replies, uplink_bytes_max, _tasks: stop.drop_guard() };
+    let wire = Wire { client, link, refusal, silence, replies, uplink_bytes_max, _tasks: stop.drop_guard() };
     Ok(Bus { wire: Arc::new(wire) })
 }
 
