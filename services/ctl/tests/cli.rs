@@ -66,6 +66,7 @@ fn wrong_usage_is_talk_and_code_2() {
         (&["device", "plant7/Press"], "'Press' is not a valid device"),
         (&["apply", "--device", "plant7/press-4"], "--file"),
         (&["quarantine", "show", "0"], "0 is not in 1.."),
+        (&["quarantine", "list", "--limit", "0"], "must be a number from 1 to 100000"),
         (&["quarantine"], "list"),
     ] {
         let output = run(words);
