@@ -281,11 +281,30 @@ impl Pace {
         }
         let first = {
             let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-            if attempt <= 1 {
+            // Before the first connection every attempt is a client's first: that must not start the delays again.
+            if state.connected && attempt <= 1 {
                 state.jitter.reset();
             }
             !state.connected
         };
         if first { Duration::ZERO } else { self.next() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn delays_grow_from_the_first_attempt_on_until_there_is_a_connection() {
+        let pace = Pace::new(60 * RECONNECT_MIN);
+        let attempt = || {
+            assert_eq!(pace.before(1), Duration::ZERO, "the first attempt of a client is not delayed twice");
+            pace.next()
+        };
+        let longest = (0..200).map(|_| attempt()).max().unwrap();
+        assert!(longest > 8 * RECONNECT_MIN, "{longest:?}");
+        pace.connected();
+        assert!(pace.before(1) <= RECONNECT_MIN, "after a connection the delays start again");
     }
 }
