@@ -2,6 +2,7 @@
 
 use muster_contract::query::{DeploymentsAnswer, Query};
 use muster_contract::{DeploymentId, SiteId};
+use serde_json::Value;
 
 use crate::ask::{AskError, understood};
 use crate::config::{Depth, StatusArgs};

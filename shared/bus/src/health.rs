@@ -40,9 +40,10 @@ impl LinkHealth {
                 own.tell(now);
                 // An error means that the bus is gone, and its connection with it.
                 if link.changed().await.is_err() {
-                    return if now.is_up() {
-                        own.tell(Link::Down)
-                    };
+                    if now.is_up() {
+                        own.tell(Link::Down);
+                    }
+                    return;
                 }
             }
         });
