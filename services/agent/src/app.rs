@@ -253,7 +253,7 @@ fn speak(
         ping_interval: PING_INTERVAL.min(config.heartbeat / PINGS_PER_HEARTBEAT),
         ..BusConfig::device(config.common.nats_url.as_str(), &config.device)
     };
-    let health = LinkHealth::register(life.health());
-    let keeper = Keeper { settings, phase, connected, health, chance: fastrand::Rng::new() };
+    LinkHealth::register(life.health()).follow_each(connected.subscribe());
+    let keeper = Keeper { settings, phase, connected, chance: fastrand::Rng::new() };
     life.spawn(Stage::Publish, "relay", keeper.run(relay, life.stop_token(), life.token(Stage::Publish)));
 }

@@ -8,7 +8,7 @@
 use std::pin::pin;
 use std::time::Duration;
 
-use muster_bus::{Bus, BusConfig, ConnectError, LinkHealth};
+use muster_bus::{Bus, BusConfig, ConnectError};
 use muster_contract::limits::RECONNECT_MIN;
 use muster_service::backoff::FullJitter;
 use muster_service::error::chain;
@@ -34,8 +34,6 @@ pub struct Keeper {
     pub phase: watch::Receiver<Phase>,
     /// Told of every connection, and of its end.
     pub connected: watch::Sender<Option<Bus>>,
-    /// Where the process says whether it is connected.
-    pub health: LinkHealth,
     /// For jitter.
     pub chance: fastrand::Rng,
 }
@@ -53,7 +51,6 @@ impl Keeper {
         let mut delays = FullJitter::new(RECONNECT_MIN, self.settings.reconnect_max);
         while let Some(bus) = asked.run_until_cancelled(self.connect(&asked)).await.flatten() {
             let begun = Instant::now();
-            self.health.follow(&bus);
             self.connected.send_replace(Some(bus.clone()));
             let over = self.speak(&bus, &mut relay, &stop).await;
             self.connected.send_replace(None);

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use muster_service::clock::{Clock, SystemClock};
 use muster_service::health::Health;
 use prometheus_client::metrics::gauge::Gauge;
+use tokio::sync::watch;
 use tokio::task::AbortHandle;
 
 use crate::bus::Bus;
@@ -51,6 +52,20 @@ impl LinkHealth {
         if let Some(before) = following.replace(telling.abort_handle()) {
             before.abort();
         }
+    }
+
+    /// Tells of one bus after another, for as long as there may come more.
+    pub fn follow_each(self, mut connected: watch::Receiver<Option<Bus>>) {
+        tokio::spawn(async move {
+            loop {
+                if let Some(bus) = connected.borrow_and_update().as_ref() {
+                    self.follow(bus);
+                }
+                if connected.changed().await.is_err() {
+                    return;
+                }
+            }
+        });
     }
 
     fn tell(&self, link: Link) {
