@@ -9,13 +9,14 @@ use std::sync::{Arc, Mutex};
 use bytes::Bytes;
 use clap::Parser as _;
 use muster_bus::{Bus, Call, EndpointSpec, Fault, Outgoing, ServiceSpec, Serving};
+use muster_contract::DeviceKey;
 use muster_contract::query::{DevicesAnswer, ErrorBody, ErrorCode, ErrorReply, Query};
 use muster_contract::view::content_digest;
 use muster_ctl::app;
 use muster_ctl::config::Cli;
 use muster_ctl::terminal::Terminal;
 use muster_tests::schemas;
-use muster_tests::server::Server;
+use muster_tests::server::{Server, Setup};
 use muster_tests::wait::until;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
@@ -158,6 +159,93 @@ async fn quarantine_is_read_from_the_ledger() {
 }
 
 #[tokio::test]
+async fn a_device_nobody_heard_of_has_no_empty_quarantine() {
+    let hub = Hub::start().await;
+    let said = hub.muster(&["quarantine", "list", "--device", "plant7/press-5"]).await;
+    let words = "muster: never heard of plant7/press-5; did you mean plant7/press-4 or plant7/press-9?\n";
+    assert_eq!((said.code, said.out.as_str(), said.err.as_str()), (1, "", words));
+    let said = hub.muster(&["quarantine", "list", "--device", "plant7/press-4"]).await;
+    assert_eq!((said.code, said.out.as_str()), (0, "Nothing of plant7/press-4 is in quarantine.\n"));
+}
+
+#[tokio::test]
+async fn a_site_nobody_knows_has_no_part_in_a_deployment() {
+    let hub = Hub::start().await;
+    let said = hub.muster(&["status", "packet-tap", "--site", "plant8"]).await;
+    let words = "muster: there is none; did you mean plant7?\n";
+    assert_eq!((said.code, said.out.as_str(), said.err.as_str()), (1, "", words));
+    let said = hub.muster(&["status", "packet-tap", "--site", "plant7"]).await;
+    assert_eq!(said.code, 0, "{}", said.err);
+}
+
+#[tokio::test]
+async fn a_missing_permission_is_named_by_the_servers_own_words() {
+    let key: DeviceKey = "plant7/press-4".parse().unwrap();
+    let server = Server::start_with(Setup { devices: vec![key.clone()], ..Setup::default() });
+    let (out, err) = (Page::default(), Page::default());
+    let url = server.device_url(&key);
+    let words = ["muster", "--nats-url", &url, "--timeout", "300ms", "fleet"];
+    let code = app::run(Cli::try_parse_from(words), &mut Terminal::of(out, err.clone())).await;
+    assert_eq!(code, 2);
+    assert!(err.text().starts_with("muster: NATS refuses: "), "{}", err.text());
+    assert!(err.text().contains("muster.query.fleet"), "{}", err.text());
+}
+
+#[tokio::test]
+async fn a_watch_of_an_unknown_deployment_says_so_and_waits() {
+    let hub = Hub::start().await;
+    hub.put_views().await;
+    hub.bus.view_delete("deployment.packet-tap", None).await.unwrap();
+    let (out, err) = (Page::default(), Page::default());
+    let words = ["watch", "6f0b2a52-6c0e-4a4b-9a57-5c1d8f1e2a11"];
+    let watching = hub.run(&words, out.clone(), err.clone());
+    let waiting = async {
+        err.lines(1).await;
+        let mut view = example("DeploymentView.converged");
+        view["deployment"] = json!(words[1]);
+        hub.put(&format!("deployment.{}", words[1]), &view).await;
+        out.lines(1).await
+    };
+    tokio::select! {
+        code = watching => panic!("the watch ended with {code}"),
+        lines = waiting => assert!(lines[0].contains("converged"), "{lines:?}"),
+    }
+    let expected = "muster: no deployment '6f0b2a52-6c0e-4a4b-9a57-5c1d8f1e2a11' yet (did you mean \
+                    6f0b2a52-6c0e-4a4b-9a57-5c1d8f1e2a10?); waiting for it\n";
+    assert_eq!(err.text(), expected);
+}
+
+#[tokio::test]
+async fn on_a_small_screen_a_picture_fits_and_says_itself_that_the_connection_is_lost() {
+    let mut hub = Hub::start().await;
+    hub.put_views().await;
+    let (out, err) = (Page::default(), Page::default());
+    let url = hub.server.url();
+    let mut terminal = Terminal::screen(out.clone(), err.clone(), 60, 8);
+    let words = ["muster", "--nats-url", &url, "watch"];
+    let watching = app::run(Cli::try_parse_from(words), &mut terminal);
+    let looking = async {
+        let shows = |words: &'static str| {
+            let out = out.clone();
+            async move { until(words, async || out.text(), |text: &String| text.contains(words)).await }
+        };
+        shows("failing").await;
+        hub.server.kill();
+        shows("the connection to NATS is lost").await;
+    };
+    tokio::select! {
+        code = watching => panic!("the watch ended with {code}"),
+        () = looking => {}
+    }
+    assert_eq!(err.text(), "", "nothing is written into the picture from beside it");
+    for picture in out.text().split("\u{1b}[H") {
+        let plain = anstream::adapter::strip_str(picture).to_string();
+        assert!(plain.lines().count() < 8, "{plain}");
+        assert!(plain.lines().all(|line| line.chars().count() <= 60), "{plain}");
+    }
+}
+
+#[tokio::test]
 async fn a_watch_prints_a_line_for_each_change_and_none_for_no_change() {
     let hub = Hub::start().await;
     let mut view = example("DeploymentView.converged");
@@ -272,6 +360,9 @@ fn played(call: &Call) -> Result<Bytes, Fault> {
         "devices" => {
             devices["devices"].as_array_mut().unwrap().remove(0);
             devices
+        }
+        "deployment" if query.id.is_some_and(|id| id.as_str() == "packet-tap") => {
+            json!({ "view": example("DeploymentView.converged"), "devices": [] })
         }
         "device" if query.device.is_some_and(|device| device.as_str() == "press-4") => {
             example("DeviceAnswer.in-detail")

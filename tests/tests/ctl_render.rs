@@ -7,12 +7,15 @@ use std::path::PathBuf;
 
 use muster_contract::Timestamp;
 use muster_contract::fact::QuarantineFact;
-use muster_contract::query::{DeploymentAnswer, DeploymentsAnswer, DevicesAnswer, PublishAnswer};
+use muster_contract::query::{
+    DeploymentAnswer, DeploymentsAnswer, DeviceAnswer, DevicesAnswer, PublishAnswer,
+};
 use muster_contract::subjects::ViewKey;
 use muster_contract::view::DeploymentView;
 use muster_ctl::audit::{Audit, ViewAudit, ViewVerdict};
 use muster_ctl::quarantine::{Held, List};
 use muster_ctl::render;
+use muster_ctl::render::frame::Frame;
 use muster_tests::{golden, schemas};
 use serde::de::DeserializeOwned;
 
@@ -103,7 +106,7 @@ fn an_audit_that_explains_everything() {
 #[test]
 fn quarantine_as_a_list_and_one_by_one() {
     let [numbered, unnumbered] = quarantine();
-    let list = List { before: 3, messages: [numbered.clone(), unnumbered.clone()].into() };
+    let list = List { before: 3, messages: [numbered.clone(), unnumbered.clone()].into(), device: None };
     golden("quarantine-list", &render::quarantine::list(&list, now()));
     golden("quarantine-empty", &render::quarantine::list(&List::default(), now()));
     golden("quarantine-text", &render::quarantine::one(&numbered, now()));
@@ -124,6 +127,31 @@ fn changes_that_are_watched() {
         render::watch::nothing(Some(&converged.deployment)),
     ];
     golden("watch", &lines.concat());
+}
+
+#[test]
+fn a_list_fits_the_terminal_as_far_as_that_can_be() {
+    let answer: DeploymentsAnswer = example("DeploymentsAnswer.two");
+    let devices: DevicesAnswer = example("DevicesAnswer.two");
+    for width in [60, 80, 100, 137] {
+        let frame = Frame { now: now(), width: Some(width) };
+        let tables = [render::deployment::list(&answer, frame), render::device::list(&devices, frame)];
+        golden(&format!("width-{width}"), &tables.concat());
+        let rows = tables.iter().flat_map(|table| table.split("\n\n").next().unwrap().lines());
+        for row in rows.map(|row| anstream::adapter::strip_str(row).to_string()) {
+            assert!(row.chars().count() <= width, "{row}");
+        }
+    }
+}
+
+#[test]
+fn output_that_is_no_text_leaves_a_few_lines_of_text() {
+    let mut answer: DeviceAnswer = example("DeviceAnswer.in-detail");
+    let report = answer.deployments[0].report.as_mut().unwrap();
+    let error = report.components.iter_mut().find_map(|component| component.error.as_mut()).unwrap();
+    error.message =
+        format!("exit code 3; last lines of stderr: ELF\n{}\u{fffd}\u{2}end", "\u{fffd}x\n".repeat(50));
+    golden("device-binary", &render::device::one(&answer, now()));
 }
 
 #[test]

@@ -17,7 +17,7 @@
 use std::sync::Arc;
 
 use muster_bus::config::PING_INTERVAL;
-use muster_bus::{Bus, BusConfig};
+use muster_bus::{Bus, BusConfig, LinkHealth};
 use muster_contract::Generation;
 use muster_service::clock::{Clock, SystemClock};
 use muster_service::{Life, Stage};
@@ -253,6 +253,7 @@ fn speak(
         ping_interval: PING_INTERVAL.min(config.heartbeat / PINGS_PER_HEARTBEAT),
         ..BusConfig::device(config.common.nats_url.as_str(), &config.device)
     };
+    LinkHealth::register(life.health()).follow_each(connected.subscribe());
     let keeper = Keeper { settings, phase, connected, chance: fastrand::Rng::new() };
     life.spawn(Stage::Publish, "relay", keeper.run(relay, life.stop_token(), life.token(Stage::Publish)));
 }

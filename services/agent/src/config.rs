@@ -116,11 +116,11 @@ pub struct Args {
     #[arg(long, env = "MUSTER_RETRY_MAX", value_name = "DURATION", default_value = "5m")]
     pub retry_max: String,
 
-    /// Reports kept while the hub cannot be reached; beyond that, superseded ones are folded
+    /// Reports kept while the hub cannot be reached, at least 1000; beyond that, superseded ones are folded
     #[arg(long, env = "MUSTER_OUTBOX_ROWS", value_name = "NUMBER", default_value = "100000")]
     pub outbox_rows: String,
 
-    /// Bytes of reports kept while the hub cannot be reached, such as 64MiB
+    /// Bytes of reports kept while the hub cannot be reached, such as 64MiB; at least 32MiB
     #[arg(long, env = "MUSTER_OUTBOX_BYTES", value_name = "SIZE", default_value = "64MiB")]
     pub outbox_bytes: String,
 
@@ -330,6 +330,15 @@ mod tests {
 
     fn check(words: &[&str]) -> Result<Config, Problems> {
         Args::try_parse_from([&["muster-agent"], words].concat()).unwrap().check()
+    }
+
+    #[test]
+    fn the_help_says_the_limits_of_the_outbox() {
+        use clap::CommandFactory as _;
+        let help = Args::command().render_long_help().to_string();
+        let limits =
+            [format!("at least {}", ROWS_BOUNDS.start()), format!("at least {}MiB", BYTES_LEAST >> 20)];
+        assert!(limits.iter().all(|limit| help.contains(limit)), "{limits:?} is missing: {help}");
     }
 
     #[test]

@@ -4,9 +4,8 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use clap::{CommandFactory as _, Parser as _};
+use muster_service::VERSION;
 use muster_service::clock::SystemClock;
-use muster_service::config::LogFormat;
-use muster_service::{VERSION, telemetry};
 use serde_json::json;
 
 use crate::ask::Hub;
@@ -16,13 +15,8 @@ use crate::session::Session;
 use crate::terminal::Terminal;
 use crate::{audit, devices, publish, quarantine, reach, status, watch, why};
 
-/// What of the bus's own log reaches the person: that it cannot connect and why, permissions that are missing.
-const LOG_FILTER: &str = "warn";
-
-/// Runs the command line of this process.
+/// Runs the command line of this process. It sets up no log: standard error is for what the person is told.
 pub fn main(terminal: &mut Terminal) -> ExitCode {
-    // Without a log the command still does what it is asked for.
-    let _ = telemetry::init(LogFormat::Text, LOG_FILTER);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let code = match runtime {
         Ok(runtime) => runtime.block_on(run(Cli::try_parse(), terminal)),
@@ -77,7 +71,8 @@ async fn execute(cli: Cli, terminal: &mut Terminal) -> Result<bool, CtlError> {
     let bus = reach::connect(&connection).await?;
     let hub = Hub::new(bus, connection.timeout);
     let mut session = Session { hub, format, terminal, clock: Arc::new(SystemClock) };
-    ask(&mut session, command).await
+    let answered = ask(&mut session, command).await;
+    answered.map_err(|error| error.because(session.hub.bus().refusal()))
 }
 
 async fn ask(session: &mut Session<'_>, command: Command) -> Result<bool, CtlError> {

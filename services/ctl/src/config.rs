@@ -228,8 +228,8 @@ pub enum QuarantineCommand {
         /// Only those of a device, as SITE/DEVICE
         #[arg(long)]
         device: Option<DeviceKey>,
-        /// How many at most
-        #[arg(long, default_value_t = 50, value_name = "N")]
+        /// How many at most, from 1 to 100000
+        #[arg(long, default_value = "50", value_name = "N", value_parser = limit)]
         limit: usize,
     },
     /// One message, with its payload
@@ -238,6 +238,14 @@ pub enum QuarantineCommand {
         #[arg(value_name = "SEQ", value_parser = clap::value_parser!(u64).range(1..))]
         ledger_seq: u64,
     },
+}
+
+/// Longest list of messages in quarantine.
+const QUARANTINE_LIST_MAX: usize = 100_000;
+
+fn limit(text: &str) -> Result<usize, String> {
+    let number = text.parse().ok().filter(|number| (1..=QUARANTINE_LIST_MAX).contains(number));
+    number.ok_or_else(|| format!("must be a number from 1 to {QUARANTINE_LIST_MAX}"))
 }
 
 /// `muster apply`

@@ -17,8 +17,9 @@ use crate::session::Session;
 /// When nobody answers, or there is no such site.
 pub async fn list(session: &mut Session<'_>, site: Option<SiteId>) -> Result<(), CtlError> {
     let query = Query { site: site.clone(), ..Query::default() };
+    let frame = session.frame();
     match (session.hub.pages("devices", "devices", query).await, site) {
-        (Ok(answer), _) => session.show(&answer, render::device::list),
+        (Ok(answer), _) => session.show(&answer, |answer, _| render::device::list(answer, frame)),
         (Err(error), Some(site)) => Err(with_near_sites(session, error, &site).await),
         (Err(error), None) => Err(error.into()),
     }
@@ -35,8 +36,9 @@ pub async fn one(session: &mut Session<'_>, key: &DeviceKey) -> Result<(), CtlEr
         output: Output::Detail,
         ..Query::default()
     };
+    let frame = session.frame();
     match session.hub.query("device", &query).await {
-        Ok(answer) => session.show(&answer, render::device::one),
+        Ok(answer) => session.show(&answer, |answer, _| render::device::one(answer, frame)),
         Err(error) => Err(with_near_devices(session, error, key).await),
     }
 }
@@ -46,6 +48,23 @@ pub async fn with_near_sites(session: &Session<'_>, error: AskError, site: &Site
     let Some(message) = error.not_found() else { return error.into() };
     let sites: BTreeSet<_> = known(session).await.iter().map(|line| line.key.site.to_string()).collect();
     unknown(message, site.as_str(), &sites)
+}
+
+/// Fails where the device is unknown. Where nobody can tell it is taken to be known.
+///
+/// # Errors
+/// When it was never heard of.
+pub async fn expect_known(session: &Session<'_>, key: &DeviceKey) -> Result<(), CtlError> {
+    let query = Query { site: Some(key.site.clone()), device: Some(key.device.clone()), ..Query::default() };
+    match session.hub.query("device", &query).await {
+        Err(error) if error.not_found().is_some() => {
+            let CtlError::Unknown { near, .. } = with_near_devices(session, error, key).await else {
+                return Ok(());
+            };
+            Err(CtlError::Unknown { message: format!("never heard of {key}"), near })
+        }
+        _ => Ok(()),
+    }
 }
 
 /// An unknown device comes with names that are near; any other error as it is.

@@ -40,6 +40,15 @@ pub enum CtlError {
         /// Names that are near.
         near: Vec<String>,
     },
+    /// The server refused something meanwhile, which is why the rest did not go well.
+    #[error("NATS refuses: {refusal}")]
+    Forbidden {
+        /// The server's words.
+        refusal: String,
+        /// What did not go well.
+        #[source]
+        source: Box<Self>,
+    },
     /// The ledger or the views could not be read.
     #[error(transparent)]
     Read(#[from] ReadError),
@@ -92,6 +101,15 @@ pub enum CtlError {
 }
 
 impl CtlError {
+    /// This error, with what the server refused as its cause, if it refused anything. Silence is all that the one who
+    /// asks sees of a missing permission.
+    pub fn because(self, refusal: Option<String>) -> Self {
+        match refusal {
+            Some(refusal) if self.code() == USAGE => Self::Forbidden { refusal, source: Box::new(self) },
+            _ => self,
+        }
+    }
+
     /// The exit code. A reader of the output that has seen enough is no failure.
     pub fn code(&self) -> u8 {
         match self {

@@ -9,6 +9,7 @@ use muster_contract::subjects::{LedgerSubject, stream};
 use muster_contract::{DeviceKey, Refusal};
 use serde::Serialize;
 
+use crate::devices;
 use crate::error::CtlError;
 use crate::render;
 use crate::session::Session;
@@ -34,6 +35,9 @@ pub struct Held {
 /// The newest messages in quarantine.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct List {
+    /// The device they are of; of all if none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub device: Option<DeviceKey>,
     /// How many older ones are left out.
     pub before: u64,
     /// The newest, in the order of the ledger.
@@ -43,16 +47,22 @@ pub struct List {
 /// Lists the newest messages, of one device or of all.
 ///
 /// # Errors
-/// When the ledger cannot be read.
+/// When the ledger cannot be read, or nobody has ever heard of the device.
 pub async fn list(
     session: &mut Session<'_>,
     device: Option<DeviceKey>,
     limit: usize,
 ) -> Result<(), CtlError> {
-    let filter =
-        device.map_or_else(|| EVERYTHING.to_owned(), |key| LedgerSubject::Quarantine(Some(key)).to_string());
-    let list = newest(session.hub.bus(), &filter, limit).await?;
-    session.show_own(&list, render::quarantine::list)
+    let filter = match &device {
+        Some(key) => LedgerSubject::Quarantine(Some(key.clone())).to_string(),
+        None => EVERYTHING.to_owned(),
+    };
+    let list = List { device, ..newest(session.hub.bus(), &filter, limit).await? };
+    if let Some(key) = list.device.as_ref().filter(|_| list.messages.is_empty()) {
+        devices::expect_known(session, key).await?;
+    }
+    let frame = session.frame();
+    session.show_own(&list, |list, _| render::quarantine::list(list, frame))
 }
 
 /// Shows one message.

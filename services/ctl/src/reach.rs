@@ -6,7 +6,6 @@ use std::time::Duration;
 use muster_bus::{Bus, ConnectError};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
-use tokio_util::sync::CancellationToken;
 
 use crate::config::Connection;
 
@@ -22,8 +21,8 @@ pub enum ReachError {
         #[source]
         source: io::Error,
     },
-    /// Something listens, but lets nobody in.
-    #[error("{url} takes no connection within {waited:?}; are the credentials right (--creds, --context)?")]
+    /// Something listens, but says nothing, or not to the end.
+    #[error("{url} takes the connection but does not answer within {waited:?}; is it a NATS server?")]
     Silent {
         /// Where, without its password.
         url: String,
@@ -31,8 +30,8 @@ pub enum ReachError {
         waited: Duration,
     },
     /// The server refuses, or cannot serve.
-    #[error("connecting to NATS")]
-    Refused(#[source] ConnectError),
+    #[error(transparent)]
+    Refused(#[from] ConnectError),
 }
 
 /// Connects within the connection's timeout.
@@ -42,9 +41,8 @@ pub enum ReachError {
 pub async fn connect(connection: &Connection) -> Result<Bus, ReachError> {
     let url = connection.url.to_string();
     knock(connection).await.map_err(|source| ReachError::Nobody { url: url.clone(), source })?;
-    let stop = CancellationToken::new();
-    match timeout(connection.timeout, Bus::connect(connection.bus(), &stop)).await {
-        Ok(connected) => connected.map_err(ReachError::Refused),
+    match timeout(connection.timeout, Bus::connect_once(connection.bus())).await {
+        Ok(connected) => Ok(connected?),
         Err(_) => Err(ReachError::Silent { url, waited: connection.timeout }),
     }
 }

@@ -1,12 +1,14 @@
 //! Answers as text for people. Pure: the time comes in, styled text goes out; the terminal decides about colours.
 //!
-//! Tables are aligned and ordered; a dash is a count of zero; whatever is stale or not known is said to be; a
+//! Where the width is known ([`frame`]), tables are made to fit it; elsewhere nothing is cut. Tables are aligned and ordered; a dash is a count of zero; whatever is stale or not known is said to be; a
 //! percentage names its base; the last lines say up to where the answer has read and how much is not known.
 
 pub mod audit;
+pub mod cut;
 pub mod deployment;
 pub mod device;
 pub mod doubt;
+pub mod frame;
 pub mod paint;
 pub mod place;
 pub mod publisher;

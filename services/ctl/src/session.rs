@@ -11,6 +11,7 @@ use serde_json::Value;
 use crate::ask::{Hub, understood};
 use crate::config::Format;
 use crate::error::CtlError;
+use crate::render::frame::Frame;
 use crate::terminal::Terminal;
 
 /// One command's surroundings.
@@ -26,6 +27,11 @@ pub struct Session<'a> {
 }
 
 impl Session<'_> {
+    /// What answers are drawn into now.
+    pub fn frame(&self) -> Frame {
+        Frame { now: self.clock.now(), width: self.terminal.width() }
+    }
+
     /// Shows an answer: as it came, or as its type renders.
     ///
     /// # Errors

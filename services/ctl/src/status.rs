@@ -2,6 +2,7 @@
 
 use muster_contract::query::{DeploymentsAnswer, Query};
 use muster_contract::{DeploymentId, SiteId};
+use serde_json::Value;
 
 use crate::ask::{AskError, understood};
 use crate::config::{Depth, StatusArgs};
@@ -31,19 +32,38 @@ async fn one(
 ) -> Result<(), CtlError> {
     // A site chooses lines, so naming one asks for them.
     let depth = output.unwrap_or(if site.is_some() { Depth::All } else { Depth::Summary });
-    let query = Query { id: Some(id.clone()), site, output: depth.into(), ..Query::default() };
-    match session.hub.pages("deployment", "devices", query).await {
-        Ok(answer) => session.show(&answer, render::deployment::one),
-        Err(error) => Err(with_near_deployments(session, error, &id).await),
+    let query = Query { id: Some(id.clone()), site: site.clone(), output: depth.into(), ..Query::default() };
+    let answer = match session.hub.pages("deployment", "devices", query).await {
+        Ok(answer) => answer,
+        Err(error) => return Err(with_near_deployments(session, error, &id).await),
+    };
+    if let Some(site) = site.filter(|_| has_no_lines(&answer)) {
+        known_site(session, site).await?;
+    }
+    let frame = session.frame();
+    session.show(&answer, |answer, _| render::deployment::one(answer, frame))
+}
+
+fn has_no_lines(answer: &Value) -> bool {
+    answer["devices"].as_array().is_none_or(Vec::is_empty)
+}
+
+/// Fails where there is no such site: no line of it is then no answer.
+async fn known_site(session: &Session<'_>, site: SiteId) -> Result<(), CtlError> {
+    let query = Query { site: Some(site.clone()), ..Query::default() };
+    match session.hub.query("site", &query).await {
+        Ok(_) => Ok(()),
+        Err(error) => Err(devices::with_near_sites(session, error, &site).await),
     }
 }
 
 async fn list(session: &mut Session<'_>, site: Option<SiteId>) -> Result<(), CtlError> {
     let query = Query { site: site.clone(), ..Query::default() };
+    let frame = session.frame();
     match (session.hub.pages("deployments", "deployments", query).await, site) {
-        (Ok(answer), None) => session.show(&answer, render::deployment::list),
+        (Ok(answer), None) => session.show(&answer, |answer, _| render::deployment::list(answer, frame)),
         (Ok(answer), Some(site)) => {
-            session.show(&answer, |answer, now| render::deployment::list_of(&site, answer, now))
+            session.show(&answer, |answer, _| render::deployment::list_of(&site, answer, frame))
         }
         (Err(error), Some(site)) => Err(devices::with_near_sites(session, error, &site).await),
         (Err(error), None) => Err(error.into()),

@@ -5,6 +5,8 @@ use std::io::{self, IsTerminal as _, Write};
 use anstream::adapter::strip_str;
 use anstream::{AutoStream, ColorChoice};
 
+use crate::render::cut;
+
 /// Puts the cursor home; what follows is drawn over what was there.
 const HOME: &str = "\x1b[H";
 /// Clears the rest of the line.
@@ -14,18 +16,29 @@ const CLEAR_BELOW: &str = "\x1b[J";
 
 /// Standard output and standard error, or what stands for them in a test.
 pub struct Terminal {
-    out: Box<dyn Write>,
-    err: Box<dyn Write>,
-    interactive: bool,
+    out: Box<dyn Write + Send>,
+    err: Box<dyn Write + Send>,
+    screen: Screen,
     colour_out: bool,
     colour_err: bool,
+}
+
+/// What the output is drawn on.
+#[derive(Debug, Clone, Copy)]
+enum Screen {
+    /// None: a file, or a pipe.
+    None,
+    /// The process's terminal, of whatever size it has at the time.
+    Own,
+    /// A given size, in columns and rows.
+    Fixed(usize, usize),
 }
 
 impl Terminal {
     /// The process's own. `NO_COLOR` and the like are respected.
     pub fn system() -> Self {
         Self {
-            interactive: io::stdout().is_terminal(),
+            screen: if io::stdout().is_terminal() { Screen::Own } else { Screen::None },
             colour_out: AutoStream::choice(&io::stdout()) != ColorChoice::Never,
             colour_err: AutoStream::choice(&io::stderr()) != ColorChoice::Never,
             out: Box::new(io::stdout()),
@@ -34,19 +47,43 @@ impl Terminal {
     }
 
     /// Two writers that are no terminal.
-    pub fn of(out: impl Write + 'static, err: impl Write + 'static) -> Self {
+    pub fn of(out: impl Write + Send + 'static, err: impl Write + Send + 'static) -> Self {
         Self {
             out: Box::new(out),
             err: Box::new(err),
-            interactive: false,
+            screen: Screen::None,
             colour_out: false,
             colour_err: false,
         }
     }
 
+    /// Two writers, of which the first is a screen of a given size without colours.
+    pub fn screen(
+        out: impl Write + Send + 'static,
+        err: impl Write + Send + 'static,
+        columns: usize,
+        rows: usize,
+    ) -> Self {
+        Self { screen: Screen::Fixed(columns, rows), ..Self::of(out, err) }
+    }
+
     /// True where a person looks at the output as it comes.
     pub const fn is_interactive(&self) -> bool {
-        self.interactive
+        !matches!(self.screen, Screen::None)
+    }
+
+    /// Columns of the screen; none where there is no screen, or it does not tell.
+    pub fn width(&self) -> Option<usize> {
+        self.size().map(|(columns, _)| columns)
+    }
+
+    fn size(&self) -> Option<(usize, usize)> {
+        match self.screen {
+            Screen::None => None,
+            Screen::Own => terminal_size::terminal_size()
+                .map(|(columns, rows)| (usize::from(columns.0), usize::from(rows.0))),
+            Screen::Fixed(columns, rows) => Some((columns, rows)),
+        }
     }
 
     /// Writes data.
@@ -67,16 +104,18 @@ impl Terminal {
         write!(self.out, "{HOME}{CLEAR_BELOW}")
     }
 
-    /// Draws data over what was drawn before; what does not fit on the screen is left out, and counted.
+    /// Draws data over what was drawn before. It never scrolls: lines are cut at the edge of the screen, and lines
+    /// that do not fit on it are left out, and counted.
     ///
     /// # Errors
     /// As [`Self::print`].
     pub fn redraw(&mut self, text: &str) -> io::Result<()> {
-        let rows = terminal_size::terminal_size().map_or(usize::MAX, |(_, rows)| usize::from(rows.0));
-        let text = fitted(text, rows);
+        let (columns, rows) = self.size().unwrap_or((usize::MAX, usize::MAX));
+        let text = fitted(text, columns, rows);
         let stripped = (!self.colour_out).then(|| strip_str(&text).to_string());
-        let lines = stripped.as_deref().unwrap_or(&text).replace('\n', &format!("{CLEAR_LINE}\n"));
-        write!(self.out, "{HOME}{lines}{CLEAR_BELOW}")?;
+        // A line is cleared before it is drawn: behind one that ends at the edge there is nothing to clear.
+        let lines = stripped.as_deref().unwrap_or(&text).replace('\n', &format!("\n{CLEAR_LINE}"));
+        write!(self.out, "{HOME}{CLEAR_LINE}{lines}{CLEAR_BELOW}")?;
         self.out.flush()
     }
 
@@ -88,26 +127,39 @@ impl Terminal {
     }
 }
 
-/// The first lines of a text that fit into `rows`, with a last line that says how many do not.
-fn fitted(text: &str, rows: usize) -> String {
-    let lines: Vec<_> = text.lines().collect();
+/// The first lines of a text that fit into `rows`, each cut to `columns`, with a last line that says how many do not.
+fn fitted(text: &str, columns: usize, rows: usize) -> String {
+    let lines: Vec<_> = text.lines().map(|line| cut::line(line, columns)).collect();
     if lines.len() < rows {
         return lines.iter().map(|line| format!("{line}\n")).collect();
     }
     let shown = rows.saturating_sub(2);
-    let mut fitted: String = lines[..shown].iter().map(|line| format!("{line}\n")).collect();
-    fitted += &format!("… and {} more lines\n", lines.len() - shown);
-    fitted
+    let fitted: String = lines[..shown].iter().map(|line| format!("{line}\n")).collect();
+    let more = format!("… and {} more lines", lines.len() - shown);
+    fitted + &cut::line(&more, columns) + "\n"
 }
 
 #[cfg(test)]
 mod tests {
+    use proptest::{prop_assert, proptest};
+    use unicode_width::UnicodeWidthStr as _;
+
     use super::*;
 
     #[test]
     fn what_does_not_fit_is_counted() {
-        assert_eq!(fitted("a\nb\n", 3), "a\nb\n");
-        assert_eq!(fitted("a\nb\nc\nd\n", 4), "a\nb\n… and 2 more lines\n");
-        assert_eq!(fitted("a\nb\n", 1), "… and 2 more lines\n");
+        assert_eq!(fitted("a\nb\n", 80, 3), "a\nb\n");
+        assert_eq!(fitted("a\nb\nc\nd\n", 80, 4), "a\nb\n… and 2 more lines\n");
+        assert_eq!(fitted("a\nb\n", 80, 1), "… and 2 more lines\n");
+        assert_eq!(fitted("abcdef\n", 4, 3), "abc…\n");
+    }
+
+    proptest! {
+        #[test]
+        fn a_picture_never_scrolls(text in "([a-z日]{0,90}\n){0,30}", columns in 4usize..100, rows in 2usize..30) {
+            let fitted = fitted(&text, columns, rows);
+            prop_assert!(fitted.matches('\n').count() < rows, "{fitted}");
+            prop_assert!(fitted.lines().all(|line| line.width() <= columns), "{fitted}");
+        }
     }
 }

@@ -1,11 +1,12 @@
 //! `muster watch`: deployments as they change, from the bucket `views`.
 //!
 //! On a terminal the whole picture is redrawn, also once a second for the ages in it; elsewhere each change is a line.
+//! What else there is to say (no connection, no such deployment) stands in the picture, or goes to standard error.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use muster_bus::{Link, ViewEntry};
+use muster_bus::{Bus, Link, ViewEntry};
 use muster_contract::DeploymentId;
 use muster_contract::subjects::ViewKey;
 use muster_contract::view::DeploymentView;
@@ -14,6 +15,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
 use crate::config::Format;
 use crate::error::CtlError;
+use crate::near::near;
 use crate::render;
 use crate::session::Session;
 
@@ -24,6 +26,9 @@ const BATCH: usize = 256;
 /// Time between two pictures where nothing changes.
 const REDRAW: Duration = Duration::from_secs(1);
 
+/// What is said while there is no connection.
+const LOST: &str = "muster: the connection to NATS is lost; what is shown may be old\n";
+
 /// Everything that is shown.
 type Views = BTreeMap<DeploymentId, DeploymentView>;
 
@@ -32,31 +37,69 @@ type Views = BTreeMap<DeploymentId, DeploymentView>;
 /// # Errors
 /// When the bucket cannot be read, holds what is no view, or the output cannot be written.
 pub async fn run(session: &mut Session<'_>, deployment: Option<DeploymentId>) -> Result<(), CtlError> {
+    follow(session, deployment, &String::new).await
+}
+
+/// As [`run`], with words above each picture.
+///
+/// # Errors
+/// As [`run`].
+pub async fn follow(
+    session: &mut Session<'_>,
+    deployment: Option<DeploymentId>,
+    above: &(dyn Fn() -> String + Send + Sync),
+) -> Result<(), CtlError> {
     let keys = deployment
         .clone()
         .map_or_else(|| EVERY_DEPLOYMENT.to_owned(), |id| ViewKey::Deployment(id).to_string());
     let mut watch = session.hub.bus().view_watch(&keys).await?;
     let mut link = session.hub.bus().link();
-    let mut picture = Picture { views: Views::new(), one: deployment, drawn: false };
+    let unknown = match &deployment {
+        Some(id) => unknown(session.hub.bus(), id).await?,
+        None => None,
+    };
+    let mut picture =
+        Picture { views: Views::new(), one: deployment, unknown, drawn: false, is_up: true, above };
+    picture.say_unknown(session);
     let mut ticks = interval_at(Instant::now() + REDRAW, REDRAW);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         tokio::select! {
             entries = watch.next_batch(BATCH) => picture.take(session, entries?)?,
             _ = ticks.tick() => picture.redraw(session)?,
-            Ok(()) = link.changed() => tell(session, *link.borrow_and_update()),
+            Ok(()) = link.changed() => picture.tell(session, *link.borrow_and_update())?,
             _ = tokio::signal::ctrl_c() => return Ok(()),
         }
     }
 }
 
-struct Picture {
+struct Picture<'a> {
     views: Views,
     one: Option<DeploymentId>,
+    /// What to say of the one as long as it was never seen.
+    unknown: Option<String>,
     drawn: bool,
+    is_up: bool,
+    above: &'a (dyn Fn() -> String + Send + Sync),
 }
 
-impl Picture {
+impl Picture<'_> {
+    fn say_unknown(&self, session: &mut Session<'_>) {
+        if let Some(words) = self.unknown.as_ref().filter(|_| !is_redrawn(session)) {
+            session.terminal.say(&format!("muster: {words}"));
+        }
+    }
+
+    /// Takes in whether there is a connection.
+    fn tell(&mut self, session: &mut Session<'_>, link: Link) -> Result<(), CtlError> {
+        self.is_up = link.is_up();
+        if is_redrawn(session) {
+            return self.redraw(session);
+        }
+        session.terminal.say(if self.is_up { "muster: connected again\n" } else { LOST });
+        Ok(())
+    }
+
     /// Takes entries in; a line for each that is news, or one new picture.
     fn take(&mut self, session: &mut Session<'_>, entries: Vec<ViewEntry>) -> Result<(), CtlError> {
         for entry in entries {
@@ -83,6 +126,7 @@ impl Picture {
             };
             session.terminal.print(&line)?;
         }
+        self.unknown = None;
         match change.view {
             Some(view) => self.views.insert(change.id, view),
             None => self.views.remove(&change.id),
@@ -94,15 +138,18 @@ impl Picture {
         if !is_redrawn(session) {
             return Ok(());
         }
-        let now = session.clock.now();
-        let text = match &self.one {
-            Some(id) => match self.views.get(id) {
-                Some(view) => render::deployment::view(view, now),
-                None => render::watch::nothing(Some(id)),
+        let frame = session.frame();
+        let shown = match &self.one {
+            Some(id) => match (self.views.get(id), &self.unknown) {
+                (Some(view), _) => render::deployment::view(view, frame),
+                (None, Some(words)) => words.clone(),
+                (None, None) => render::watch::nothing(Some(id)),
             },
             None if self.views.is_empty() => render::watch::nothing(None),
-            None => render::watch::picture(self.views.values(), now),
+            None => render::watch::picture(self.views.values(), frame),
         };
+        let lost = if self.is_up { "" } else { LOST };
+        let text = format!("{}{lost}{shown}", (self.above)());
         if !self.drawn {
             session.terminal.clear()?;
             self.drawn = true;
@@ -130,9 +177,19 @@ fn is_redrawn(session: &Session<'_>) -> bool {
     session.terminal.is_interactive() && session.format == Format::Table
 }
 
-fn tell(session: &mut Session<'_>, link: Link) {
-    session.terminal.say(match link {
-        Link::Up { .. } => "muster: connected again\n",
-        Link::Down => "muster: the connection to NATS is lost; what is shown may be old\n",
-    });
+/// What to say of a deployment of which there is no view.
+async fn unknown(bus: &Bus, id: &DeploymentId) -> Result<Option<String>, CtlError> {
+    let mut watch = bus.view_watch(EVERY_DEPLOYMENT).await?;
+    let (mut known, mut waiting) = (Vec::new(), watch.waiting());
+    while waiting > 0 {
+        let entries = watch.next_batch(BATCH).await?;
+        waiting = waiting.saturating_sub(entries.len() as u64);
+        let present = entries.into_iter().filter(|entry| entry.value.is_some());
+        known.extend(present.filter_map(|entry| match ViewKey::parse(&entry.key) {
+            Some(ViewKey::Deployment(id)) => Some(id),
+            _ => None,
+        }));
+    }
+    let near = near(id.as_str(), known.iter().map(DeploymentId::as_str));
+    Ok((!known.contains(id)).then(|| render::watch::unknown(id, &near)))
 }

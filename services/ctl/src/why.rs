@@ -15,8 +15,9 @@ use crate::status::{known_deployments, with_near_deployments};
 /// # Errors
 /// When nobody answers, or there is no such deployment, site or device.
 pub async fn run(session: &mut Session<'_>, args: WhyArgs) -> Result<(), CtlError> {
+    let frame = session.frame();
     match session.hub.query("why", &question(&args)).await {
-        Ok(answer) => session.show(&answer, render::why::answer),
+        Ok(answer) => session.show(&answer, |answer, _| render::why::answer(answer, frame)),
         Err(error) => Err(with_near_names(session, error, &args).await),
     }
 }

@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a failure here is the test's result")]
 
-use std::io::Read as _;
+use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
 use std::process::{Command, Output, Stdio};
 
@@ -66,6 +66,7 @@ fn wrong_usage_is_talk_and_code_2() {
         (&["device", "plant7/Press"], "'Press' is not a valid device"),
         (&["apply", "--device", "plant7/press-4"], "--file"),
         (&["quarantine", "show", "0"], "0 is not in 1.."),
+        (&["quarantine", "list", "--limit", "0"], "must be a number from 1 to 100000"),
         (&["quarantine"], "list"),
     ] {
         let output = run(words);
@@ -107,7 +108,7 @@ fn a_listener_that_is_no_nats_server_is_given_up_within_the_timeout() {
     let url = format!("nats://{}", listener.local_addr().unwrap());
     let output = run(&["--nats-url", &url, "--timeout", "200ms", "status"]);
     assert_eq!(output.status.code(), Some(2));
-    assert!(err(&output).contains("takes no connection within 200ms"), "{}", err(&output));
+    assert!(err(&output).contains("does not answer within 200ms"), "{}", err(&output));
 }
 
 #[test]
@@ -156,4 +157,34 @@ fn completions_are_made_for_every_shell() {
         let output = run(&["completions", shell]);
         assert!(output.status.success() && out(&output).contains("quarantine"), "{shell}");
     }
+}
+
+/// A listener that greets as a NATS server does and answers what is said to it with one line.
+fn refusing(answer: &'static str) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("nats://{}", listener.local_addr().unwrap());
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            // Whoever only looks whether somebody listens is gone before it is greeted.
+            let _ = stream.write_all(b"INFO {\"server_id\":\"X\",\"version\":\"2.15.1\",\"auth_required\":true,\"jetstream\":true,\"headers\":true,\"max_payload\":1048576}\r\n");
+            let mut heard = [0; 1024];
+            while stream.read(&mut heard).is_ok_and(|count| count > 0) {
+                let _ = stream.write_all(answer.as_bytes());
+            }
+        }
+    });
+    url
+}
+
+#[test]
+fn wrong_credentials_are_said_at_once_and_nothing_else_is() {
+    let url = refusing("-ERR 'Authorization Violation'\r\n");
+    let output = run(&["--nats-url", &url, "--timeout", "30s", "status"]);
+    let shown = err(&output);
+    assert_eq!((output.status.code(), shown.lines().count()), (Some(2), 1), "{shown}");
+    assert!(
+        shown.starts_with(&format!("muster: authorization violation: the NATS server at {url}")),
+        "{shown}"
+    );
 }

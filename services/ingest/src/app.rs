@@ -8,7 +8,7 @@ use std::time::Duration;
 use clap::Parser;
 use fastrand::Rng;
 use muster_bus::config::PING_INTERVAL;
-use muster_bus::{Bus, BusConfig, ReadError};
+use muster_bus::{Bus, BusConfig, LinkHealth, ReadError};
 use muster_domain::border::Border;
 use muster_service::backoff::FullJitter;
 use muster_service::clock::{Clock, SystemClock};
@@ -69,6 +69,7 @@ pub async fn start(config: Config, life: &Life) -> Result<Handle, StartError> {
         ..BusConfig::service(config.common.nats_url.as_str(), NAME)
     };
     let bus = Bus::connect(bus, &life.stop_token()).await?;
+    LinkHealth::register(life.health()).follow(&bus);
     bus.converge().await?;
 
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);

@@ -12,7 +12,7 @@ pub struct Partitions(BTreeSet<u16>);
 
 /// Why a text is no set of partitions.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("'{0}' is not a list of partitions from 0 to {last}, such as 0-15 or 0,3,8-11", last = PARTITIONS - 1)]
+#[error("'{0}' is not a list of partitions from 0 to {last}, each named once, such as 0-15 or 0,3,8-11", last = PARTITIONS - 1)]
 pub struct PartitionsError(String);
 
 impl Partitions {
@@ -34,7 +34,11 @@ impl FromStr for Partitions {
         let mut set = BTreeSet::new();
         for part in text.split(',') {
             let (from, to) = span(part.trim()).ok_or_else(|| PartitionsError(text.to_owned()))?;
-            set.extend(from..=to);
+            // Named twice, one of the two is most likely a slip.
+            let is_new = (from..=to).all(|partition| set.insert(partition));
+            if !is_new {
+                return Err(PartitionsError(text.to_owned()));
+            }
         }
         Ok(Self(set))
     }
@@ -59,11 +63,11 @@ mod tests {
 
     #[test]
     fn a_set_is_a_list_of_numbers_and_spans() {
-        let table = [("0-15", 16), ("3", 1), ("0,3,8-11", 6), ("1, 2 - 4", 4), ("5,5,4-6", 3)];
+        let table = [("0-15", 16), ("3", 1), ("0,3,8-11", 6), ("1, 2 - 4", 4)];
         for (text, count) in table {
             assert_eq!(text.parse::<Partitions>().unwrap().iter().count(), count, "{text}");
         }
-        for bad in ["", "16", "0-16", "3-1", "a", "0,,1", "-1", "0;1"] {
+        for bad in ["", "16", "0-16", "3-1", "a", "0,,1", "-1", "0;1", "5,5", "0-3,2", "4-6,5-7"] {
             assert!(bad.parse::<Partitions>().is_err(), "{bad:?} was let in");
         }
     }

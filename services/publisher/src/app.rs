@@ -8,7 +8,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use clap::Parser;
 use fastrand::Rng;
-use muster_bus::{Bus, BusConfig, Call, Fault};
+use muster_bus::{Bus, BusConfig, Call, Fault, LinkHealth};
 use muster_service::clock::SystemClock;
 use muster_service::exit;
 use muster_service::health::Latch;
@@ -68,6 +68,7 @@ pub async fn start(config: Config, life: &Life) -> Result<Handle, StartError> {
         BusConfig { creds: config.common.creds, ..BusConfig::service(config.common.nats_url.as_str(), NAME) };
     // A start that is interrupted is dropped by its caller, which is no failure; so nothing here asks it to stop.
     let bus = Bus::connect(bus, &CancellationToken::new()).await?;
+    LinkHealth::register(life.health()).follow(&bus);
     bus.converge().await?;
 
     let (announcer, desk) = Announcer::new(bus.clone(), around.clone(), Rng::new());

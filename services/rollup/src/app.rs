@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use clap::Parser;
 use fastrand::Rng;
-use muster_bus::{Bus, BusConfig, ReadError};
+use muster_bus::{Bus, BusConfig, LinkHealth, ReadError};
 use muster_contract::Timestamp;
 use muster_contract::subjects::stream;
 use muster_domain::fold::Fleet;
@@ -69,6 +69,7 @@ pub async fn start(config: Config, life: &Life) -> Result<Handle, StartError> {
     let bus =
         BusConfig { creds: config.common.creds, ..BusConfig::service(config.common.nats_url.as_str(), NAME) };
     let bus = Bus::connect(bus, &life.stop_token()).await?;
+    LinkHealth::register(life.health()).follow(&bus);
     bus.converge().await?;
     let created_at = ledger_created_at(&bus).await;
     let (store, fleet) = begin_with(store, found, created_at)?;

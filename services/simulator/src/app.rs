@@ -1,18 +1,21 @@
 //! Wiring: the demo as the one task of the process, and its closing words.
 
-use std::io::Write;
+use std::io::{IsTerminal as _, Write};
 use std::process::ExitCode;
 
 use clap::Parser;
+use muster_service::config::Common;
 use muster_service::life::{Life, Stage};
 use muster_service::run::run;
 
-use crate::config::{Cli, Config};
+use crate::config::{Cli, Config, LOG_DEFAULT};
 use crate::tally::Tally;
-use crate::{demo, error};
+use crate::{closing, demo, error};
 
 /// Exit code for settings that cannot be used, as of every Muster program.
 const EXIT_USAGE: u8 = 2;
+/// What is logged while a picture is drawn on the same terminal.
+const LOG_BESIDE_A_PICTURE: &str = "error";
 
 /// How a demo that ran to its end was not a success.
 #[derive(Debug, thiserror::Error)]
@@ -43,7 +46,7 @@ pub fn main() -> ExitCode {
     let programs = demo::own_directory().unwrap_or_default();
     match cli.check(fastrand::u64(..), programs) {
         Ok(config) => {
-            let common = config.common.clone();
+            let common = quiet_beside_a_picture(&config);
             run("muster-simulator", &common, move |life| start(config, life))
         }
         Err(problems) => {
@@ -52,6 +55,19 @@ pub fn main() -> ExitCode {
             ExitCode::from(EXIT_USAGE)
         }
     }
+}
+
+/// The settings of the log. Beside a picture that is drawn over it only says what went wrong, unless it was asked for.
+fn quiet_beside_a_picture(config: &Config) -> Common {
+    let mut common = config.common.clone();
+    let drawn = !config.json && std::io::stdout().is_terminal();
+    if drawn && common.log_filter == LOG_DEFAULT {
+        common.log_filter = LOG_BESIDE_A_PICTURE.to_owned();
+        let Config { devices, sites, seed, .. } = config;
+        // Standard error may be closed; then nobody waits for the picture either.
+        let _ = writeln!(std::io::stderr(), "starting {devices} devices at {sites} sites; seed {seed}");
+    }
+    common
 }
 
 async fn start(config: Config, life: Life) -> Result<(), std::convert::Infallible> {
@@ -86,17 +102,5 @@ fn close(config: &Config, tally: &Tally) -> std::io::Result<()> {
         let text = serde_json::to_string(tally)?;
         return writeln!(std::io::stdout().lock(), "{text}");
     }
-    let accounting = &tally.accounting;
-    tracing::info!(
-        converged = tally.converged,
-        link.cuts = tally.links.cuts,
-        link.stalls = tally.links.stalls,
-        reports.head = accounting.head,
-        reports.received = accounting.received,
-        reports.missing = accounting.missing,
-        truth.p50_ms = tally.time_to_truth.p50_ms,
-        truth.p99_ms = tally.time_to_truth.p99_ms,
-        "the demo is over"
-    );
-    Ok(())
+    write!(std::io::stdout().lock(), "{}", closing::words(tally))
 }

@@ -1,13 +1,12 @@
 //! The demo: starts a fleet, lets the weather break its links, commits releases meanwhile (one of them bad), mends
-//! everything, and says what is true in the end. What it shows on the way is the real `muster watch`.
+//! everything, and says what is true in the end. What it shows on the way is what `muster watch` shows.
 
-use std::path::Path;
-use std::process::Stdio;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use muster_bus::{Bus, BusConfig};
 use muster_contract::DeviceKey;
-use tokio::process::{Child as Process, Command};
+use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -17,6 +16,7 @@ use crate::error::Error;
 use crate::fleet::{Fleet, Places, find_program};
 use crate::hub::Hub;
 use crate::repository::{self, Repository};
+use crate::scene::{self, Scene};
 use crate::tally::{self, Accounting, Commits, Tally};
 use crate::weather::Weather;
 
@@ -32,7 +32,7 @@ const GRACE: Duration = Duration::from_secs(30);
 const LOOK: Duration = Duration::from_millis(200);
 
 /// Marks a directory as a demo's own, which the next demo may empty.
-const MARKER: &str = ".muster-demo";
+pub(crate) const MARKER: &str = ".muster-demo";
 /// What the marker says to a person.
 const MARKER_TEXT: &str = "The directory of `muster-simulator demo`: the next run empties it.\n";
 
@@ -48,12 +48,18 @@ pub async fn run(config: &Config, stop: &CancellationToken) -> Result<Tally, Err
     repository::write_release(&repository, &config.site_names(), 1)?;
     repository.commit("Release 1").await?;
     let mut fleet = Fleet::start(&places, &repository, &devices).await?;
-    let hub = Hub::new(connect(&fleet, stop).await?);
-    let mut screen = show(config, &places, &fleet)?;
-    let played = play(config, &mut fleet, &repository, &hub, &devices, stop).await;
-    if let Some(screen) = &mut screen {
-        screen.kill().await.unwrap_or_default();
+    let bus = connect(&fleet, stop).await?;
+    let scene = scene(config, &places, &fleet)?;
+    let screen = show(config, &scene, &bus);
+    let hub = Hub::new(bus);
+    let played = play(config, &mut fleet, &repository, &hub, &scene, &devices, stop).await;
+    if let Some(screen) = screen {
+        screen.abort();
+        // It ends by being aborted, which is no failure.
+        let _ = screen.await;
     }
+    // Before the server goes: that its connection ends is then no news.
+    drop(hub);
     tracing::info!("stopping the fleet");
     let stopped = fleet.stop().await;
     let tally = played?;
@@ -88,26 +94,26 @@ async fn connect(fleet: &Fleet, stop: &CancellationToken) -> Result<Bus, Error> 
     Bus::connect(config, stop).await.map_err(Error::Bus)
 }
 
-/// Shows the fleet by the command that people use for it, unless a program reads the output.
-fn show(config: &Config, places: &Places, fleet: &Fleet) -> Result<Option<Process>, Error> {
+/// What there is to say of the demo while it runs.
+fn scene(config: &Config, places: &Places, fleet: &Fleet) -> Result<Scene, Error> {
     let program = find_program(&places.programs, "muster")?;
-    tracing::info!(
-        nats.url = format!("nats://{}", fleet.nats),
-        logs = %places.dir.join("logs").display(),
-        "the fleet is up; ask it: {} --nats-url nats://{} status",
-        program.display(),
-        fleet.nats
-    );
+    let question = format!("{} --nats-url nats://{} status", from_here(&program).display(), fleet.nats);
+    Ok(Scene::new(&fleet.devices, question, config.seed, from_here(&places.dir.join("logs"))))
+}
+
+/// A path as one types it here: short enough for a line of a small terminal, where it is below this directory.
+fn from_here(path: &Path) -> PathBuf {
+    let here = std::path::absolute(".").unwrap_or_default();
+    path.strip_prefix(&here).unwrap_or(path).to_owned()
+}
+
+/// Shows the fleet, unless a program reads the output.
+fn show(config: &Config, scene: &Scene, bus: &Bus) -> Option<JoinHandle<()>> {
     if config.json {
-        return Ok(None);
+        tracing::info!("the fleet is up\n{}", scene.words().trim_end());
+        return None;
     }
-    let watch = Command::new(&program)
-        .args(["--nats-url", &format!("nats://{}", fleet.nats), "watch"])
-        .stdin(Stdio::null())
-        .kill_on_drop(true)
-        .spawn()
-        .map_err(|source| Error::Start { program, source })?;
-    Ok(Some(watch))
+    Some(scene::show(scene.clone(), bus.clone()))
 }
 
 async fn play(
@@ -115,6 +121,7 @@ async fn play(
     fleet: &mut Fleet,
     repository: &Repository,
     hub: &Hub,
+    scene: &Scene,
     devices: &[DeviceKey],
     stop: &CancellationToken,
 ) -> Result<Tally, Error> {
@@ -122,9 +129,10 @@ async fn play(
     let end = config.length.map(|length| begin + length);
     let storm_end = end.map(|end| end.checked_sub(CALM).unwrap_or(begin).max(begin));
     let weather = Weather::begin(&fleet.devices, hub, config.seed);
-    let commits = storm(config, fleet, repository, storm_end, stop).await?;
-    tracing::info!("every link is mended now; the fleet converges");
+    let commits = storm(config, fleet, repository, scene, storm_end, stop).await?;
     let (links, time_to_truth) = weather.end().await;
+    scene.calmed();
+    tracing::info!("every link is mended now; the fleet converges");
     // Ctrl-C asks for the end, not for a verdict: then the fleet is shown as it is.
     let patience = if stop.is_cancelled() { begin } else { end.unwrap_or(begin) + GRACE };
     let converged = converge(fleet, hub, devices.len(), patience, stop).await?;
@@ -151,6 +159,7 @@ async fn storm(
     config: &Config,
     fleet: &mut Fleet,
     repository: &Repository,
+    scene: &Scene,
     until: Option<Instant>,
     stop: &CancellationToken,
 ) -> Result<Commits, Error> {
@@ -169,9 +178,11 @@ async fn storm(
             commits.bad += 1;
             repository::write_bad_release(repository, release)?;
             repository.commit("Release with a slip of the pen").await?;
+            scene.slipped(release);
         } else {
             repository::write_release(repository, &config.site_names(), release)?;
             repository.commit(&format!("Release {release}")).await?;
+            scene.released(release);
         }
         tracing::info!(release, "committed");
     }
@@ -215,8 +226,8 @@ mod tests {
     use crate::config::Cli;
 
     fn config(dir: &Path) -> Config {
-        let dir = dir.display().to_string();
-        Cli::parse_from(["muster-simulator", "demo", "--dir", &dir]).check(1, dir.into()).unwrap()
+        let config = Cli::parse_from(["muster-simulator", "demo"]).check(1, dir.into()).unwrap();
+        Config { dir: dir.into(), ..config }
     }
 
     #[test]

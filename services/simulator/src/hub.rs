@@ -12,7 +12,7 @@ use muster_contract::view::{DeploymentView, FleetView};
 use serde::de::DeserializeOwned;
 
 /// Time one answer may take.
-const PATIENCE: Duration = Duration::from_secs(2);
+pub const PATIENCE: Duration = Duration::from_secs(2);
 
 /// The query service, asked over the bus.
 #[derive(Clone)]

@@ -3,10 +3,11 @@
 //!
 //! [`demo`] is the whole story. It uses [`fleet`] (what runs) → [`child`] (one process) and [`link`] (one link),
 //! [`weather`] (what happens to the links) → [`flap`] (when), [`repository`] (what shall run), [`hub`] and [`http`]
-//! (what is true), [`tally`] (the closing words).
+//! (what is true), [`scene`] (what stands above the picture), [`tally`] and [`closing`] (the closing words).
 
 pub mod app;
 pub mod child;
+pub mod closing;
 pub mod config;
 pub mod demo;
 pub mod error;
@@ -16,5 +17,6 @@ pub mod http;
 pub mod hub;
 pub mod link;
 pub mod repository;
+pub mod scene;
 pub mod tally;
 pub mod weather;

@@ -40,6 +40,13 @@ pub struct DeploymentTally {
     counts: Counts,
 }
 
+impl DeploymentTally {
+    /// True where nothing of it is left to do or to learn.
+    pub fn is_converged(&self) -> bool {
+        self.verdict == Verdict::Converged
+    }
+}
+
 impl From<&DeploymentView> for DeploymentTally {
     fn from(view: &DeploymentView) -> Self {
         Self {

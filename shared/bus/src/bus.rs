@@ -26,6 +26,12 @@ impl Bus {
         self.wire.silence.long().await;
     }
 
+    /// What the server refused last, in its words: a permission that is missing shows itself no other way than here and
+    /// in the log.
+    pub fn refusal(&self) -> Option<String> {
+        self.wire.refusal.borrow().clone()
+    }
+
     /// Waits until what was handed to the connection is on its way, at most `timeout`; true if it is. To be called
     /// before the last handle is dropped: acknowledgements and core messages are not confirmed otherwise.
     pub async fn flush(&self, timeout: Duration) -> bool {

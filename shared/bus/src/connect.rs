@@ -1,11 +1,11 @@
-//! Connecting: waits for a server, refuses one that cannot serve.
+//! Connecting: waits for a server, or tries once; refuses one that cannot serve.
 
 use std::io;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use async_nats::{Client, ConnectOptions, Event, ServerAddr, ServerInfo};
+use async_nats::{Client, ConnectErrorKind, ConnectOptions, Event, ServerAddr, ServerInfo};
 use fastrand::Rng;
 use muster_contract::limits::RECONNECT_MIN;
 use muster_service::backoff::FullJitter;
@@ -38,6 +38,22 @@ pub enum ConnectError {
         /// What is wrong with it.
         #[source]
         source: io::Error,
+    },
+    /// The server lets nobody in who comes like this. Only [`Bus::connect_once`] ends with it.
+    #[error("{cause}: the NATS server at {url} does not let us in; are the credentials right?")]
+    Unauthorized {
+        /// Where.
+        url: String,
+        /// What it says.
+        cause: String,
+    },
+    /// There is no way to the server. Only [`Bus::connect_once`] ends with it.
+    #[error("cannot connect to the NATS server at {url}: {cause}")]
+    Unreached {
+        /// Where it was looked for.
+        url: String,
+        /// Why.
+        cause: String,
     },
     /// The server is too old.
     #[error("the NATS server at {url} is version {found}: {rule}")]
@@ -81,12 +97,48 @@ impl Bus {
             match attempt {
                 None => return Err(ConnectError::Stopped { url: config.shown_url() }),
                 Some(Ok(bus)) => return check_server(&bus.wire.client.server_info(), &config).map(|()| bus),
-                Some(Err(cause)) => {
+                Some(Err(Failed { cause, .. })) => {
                     let delay = pace.next();
                     tracing::warn!(nats.url = config.shown_url(), retry_in = ?delay, %cause, "waiting for NATS");
                     stop.run_until_cancelled(tokio::time::sleep(delay)).await;
                 }
             }
+        }
+    }
+}
+
+impl Bus {
+    /// Connects in one attempt, for a person who waits. How long that may take is the caller's; later cuts of the link
+    /// are mended as with [`Bus::connect`].
+    pub async fn connect_once(config: BusConfig) -> Result<Self, ConnectError> {
+        let servers = check_settings(&config)?;
+        let url = config.shown_url();
+        match open(&config, &servers, &Pace::new(config.reconnect_max)).await {
+            Ok(bus) => check_server(&bus.wire.client.server_info(), &config).map(|()| bus),
+            Err(Failed { refused: true, cause }) => Err(ConnectError::Unauthorized { url, cause }),
+            Err(Failed { refused: false, cause }) => Err(ConnectError::Unreached { url, cause }),
+        }
+    }
+}
+
+/// How an attempt failed.
+#[derive(Debug)]
+struct Failed {
+    /// The server is there, but lets us not in.
+    refused: bool,
+    /// One line for a person.
+    cause: String,
+}
+
+impl From<async_nats::ConnectError> for Failed {
+    fn from(error: async_nats::ConnectError) -> Self {
+        match error.kind() {
+            // Its source says the same once more.
+            kind @ ConnectErrorKind::AuthorizationViolation => {
+                Self { refused: true, cause: kind.to_string() }
+            }
+            ConnectErrorKind::Authentication => Self { refused: true, cause: chain(&error) },
+            _ => Self { refused: false, cause: chain(&error) },
         }
     }
 }
@@ -121,19 +173,19 @@ fn check_server(server: &ServerInfo, config: &BusConfig) -> Result<(), ConnectEr
     Ok(())
 }
 
-/// One attempt. The error is one line for the log.
-async fn open(config: &BusConfig, servers: &[ServerAddr], pace: &Arc<Pace>) -> Result<Bus, String> {
+/// One attempt.
+async fn open(config: &BusConfig, servers: &[ServerAddr], pace: &Arc<Pace>) -> Result<Bus, Failed> {
     let (events, heard) = mpsc::channel(link::EVENTS_WAITING);
     let options = creds::from_address(options(config, pace, events), servers);
     // Boxed: 28 KiB that would otherwise be part of every future that connects.
-    let client = Box::pin(options.connect(servers.to_vec())).await.map_err(|error| chain(&error))?;
+    let client = Box::pin(options.connect(servers.to_vec())).await?;
     pace.connected();
     let stop = pace.gone.clone();
-    let replies = Replies::open(&client, stop.clone()).await.map_err(|error| chain(&error))?;
-    let link = watch_link(&client, heard, &stop);
-    let uplink_bytes_max = config.uplink_bytes_max;
-    let wire =
-        Wire { client, link, silence: Silence::new(), replies, uplink_bytes_max, _tasks: stop.drop_guard() };
+    let lost = |error| Failed { refused: false, cause: chain(&error) };
+    let replies = Replies::open(&client, stop.clone()).await.map_err(lost)?;
+    let (link, refusal) = watch_link(&client, heard, &stop);
+    let (silence, uplink_bytes_max) = (Silence::new(), config.uplink_bytes_max);
+    let wire = Wire { client, link, refusal, silence, replies, uplink_bytes_max, _tasks: stop.drop_guard() };
     Ok(Bus { wire: Arc::new(wire) })
 }
 
@@ -141,10 +193,11 @@ fn watch_link(
     client: &Client,
     events: mpsc::Receiver<Event>,
     stop: &CancellationToken,
-) -> watch::Receiver<Link> {
+) -> (watch::Receiver<Link>, watch::Receiver<Option<String>>) {
     let (sender, link) = watch::channel(Link::now(client));
-    tokio::spawn(link::follow(client.clone(), events, sender, stop.clone()));
-    link
+    let (refused, refusal) = watch::channel(None);
+    tokio::spawn(link::follow(client.clone(), events, sender, refused, stop.clone()));
+    (link, refusal)
 }
 
 fn options(config: &BusConfig, pace: &Arc<Pace>, events: mpsc::Sender<Event>) -> ConnectOptions {
@@ -228,11 +281,30 @@ impl Pace {
         }
         let first = {
             let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-            if attempt <= 1 {
+            // Before the first connection every attempt is a client's first: that must not start the delays again.
+            if state.connected && attempt <= 1 {
                 state.jitter.reset();
             }
             !state.connected
         };
         if first { Duration::ZERO } else { self.next() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn delays_grow_from_the_first_attempt_on_until_there_is_a_connection() {
+        let pace = Pace::new(60 * RECONNECT_MIN);
+        let attempt = || {
+            assert_eq!(pace.before(1), Duration::ZERO, "the first attempt of a client is not delayed twice");
+            pace.next()
+        };
+        let longest = (0..200).map(|_| attempt()).max().unwrap();
+        assert!(longest > 8 * RECONNECT_MIN, "{longest:?}");
+        pace.connected();
+        assert!(pace.before(1) <= RECONNECT_MIN, "after a connection the delays start again");
     }
 }

@@ -103,6 +103,7 @@ pub(crate) async fn follow(
     client: Client,
     mut events: mpsc::Receiver<Event>,
     link: watch::Sender<Link>,
+    refused: watch::Sender<Option<String>>,
     stop: CancellationToken,
 ) {
     let mut check = tokio::time::interval(CHECK_INTERVAL);
@@ -119,6 +120,9 @@ pub(crate) async fn follow(
                 Some(Event::Connected) => Link::up(&client),
                 Some(Event::Disconnected | Event::Closed) => Link::Down,
                 Some(event) => {
+                    if let Event::ServerError(error) = &event {
+                        refused.send_replace(Some(error.to_string()));
+                    }
                     tell(&event);
                     continue;
                 }

@@ -23,6 +23,8 @@ pub(crate) struct Wire {
     pub(crate) client: Client,
     pub(crate) link: watch::Receiver<Link>,
     pub(crate) silence: Silence,
+    /// What the server refused last, in its words.
+    pub(crate) refusal: watch::Receiver<Option<String>>,
     pub(crate) replies: Replies,
     pub(crate) uplink_bytes_max: u64,
     /// Ends the tasks behind `link` and `replies`.

@@ -35,7 +35,8 @@ pub struct CommonArgs {
     #[arg(long, help_heading = HEADING, env = "MUSTER_CREDS", value_name = "FILE")]
     pub creds: Option<String>,
 
-    /// Where to serve /live, /ready and /metrics, such as 127.0.0.1:9100; port 0 takes any free one
+    /// Where to serve /live, /ready and /metrics, such as 127.0.0.1:9100; port 0 takes any free one. Ready once is
+    /// ready for good: whether NATS is reached now is said in the body of /ready and by the metric muster_link_up
     #[arg(long, help_heading = HEADING, env = "MUSTER_HTTP_ADDR", value_name = "IP:PORT")]
     pub http_addr: Option<String>,
 
@@ -49,7 +50,8 @@ pub struct CommonArgs {
     )]
     pub log_format: String,
 
-    /// What to log: error, warn, info, debug or trace; or per module, such as info,muster_bus=debug
+    /// What to log: error, warn, info, debug or trace; or per module, such as info,muster_bus=debug (the NATS library
+    /// only if it is named: async_nats=debug)
     #[arg(
         long,
         help_heading = HEADING,

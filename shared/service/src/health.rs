@@ -1,11 +1,13 @@
 //! What the process says of itself over HTTP: `/live`, `/ready`, `/metrics`.
 //!
 //! `/live` says only that the loop turns. `/ready` is a latch: each part that has to be there before the process
-//! is of use holds a [`Latch`] and releases it once; losing a connection later does not make the process unready.
+//! is of use holds a [`Latch`] and releases it once; losing a connection later does not make the process unready,
+//! but the body says so ([`Health::note`]).
 //! `/metrics` is OpenMetrics text. A metric's labels must come from a set that is fixed in the code: no device, no
 //! deployment, no subject.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::future::IntoFuture;
 use std::io;
@@ -64,6 +66,7 @@ pub struct Latch {
 struct Shared {
     stop: CancellationToken,
     missing: Mutex<Vec<Cow<'static, str>>>,
+    notes: Mutex<BTreeMap<&'static str, String>>,
     registry: Mutex<Registry>,
 }
 
@@ -71,7 +74,9 @@ impl Health {
     /// Health of a process that is asked to stop by `stop`: it is not ready from then on.
     pub(crate) fn new(stop: CancellationToken) -> Self {
         let registry = Mutex::new(Registry::with_prefix(METRICS_PREFIX));
-        Self { shared: Arc::new(Shared { stop, missing: Mutex::default(), registry }) }
+        Self {
+            shared: Arc::new(Shared { stop, missing: Mutex::default(), notes: Mutex::default(), registry }),
+        }
     }
 
     /// Says that the process is not ready without `part`, in words for a person.
@@ -79,6 +84,11 @@ impl Health {
         let part = part.into();
         lock(&self.shared.missing).push(part.clone());
         Latch { health: self.clone(), part }
+    }
+
+    /// Says how a part is now, in the body of `/ready`; it changes nothing of whether the process is ready.
+    pub fn note(&self, part: &'static str, state: impl Into<String>) {
+        lock(&self.shared.notes).insert(part, state.into());
     }
 
     /// What is missing before the process is ready; empty if it is.
@@ -150,15 +160,19 @@ fn router(health: Health) -> Router {
 
 async fn ready(State(health): State<Health>) -> impl IntoResponse {
     let missing = health.missing();
-    if missing.is_empty() {
-        return (StatusCode::OK, "ready\n".to_owned());
-    }
-    let mut body = "not ready:\n".to_owned();
+    let (status, first) = match missing.is_empty() {
+        true => (StatusCode::OK, "ready\n"),
+        false => (StatusCode::SERVICE_UNAVAILABLE, "not ready:\n"),
+    };
+    let mut body = first.to_owned();
+    // Writing into a string does not fail.
     for part in missing {
-        // Writing into a string does not fail.
         let _ = writeln!(body, "  {part}");
     }
-    (StatusCode::SERVICE_UNAVAILABLE, body)
+    for (part, state) in lock(&health.shared.notes).iter() {
+        let _ = writeln!(body, "{part}: {state}");
+    }
+    (status, body)
 }
 
 async fn metrics(State(health): State<Health>) -> impl IntoResponse {

@@ -192,12 +192,9 @@ impl Life {
     }
 
     fn fail(&self, failure: TaskFailure) {
-        tracing::error!(
-            task.name = %failure.task,
-            task.stage = %failure.stage,
-            error = error::chain(&failure),
-            "a task failed; the process stops"
-        );
+        // The cause first: it is what the person has to mend. Which task met it is for those who know the program.
+        let cause = error::chain(failure.cause.as_ref());
+        tracing::error!(task.name = %failure.task, task.stage = %failure.stage, "{cause}; the process stops");
         // Later failures follow from the first more often than not; each is logged, the first is kept.
         let _ = self.shared.failure.set(failure);
         self.stop();

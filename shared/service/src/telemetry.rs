@@ -11,6 +11,10 @@ use tracing_subscriber::util::{SubscriberInitExt, TryInitError};
 
 use crate::config::LogFormat;
 
+/// Before the person's filter: the NATS library logs as errors what it also hands over, and is then logged a second
+/// time. Whoever names it (`async_nats=debug`) gets its lines.
+const QUIET: &str = "async_nats=off,";
+
 /// Why the log cannot be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -34,7 +38,7 @@ pub enum Error {
 /// When the filter does not parse, or there is a log already.
 pub fn init(format: LogFormat, filter: &str) -> Result<(), Error> {
     let filter = EnvFilter::builder()
-        .parse(filter)
+        .parse(format!("{QUIET}{filter}"))
         .map_err(|source| Error::Filter { filter: filter.to_owned(), source })?;
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
     let set = match format {

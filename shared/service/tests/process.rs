@@ -122,8 +122,8 @@ fn sigquit_leaves_at_once() {
 fn a_failing_task_ends_the_process_with_one_and_its_causes_once() {
     let (code, _, log) = run(&["--defect=fail", "--tick=10ms"]);
     assert_eq!(code, Some(1), "{log}");
-    let causes = "task 'ticker' of stage work failed: the spring is broken: metal fatigue";
-    assert_eq!(log.matches(causes).count(), 1, "{log}");
+    let causes = " the spring is broken: metal fatigue; the process stops task.name=ticker";
+    assert_eq!(log.matches(causes).count(), 1, "the cause comes first: {log}");
     assert_eq!(log.matches("metal fatigue").count(), 1, "{log}");
 }
 

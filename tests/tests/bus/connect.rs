@@ -2,9 +2,12 @@
 
 use std::time::Duration;
 
-use muster_bus::{Bus, BusConfig, ConnectError, Link};
+use bytes::Bytes;
+use muster_bus::{Bus, BusConfig, ConnectError, Link, LinkHealth};
+use muster_contract::DeviceKey;
+use muster_service::life::Life;
 use muster_tests::server::{Server, Setup};
-use muster_tests::wait::soon;
+use muster_tests::wait::{soon, until};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
@@ -33,6 +36,48 @@ async fn waiting_ends_when_the_process_stops() {
         stop.cancel();
     });
     assert!(matches!(end, Err(ConnectError::Stopped { .. })), "{end:?}");
+}
+
+#[tokio::test]
+async fn one_attempt_ends_with_its_own_cause() {
+    let key: DeviceKey = "plant7/press-4".parse().unwrap();
+    let mut server = Server::start_with(Setup { devices: vec![key], ..Setup::default() });
+    let nobody = BusConfig { url: server.url(), ..server.config("nobody") };
+    let refusal = Bus::connect_once(nobody.clone()).await.unwrap_err();
+    assert!(matches!(refusal, ConnectError::Unauthorized { .. }), "{refusal:?}");
+    assert!(refusal.to_string().starts_with("authorization violation: "), "{refusal}");
+    Bus::connect_once(server.config("hub")).await.unwrap();
+    server.stop();
+    let refusal = Bus::connect_once(nobody).await.unwrap_err();
+    assert!(matches!(refusal, ConnectError::Unreached { .. }), "{refusal:?}");
+    assert!(refusal.to_string().contains("refused"), "{refusal}");
+}
+
+#[tokio::test]
+async fn what_the_server_refuses_can_be_asked_for() {
+    let key: DeviceKey = "plant7/press-4".parse().unwrap();
+    let server = Server::start_with(Setup { devices: vec![key.clone()], ..Setup::default() });
+    let bus = connect(server.device_config(&key)).await;
+    assert_eq!(bus.refusal(), None);
+    let asked = bus.request("muster.query.fleet", Bytes::new(), Duration::from_millis(300)).await;
+    assert!(asked.is_err());
+    assert!(bus.refusal().is_some_and(|words| words.contains("muster.query.fleet")), "{:?}", bus.refusal());
+}
+
+#[tokio::test]
+async fn health_says_whether_the_link_is_up() {
+    let mut server = Server::start();
+    let bus = connect(server.config("test")).await;
+    let life = Life::new();
+    LinkHealth::register(life.health()).follow(&bus);
+    let shown = async |wanted: &str| {
+        until(wanted, async || life.health().metrics_text(), |text: &String| text.contains(wanted)).await;
+    };
+    shown("muster_link_up 1").await;
+    server.kill();
+    shown("muster_link_up 0").await;
+    server.restart();
+    shown("muster_link_up 1").await;
 }
 
 #[tokio::test]

@@ -35,7 +35,8 @@ pub async fn run(session: &mut Session<'_>, site: Option<SiteId>) -> Result<bool
     };
     let views = views(session, keys).await?;
     let audit = Audit::of(answer.as_of, &answer.devices, views);
-    session.show_own(&audit, render::audit::audit)?;
+    let frame = session.frame();
+    session.show_own(&audit, |audit, _| render::audit::audit(audit, frame))?;
     Ok(audit.explained)
 }
 

@@ -2,22 +2,22 @@
 
 use std::fmt::Write as _;
 
-use muster_contract::Timestamp;
-
+use super::frame::Frame;
 use super::paint::{BAD, DIM, PLAIN, UNSURE, WELL, styled};
 use super::table::{Cell, Table};
 use super::words::{as_of, plural};
 use crate::audit::{Audit, DeviceVerdict, Sums, ViewVerdict};
 
 /// The whole audit. Views are listed only where something is wrong with them.
-pub fn audit(audit: &Audit, now: Timestamp) -> String {
+pub fn audit(audit: &Audit, frame: impl Into<Frame>) -> String {
+    let frame = frame.into();
     let mut table = Table::new(&[
         "DEVICE",
-        ">EPOCH",
+        "?>EPOCH",
         ">HEAD",
-        ">RECEIVED",
-        ">COALESCED",
-        ">QUARANTINED",
+        "?>RECEIVED",
+        "?>COALESCED",
+        "?>QUARANTINED",
         ">MISSING",
         "VERDICT",
     ]);
@@ -28,8 +28,8 @@ pub fn audit(audit: &Audit, now: Timestamp) -> String {
     let retired = audit.devices.iter().any(|line| line.verdict == DeviceVerdict::Retired);
     let total = if retired { "total without retired" } else { "total" };
     table.row(row(total.to_owned(), String::new(), audit.totals, Cell::from("")));
-    let mut text = format!("{table}\n{}", views(audit));
-    let _ = writeln!(text, "{}\n{}.", answer(audit), as_of(audit.as_of, now));
+    let mut text = format!("{}\n{}", table.within(frame.width), views(audit));
+    let _ = writeln!(text, "{}\n{}.", answer(audit), as_of(audit.as_of, frame.now));
     text
 }
 

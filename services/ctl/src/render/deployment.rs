@@ -8,22 +8,25 @@ use muster_contract::view::{DeploymentView, ErrorCount, Split, Standing};
 use muster_contract::{SiteId, Timestamp};
 
 use super::doubt::{footer, heard, not_known};
+use super::frame::Frame;
 use super::paint::{self, BAD, BOLD, DIM, PLAIN, UNSURE, styled};
 use super::table::{Cell, Table};
-use super::words::{age, as_of, clean, clean_lines, counts, freshness, percent, plural, span, states};
+use super::words::{age, as_of, clean, counts, excerpt, freshness, percent, plural, span, states};
 
 /// Every deployment with its verdict.
-pub fn list(answer: &DeploymentsAnswer, now: Timestamp) -> String {
-    let position = as_of(answer.as_of, now);
+pub fn list(answer: &DeploymentsAnswer, frame: impl Into<Frame>) -> String {
+    let frame = frame.into();
+    let position = as_of(answer.as_of, frame.now);
     if answer.deployments.is_empty() {
         return format!("No deployment is targeted or leaving; {position}.\n");
     }
-    format!("{}\n{}; {position}.\n", rows(&answer.deployments), footer(&answer.deployments))
+    let rows = rows(&answer.deployments).within(frame.width);
+    format!("{rows}\n{}; {position}.\n", footer(&answer.deployments))
 }
 
 /// The deployments that a site has, each as a whole.
-pub fn list_of(site: &SiteId, answer: &DeploymentsAnswer, now: Timestamp) -> String {
-    format!("{}Deployments that {site} has a part in, each counted over all sites.\n", list(answer, now))
+pub fn list_of(site: &SiteId, answer: &DeploymentsAnswer, frame: impl Into<Frame>) -> String {
+    format!("{}Deployments that {site} has a part in, each counted over all sites.\n", list(answer, frame))
 }
 
 /// The table alone.
@@ -31,14 +34,14 @@ pub fn rows<'a>(views: impl IntoIterator<Item = &'a DeploymentView>) -> Table {
     let mut table = Table::new(&[
         "DEPLOYMENT",
         "VERDICT",
-        ">TARGETS",
+        "?>TARGETS",
         ">CONVERGED",
         "STANDINGS",
-        ">STALE",
-        ">NEVER",
-        ">NOT KNOWN",
-        ">OVERDUE",
-        ">LEAVING",
+        "?>STALE",
+        "?>NEVER",
+        "?>NOT KNOWN",
+        "?>OVERDUE",
+        "?>LEAVING",
     ]);
     for view in views {
         let heard = heard(view);
@@ -59,31 +62,31 @@ pub fn rows<'a>(views: impl IntoIterator<Item = &'a DeploymentView>) -> Table {
 }
 
 /// One deployment: its view, and the lines that the answer has.
-pub fn one(answer: &DeploymentAnswer, now: Timestamp) -> String {
-    view_and_lines(&answer.view, &answer.devices, now)
+pub fn one(answer: &DeploymentAnswer, frame: impl Into<Frame>) -> String {
+    view_and_lines(&answer.view, &answer.devices, frame.into())
 }
 
 /// One deployment without lines.
-pub fn view(view: &DeploymentView, now: Timestamp) -> String {
-    view_and_lines(view, &[], now)
+pub fn view(view: &DeploymentView, frame: impl Into<Frame>) -> String {
+    view_and_lines(view, &[], frame.into())
 }
 
-fn view_and_lines(view: &DeploymentView, devices: &[StandingLine], now: Timestamp) -> String {
+fn view_and_lines(view: &DeploymentView, devices: &[StandingLine], frame: Frame) -> String {
     let verdict = styled(paint::verdict(view.verdict), view.verdict.as_str());
     let mut text = format!("{}  {verdict}\n\n{}", styled(BOLD, view.deployment.as_str()), facts(view));
     if view.targets > 0 {
-        let _ = write!(text, "\n{}", standings(view));
+        let _ = write!(text, "\n{}", standings(view).within(frame.width));
     }
     if !view.components.is_empty() {
-        let _ = write!(text, "\n{}", components(view));
+        let _ = write!(text, "\n{}", components(view, frame));
     }
     if !view.errors.is_empty() {
         let _ = write!(text, "\n{}", errors(view));
     }
     if !devices.is_empty() {
-        let _ = write!(text, "\n{}", lines(devices, now));
+        let _ = write!(text, "\n{}", lines(devices, frame));
     }
-    let _ = writeln!(text, "\n{}.", as_of(view.as_of, now));
+    let _ = writeln!(text, "\n{}.", as_of(view.as_of, frame.now));
     text
 }
 
@@ -110,7 +113,8 @@ fn facts(view: &DeploymentView) -> String {
         ));
     }
     if view.leaving > 0 {
-        lines.push(("leaving", format!("{} still have it", plural(view.leaving, "device"))));
+        let have = if view.leaving == 1 { "has" } else { "have" };
+        lines.push(("leaving", format!("{} still {have} it", plural(view.leaving, "device"))));
     }
     lines.iter().fold(String::new(), |mut text, (name, value)| {
         let _ = writeln!(text, "{name:<11}{value}");
@@ -153,7 +157,7 @@ fn standings(view: &DeploymentView) -> Table {
     table
 }
 
-fn components(view: &DeploymentView) -> String {
+fn components(view: &DeploymentView, frame: Frame) -> String {
     let mut table = Table::new(&["COMPONENT", "STATES"]);
     for (name, counts) in &view.components {
         table.row([name.as_str().into(), states(counts).into()]);
@@ -162,7 +166,7 @@ fn components(view: &DeploymentView) -> String {
         0 => String::new(),
         count => format!("and {} more\n", plural(count, "component")),
     };
-    format!("{table}{more}")
+    format!("{}{more}", table.within(frame.width))
 }
 
 fn errors(view: &DeploymentView) -> String {
@@ -182,21 +186,21 @@ fn error_lines(error: &ErrorCount, targets: u64) -> String {
     let code = styled(BAD, &clean(&error.code));
     let mut text = format!("{code} on {} of {}\n", error.count, plural(targets, "target"));
     let _ = writeln!(text, "  such as {}{component}:", example.device);
-    for line in clean_lines(&example.message) {
+    for line in excerpt(&example.message) {
         let _ = writeln!(text, "    {line}");
     }
     text
 }
 
 /// The titles of [`cells`] after the name's.
-pub const LINE_TITLES: [&str; 6] = ["STANDING", "HEARD", "KNOWN", ">GENERATION", "REPORTED", "NOTE"];
+pub const LINE_TITLES: [&str; 6] = ["STANDING", "FRESHNESS", "KNOWN", "?>GENERATION", "?REPORTED", "NOTE"];
 
-fn lines(lines: &[StandingLine], now: Timestamp) -> Table {
+fn lines(lines: &[StandingLine], frame: Frame) -> Table {
     let mut table = Table::new(&[&["DEVICE"], &LINE_TITLES[..]].concat());
     for line in lines {
-        table.row_above(cells(line.key.to_string(), line, now), detail(line));
+        table.row_above(cells(line.key.to_string(), line, frame.now), detail(line));
     }
-    table
+    table.within(frame.width)
 }
 
 /// The cells of a standing after its name: standing, freshness, known, generation, age, note.
@@ -259,7 +263,7 @@ pub fn detail(line: &StandingLine) -> String {
 
 fn error_detail(code: &str, message: &str) -> String {
     let mut text = format!("      {}\n", styled(BAD, &clean(code)));
-    for line in clean_lines(message) {
+    for line in excerpt(message) {
         let _ = writeln!(text, "        {line}");
     }
     text

@@ -7,32 +7,36 @@ use muster_contract::Timestamp;
 use muster_contract::fact::{Account, Incident, IncidentKind};
 use muster_contract::query::{DeviceAnswer, DeviceLine, DevicesAnswer};
 use muster_contract::view::Freshness;
+use serde_json::Value;
 
 use super::deployment::{LINE_TITLES, cells, detail};
+use super::frame::Frame;
 use super::paint::{self, BAD, BOLD, DIM, UNSURE, styled};
 use super::table::{Cell, Table};
 use super::words::{age, as_of, clean, freshness, listed, plural, span};
 
 /// The devices, each in a line.
-pub fn list(answer: &DevicesAnswer, now: Timestamp) -> String {
-    let position = as_of(answer.as_of, now);
+pub fn list(answer: &DevicesAnswer, frame: impl Into<Frame>) -> String {
+    let frame = frame.into();
+    let position = as_of(answer.as_of, frame.now);
     if answer.devices.is_empty() {
         return format!("No device is known; {position}.\n");
     }
     let mut table = Table::new(&[
         "DEVICE",
         "FRESHNESS",
-        "HEARD",
-        ">GENERATION",
-        ">REPORTS",
+        "LAST FACT",
+        "?>GENERATION",
+        "?>REPORTS",
         ">MISSING",
         "STANDINGS",
         ">INCIDENTS",
         ">QUARANTINED",
     ]);
     for device in &answer.devices {
-        table.row(row(device, now));
+        table.row(row(device, frame.now));
     }
+    let table = table.within(frame.width);
     format!("{table}\n{}; {position}.\n", footer(&answer.devices))
 }
 
@@ -95,17 +99,18 @@ fn footer(devices: &[DeviceLine]) -> String {
 }
 
 /// One device.
-pub fn one(answer: &DeviceAnswer, now: Timestamp) -> String {
+pub fn one(answer: &DeviceAnswer, frame: impl Into<Frame>) -> String {
+    let frame = frame.into();
     let device = &answer.device;
     let (word, style) = state(device);
     let mut text = format!("{}  {}\n\n", styled(BOLD, &device.key.to_string()), styled(style, word));
-    for (name, value) in facts(answer, now) {
+    for (name, value) in facts(answer, frame.now) {
         let _ = writeln!(text, "{name:<13}{value}");
     }
     if !answer.deployments.is_empty() {
-        let _ = write!(text, "\n{}", deployments(answer, now));
+        let _ = write!(text, "\n{}", deployments(answer, frame));
     }
-    let _ = writeln!(text, "\n{}.", as_of(answer.as_of, now));
+    let _ = writeln!(text, "\n{}.", as_of(answer.as_of, frame.now));
     text
 }
 
@@ -113,7 +118,8 @@ fn facts(answer: &DeviceAnswer, now: Timestamp) -> Vec<(&'static str, String)> {
     let device = &answer.device;
     let mut facts = Vec::new();
     let mut fact = |name, value: Option<String>| facts.extend(value.map(|value| (name, value)));
-    fact("heard", device.last_heard_at.map(|at| age(now, at)));
+    // Heartbeats are no facts: of a device that is well the last fact may be old.
+    fact("last fact", device.last_heard_at.map(|at| age(now, at)));
     fact("generation", device.generation.map(|generation| generation.to_string()));
     fact("epoch", device.epoch.map(|epoch| epoch.to_string()));
     fact("reports", Some(account(device.head, &device.account)));
@@ -122,9 +128,12 @@ fn facts(answer: &DeviceAnswer, now: Timestamp) -> Vec<(&'static str, String)> {
     fact("agent", answer.agent_version.as_deref().map(clean));
     let labels: Vec<_> = answer.labels.iter().map(|(key, value)| clean(&format!("{key}={value}"))).collect();
     fact("labels", (!labels.is_empty()).then(|| labels.join(", ")));
-    let capabilities =
-        answer.capabilities.as_ref().map(|properties| serde_json::Value::from(properties.clone()));
-    fact("capabilities", capabilities.map(|properties| clean(&properties.to_string())));
+    let mut title = "capabilities";
+    for (name, value) in answer.capabilities.iter().flatten() {
+        if let Some(value) = capability(value) {
+            fact(std::mem::take(&mut title), Some(clean(&format!("{name}: {value}"))));
+        }
+    }
     let last = answer.last_incident.as_ref().map(|last| format!("; the last: {}", incident(last, now)));
     let incidents = device.incidents;
     fact(
@@ -132,6 +141,21 @@ fn facts(answer: &DeviceAnswer, now: Timestamp) -> Vec<(&'static str, String)> {
         (incidents > 0).then(|| styled(BAD, &format!("{incidents}{}", last.unwrap_or_default()))),
     );
     facts
+}
+
+/// `architecture amd64, cores 4`; none where it says nothing.
+fn capability(value: &Value) -> Option<String> {
+    let listed = |parts: Vec<String>, between: &str| (!parts.is_empty()).then(|| parts.join(between));
+    match value {
+        Value::Null => None,
+        Value::String(text) => Some(text.clone()),
+        Value::Array(values) => listed(values.iter().filter_map(capability).collect(), "; "),
+        Value::Object(fields) => {
+            let field = |(name, value): (&String, &Value)| Some(format!("{name} {}", capability(value)?));
+            listed(fields.iter().filter_map(field).collect(), ", ")
+        }
+        number_or_bool => Some(number_or_bool.to_string()),
+    }
 }
 
 /// `60 = 43 received + 12 coalesced + 2 quarantined + 3 missing (58-60)`.
@@ -144,12 +168,12 @@ pub fn account(head: u64, account: &Account) -> String {
     if missing.is_empty() { text } else { styled(UNSURE, &format!("{text} ({missing})")) }
 }
 
-fn deployments(answer: &DeviceAnswer, now: Timestamp) -> Table {
+fn deployments(answer: &DeviceAnswer, frame: Frame) -> Table {
     let mut table = Table::new(&[&["DEPLOYMENT"], &LINE_TITLES[..]].concat());
     for line in &answer.deployments {
-        table.row_above(cells(line.deployment.to_string(), line, now), detail(line));
+        table.row_above(cells(line.deployment.to_string(), line, frame.now), detail(line));
     }
-    table
+    table.within(frame.width)
 }
 
 /// An incident in words.

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use muster_contract::Timestamp;
 use muster_contract::fact::QuarantineFact;
 
+use super::frame::Frame;
 use super::paint::{BOLD, DIM, styled};
 use super::table::{Cell, Table};
 use super::words::{age, clean, clean_lines, plural};
@@ -18,15 +19,18 @@ const DUMP_LINE_BYTES: usize = 16;
 const DUMP_LINES_MAX: usize = 64;
 
 /// The list, newest last.
-pub fn list(list: &List, now: Timestamp) -> String {
-    let List { before, messages } = list;
+pub fn list(list: &List, frame: impl Into<Frame>) -> String {
+    let frame = frame.into();
+    let List { before, messages, .. } = list;
     if messages.is_empty() {
-        return "Nothing is in quarantine.\n".to_owned();
+        let of = list.device.as_ref().map(|key| format!(" of {key}")).unwrap_or_default();
+        return format!("Nothing{of} is in quarantine.\n");
     }
-    let mut table = Table::new(&[">LEDGER", "RECEIVED", "DEVICE", ">EPOCH", ">SEQ", ">BYTES", "REASON"]);
+    let mut table = Table::new(&[">LEDGER", "DEVICE", "RECEIVED", "?>EPOCH", "?>SEQ", "?>BYTES", "REASON"]);
     for one in messages {
-        table.row(row(one, now));
+        table.row(row(one, frame.now));
     }
+    let table = table.within(frame.width);
     let total = plural(messages.len() as u64 + before, "message");
     let more =
         if *before == 0 { String::new() } else { format!("; the newest {} are shown", messages.len()) };
@@ -38,8 +42,8 @@ fn row(held: &Held, now: Timestamp) -> [Cell; 7] {
     let number = |number: Option<u64>| number.map_or_else(|| "-".into(), |n| Cell::from(n.to_string()));
     [
         held.ledger_seq.to_string().into(),
-        age(now, fact.received_at).into(),
         sender(held).into(),
+        age(now, fact.received_at).into(),
         number(fact.epoch.map(muster_contract::Epoch::get)),
         number(fact.seq.map(muster_contract::Seq::get)),
         Cell::count(fact.bytes),

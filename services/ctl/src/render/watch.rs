@@ -5,14 +5,19 @@ use muster_contract::{DeploymentId, Timestamp};
 
 use super::deployment::{converged, rows};
 use super::doubt::{Doubt, footer};
+use super::frame::Frame;
 use super::paint::{self, BOLD, DIM, styled};
 use super::words::{as_of, counts};
 
 /// All deployments.
-pub fn picture<'a>(views: impl Iterator<Item = &'a DeploymentView> + Clone, now: Timestamp) -> String {
+pub fn picture<'a>(
+    views: impl Iterator<Item = &'a DeploymentView> + Clone,
+    frame: impl Into<Frame>,
+) -> String {
+    let frame = frame.into();
     let newest = views.clone().map(|view| view.as_of).max_by_key(|position| position.ledger_seq);
-    let position = newest.map_or_else(String::new, |position| format!("; {}", as_of(position, now)));
-    format!("{}\n{}{position}.\n", rows(views.clone()), footer(views))
+    let position = newest.map_or_else(String::new, |position| format!("; {}", as_of(position, frame.now)));
+    format!("{}\n{}{position}.\n", rows(views.clone()).within(frame.width), footer(views))
 }
 
 /// Nothing to show yet.
@@ -21,6 +26,13 @@ pub fn nothing(id: Option<&DeploymentId>) -> String {
         Some(id) => format!("{id} is neither targeted nor leaving; waiting.\n"),
         None => "No deployment is targeted or leaving; waiting.\n".to_owned(),
     }
+}
+
+/// A deployment that was never there, with names that are near.
+pub fn unknown(id: &DeploymentId, near: &[&str]) -> String {
+    let hint =
+        if near.is_empty() { String::new() } else { format!(" (did you mean {}?)", near.join(" or ")) };
+    format!("no deployment '{id}' yet{hint}; waiting for it\n")
 }
 
 /// One change: `web  failing  2-5 of 6 converged: 1 failed, …, 1 of 6 not known; as of ledger 4711, 3s ago`.

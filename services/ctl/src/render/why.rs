@@ -6,23 +6,25 @@ use muster_contract::Timestamp;
 use muster_contract::view::Verdict;
 use muster_contract::why::{Because, Evidence, EvidenceKind, WhyAnswer};
 
+use super::frame::Frame;
 use super::paint::{self, BOLD, DIM, styled};
 use super::table::{Cell, Table};
 use super::words::{age, as_of, clean, freshness, plural};
 
 /// The rule, how many make it hold, and the facts behind each that the answer has.
-pub fn answer(answer: &WhyAnswer, now: Timestamp) -> String {
+pub fn answer(answer: &WhyAnswer, frame: impl Into<Frame>) -> String {
+    let frame = frame.into();
     let verdict = styled(paint::verdict(answer.verdict), answer.verdict.as_str());
     let mut text = format!("{}  {verdict}: {}\n", styled(BOLD, answer.deployment.as_str()), answer.rule);
     let _ = writeln!(text, "{}\n", share(answer));
     for because in &answer.standings {
-        text += &standing(because, answer.verdict, now);
+        text += &standing(because, answer.verdict, frame);
     }
     if let Some(next) = &answer.next {
         let left = answer.because.saturating_sub(answer.standings.len() as u64);
         let _ = writeln!(text, "and {left} more: --after {next}, or --limit\n");
     }
-    let _ = writeln!(text, "{}.", as_of(answer.as_of, now));
+    let _ = writeln!(text, "{}.", as_of(answer.as_of, frame.now));
     text
 }
 
@@ -38,7 +40,7 @@ fn share(answer: &WhyAnswer) -> String {
     }
 }
 
-fn standing(because: &Because, verdict: Verdict, now: Timestamp) -> String {
+fn standing(because: &Because, verdict: Verdict, frame: Frame) -> String {
     let mut line = format!(
         "{}  {}, {}",
         styled(BOLD, &because.key.to_string()),
@@ -48,11 +50,11 @@ fn standing(because: &Because, verdict: Verdict, now: Timestamp) -> String {
     if because.speaks_for != verdict {
         let _ = write!(line, "  (alone it would be {})", because.speaks_for.as_str());
     }
-    let mut table = Table::new(&["  FACT", ">LEDGER", ">GENERATION", "REPORT", "SINCE", "SAYS"]);
+    let mut table = Table::new(&["  FACT", ">LEDGER", "?>GENERATION", "?REPORT", "SINCE", "SAYS"]);
     for fact in &because.facts {
-        table.row(row(fact, now));
+        table.row(row(fact, frame.now));
     }
-    format!("{line}\n{table}\n")
+    format!("{line}\n{}\n", table.within(frame.width))
 }
 
 fn row(fact: &Evidence, now: Timestamp) -> [Cell; 6] {

@@ -4,6 +4,13 @@ use muster_contract::Timestamp;
 use muster_contract::state::State;
 use muster_contract::view::{AsOf, Counts, Freshness, Standing};
 
+use super::cut;
+
+/// Most lines shown of the end of a message.
+const LAST_LINES_MAX: usize = 5;
+/// Widest line shown of a message.
+const MESSAGE_WIDTH_MAX: usize = 200;
+
 /// `3s ago`, `5m ago`, `2h ago`, `4d ago`; `just now` within a second. A time ahead of this machine's clock says so.
 pub fn age(now: Timestamp, then: Timestamp) -> String {
     let seconds = now.as_second() - then.as_second();
@@ -88,9 +95,43 @@ pub fn clean_lines(text: &str) -> impl Iterator<Item = String> {
     text.trim().lines().map(|line| harmless(line).trim_end().to_owned())
 }
 
+/// The lines of a message that a person has to see: the first, which says what happened, and the last ones, of output
+/// that was caught. Bytes that were no text are cut. All of it is in the JSON.
+pub fn excerpt(message: &str) -> Vec<String> {
+    let mut lines: Vec<_> = message.trim().lines().map(legible).filter(|line| !line.is_empty()).collect();
+    let more = lines.len().saturating_sub(1 + LAST_LINES_MAX);
+    if more > 1 {
+        let gap = format!("… {more} lines left out; --format json has them …");
+        lines.splice(1..=more, [gap]);
+    }
+    lines
+}
+
+/// A line without what is no text, of bounded width.
+fn legible(line: &str) -> String {
+    let mut text = String::with_capacity(line.len());
+    for char in line.chars() {
+        match is_hostile(char) || char == char::REPLACEMENT_CHARACTER {
+            true if text.ends_with(' ') => {}
+            true => text.push(' '),
+            false => text.push(char),
+        }
+    }
+    cut::end(text.trim_end(), MESSAGE_WIDTH_MAX)
+}
+
+/// Control characters, marks that turn or hide text, and characters that mean something on one machine only.
 fn is_hostile(char: char) -> bool {
     char.is_control()
-        || matches!(char, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+        || matches!(
+            char,
+            '\u{200b}'..='\u{200f}'
+                | '\u{2028}'..='\u{202e}'
+                | '\u{2060}'..='\u{206f}'
+                | '\u{e000}'..='\u{f8ff}'
+                | '\u{feff}'
+                | '\u{fff9}'..='\u{fffc}'
+        )
 }
 
 #[cfg(test)]
@@ -112,6 +153,18 @@ mod tests {
         ] {
             assert_eq!(age(now, Timestamp::from_second(1_000_000 - seconds).unwrap()), expected);
         }
+    }
+
+    #[test]
+    fn of_a_long_message_the_first_and_the_last_lines_are_shown_without_what_is_no_text() {
+        let message =
+            format!("exit code 3; stderr: start\n{}\u{fffd}\u{fffd}\u{1}x\u{fffd}end", "line\n".repeat(40));
+        let shown = excerpt(&message);
+        assert_eq!(shown[0], "exit code 3; stderr: start");
+        assert_eq!(shown[1], "… 36 lines left out; --format json has them …");
+        assert_eq!(shown[2..], ["line", "line", "line", "line", " x end"]);
+        assert_eq!(excerpt(&"w".repeat(5_000))[0].chars().count(), MESSAGE_WIDTH_MAX);
+        assert_eq!(excerpt("one\ntwo").len(), 2);
     }
 
     #[test]

@@ -41,6 +41,21 @@ async fn ready_is_a_latch_that_names_what_is_missing() {
     assert!(life.drain(DRAIN_DEADLINE).await.late.is_empty());
 }
 
+#[tokio::test]
+async fn ready_stays_ready_and_its_body_says_how_the_parts_are_now() {
+    let life = Life::new();
+    let addr = serve(&life, ANY_PORT.into()).await.unwrap();
+    life.health().note("NATS", "up");
+    life.health().note("NATS", "down since 2026-01-01T00:00:00Z");
+    let (status, body) = get_of(addr, "/ready").await;
+    assert!(
+        status == 200 && body.ends_with("ready\nNATS: down since 2026-01-01T00:00:00Z\n"),
+        "{status} {body}"
+    );
+    life.stop();
+    assert!(life.drain(DRAIN_DEADLINE).await.late.is_empty());
+}
+
 #[test]
 fn a_part_that_never_came_keeps_the_process_unready() {
     let health = Health::new(CancellationToken::new());

@@ -1,0 +1,18 @@
+//! What an answer is drawn into: the moment at which it is seen, and the room there is.
+
+use muster_contract::Timestamp;
+
+/// A moment and a width.
+#[derive(Debug, Clone, Copy)]
+pub struct Frame {
+    /// The moment; ages are counted from it.
+    pub now: Timestamp,
+    /// Columns of the terminal; none where the text goes to no terminal and nothing is to be cut.
+    pub width: Option<usize>,
+}
+
+impl From<Timestamp> for Frame {
+    fn from(now: Timestamp) -> Self {
+        Self { now, width: None }
+    }
+}

@@ -1,0 +1,82 @@
+//! The link in a process's health: a line in the body of `/ready` and the metric `muster_link_up`. Whether the process
+//! is ready is not decided here: a link that is down comes back by itself.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use muster_service::clock::{Clock, SystemClock};
+use muster_service::health::Health;
+use prometheus_client::metrics::gauge::Gauge;
+use tokio::sync::watch;
+use tokio::task::AbortHandle;
+
+use crate::bus::Bus;
+use crate::link::Link;
+
+/// What the line begins with.
+const PART: &str = "NATS";
+
+/// Where a process says whether it is connected.
+#[derive(Debug, Clone)]
+pub struct LinkHealth {
+    health: Health,
+    up: Gauge,
+    following: Arc<Mutex<Option<AbortHandle>>>,
+}
+
+impl LinkHealth {
+    /// Registers the metric. To be called once a process.
+    pub fn register(health: &Health) -> Self {
+        let up = Gauge::default();
+        let help = "1 while there is a connection to NATS, else 0";
+        health.metrics(|registry| registry.register("link_up", help, up.clone()));
+        Self { health: health.clone(), up, following: Arc::default() }
+    }
+
+    /// Tells of the link of this bus from now on, and of no other any more.
+    pub fn follow(&self, bus: &Bus) {
+        let (own, mut link) = (self.clone(), bus.link());
+        let telling = tokio::spawn(async move {
+            loop {
+                let now = *link.borrow_and_update();
+                own.tell(now);
+                // An error means that the bus is gone, and its connection with it.
+                if link.changed().await.is_err() {
+                    if now.is_up() {
+                        own.tell(Link::Down);
+                    }
+                    return;
+                }
+            }
+        });
+        let mut following = self.following.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(before) = following.replace(telling.abort_handle()) {
+            before.abort();
+        }
+    }
+
+    /// Tells of one bus after another, for as long as there may come more.
+    pub fn follow_each(self, mut connected: watch::Receiver<Option<Bus>>) {
+        tokio::spawn(async move {
+            loop {
+                if let Some(bus) = connected.borrow_and_update().as_ref() {
+                    self.follow(bus);
+                }
+                if connected.changed().await.is_err() {
+                    return;
+                }
+            }
+        });
+    }
+
+    fn tell(&self, link: Link) {
+        self.up.set(i64::from(link.is_up()));
+        self.health.note(PART, words(link, &SystemClock));
+    }
+}
+
+fn words(link: Link, clock: &dyn Clock) -> String {
+    match link {
+        Link::Up { .. } => "up".to_owned(),
+        Link::Down => format!("down since {:.0}; reconnecting", clock.now()),
+    }
+}
