@@ -6,13 +6,14 @@
 
 mod change;
 mod desk;
+mod reading;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use fastrand::Rng;
-use muster_bus::{PublishError, PublishErrorKind, ReadError, Trace};
+use muster_bus::{PublishError, PublishErrorKind, Trace};
 use muster_contract::DeviceKey;
 use muster_service::backoff::FullJitter;
 use muster_service::clock::Clock;
@@ -24,9 +25,7 @@ use tokio_util::sync::CancellationToken;
 
 pub use self::desk::Desk;
 use self::desk::Order;
-use crate::content::Interner;
-use crate::downlink::{Downlink, Letter, Message};
-use crate::held::Held;
+use crate::downlink::{Downlink, Letter};
 use crate::metrics::{CommitResult, Metrics};
 use crate::plan::Draft;
 use crate::problems::Problems;
@@ -67,6 +66,10 @@ pub struct Announcer<D> {
     retry_at: Instant,
     /// The trace that all documents of a commit share.
     commit_trace: Trace,
+    /// Whether a commit was taken that is not published whole yet.
+    commit_under_way: bool,
+    /// When a device's word alone had its document published again.
+    said_again: BTreeMap<DeviceKey, Instant>,
 }
 
 impl<D: Downlink> Announcer<D> {
@@ -82,6 +85,8 @@ impl<D: Downlink> Announcer<D> {
             orders,
             retry: FullJitter::new(RETRY_MIN, RETRY_MAX),
             retry_at: Instant::now(),
+            commit_under_way: false,
+            said_again: BTreeMap::new(),
         };
         (announcer, desk)
     }
@@ -105,30 +110,6 @@ impl<D: Downlink> Announcer<D> {
         }
     }
 
-    async fn recover(&mut self) {
-        let messages = loop {
-            match self.downlink.everybody().await {
-                Ok(messages) => break messages,
-                Err(error) => self.wait_to_read(&error).await,
-            }
-        };
-        self.retry.reset();
-        let mut interner = Interner::default();
-        let held: BTreeMap<_, _> = messages
-            .into_iter()
-            .map(|(key, message)| (key.clone(), read(&key, &message, &mut interner)))
-            .collect();
-        self.roster = Roster::recovered(held);
-        tracing::info!(devices = self.roster.devices(), "read the desired state that DOWNLINK holds");
-        self.tell(None);
-    }
-
-    async fn wait_to_read(&mut self, error: &ReadError) {
-        let retry_in = self.retry.next(&mut self.chance);
-        tracing::warn!(error = chain(error), ?retry_in, "cannot read the desired state yet");
-        tokio::time::sleep(retry_in).await;
-    }
-
     async fn obey(&mut self, order: Order) {
         match order {
             Order::Commit(fleet, answer) => {
@@ -139,6 +120,7 @@ impl<D: Downlink> Announcer<D> {
                 // Who asked may have left.
                 let _ = answer.send(self.roster.last_published().map(str::to_owned));
             }
+            Order::Heard(beats) => self.heard(beats).await,
             Order::Change(request, answer) => {
                 let done = self.change(&request).await;
                 // Who asked may have left; the change stands.
@@ -156,6 +138,7 @@ impl<D: Downlink> Announcer<D> {
             return Ok(());
         }
         tracing::info!(commit.id = revision, devices, due, "publishing a commit");
+        self.commit_under_way = true;
         self.retry.reset();
         self.retry_at = Instant::now();
         self.tell(None);
@@ -176,7 +159,9 @@ impl<D: Downlink> Announcer<D> {
             }
         }
         self.pause(failed);
-        if let (0, Some(revision)) = (self.roster.due(), self.roster.applied().map(str::to_owned)) {
+        if self.commit_under_way
+            && let Some(revision) = self.roster.applied().map(str::to_owned)
+        {
             self.applied(&revision);
         }
     }
@@ -214,7 +199,8 @@ impl<D: Downlink> Announcer<D> {
         self.tell(failed.map(left));
     }
 
-    fn applied(&self, revision: &str) {
+    fn applied(&mut self, revision: &str) {
+        self.commit_under_way = false;
         tracing::info!(commit.id = revision, devices = self.roster.devices(), "the commit is published");
         self.around.metrics.commit(CommitResult::Applied, 1);
         self.tell(None);
@@ -226,13 +212,6 @@ impl<D: Downlink> Announcer<D> {
         self.roster.stored(key, draft, sequence);
         self.around.status.published(1);
         self.around.metrics.documents.inc();
-    }
-
-    async fn read_again(&mut self, key: &DeviceKey) -> Result<(), ReadError> {
-        let message = self.downlink.last(key).await?;
-        let held = message.map(|message| read(key, &message, &mut Interner::default())).unwrap_or_default();
-        self.roster.read_again(key, held);
-        Ok(())
     }
 
     fn letter(&mut self, key: &DeviceKey, draft: &Draft, trace: Trace) -> Letter {
@@ -250,20 +229,6 @@ impl<D: Downlink> Announcer<D> {
         self.around.metrics.devices.set(i64::try_from(devices).unwrap_or(i64::MAX));
         self.around.metrics.due.set(i64::try_from(self.roster.due()).unwrap_or(i64::MAX));
     }
-}
-
-fn read(key: &DeviceKey, message: &Message, interner: &mut Interner) -> Held {
-    let (held, refusal) = Held::read(message.sequence, &message.payload, interner);
-    if let Some(refusal) = refusal {
-        tracing::error!(
-            device.site = %key.site,
-            device.id = %key.device,
-            downlink.seq = message.sequence,
-            error = %refusal,
-            "DOWNLINK holds something that is no desired state; the next document of the device replaces it"
-        );
-    }
-    held
 }
 
 #[cfg(test)]

@@ -22,6 +22,7 @@ use crate::error::StartError;
 use crate::git::Repository;
 use crate::metrics::Metrics;
 use crate::poll::Poller;
+use crate::presence;
 use crate::requests::{self, Ask};
 use crate::status::Status;
 
@@ -73,7 +74,9 @@ pub async fn start(config: Config, life: &Life) -> Result<Handle, StartError> {
     let (announcer, desk) = Announcer::new(bus.clone(), around.clone(), Rng::new());
     life.spawn(Stage::Publish, "announce", announcer.run(recovered, life.token(Stage::Publish)));
     let counter = Counter { desk: desk.clone(), status: status.clone() };
-    life.spawn(Stage::Intake, "requests", counter.serve(bus, offered, life.token(Stage::Intake)));
+    life.spawn(Stage::Intake, "requests", counter.serve(bus.clone(), offered, life.token(Stage::Intake)));
+    let listening = presence::run(bus.clone(), desk.clone(), Rng::new(), life.token(Stage::Intake));
+    life.spawn(Stage::Intake, "presence", listening);
     if let Some(git) = config.git {
         let poller = poller(git, &place, desk, around);
         life.spawn(Stage::Intake, "poll", poller.run(life.token(Stage::Intake)));

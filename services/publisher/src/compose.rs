@@ -71,6 +71,13 @@ pub fn commit(key: &DeviceKey, fleet: &Fleet, held: &Held) -> Option<Wanted> {
     Some(Wanted { retired: false, source: git_source(fleet), contents })
 }
 
+/// What is published for a device already, to be said again.
+pub fn again(held: &Held) -> Option<Wanted> {
+    let Document { retired, source, entries, .. } = held.document.as_ref()?;
+    let contents = entries.iter().map(|entry| entry.content.clone()).collect();
+    Some(Wanted { retired: *retired, source: source.clone(), contents })
+}
+
 /// The devices for which a commit makes a new document.
 ///
 /// # Errors

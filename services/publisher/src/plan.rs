@@ -63,10 +63,10 @@ impl Wanted {
     }
 }
 
-/// The next document of a device, or none if what is held says what is wanted.
+/// The next document of a device, or none if what is held says what is wanted where the device finds and takes it.
 pub fn draft(held: &Held, wanted: &Wanted) -> Option<Draft> {
     let before = held.document.as_ref();
-    if before.is_some_and(|document| says(document, wanted)) {
+    if !held.is_due_again() && before.is_some_and(|document| says(document, wanted)) {
         return None;
     }
     let generation = held.generation.map_or(Generation::FIRST, Generation::next);
@@ -80,7 +80,7 @@ pub fn draft(held: &Held, wanted: &Wanted) -> Option<Draft> {
         content: content.clone(),
     };
     let entries = wanted.contents.iter().map(entry).collect();
-    let document = Document { retired: wanted.retired, source: wanted.source.clone(), entries };
+    let document = Document { generation, retired: wanted.retired, source: wanted.source.clone(), entries };
     Some(Draft { generation, expected_sequence: held.sequence, document })
 }
 
@@ -93,7 +93,7 @@ fn says(document: &Document, wanted: &Wanted) -> bool {
 impl Draft {
     /// The document, made at `issued_at`.
     pub fn document(&self, issued_at: Timestamp) -> DesiredState {
-        let Document { retired, source, entries } = &self.document;
+        let Document { generation: _, retired, source, entries } = &self.document;
         DesiredState {
             api_version: ApiVersion::V1,
             kind: kind::DesiredState::DesiredState,
@@ -107,7 +107,13 @@ impl Draft {
 
     /// What is held once it is stored as message `sequence`.
     pub fn stored(self, sequence: u64) -> Held {
-        Held { sequence, generation: Some(self.generation), document: Some(self.document) }
+        Held {
+            sequence,
+            generation: Some(self.generation),
+            document: Some(self.document),
+            stands: true,
+            unreadable: None,
+        }
     }
 }
 

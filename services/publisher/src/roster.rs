@@ -3,8 +3,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use muster_contract::DeviceKey;
 use muster_contract::desired::SourceKind;
+use muster_contract::{DeviceKey, Generation};
 
 use crate::compose::{self, Git};
 use crate::held::Held;
@@ -21,9 +21,10 @@ pub struct Roster {
 }
 
 impl Roster {
-    /// The devices as DOWNLINK has them.
+    /// The devices as DOWNLINK has them. Documents that must be said again are due.
     pub fn recovered(held: BTreeMap<DeviceKey, Held>) -> Self {
-        Self { held, ..Self::default() }
+        let due = due_again(&held).collect();
+        Self { held, due, ..Self::default() }
     }
 
     /// Takes a commit: from now on it is what Git wants. Gives the number of devices whose documents are due.
@@ -32,6 +33,7 @@ impl Roster {
     /// Why it is refused as a whole; everything stays as it was.
     pub fn accept(&mut self, fleet: Fleet) -> Result<usize, Problems> {
         self.due = compose::changes(&fleet, &self.held)?;
+        self.due.extend(due_again(&self.held));
         self.fleet = Some(fleet);
         Ok(self.due.len())
     }
@@ -40,14 +42,14 @@ impl Roster {
     /// more.
     pub fn next(&mut self, max: usize) -> Vec<(DeviceKey, Draft)> {
         let mut drafts = Vec::new();
-        let Some(fleet) = &self.fleet else { return drafts };
-        let (held, nothing) = (&self.held, Held::default());
+        let (fleet, held, nothing) = (self.fleet.as_ref(), &self.held, Held::default());
         self.due.retain(|key| {
             if drafts.len() == max {
                 return true;
             }
             let held = held.get(key).unwrap_or(&nothing);
-            let next = compose::commit(key, fleet, held).and_then(|wanted| draft(held, &wanted));
+            let wanted = fleet.and_then(|fleet| compose::commit(key, fleet, held));
+            let next = wanted.or_else(|| compose::again(held)).and_then(|wanted| draft(held, &wanted));
             let due = next.is_some();
             drafts.extend(next.map(|draft| (key.clone(), draft)));
             due
@@ -63,8 +65,23 @@ impl Roster {
 
     /// A device's subject was read again.
     pub fn read_again(&mut self, key: &DeviceKey, held: Held) {
-        let before = self.held(key);
-        self.held.insert(key.clone(), held.after(&before));
+        self.held.insert(key.clone(), held);
+    }
+
+    /// True where a device says that it is past everything known to be published for it.
+    pub fn is_behind(&self, key: &DeviceKey, generation: Generation) -> bool {
+        self.held.get(key).and_then(|held| held.generation) < Some(generation)
+    }
+
+    /// A device is at `generation`. True where its document is due again now, above it.
+    pub fn passed(&mut self, key: &DeviceKey, generation: Generation) -> bool {
+        let held = self.held(key).above(Some(generation));
+        let again = held.is_due_again();
+        self.held.insert(key.clone(), held);
+        if again {
+            self.due.insert(key.clone());
+        }
+        again
     }
 
     /// What is held for a device.
@@ -104,6 +121,10 @@ impl Roster {
         let newest = from_git.max_by_key(|(sequence, _)| *sequence);
         newest.map(|(_, document)| document.source.revision.as_str())
     }
+}
+
+fn due_again(held: &BTreeMap<DeviceKey, Held>) -> impl Iterator<Item = DeviceKey> {
+    held.iter().filter(|(_, held)| held.is_due_again()).map(|(key, _)| key.clone())
 }
 
 #[cfg(test)]
@@ -167,6 +188,24 @@ mod tests {
         roster.read_again(&key("a/one"), theirs.stored(7));
         assert!(roster.next(1).is_empty());
         assert_eq!(roster.applied(), Some("c1"));
+    }
+
+    #[test]
+    fn a_device_that_is_past_its_document_gets_it_again_without_any_commit() {
+        let mut before = Roster::default();
+        before.accept(fleet("c1", &[("a/one", &[content("log", "run")])])).unwrap();
+        publish_all(&mut before);
+        let mut roster = Roster::recovered(before.held);
+        let one = key("a/one");
+        assert!(!roster.is_behind(&one, Generation::FIRST));
+        let theirs = Generation::new(9).unwrap();
+        assert!(roster.is_behind(&one, theirs) && roster.passed(&one, theirs));
+        let (_, again) = roster.next(1).remove(0);
+        assert_eq!(again.generation.get(), 10);
+        roster.stored(&one, again, 2);
+        assert!(roster.next(1).is_empty() && !roster.is_behind(&one, theirs));
+        assert!(!roster.passed(&key("a/nobody"), theirs), "there is nothing to say again");
+        assert_eq!(roster.held(&key("a/nobody")).generation, Some(theirs));
     }
 
     #[test]

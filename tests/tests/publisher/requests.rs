@@ -10,7 +10,7 @@ use crate::stage::{Stage, deployment};
 
 type Answer = Result<PublishAnswer, ErrorReply>;
 
-async fn apply(stage: &Stage, device: &str, documents: String) -> Answer {
+pub(crate) async fn apply(stage: &Stage, device: &str, documents: String) -> Answer {
     stage.ask("apply", &ApplyRequest { key: device.parse().unwrap(), documents }).await
 }
 

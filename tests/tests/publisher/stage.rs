@@ -129,6 +129,15 @@ impl Stage {
         (document.generation.get(), shown.collect())
     }
 
+    /// Takes everything of a device out of DOWNLINK, as a lost disk does.
+    pub(crate) async fn purge(&self, device: &str) {
+        let filter = serde_json::json!({ "filter": subjects::desired(&device.parse().unwrap()) });
+        let subject = format!("$JS.API.STREAM.PURGE.{}", stream::DOWNLINK);
+        let reply = self.bus.request(&subject, filter.to_string().into(), PATIENCE).await.unwrap();
+        let reply: serde_json::Value = serde_json::from_slice(&reply).unwrap();
+        assert_eq!(reply["success"], true, "{reply}");
+    }
+
     /// The last sequence of DOWNLINK: how much was ever published.
     pub(crate) async fn published(&self) -> u64 {
         self.bus.stream_state(stream::DOWNLINK).await.unwrap().last_seq

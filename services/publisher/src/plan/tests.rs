@@ -212,7 +212,7 @@ fn a_device_without_deployments_has_a_document_that_says_so() {
 
 #[test]
 fn what_cannot_be_read_is_replaced_above_its_generation() {
-    let unreadable = Held { sequence: 9, generation: Generation::new(7), document: None };
+    let unreadable = Held { sequence: 9, generation: Generation::new(7), ..Held::default() };
     let next = draft(&unreadable, &wanted(&[])).unwrap();
     assert_eq!((next.generation.get(), next.expected_sequence), (8, 9));
 }
