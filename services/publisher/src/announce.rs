@@ -8,13 +8,14 @@ mod change;
 mod desk;
 mod reading;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use fastrand::Rng;
 use muster_bus::{PublishError, PublishErrorKind, Trace};
 use muster_contract::DeviceKey;
+use muster_contract::query::SomeDevices;
 use muster_service::backoff::FullJitter;
 use muster_service::clock::Clock;
 use muster_service::error::chain;
@@ -29,7 +30,7 @@ use crate::downlink::{Downlink, Letter};
 use crate::metrics::{CommitResult, Metrics};
 use crate::plan::Draft;
 use crate::problems::Problems;
-use crate::roster::Roster;
+use crate::roster::{NAMED_MAX, Roster};
 use crate::source::Fleet;
 use crate::status::Status;
 
@@ -70,6 +71,17 @@ pub struct Announcer<D> {
     commit_under_way: bool,
     /// When a device's word alone had its document published again.
     said_again: BTreeMap<DeviceKey, Instant>,
+    /// Devices without a folder that the log has named.
+    told_left_over: BTreeSet<DeviceKey>,
+}
+
+/// Their names, and how many more there are.
+fn names(devices: &SomeDevices) -> String {
+    let named: Vec<_> = devices.first.iter().map(ToString::to_string).collect();
+    match devices.count - named.len() as u64 {
+        0 => named.join(", "),
+        more => format!("{} and {more} more", named.join(", ")),
+    }
 }
 
 impl<D: Downlink> Announcer<D> {
@@ -87,6 +99,7 @@ impl<D: Downlink> Announcer<D> {
             retry_at: Instant::now(),
             commit_under_way: false,
             said_again: BTreeMap::new(),
+            told_left_over: BTreeSet::new(),
         };
         (announcer, desk)
     }
@@ -131,7 +144,12 @@ impl<D: Downlink> Announcer<D> {
 
     fn accept(&mut self, fleet: Fleet) -> Result<(), Problems> {
         let (revision, devices) = (fleet.revision.clone(), fleet.devices.len());
+        let returning = SomeDevices::of(self.roster.brought_back(&fleet), NAMED_MAX);
         let due = self.roster.accept(fleet)?;
+        if !returning.is_empty() {
+            let devices = names(&returning);
+            tracing::warn!(commit.id = revision, devices, "folders in Git bring retired devices back");
+        }
         self.commit_trace = Trace::begin(&mut self.chance);
         if due == 0 {
             self.applied(&revision);
@@ -204,6 +222,21 @@ impl<D: Downlink> Announcer<D> {
         tracing::info!(commit.id = revision, devices = self.roster.devices(), "the commit is published");
         self.around.metrics.commit(CommitResult::Applied, 1);
         self.tell(None);
+        self.tell_of_left_over();
+    }
+
+    /// Once for each device, and again after a start.
+    fn tell_of_left_over(&mut self) {
+        let left: BTreeSet<_> = self.roster.left_over().cloned().collect();
+        let new = SomeDevices::of(left.difference(&self.told_left_over), NAMED_MAX);
+        self.told_left_over = left;
+        if !new.is_empty() {
+            tracing::warn!(
+                devices = names(&new),
+                "Git has no folder for these any more, and they have nothing to run: `muster retire SITE/DEVICE` \
+                 takes them out of the fleet, a folder brings them back"
+            );
+        }
     }
 
     fn stored(&mut self, key: &DeviceKey, draft: Draft, sequence: u64) {
@@ -224,9 +257,9 @@ impl<D: Downlink> Announcer<D> {
     }
 
     fn tell(&self, error: Option<String>) {
-        let devices = self.roster.devices();
-        self.around.status.stands(devices, self.roster.applied(), error);
-        self.around.metrics.devices.set(i64::try_from(devices).unwrap_or(i64::MAX));
+        let census = self.roster.census();
+        self.around.status.stands(&census, self.roster.applied(), error);
+        self.around.metrics.devices.set(i64::try_from(census.devices).unwrap_or(i64::MAX));
         self.around.metrics.due.set(i64::try_from(self.roster.due()).unwrap_or(i64::MAX));
     }
 }

@@ -21,7 +21,7 @@ use crate::config::{Cli, Config, GitConfig};
 use crate::error::StartError;
 use crate::git::Repository;
 use crate::metrics::Metrics;
-use crate::poll::Poller;
+use crate::poll::{Habits, Poller};
 use crate::presence;
 use crate::requests::{self, Ask};
 use crate::status::Status;
@@ -95,12 +95,13 @@ fn place(config: &Config) -> Result<(PathBuf, Option<TempDir>), StartError> {
 }
 
 fn poller(git: GitConfig, place: &Path, desk: Desk, around: Surroundings) -> Poller {
-    let GitConfig { url, branch, poll, token_file } = git;
+    let GitConfig { url, branch, poll, token_file, allow_empty } = git;
     tracing::info!(git.url = %url, git.branch = branch.as_str(), every = ?poll, "watching a Git repository");
     if token_file.is_some() && url.is_clear_text() {
         tracing::warn!(git.url = %url, "the token goes over the network in clear text: use https");
     }
-    Poller::new(Repository::new(url, branch, token_file, place), poll, desk, around, Rng::new())
+    let habits = Habits { every: poll, allow_empty };
+    Poller::new(Repository::new(url, branch, token_file, place), habits, desk, around, Rng::new())
 }
 
 /// Where requests are answered.

@@ -72,6 +72,9 @@ pub trait Downlink: Send + Sync + 'static {
     /// The last message of one device.
     fn last(&self, key: &DeviceKey) -> impl Future<Output = Result<Option<Message>, ReadError>> + Send;
 
+    /// Whether a device ever made itself known to the hub.
+    fn reported(&self, key: &DeviceKey) -> impl Future<Output = Result<bool, ReadError>> + Send;
+
     /// Publishes documents of different devices; for each, in their order, the sequence it got or why not.
     fn publish(&self, letters: Vec<Letter>) -> impl Future<Output = Vec<Result<u64, PublishError>>> + Send;
 }
@@ -119,6 +122,11 @@ impl Downlink for Bus {
     async fn last(&self, key: &DeviceKey) -> Result<Option<Message>, ReadError> {
         let last = Self::last(self, stream::DOWNLINK, &desired(key)).await?;
         Ok(last.map(|last| Message { sequence: last.stream_seq, payload: last.payload }))
+    }
+
+    async fn reported(&self, key: &DeviceKey) -> Result<bool, ReadError> {
+        let liveness = LedgerSubject::Liveness(key.clone()).to_string();
+        Ok(Self::last(self, stream::LEDGER, &liveness).await?.is_some())
     }
 
     async fn publish(&self, letters: Vec<Letter>) -> Vec<Result<u64, PublishError>> {

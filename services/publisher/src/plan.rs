@@ -45,21 +45,43 @@ impl Wanted {
     ///
     /// # Errors
     /// The limit that it is over.
-    pub fn check(&self) -> Result<(), String> {
-        let count = self.contents.len();
+    pub fn check(&self) -> Result<(), TooMuch> {
+        TooMuch::of(self.contents.iter().map(|content| &**content))
+    }
+}
+
+/// More than one message can say to a device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum TooMuch {
+    /// Too many deployments.
+    #[error("{0} deployments; {DEPLOYMENTS_PER_DEVICE_MAX} are allowed")]
+    Deployments(usize),
+    /// Too long a document.
+    #[error("a document of {0} bytes; {MESSAGE_BYTES_MAX} are allowed")]
+    Bytes(usize),
+}
+
+impl TooMuch {
+    /// Whether one message can say all of `contents`.
+    ///
+    /// # Errors
+    /// The limit that they are over.
+    pub fn of<'a>(contents: impl ExactSizeIterator<Item = &'a Content>) -> Result<(), Self> {
+        let count = contents.len();
         if count > DEPLOYMENTS_PER_DEVICE_MAX {
-            return Err(format!(
-                "the device would have {count} deployments; {DEPLOYMENTS_PER_DEVICE_MAX} are allowed"
-            ));
+            return Err(Self::Deployments(count));
         }
-        let bytes =
-            ENVELOPE_BYTES + self.contents.iter().map(|content| content.wire_bytes() + 1).sum::<usize>();
-        if bytes > MESSAGE_BYTES_MAX {
-            return Err(format!(
-                "the device's deployments would make a document of {bytes} bytes; {MESSAGE_BYTES_MAX} are allowed"
-            ));
-        }
-        Ok(())
+        let bytes = ENVELOPE_BYTES + contents.map(|content| content.wire_bytes() + 1).sum::<usize>();
+        if bytes > MESSAGE_BYTES_MAX { Err(Self::Bytes(bytes)) } else { Ok(()) }
+    }
+}
+
+/// That a limit is broken for so many others.
+pub fn also(others: usize) -> String {
+    match others {
+        0 => String::new(),
+        1 => " (and 1 device more is over a limit)".to_owned(),
+        others => format!(" (and {others} devices more are over a limit)"),
     }
 }
 

@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use muster_contract::desired::SourceKind;
+use muster_contract::query::SomeDevices;
 use muster_contract::{DeviceKey, Generation};
 
 use crate::compose::{self, Git};
@@ -11,6 +12,24 @@ use crate::held::Held;
 use crate::plan::{Draft, draft};
 use crate::problems::Problems;
 use crate::source::Fleet;
+
+/// Devices named of those that have something in common.
+pub const NAMED_MAX: usize = 20;
+
+/// The devices, counted.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Census {
+    /// Part of the fleet.
+    pub devices: usize,
+    /// Those of them with a folder in the last good commit, if there was one.
+    pub in_git: Option<usize>,
+    /// Taken out of the fleet.
+    pub retired: usize,
+    /// Without a folder any more, and without anything to run.
+    pub left_over: SomeDevices,
+    /// With something in DOWNLINK that nobody can read.
+    pub unreadable: SomeDevices,
+}
 
 /// The devices.
 #[derive(Debug, Default)]
@@ -100,8 +119,43 @@ impl Roster {
 
     /// Devices with a document that says they are part of the fleet.
     pub fn devices(&self) -> usize {
-        let present = |held: &&Held| held.document.as_ref().is_some_and(|document| !document.retired);
-        self.held.values().filter(present).count()
+        self.census().devices
+    }
+
+    /// The devices, counted.
+    pub fn census(&self) -> Census {
+        let documents = || self.held.iter().filter_map(|(key, held)| Some((key, held.document.as_ref()?)));
+        let present = || documents().filter(|(_, document)| !document.retired);
+        let in_git = |fleet: &Fleet| present().filter(|(key, _)| fleet.devices.contains_key(*key)).count();
+        let unreadable = self.held.iter().filter(|(_, held)| held.unreadable.is_some());
+        Census {
+            devices: present().count(),
+            in_git: self.fleet.as_ref().map(in_git),
+            retired: documents().filter(|(_, document)| document.retired).count(),
+            left_over: SomeDevices::of(self.left_over(), NAMED_MAX),
+            unreadable: SomeDevices::of(unreadable.map(|(key, _)| key), NAMED_MAX),
+        }
+    }
+
+    /// Devices that came from Git, have no folder any more and nothing to run, and were not retired.
+    pub fn left_over(&self) -> impl Iterator<Item = &DeviceKey> {
+        let fleet = self.fleet.as_ref();
+        let left = move |(key, held): &(&DeviceKey, &Held)| {
+            let gone = fleet.is_some_and(|fleet| !fleet.devices.contains_key(*key));
+            gone && held.document.as_ref().is_some_and(|document| {
+                !document.retired && document.entries.is_empty() && document.source.kind == SourceKind::Git
+            })
+        };
+        self.held.iter().filter(left).map(|(key, _)| key)
+    }
+
+    /// Retired devices for which a commit has a folder, so that it brings them back.
+    pub fn brought_back<'a>(&'a self, fleet: &'a Fleet) -> impl Iterator<Item = &'a DeviceKey> {
+        let retired = |key: &&DeviceKey| {
+            let held = self.held.get(*key).and_then(|held| held.document.as_ref());
+            held.is_some_and(|document| document.retired)
+        };
+        fleet.devices.keys().filter(retired)
     }
 
     /// Documents that are due.
@@ -133,7 +187,7 @@ mod tests {
 
     use super::*;
     use crate::content::Content;
-    use crate::content::tests::content;
+    use crate::content::tests::{content, request};
 
     fn key(text: &str) -> DeviceKey {
         text.parse().unwrap()
@@ -206,6 +260,29 @@ mod tests {
         assert!(roster.next(1).is_empty() && !roster.is_behind(&one, theirs));
         assert!(!roster.passed(&key("a/nobody"), theirs), "there is nothing to say again");
         assert_eq!(roster.held(&key("a/nobody")).generation, Some(theirs));
+    }
+
+    #[test]
+    fn devices_are_counted_by_who_knows_them_and_those_left_over_are_named() {
+        let log = [content("log", "run")];
+        let mut roster = Roster::default();
+        roster.accept(fleet("c1", &[("a/one", &log), ("a/two", &log), ("a/three", &[])])).unwrap();
+        publish_all(&mut roster);
+        let three = key("a/three");
+        let gone = compose::retire(&three, Git::Absent, &roster.held(&three), true, &request("r")).unwrap();
+        let retired = draft(&roster.held(&three), &gone).unwrap();
+        roster.stored(&three, retired, 9);
+        let second = fleet("c2", &[("a/one", &log)]);
+        assert_eq!(roster.brought_back(&second).count(), 0);
+        roster.accept(second).unwrap();
+        assert_eq!(roster.census().left_over, SomeDevices::default(), "it still has to be told");
+        publish_all(&mut roster);
+        let left_over = SomeDevices { count: 1, first: vec![key("a/two")] };
+        let wanted =
+            Census { devices: 2, in_git: Some(1), retired: 1, left_over, unreadable: SomeDevices::default() };
+        assert_eq!(roster.census(), wanted);
+        let third = fleet("c3", &[("a/one", &log), ("a/three", &log)]);
+        assert_eq!(roster.brought_back(&third).collect::<Vec<_>>(), [&three]);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //! because it would not take it and nobody would know.
 
 use muster_bus::Outgoing;
-use muster_contract::query::PublishAnswer;
+use muster_contract::query::{PublishAnswer, SomeDevices};
 use muster_contract::subjects::{self, stream};
 use muster_contract::{DeviceKey, Generation, decode};
 use muster_tests::wait::until;
@@ -54,6 +54,18 @@ async fn garbage_in_a_devices_subject_does_not_start_its_generations_anew() {
     garbage(&stage, "south-yard/gate-1").await;
     let answer = apply(&stage, "south-yard/gate-1", deployment("tap", "run")).await.unwrap();
     assert_eq!((answer.generation.get(), answer.deployments.len()), (13, 3), "also while it runs");
+    publisher.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn garbage_behind_which_nothing_is_known_is_shown_until_it_is_replaced() {
+    let stage = Stage::new().await;
+    garbage(&stage, "a/stray").await;
+    let publisher = stage.publisher_without_git().await;
+    let named = SomeDevices { count: 1, first: vec!["a/stray".parse().unwrap()] };
+    assert_eq!(publisher.status.answer().unreadable, named);
+    assert_eq!(publish(&stage, "a/stray", 1).await.generation.get(), 1);
+    assert!(publisher.status.answer().unreadable.is_empty());
     publisher.stop().await;
 }
 

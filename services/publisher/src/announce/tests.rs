@@ -1,6 +1,6 @@
 //! The announcer against a stream that refuses, forgets to answer and has other writers.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Mutex;
 
 use bytes::Bytes;
@@ -129,6 +129,10 @@ impl Downlink for Stream {
         let mut stored = self.0.lock().unwrap();
         stored.read()?;
         Ok(stored.message(key))
+    }
+
+    async fn reported(&self, _: &DeviceKey) -> Result<bool, ReadError> {
+        Ok(false)
     }
 
     async fn publish(&self, letters: Vec<Letter>) -> Vec<Result<u64, PublishError>> {
@@ -260,6 +264,8 @@ async fn a_request_is_answered_with_what_the_device_shall_run() {
     assert!(removed.changed && removed.deployments.len() == 1, "{removed:?}");
     let refused = publisher.change(0, Change::Retire).await.unwrap_err();
     assert_eq!(refused.code, ErrorCode::Conflict);
+    let unheard_of = publisher.change(9, Change::Retire).await.unwrap_err();
+    assert_eq!(unheard_of.code, ErrorCode::NotFound);
     let unknown = publisher.change(9, Change::Remove(None)).await.unwrap_err();
     assert_eq!(unknown.code, ErrorCode::NotFound);
 }
