@@ -17,8 +17,8 @@ use crate::held::believed;
 
 /// Heartbeats taken at once.
 const BATCH: usize = 1000;
-/// All of them.
-const EVERYBODY: &str = "muster.presence.>";
+/// Those of every device, in every partition.
+const EVERYBODY: &str = "muster.presence.*.*.*";
 /// Least and longest upper bound of the delay before another attempt to read.
 const RETRY_MIN: Duration = Duration::from_millis(200);
 /// See [`RETRY_MIN`].
