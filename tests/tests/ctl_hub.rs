@@ -86,6 +86,10 @@ async fn what_is_not_found_is_a_no_with_near_names() {
         ),
         (["site", "plant8"], "muster: there is none; did you mean plant7?\n"),
         (["status", "something-else"], "muster: there is none\n"),
+        (
+            ["retire", "plant7/press-8"],
+            "muster: there is none; did you mean plant7/press-4 or plant7/press-9?\n",
+        ),
     ] {
         let said = hub.muster(&words).await;
         assert_eq!((said.code, said.out.as_str(), said.err.as_str()), (1, "", expected), "{words:?}");
@@ -305,6 +309,7 @@ impl Hub {
             ("site", "muster.query.site"),
             ("fleet", "muster.query.fleet"),
             ("apply", "muster.publisher.apply"),
+            ("retire", "muster.publisher.retire"),
             ("status", "muster.publisher.status"),
         ];
         let endpoints =

@@ -75,11 +75,16 @@ fn the_publisher() {
     );
     let device = "plant7/press-4".parse().unwrap();
     let changed: PublishAnswer = example("PublishAnswer.changed");
-    let unchanged = PublishAnswer { changed: false, deployments: Vec::new(), generation: changed.generation };
+    let unchanged = PublishAnswer { changed: false, deployments: Vec::new(), ..changed.clone() };
     let text = [&changed, &unchanged].map(|answer| {
         render::publisher::changed(&device, answer) + &render::publisher::retired(&device, answer)
     });
-    golden("publisher-answers", &text.concat());
+    let beside = render::publisher::changed(&device, &example("PublishAnswer.with-side-effects"));
+    golden("publisher-answers", &(text.concat() + &beside));
+    golden(
+        "publisher-cut-off",
+        &render::publisher::status(&example("PublisherStatus.never-reached-its-git"), now()),
+    );
 }
 
 #[test]

@@ -75,7 +75,9 @@ pub async fn with_near_devices(session: &Session<'_>, error: AskError, key: &Dev
 }
 
 fn unknown(message: String, wanted: &str, known: &BTreeSet<String>) -> CtlError {
-    let near = near(wanted, known.iter().map(String::as_str));
+    // A name that is known is not what is wrong.
+    let near =
+        if known.contains(wanted) { Vec::new() } else { near(wanted, known.iter().map(String::as_str)) };
     CtlError::Unknown { message, near: near.into_iter().map(str::to_owned).collect() }
 }
 

@@ -8,7 +8,11 @@ use muster_contract::limits::MESSAGE_BYTES_MAX;
 use muster_contract::query::{ApplyRequest, Query, RemoveRequest, RetireRequest};
 use muster_contract::{DeploymentId, DeviceKey};
 
+use serde::Serialize;
+use serde_json::Value;
+
 use crate::config::ApplyArgs;
+use crate::devices::with_near_devices;
 use crate::error::CtlError;
 use crate::render;
 use crate::session::Session;
@@ -22,7 +26,7 @@ const STANDARD_INPUT: &str = "-";
 /// When the file cannot be read, nobody answers, or the publisher refuses it.
 pub async fn apply(session: &mut Session<'_>, args: ApplyArgs) -> Result<(), CtlError> {
     let documents = read(&args.file)?;
-    let request = ApplyRequest { key: args.device.clone(), documents };
+    let request = ApplyRequest { key: args.device.clone(), documents, file: Some(name(&args.file)) };
     let answer = session.hub.publisher("apply", &request).await?;
     session.show(&answer, |answer, _| render::publisher::changed(&args.device, answer))
 }
@@ -37,7 +41,7 @@ pub async fn remove(
     id: Option<DeploymentId>,
 ) -> Result<(), CtlError> {
     let request = RemoveRequest { key: key.clone(), id };
-    let answer = session.hub.publisher("remove", &request).await?;
+    let answer = ask(session, "remove", &request, &key).await?;
     session.show(&answer, |answer, _| render::publisher::changed(&key, answer))
 }
 
@@ -47,7 +51,7 @@ pub async fn remove(
 /// As [`remove`].
 pub async fn retire(session: &mut Session<'_>, key: DeviceKey) -> Result<(), CtlError> {
     let request = RetireRequest { key: key.clone() };
-    let answer = session.hub.publisher("retire", &request).await?;
+    let answer = ask(session, "retire", &request, &key).await?;
     session.show(&answer, |answer, _| render::publisher::retired(&key, answer))
 }
 
@@ -58,6 +62,24 @@ pub async fn retire(session: &mut Session<'_>, key: DeviceKey) -> Result<(), Ctl
 pub async fn status(session: &mut Session<'_>) -> Result<(), CtlError> {
     let answer = session.hub.publisher("status", &Query::default()).await?;
     session.show(&answer, render::publisher::status)
+}
+
+/// Asks for a change to a device that is there; a device nobody knows comes with names that are near.
+async fn ask<T: Serialize>(
+    session: &Session<'_>,
+    verb: &'static str,
+    request: &T,
+    key: &DeviceKey,
+) -> Result<Value, CtlError> {
+    match session.hub.publisher(verb, request).await {
+        Ok(answer) => Ok(answer),
+        Err(error) => Err(with_near_devices(session, error, key).await),
+    }
+}
+
+/// The file as the publisher shall name it.
+fn name(path: &Path) -> String {
+    if path == Path::new(STANDARD_INPUT) { "standard input".to_owned() } else { path.display().to_string() }
 }
 
 fn read(path: &Path) -> Result<String, CtlError> {

@@ -6,14 +6,16 @@
 
 mod change;
 mod desk;
+mod reading;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use fastrand::Rng;
-use muster_bus::{PublishError, PublishErrorKind, ReadError, Trace};
+use muster_bus::{PublishError, PublishErrorKind, Trace};
 use muster_contract::DeviceKey;
+use muster_contract::query::SomeDevices;
 use muster_service::backoff::FullJitter;
 use muster_service::clock::Clock;
 use muster_service::error::chain;
@@ -24,13 +26,11 @@ use tokio_util::sync::CancellationToken;
 
 pub use self::desk::Desk;
 use self::desk::Order;
-use crate::content::Interner;
-use crate::downlink::{Downlink, Letter, Message};
-use crate::held::Held;
+use crate::downlink::{Downlink, Letter};
 use crate::metrics::{CommitResult, Metrics};
 use crate::plan::Draft;
 use crate::problems::Problems;
-use crate::roster::Roster;
+use crate::roster::{NAMED_MAX, Roster};
 use crate::source::Fleet;
 use crate::status::Status;
 
@@ -67,6 +67,21 @@ pub struct Announcer<D> {
     retry_at: Instant,
     /// The trace that all documents of a commit share.
     commit_trace: Trace,
+    /// Whether a commit was taken that is not published whole yet.
+    commit_under_way: bool,
+    /// When a device's word alone had its document published again.
+    said_again: BTreeMap<DeviceKey, Instant>,
+    /// Devices without a folder that the log has named.
+    told_left_over: BTreeSet<DeviceKey>,
+}
+
+/// Their names, and how many more there are.
+fn names(devices: &SomeDevices) -> String {
+    let named: Vec<_> = devices.first.iter().map(ToString::to_string).collect();
+    match devices.count - named.len() as u64 {
+        0 => named.join(", "),
+        more => format!("{} and {more} more", named.join(", ")),
+    }
 }
 
 impl<D: Downlink> Announcer<D> {
@@ -82,6 +97,9 @@ impl<D: Downlink> Announcer<D> {
             orders,
             retry: FullJitter::new(RETRY_MIN, RETRY_MAX),
             retry_at: Instant::now(),
+            commit_under_way: false,
+            said_again: BTreeMap::new(),
+            told_left_over: BTreeSet::new(),
         };
         (announcer, desk)
     }
@@ -105,30 +123,6 @@ impl<D: Downlink> Announcer<D> {
         }
     }
 
-    async fn recover(&mut self) {
-        let messages = loop {
-            match self.downlink.everybody().await {
-                Ok(messages) => break messages,
-                Err(error) => self.wait_to_read(&error).await,
-            }
-        };
-        self.retry.reset();
-        let mut interner = Interner::default();
-        let held: BTreeMap<_, _> = messages
-            .into_iter()
-            .map(|(key, message)| (key.clone(), read(&key, &message, &mut interner)))
-            .collect();
-        self.roster = Roster::recovered(held);
-        tracing::info!(devices = self.roster.devices(), "read the desired state that DOWNLINK holds");
-        self.tell(None);
-    }
-
-    async fn wait_to_read(&mut self, error: &ReadError) {
-        let retry_in = self.retry.next(&mut self.chance);
-        tracing::warn!(error = chain(error), ?retry_in, "cannot read the desired state yet");
-        tokio::time::sleep(retry_in).await;
-    }
-
     async fn obey(&mut self, order: Order) {
         match order {
             Order::Commit(fleet, answer) => {
@@ -139,6 +133,7 @@ impl<D: Downlink> Announcer<D> {
                 // Who asked may have left.
                 let _ = answer.send(self.roster.last_published().map(str::to_owned));
             }
+            Order::Heard(beats) => self.heard(beats).await,
             Order::Change(request, answer) => {
                 let done = self.change(&request).await;
                 // Who asked may have left; the change stands.
@@ -149,13 +144,19 @@ impl<D: Downlink> Announcer<D> {
 
     fn accept(&mut self, fleet: Fleet) -> Result<(), Problems> {
         let (revision, devices) = (fleet.revision.clone(), fleet.devices.len());
+        let returning = SomeDevices::of(self.roster.brought_back(&fleet), NAMED_MAX);
         let due = self.roster.accept(fleet)?;
+        if !returning.is_empty() {
+            let devices = names(&returning);
+            tracing::warn!(commit.id = revision, devices, "folders in Git bring retired devices back");
+        }
         self.commit_trace = Trace::begin(&mut self.chance);
         if due == 0 {
             self.applied(&revision);
             return Ok(());
         }
         tracing::info!(commit.id = revision, devices, due, "publishing a commit");
+        self.commit_under_way = true;
         self.retry.reset();
         self.retry_at = Instant::now();
         self.tell(None);
@@ -176,7 +177,9 @@ impl<D: Downlink> Announcer<D> {
             }
         }
         self.pause(failed);
-        if let (0, Some(revision)) = (self.roster.due(), self.roster.applied().map(str::to_owned)) {
+        if self.commit_under_way
+            && let Some(revision) = self.roster.applied().map(str::to_owned)
+        {
             self.applied(&revision);
         }
     }
@@ -214,10 +217,26 @@ impl<D: Downlink> Announcer<D> {
         self.tell(failed.map(left));
     }
 
-    fn applied(&self, revision: &str) {
+    fn applied(&mut self, revision: &str) {
+        self.commit_under_way = false;
         tracing::info!(commit.id = revision, devices = self.roster.devices(), "the commit is published");
         self.around.metrics.commit(CommitResult::Applied, 1);
         self.tell(None);
+        self.tell_of_left_over();
+    }
+
+    /// Once for each device, and again after a start.
+    fn tell_of_left_over(&mut self) {
+        let left: BTreeSet<_> = self.roster.left_over().cloned().collect();
+        let new = SomeDevices::of(left.difference(&self.told_left_over), NAMED_MAX);
+        self.told_left_over = left;
+        if !new.is_empty() {
+            tracing::warn!(
+                devices = names(&new),
+                "Git has no folder for these any more, and they have nothing to run: `muster retire SITE/DEVICE` \
+                 takes them out of the fleet, a folder brings them back"
+            );
+        }
     }
 
     fn stored(&mut self, key: &DeviceKey, draft: Draft, sequence: u64) {
@@ -226,13 +245,6 @@ impl<D: Downlink> Announcer<D> {
         self.roster.stored(key, draft, sequence);
         self.around.status.published(1);
         self.around.metrics.documents.inc();
-    }
-
-    async fn read_again(&mut self, key: &DeviceKey) -> Result<(), ReadError> {
-        let message = self.downlink.last(key).await?;
-        let held = message.map(|message| read(key, &message, &mut Interner::default())).unwrap_or_default();
-        self.roster.read_again(key, held);
-        Ok(())
     }
 
     fn letter(&mut self, key: &DeviceKey, draft: &Draft, trace: Trace) -> Letter {
@@ -245,25 +257,11 @@ impl<D: Downlink> Announcer<D> {
     }
 
     fn tell(&self, error: Option<String>) {
-        let devices = self.roster.devices();
-        self.around.status.stands(devices, self.roster.applied(), error);
-        self.around.metrics.devices.set(i64::try_from(devices).unwrap_or(i64::MAX));
+        let census = self.roster.census();
+        self.around.status.stands(&census, self.roster.applied(), error);
+        self.around.metrics.devices.set(i64::try_from(census.devices).unwrap_or(i64::MAX));
         self.around.metrics.due.set(i64::try_from(self.roster.due()).unwrap_or(i64::MAX));
     }
-}
-
-fn read(key: &DeviceKey, message: &Message, interner: &mut Interner) -> Held {
-    let (held, refusal) = Held::read(message.sequence, &message.payload, interner);
-    if let Some(refusal) = refusal {
-        tracing::error!(
-            device.site = %key.site,
-            device.id = %key.device,
-            downlink.seq = message.sequence,
-            error = %refusal,
-            "DOWNLINK holds something that is no desired state; the next document of the device replaces it"
-        );
-    }
-    held
 }
 
 #[cfg(test)]

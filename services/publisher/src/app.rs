@@ -21,7 +21,8 @@ use crate::config::{Cli, Config, GitConfig};
 use crate::error::StartError;
 use crate::git::Repository;
 use crate::metrics::Metrics;
-use crate::poll::Poller;
+use crate::poll::{Habits, Poller};
+use crate::presence;
 use crate::requests::{self, Ask};
 use crate::status::Status;
 
@@ -74,7 +75,9 @@ pub async fn start(config: Config, life: &Life) -> Result<Handle, StartError> {
     let (announcer, desk) = Announcer::new(bus.clone(), around.clone(), Rng::new());
     life.spawn(Stage::Publish, "announce", announcer.run(recovered, life.token(Stage::Publish)));
     let counter = Counter { desk: desk.clone(), status: status.clone() };
-    life.spawn(Stage::Intake, "requests", counter.serve(bus, offered, life.token(Stage::Intake)));
+    life.spawn(Stage::Intake, "requests", counter.serve(bus.clone(), offered, life.token(Stage::Intake)));
+    let listening = presence::run(bus.clone(), desk.clone(), Rng::new(), life.token(Stage::Intake));
+    life.spawn(Stage::Intake, "presence", listening);
     if let Some(git) = config.git {
         let poller = poller(git, &place, desk, around);
         life.spawn(Stage::Intake, "poll", poller.run(life.token(Stage::Intake)));
@@ -93,12 +96,13 @@ fn place(config: &Config) -> Result<(PathBuf, Option<TempDir>), StartError> {
 }
 
 fn poller(git: GitConfig, place: &Path, desk: Desk, around: Surroundings) -> Poller {
-    let GitConfig { url, branch, poll, token_file } = git;
+    let GitConfig { url, branch, poll, token_file, allow_empty } = git;
     tracing::info!(git.url = %url, git.branch = branch.as_str(), every = ?poll, "watching a Git repository");
     if token_file.is_some() && url.is_clear_text() {
         tracing::warn!(git.url = %url, "the token goes over the network in clear text: use https");
     }
-    Poller::new(Repository::new(url, branch, token_file, place), poll, desk, around, Rng::new())
+    let habits = Habits { every: poll, allow_empty };
+    Poller::new(Repository::new(url, branch, token_file, place), habits, desk, around, Rng::new())
 }
 
 /// Where requests are answered.

@@ -12,7 +12,7 @@ use muster_contract::{DeploymentId, DeviceKey};
 
 use crate::content::Content;
 use crate::held::{Document, Held};
-use crate::plan::{Wanted, draft};
+use crate::plan::{TooMuch, Wanted, also, draft};
 use crate::problems::Problems;
 use crate::source::Fleet;
 
@@ -41,7 +41,7 @@ pub enum RequestRefused {
         in_git: bool,
     },
     /// Nobody has ever published anything for the device.
-    #[error("{0} has no desired state: check the name")]
+    #[error("{0} never had a desired state: check the name")]
     UnknownDevice(DeviceKey),
     /// Git says that the device is there.
     #[error("{key} is in Git: remove the folder sites/{key} there first, or the next commit brings it back")]
@@ -56,8 +56,8 @@ pub enum RequestRefused {
     )]
     GitUnknown(DeviceKey),
     /// The device would have more than a document can say.
-    #[error("{0}")]
-    TooMuch(String),
+    #[error("{0} would have {1}")]
+    TooMuch(DeviceKey, TooMuch),
 }
 
 /// What a commit makes of a device; none if it has no say on it.
@@ -71,22 +71,39 @@ pub fn commit(key: &DeviceKey, fleet: &Fleet, held: &Held) -> Option<Wanted> {
     Some(Wanted { retired: false, source: git_source(fleet), contents })
 }
 
+/// What is published for a device already, to be said again.
+pub fn again(held: &Held) -> Option<Wanted> {
+    let Document { retired, source, entries, .. } = held.document.as_ref()?;
+    let contents = entries.iter().map(|entry| entry.content.clone()).collect();
+    Some(Wanted { retired: *retired, source: source.clone(), contents })
+}
+
 /// The devices for which a commit makes a new document.
 ///
 /// # Errors
-/// The devices that would get more than a document can say.
+/// That devices would get more than a document can say: with what was applied to them by request, because a commit
+/// that is too much alone is refused where its files are read. One problem, however many devices there are.
 pub fn changes(fleet: &Fleet, held: &BTreeMap<DeviceKey, Held>) -> Result<BTreeSet<DeviceKey>, Problems> {
-    let (mut changed, mut problems) = (BTreeSet::new(), Problems::default());
+    let (mut changed, mut over) = (BTreeSet::new(), Vec::new());
     let nothing = Held::default();
     for key in fleet.devices.keys().chain(held.keys()).collect::<BTreeSet<_>>() {
         let held = held.get(key).unwrap_or(&nothing);
         let Some(wanted) = commit(key, fleet, held) else { continue };
-        if let Err(rule) = wanted.check() {
-            problems.push(&format!("sites/{key}"), || None, ".", rule);
+        if let Err(limit) = wanted.check() {
+            over.push((key, limit));
         }
         if draft(held, &wanted).is_some() {
             changed.insert(key.clone());
         }
+    }
+    let mut problems = Problems::default();
+    if let [(key, limit), others @ ..] = over.as_slice() {
+        let others = also(others.len());
+        let rule = format!(
+            "the device would have {limit}{others}; what was applied by request counts as well, and `muster remove` \
+             takes it back"
+        );
+        problems.push(&format!("sites/{key}"), || None, "", rule);
     }
     problems.or(changed)
 }
@@ -115,7 +132,7 @@ pub fn apply(
         source: base(key, git, held, request),
         contents: merge(git_part(key, git, held), requested.values()),
     };
-    wanted.check().map_err(RequestRefused::TooMuch)?;
+    wanted.check().map_err(|over| RequestRefused::TooMuch(key.clone(), over))?;
     Ok(wanted)
 }
 
@@ -148,15 +165,16 @@ pub fn remove(
     Ok(Wanted { retired: false, source: base(key, git, held, request), contents })
 }
 
-/// The device leaves the fleet, with everything applied to it. One that nothing was ever published for may leave too:
-/// it may have reported all the same.
+/// The device leaves the fleet, with everything applied to it. One that nothing was ever published for may leave too,
+/// if it has `reported` all the same.
 ///
 /// # Errors
-/// Where Git has the device, or where it is not known whether it has.
+/// Where Git has the device, or where it is not known whether it has; and where nobody has ever heard of it.
 pub fn retire(
     key: &DeviceKey,
     git: Git<'_>,
     held: &Held,
+    reported: bool,
     request: &Source,
 ) -> Result<Wanted, RequestRefused> {
     let by_git = |document: &Document| document.source.kind == SourceKind::Git;
@@ -167,8 +185,21 @@ pub fn retire(
         Git::Unknown if held.document.as_ref().is_some_and(by_git) => {
             Err(RequestRefused::GitUnknown(key.clone()))
         }
+        _ if held.generation.is_none() && !reported => Err(RequestRefused::UnknownDevice(key.clone())),
         _ => Ok(Wanted { retired: true, source: request.clone(), contents: Vec::new() }),
     }
+}
+
+/// What a request for `contents` puts in the place of what Git says.
+pub fn overrides(key: &DeviceKey, git: Git<'_>, held: &Held, contents: &[Content]) -> Vec<DeploymentId> {
+    let from_git: BTreeSet<_> = git_part(key, git, held).into_iter().map(|content| content.id()).collect();
+    contents.iter().map(Content::id).filter(|id| from_git.contains(id)).cloned().collect()
+}
+
+/// True where nothing was ever published for a device, and Git does not have it.
+pub fn is_new(key: &DeviceKey, git: Git<'_>, held: &Held) -> bool {
+    let in_git = matches!(git, Git::Known(fleet) if fleet.devices.contains_key(key));
+    held.generation.is_none() && !in_git
 }
 
 /// What Git says of a device: its last good commit, or what came from Git before.

@@ -21,6 +21,7 @@ The repository:
   sites/<site>/<device>/*.yaml    deployments of one device; it exists because its folder does
 Each file holds Margo ApplicationDeployment documents. The nearer level wins on the same deployment id.
 A commit with a mistake is refused as a whole; `muster publisher status` names file, line, field and rule.
+So is one without any device folder, because it would empty the fleet, unless --allow-empty is given.
 
 Examples:
   muster-publisher --git-url /srv/fleet
@@ -50,6 +51,10 @@ pub struct Cli {
     /// File with the token (or password) of a repository behind http(s)
     #[arg(long, env = "MUSTER_GIT_TOKEN_FILE", value_name = "FILE")]
     git_token_file: Option<String>,
+
+    /// Publish a commit without any device folder as well: it empties the whole fleet
+    #[arg(long, env = "MUSTER_ALLOW_EMPTY")]
+    allow_empty: bool,
 
     /// Directory of the repository's mirror; losing it loses nothing. A private one, removed at the end, if left out
     #[arg(long, env = "MUSTER_DATA_DIR", value_name = "DIR")]
@@ -81,6 +86,8 @@ pub struct GitConfig {
     pub poll: Duration,
     /// The file with the token.
     pub token_file: Option<PathBuf>,
+    /// Whether a commit without any device is published.
+    pub allow_empty: bool,
 }
 
 impl Cli {
@@ -105,7 +112,8 @@ impl Cli {
         }
         problems.finish(|| {
             let (branch, poll, token_file) = (branch?, poll?, token_file?);
-            let git = url?.map(|url| GitConfig { url, branch, poll, token_file });
+            let allow_empty = self.allow_empty;
+            let git = url?.map(|url| GitConfig { url, branch, poll, token_file, allow_empty });
             Some(Config { common: common?, git, data_dir: data_dir? })
         })
     }
@@ -117,6 +125,13 @@ mod tests {
 
     fn check(words: &[&str]) -> Result<Config, Problems> {
         Cli::try_parse_from([&["muster-publisher"], words].concat()).unwrap().check()
+    }
+
+    #[test]
+    fn a_commit_that_empties_the_fleet_has_to_be_allowed() {
+        let allowed =
+            |words: &[&str]| check(&[&["--git-url=/srv/fleet"], words].concat()).unwrap().git.unwrap();
+        assert!(!allowed(&[]).allow_empty && allowed(&["--allow-empty"]).allow_empty);
     }
 
     #[test]

@@ -1,16 +1,20 @@
-//! DOWNLINK as the publisher uses it: read every device's last document once, read one again, publish with
-//! compare-and-set. Nothing is decided here; [`Downlink`] is a trait so that the announcer can be held against a
+//! DOWNLINK as the publisher uses it: read every device's documents once, read one again, publish with
+//! compare-and-set; and the copies of them that LEDGER keeps, for when DOWNLINK has lost something. Nothing is decided
+//! here; [`Downlink`] is a trait so that the announcer can be held against a
 //! stream that fails at will.
 
+use std::collections::BTreeMap;
 use std::future::Future;
 
 use bytes::Bytes;
 use muster_bus::event::attributes;
-use muster_bus::{Bus, Delivery, Outgoing, PublishError, ReadError, Start, Trace};
-use muster_contract::DeviceKey;
+use muster_bus::{Bus, Delivery, Outgoing, PublishError, ReadError, Replay, Start, Trace};
 use muster_contract::decode::{self, Document};
 use muster_contract::desired::DesiredState;
 use muster_contract::subjects::{LedgerSubject, desired, stream};
+use muster_contract::{DeviceKey, Generation};
+
+use crate::held::claimed;
 
 /// Documents under way at once: enough to fill the link, few enough to be confirmed within a second.
 const IN_FLIGHT: usize = 256;
@@ -29,6 +33,15 @@ pub struct Message {
     pub payload: Bytes,
 }
 
+/// What DOWNLINK holds of one device.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Subject {
+    /// The newest message.
+    pub last: Message,
+    /// The highest generation that any of its messages claims.
+    pub highest: Option<Generation>,
+}
+
 /// A document on its way.
 #[derive(Debug, Clone)]
 pub struct Letter {
@@ -44,25 +57,64 @@ pub struct Letter {
 
 /// The stream of documents to devices.
 pub trait Downlink: Send + Sync + 'static {
-    /// The last message of every device.
-    fn everybody(&self) -> impl Future<Output = Result<Vec<(DeviceKey, Message)>, ReadError>> + Send;
+    /// What it holds of every device.
+    fn everybody(&self) -> impl Future<Output = Result<BTreeMap<DeviceKey, Subject>, ReadError>> + Send;
+
+    /// The newest copy of every device's documents that LEDGER keeps, if it claims a generation above `known`.
+    fn copies(
+        &self,
+        known: &BTreeMap<DeviceKey, Subject>,
+    ) -> impl Future<Output = Result<Vec<(DeviceKey, Bytes)>, ReadError>> + Send;
+
+    /// Every message of one device that it or LEDGER still has, oldest first in each.
+    fn history(&self, key: &DeviceKey) -> impl Future<Output = Result<Vec<Bytes>, ReadError>> + Send;
 
     /// The last message of one device.
     fn last(&self, key: &DeviceKey) -> impl Future<Output = Result<Option<Message>, ReadError>> + Send;
+
+    /// Whether a device ever made itself known to the hub.
+    fn reported(&self, key: &DeviceKey) -> impl Future<Output = Result<bool, ReadError>> + Send;
 
     /// Publishes documents of different devices; for each, in their order, the sequence it got or why not.
     fn publish(&self, letters: Vec<Letter>) -> impl Future<Output = Vec<Result<u64, PublishError>>> + Send;
 }
 
 impl Downlink for Bus {
-    async fn everybody(&self) -> Result<Vec<(DeviceKey, Message)>, ReadError> {
-        let mut replay = self.replay(stream::DOWNLINK, &[EVERYBODY], Start::LastPerSubject).await?;
+    async fn everybody(&self) -> Result<BTreeMap<DeviceKey, Subject>, ReadError> {
+        let mut subjects: BTreeMap<DeviceKey, Subject> = BTreeMap::new();
+        let mut replay = self.replay(stream::DOWNLINK, &[EVERYBODY], Start::First).await?;
+        while_waiting(&mut replay, |delivery| {
+            let Some((key, last)) = addressed(delivery) else { return };
+            let before = subjects.get(&key).and_then(|subject| subject.highest);
+            let highest = before.max(claimed(&last.payload));
+            subjects.insert(key, Subject { last, highest });
+        })
+        .await?;
+        Ok(subjects)
+    }
+
+    async fn copies(
+        &self,
+        known: &BTreeMap<DeviceKey, Subject>,
+    ) -> Result<Vec<(DeviceKey, Bytes)>, ReadError> {
+        let mut copies = Vec::new();
+        let mut replay = self.replay(stream::LEDGER, &[EVERYBODY], Start::LastPerSubject).await?;
+        while_waiting(&mut replay, |delivery| {
+            let Some((key, Message { payload, .. })) = addressed(delivery) else { return };
+            let subject = known.get(&key);
+            if subject.is_none() || claimed(&payload) > subject.and_then(|subject| subject.highest) {
+                copies.push((key, payload));
+            }
+        })
+        .await?;
+        Ok(copies)
+    }
+
+    async fn history(&self, key: &DeviceKey) -> Result<Vec<Bytes>, ReadError> {
         let mut messages = Vec::new();
-        let mut more = replay.waiting() > 0;
-        while more {
-            let batch = replay.next_batch(BATCH).await?;
-            more = batch.last().is_none_or(|last| last.pending > 0);
-            messages.extend(batch.into_iter().filter_map(addressed));
+        for stream in [stream::DOWNLINK, stream::LEDGER] {
+            let mut replay = self.replay(stream, &[&desired(key)], Start::First).await?;
+            while_waiting(&mut replay, |delivery| messages.push(delivery.payload)).await?;
         }
         Ok(messages)
     }
@@ -70,6 +122,11 @@ impl Downlink for Bus {
     async fn last(&self, key: &DeviceKey) -> Result<Option<Message>, ReadError> {
         let last = Self::last(self, stream::DOWNLINK, &desired(key)).await?;
         Ok(last.map(|last| Message { sequence: last.stream_seq, payload: last.payload }))
+    }
+
+    async fn reported(&self, key: &DeviceKey) -> Result<bool, ReadError> {
+        let liveness = LedgerSubject::Liveness(key.clone()).to_string();
+        Ok(Self::last(self, stream::LEDGER, &liveness).await?.is_some())
     }
 
     async fn publish(&self, letters: Vec<Letter>) -> Vec<Result<u64, PublishError>> {
@@ -88,6 +145,17 @@ impl Downlink for Bus {
     }
 }
 
+/// Reads what is there now.
+async fn while_waiting(replay: &mut Replay, mut take: impl FnMut(Delivery)) -> Result<(), ReadError> {
+    let mut more = replay.waiting() > 0;
+    while more {
+        let batch = replay.next_batch(BATCH).await?;
+        more = batch.last().is_none_or(|last| last.pending > 0);
+        batch.into_iter().for_each(&mut take);
+    }
+    Ok(())
+}
+
 /// A message with the device it is for. Somebody else's name cannot be a subject of the stream.
 fn addressed(delivery: Delivery) -> Option<(DeviceKey, Message)> {
     match LedgerSubject::parse(&delivery.subject) {
@@ -97,7 +165,7 @@ fn addressed(delivery: Delivery) -> Option<(DeviceKey, Message)> {
         _ => {
             tracing::warn!(
                 subject = delivery.subject,
-                "a subject of DOWNLINK that names no device is left alone"
+                "a subject of desired states that names no device is left alone"
             );
             None
         }

@@ -1,5 +1,8 @@
-//! What DOWNLINK holds for a device, as far as the next document depends on it. DOWNLINK is the publisher's only
-//! memory: generations, target generations and what was asked for by request live there and nowhere else.
+//! What is published for a device, as far as the next document depends on it. DOWNLINK is the publisher's memory:
+//! generations, target generations and what was asked for by request live there, and in the copy that LEDGER keeps.
+//!
+//! A device takes no generation twice and none below its own. So a generation once seen anywhere is never given again,
+//! and a document that a device must have passed is due again, above it.
 
 use std::sync::Arc;
 
@@ -9,6 +12,10 @@ use serde::Deserialize;
 
 use crate::content::{Content, Interner};
 
+/// Highest generation that is believed where no readable document says it: a device given one a millisecond would need
+/// 34 years. A slip or a lie above it would use up the generations of the device for good.
+const BELIEVED_MAX: u64 = 1 << 40;
+
 /// The state of a device's subject. The default is that of a subject without any document.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Held {
@@ -16,13 +23,19 @@ pub struct Held {
     pub sequence: u64,
     /// Highest generation known of.
     pub generation: Option<Generation>,
-    /// The last document; none if there is none or nobody can read it.
+    /// The last document that can be read, from wherever it is still known; none if nothing is.
     pub document: Option<Document>,
+    /// Whether that document is the newest message of the subject.
+    pub stands: bool,
+    /// What is wrong with the newest message, if nobody can read it.
+    pub unreadable: Option<String>,
 }
 
 /// A document, its deployments shared with other devices.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Document {
+    /// Its own generation.
+    pub generation: Generation,
     /// The device was taken out of the fleet.
     pub retired: bool,
     /// Where it comes from.
@@ -47,8 +60,8 @@ impl Held {
         match decode::parse::<DesiredState>(payload) {
             Ok(state) => (Self::of(sequence, state, interner), None),
             Err(refusal) => {
-                let generation = serde_json::from_slice::<Peek>(payload).ok().map(|peek| peek.generation);
-                (Self { sequence, generation, document: None }, Some(refusal))
+                let (generation, unreadable) = (claimed(payload), Some(refusal.to_string()));
+                (Self { sequence, generation, unreadable, ..Self::default() }, Some(refusal))
             }
         }
     }
@@ -61,15 +74,50 @@ impl Held {
         };
         let mut entries: Vec<_> = state.deployments.into_iter().map(entry).collect();
         entries.sort_by(|one, other| one.content.id().cmp(other.content.id()));
-        let document = Document { retired: state.retired, source: state.source, entries };
-        Self { sequence, generation: Some(state.generation), document: Some(document) }
+        let generation = state.generation;
+        let document = Document { generation, retired: state.retired, source: state.source, entries };
+        Self {
+            sequence,
+            generation: Some(generation),
+            document: Some(document),
+            stands: true,
+            unreadable: None,
+        }
     }
 
     /// This reading of a subject after `before`. A generation once seen is never given again, even if the stream
-    /// has lost it.
+    /// has lost it; a document that the stream has lost is remembered.
     #[must_use]
     pub fn after(self, before: &Self) -> Self {
-        Self { generation: self.generation.max(before.generation), ..self }
+        let document = self.document.or_else(|| before.document.clone());
+        Self { generation: self.generation.max(before.generation), document, ..self }
+    }
+
+    /// The same where generations up to `generation` are known to be given.
+    #[must_use]
+    pub fn above(self, generation: Option<Generation>) -> Self {
+        Self { generation: self.generation.max(generation), ..self }
+    }
+
+    /// The same with a message of the device that is kept elsewhere, or is older: its generation counts, and so does
+    /// its content where it is newer than all that is known.
+    #[must_use]
+    pub fn beside(mut self, payload: &[u8], interner: &mut Interner) -> Self {
+        let known = self.document.as_ref().map(|document| document.generation);
+        if claimed(payload) > known.max(self.generation.filter(|_| self.stands)) {
+            let (other, _) = Self::read(0, payload, interner);
+            if other.document.is_some() {
+                (self.document, self.stands) = (other.document, false);
+            }
+        }
+        self.above(claimed(payload))
+    }
+
+    /// Whether the document must be published again, above: a device that restarts would not find it, or one that is
+    /// past its generation would not take it.
+    pub fn is_due_again(&self) -> bool {
+        let passed = |document: &Document| Some(document.generation) < self.generation;
+        self.document.as_ref().is_some_and(|document| !self.stands || passed(document))
     }
 
     /// What was asked for by request and not taken back.
@@ -85,6 +133,17 @@ impl Held {
     fn contents(&self) -> impl Iterator<Item = &Arc<Content>> {
         self.document.iter().flat_map(|document| &document.entries).map(|entry| &entry.content)
     }
+}
+
+/// The generation that a message claims, readable or not, as far as that can be believed.
+pub fn claimed(payload: &[u8]) -> Option<Generation> {
+    let peek: Peek = serde_json::from_slice(payload).ok()?;
+    believed(peek.generation.get())
+}
+
+/// A generation that somebody claims, if an honest device can have reached it.
+pub fn believed(generation: u64) -> Option<Generation> {
+    Generation::new(generation).filter(|generation| generation.get() <= BELIEVED_MAX)
 }
 
 #[derive(Deserialize)]
@@ -103,18 +162,55 @@ mod tests {
             (&b"{}"[..], None),
             (b"not JSON", None),
             (br#"{"apiVersion":"muster/v9","generation":7}"#, Generation::new(7)),
+            (br#"{"apiVersion":"muster/v9","generation":18446744073709551615}"#, None),
         ] {
             let (held, refusal) = Held::read(9, payload, &mut interner);
-            assert_eq!(held, Held { sequence: 9, generation, document: None });
-            assert!(refusal.is_some());
+            assert_eq!((held.sequence, held.generation, held.document), (9, generation, None));
+            assert_eq!(held.unreadable, refusal.map(|refusal| refusal.to_string()));
         }
     }
 
     #[test]
     fn a_stream_that_lost_its_past_does_not_lower_a_generation() {
-        let before = Held { sequence: 9, generation: Generation::new(7), document: None };
+        let before = Held { sequence: 9, generation: Generation::new(7), ..Held::default() };
         assert_eq!(Held::default().after(&before), Held { sequence: 0, ..before.clone() });
-        let now = Held { sequence: 3, generation: Generation::new(8), document: None };
+        let now = Held { sequence: 3, generation: Generation::new(8), ..Held::default() };
         assert_eq!(now.clone().after(&before), now);
+    }
+
+    fn state(generation: u64) -> DesiredState {
+        let wanted = crate::plan::Wanted {
+            retired: false,
+            source: crate::content::tests::request("r"),
+            contents: vec![crate::content::tests::content("web", &generation.to_string())],
+        };
+        let before = Held::default().above(Generation::new(generation - 1));
+        crate::plan::draft(&before, &wanted).unwrap().document(muster_contract::Timestamp::UNIX_EPOCH)
+    }
+
+    #[test]
+    fn what_is_kept_elsewhere_counts_where_it_is_newer() {
+        let mut interner = Interner::default();
+        let (old, new) = (state(7), decode::to_bytes(&state(10)));
+        let generation_of = |held: &Held| held.document.as_ref().map(|document| document.generation.get());
+        let here = Held::of(3, old.clone(), &mut interner);
+        let held = here.clone().beside(&new, &mut interner);
+        assert_eq!((held.sequence, held.generation.unwrap().get(), generation_of(&held)), (3, 10, Some(10)));
+        assert!(held.is_due_again(), "a stream restored from a backup lacks what was published since");
+        assert_eq!(here.clone().beside(&decode::to_bytes(&old), &mut interner), here);
+        assert!(!here.is_due_again());
+
+        let (unreadable, _) = Held::read(9, b"garbage", &mut interner);
+        let held = unreadable.beside(&decode::to_bytes(&old), &mut interner).beside(&new, &mut interner);
+        assert_eq!((held.sequence, generation_of(&held)), (9, Some(10)));
+        assert!(held.is_due_again() && held.unreadable.is_some());
+    }
+
+    #[test]
+    fn a_document_that_its_device_has_passed_is_due_again() {
+        let held = Held::of(3, state(7), &mut Interner::default());
+        assert!(!held.clone().above(Generation::new(7)).is_due_again());
+        assert!(held.above(Generation::new(8)).is_due_again());
+        assert!(!Held::default().above(Generation::new(8)).is_due_again(), "there is nothing to say");
     }
 }

@@ -4,15 +4,16 @@
 //! git ─► source ─► margo ─► content ─┐                       ┌─► downlink ─► muster.desired.<site>.<device>
 //!   poll: the corridor from Git      ├─► roster: compose ─► plan
 //! requests ─► margo ─► content ──────┘      held ◄── what DOWNLINK holds ◄──┘
+//!                                            presence: how far the devices are
 //!                                    announce: the one task that writes
 //! ```
 //!
-//! DOWNLINK is the only memory: generations, target generations and what was asked for by request are read from it
-//! at the start. The mirror of the Git repository can be lost at any time.
+//! DOWNLINK is the memory: generations, target generations and what was asked for by request are read from it at the
+//! start, and from LEDGER's copy where DOWNLINK has lost something. The mirror of the Git repository can be lost at any time.
 //!
 //! Reading order: [`content`], [`margo`] and [`source`] (what is asked for), [`held`], [`compose`] and [`plan`] (what
 //! follows from it, pure), [`roster`] and [`announce`] (until every device has it), then [`git`], [`poll`],
-//! [`requests`] and [`downlink`] (the outside), and [`app`] (how it is put together).
+//! [`requests`], [`presence`] and [`downlink`] (the outside), and [`app`] (how it is put together).
 
 pub mod announce;
 pub mod app;
@@ -27,6 +28,7 @@ pub mod margo;
 pub mod metrics;
 pub mod plan;
 pub mod poll;
+pub mod presence;
 pub mod problems;
 pub mod requests;
 pub mod roster;

@@ -8,6 +8,7 @@ mod key;
 mod locate;
 mod node;
 mod path;
+mod words;
 mod yaml;
 
 use muster_contract::{DeviceKey, SiteId};
@@ -44,13 +45,13 @@ pub struct Entry {
 /// of the file is still read, so the entries are only complete where no problem was added.
 pub fn read(file: &str, text: &[u8], level: &Level, problems: &mut Problems) -> Vec<Entry> {
     if text.len() > FILE_BYTES_MAX {
-        problems.push(file, || None, ".", too_long(text.len() as u64));
+        problems.push(file, || None, "", too_long(text.len() as u64));
         return Vec::new();
     }
     let text = match std::str::from_utf8(text) {
         Ok(text) => text,
         Err(error) => {
-            problems.push(file, || line_at(text, error.valid_up_to()), ".", "is not UTF-8 text");
+            problems.push(file, || line_at(text, error.valid_up_to()), "", "is not UTF-8 text");
             return Vec::new();
         }
     };

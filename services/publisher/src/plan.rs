@@ -45,28 +45,50 @@ impl Wanted {
     ///
     /// # Errors
     /// The limit that it is over.
-    pub fn check(&self) -> Result<(), String> {
-        let count = self.contents.len();
-        if count > DEPLOYMENTS_PER_DEVICE_MAX {
-            return Err(format!(
-                "the device would have {count} deployments; {DEPLOYMENTS_PER_DEVICE_MAX} are allowed"
-            ));
-        }
-        let bytes =
-            ENVELOPE_BYTES + self.contents.iter().map(|content| content.wire_bytes() + 1).sum::<usize>();
-        if bytes > MESSAGE_BYTES_MAX {
-            return Err(format!(
-                "the device's deployments would make a document of {bytes} bytes; {MESSAGE_BYTES_MAX} are allowed"
-            ));
-        }
-        Ok(())
+    pub fn check(&self) -> Result<(), TooMuch> {
+        TooMuch::of(self.contents.iter().map(|content| &**content))
     }
 }
 
-/// The next document of a device, or none if what is held says what is wanted.
+/// More than one message can say to a device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum TooMuch {
+    /// Too many deployments.
+    #[error("{0} deployments; {DEPLOYMENTS_PER_DEVICE_MAX} are allowed")]
+    Deployments(usize),
+    /// Too long a document.
+    #[error("a document of {0} bytes; {MESSAGE_BYTES_MAX} are allowed")]
+    Bytes(usize),
+}
+
+impl TooMuch {
+    /// Whether one message can say all of `contents`.
+    ///
+    /// # Errors
+    /// The limit that they are over.
+    pub fn of<'a>(contents: impl ExactSizeIterator<Item = &'a Content>) -> Result<(), Self> {
+        let count = contents.len();
+        if count > DEPLOYMENTS_PER_DEVICE_MAX {
+            return Err(Self::Deployments(count));
+        }
+        let bytes = ENVELOPE_BYTES + contents.map(|content| content.wire_bytes() + 1).sum::<usize>();
+        if bytes > MESSAGE_BYTES_MAX { Err(Self::Bytes(bytes)) } else { Ok(()) }
+    }
+}
+
+/// That a limit is broken for so many others.
+pub fn also(others: usize) -> String {
+    match others {
+        0 => String::new(),
+        1 => " (and 1 device more is over a limit)".to_owned(),
+        others => format!(" (and {others} devices more are over a limit)"),
+    }
+}
+
+/// The next document of a device, or none if what is held says what is wanted where the device finds and takes it.
 pub fn draft(held: &Held, wanted: &Wanted) -> Option<Draft> {
     let before = held.document.as_ref();
-    if before.is_some_and(|document| says(document, wanted)) {
+    if !held.is_due_again() && before.is_some_and(|document| says(document, wanted)) {
         return None;
     }
     let generation = held.generation.map_or(Generation::FIRST, Generation::next);
@@ -80,7 +102,7 @@ pub fn draft(held: &Held, wanted: &Wanted) -> Option<Draft> {
         content: content.clone(),
     };
     let entries = wanted.contents.iter().map(entry).collect();
-    let document = Document { retired: wanted.retired, source: wanted.source.clone(), entries };
+    let document = Document { generation, retired: wanted.retired, source: wanted.source.clone(), entries };
     Some(Draft { generation, expected_sequence: held.sequence, document })
 }
 
@@ -93,7 +115,7 @@ fn says(document: &Document, wanted: &Wanted) -> bool {
 impl Draft {
     /// The document, made at `issued_at`.
     pub fn document(&self, issued_at: Timestamp) -> DesiredState {
-        let Document { retired, source, entries } = &self.document;
+        let Document { generation: _, retired, source, entries } = &self.document;
         DesiredState {
             api_version: ApiVersion::V1,
             kind: kind::DesiredState::DesiredState,
@@ -107,7 +129,13 @@ impl Draft {
 
     /// What is held once it is stored as message `sequence`.
     pub fn stored(self, sequence: u64) -> Held {
-        Held { sequence, generation: Some(self.generation), document: Some(self.document) }
+        Held {
+            sequence,
+            generation: Some(self.generation),
+            document: Some(self.document),
+            stands: true,
+            unreadable: None,
+        }
     }
 }
 

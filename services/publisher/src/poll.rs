@@ -17,10 +17,19 @@ use crate::source::{self, Fleet, Tree};
 /// Longest delay between two polls while they fail, unless polls are rarer anyway.
 const RETRY_MAX: Duration = Duration::from_secs(30);
 
+/// How a repository is asked, and what is taken from it.
+#[derive(Debug, Clone, Copy)]
+pub struct Habits {
+    /// Time between two polls.
+    pub every: Duration,
+    /// Whether a commit without any device is taken.
+    pub allow_empty: bool,
+}
+
 /// Asks a repository again and again.
 pub struct Poller {
     repository: Repository,
-    every: Duration,
+    habits: Habits,
     desk: Desk,
     around: Surroundings,
     chance: Rng,
@@ -34,22 +43,23 @@ impl Poller {
     /// A poller that has not asked yet.
     pub const fn new(
         repository: Repository,
-        every: Duration,
+        habits: Habits,
         desk: Desk,
         around: Surroundings,
         chance: Rng,
     ) -> Self {
-        Self { repository, every, desk, around, chance, known: None, handed_on: false }
+        Self { repository, habits, desk, around, chance, known: None, handed_on: false }
     }
 
     /// Polls until `stop`. A git under way is ended: what it would have brought comes with the next start.
     pub async fn run(mut self, stop: CancellationToken) {
-        let mut retry = FullJitter::new(self.every, RETRY_MAX.max(self.every));
+        let every = self.habits.every;
+        let mut retry = FullJitter::new(every, RETRY_MAX.max(every));
         let polling = async {
             loop {
                 let delay = if self.poll().await {
                     retry.reset();
-                    self.every
+                    every
                 } else {
                     retry.next(&mut self.chance)
                 };
@@ -66,7 +76,13 @@ impl Poller {
         let error = polled.as_ref().err().map(|error| chain(error));
         if self.around.status.polled(now, error.clone()) {
             match &error {
-                Some(error) => tracing::warn!(error, "cannot ask Git; the fleet keeps its last good commit"),
+                Some(error) if self.handed_on => {
+                    tracing::warn!(error, "cannot ask Git; the fleet keeps its last good commit");
+                }
+                Some(error) => tracing::warn!(
+                    error,
+                    "cannot ask Git, and nothing of it is known since the start; devices keep what they have"
+                ),
                 None => tracing::info!("Git answers again"),
             }
         }
@@ -121,7 +137,11 @@ impl Poller {
     }
 
     async fn hand_on(&mut self, tree: Tree) -> Result<(), Problems> {
-        self.desk.commit(read(tree).await?).await?;
+        let fleet = read(tree).await?;
+        if !self.habits.allow_empty {
+            source::check_not_empty(&fleet)?;
+        }
+        self.desk.commit(fleet).await?;
         self.handed_on = true;
         Ok(())
     }
@@ -132,12 +152,8 @@ async fn read(tree: Tree) -> Result<Fleet, Problems> {
     let revision = tree.revision.clone();
     tokio::task::spawn_blocking(move || source::read(&tree)).await.unwrap_or_else(|error| {
         let mut problems = Problems::default();
-        problems.push(
-            ".",
-            || None,
-            ".",
-            format!("reading {revision} failed, which is a mistake of ours: {error}"),
-        );
+        let rule = format!("reading {revision} failed, which is a mistake of ours: {error}");
+        problems.push("", || None, "", rule);
         Err(problems)
     })
 }
@@ -154,8 +170,5 @@ fn warn_of(revision: &str, problems: &Problems) {
             "a commit breaks a rule"
         );
     }
-    tracing::warn!(
-        commit.id = revision,
-        "the commit is refused as a whole; the fleet keeps its last good one"
-    );
+    tracing::warn!(commit.id = revision, "the commit is refused as a whole; the fleet keeps what it has");
 }

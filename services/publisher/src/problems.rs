@@ -54,22 +54,26 @@ impl Problems {
         self.kept.sort_by(|one, other| (&one.file, one.line).cmp(&(&other.file, other.line)));
         if self.dropped > 0 {
             let rule = format!("{} more problems are not listed", self.dropped);
-            self.kept.push(Problem { file: ".".to_owned(), line: None, field: ".".to_owned(), rule });
+            self.kept.push(Problem { file: String::new(), line: None, field: String::new(), rule });
         }
         self.kept
     }
 }
 
-/// One line a problem: `FILE:LINE: FIELD: RULE`.
+/// One line a problem: `FILE:LINE: FIELD: RULE`, without what is empty.
 impl fmt::Display for Problems {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (at, problem) in self.clone().into_list().iter().enumerate() {
             let Problem { file, line, field, rule } = problem;
             let end = if at == 0 { "" } else { "\n" };
-            match line {
-                Some(line) => write!(f, "{end}{file}:{line}: {field}: {rule}")?,
-                None => write!(f, "{end}{file}: {field}: {rule}")?,
+            write!(f, "{end}{file}")?;
+            if let Some(line) = line {
+                write!(f, ":{line}")?;
             }
+            let colon = |text: &str| if text.is_empty() { "" } else { ": " };
+            let before_field = if file.is_empty() { "" } else { colon(field) };
+            let before_rule = if file.is_empty() && field.is_empty() { "" } else { ": " };
+            write!(f, "{before_field}{field}{before_rule}{rule}")?;
         }
         Ok(())
     }
@@ -102,10 +106,11 @@ mod tests {
     fn a_problem_reads_like_a_compilers() {
         let mut problems = Problems::default();
         problems.push("fleet/a.yaml", || Some(3), "spec.parameters", "is a list");
-        problems.push("sites/B", || None, ".", "is no site");
+        problems.push("sites/B", || None, "", "is no site");
+        problems.push("", || None, "", "something else");
         assert_eq!(
             problems.to_string(),
-            "fleet/a.yaml:3: spec.parameters: is a list\nsites/B: .: is no site"
+            "something else\nfleet/a.yaml:3: spec.parameters: is a list\nsites/B: is no site"
         );
     }
 }

@@ -18,8 +18,10 @@ use crate::problems::Problems;
 
 /// The verbs, each an endpoint.
 const VERBS: [&str; 4] = ["apply", "remove", "retire", "status"];
-/// The file that problems of a request's documents are in.
+/// The file that problems of a request's documents are in, where the request names none.
 const FILE: &str = "request";
+/// Longest name of a file that is repeated in an answer.
+const FILE_CHARS_MAX: usize = 255;
 
 /// What is asked for.
 #[derive(Debug, Clone, PartialEq)]
@@ -68,8 +70,9 @@ pub fn spec() -> ServiceSpec {
 pub fn understand(call: &Call) -> Result<Ask, ErrorBody> {
     let change = match call.endpoint {
         "apply" => {
-            let ApplyRequest { key, documents } = parse(&call.payload, "ApplyRequest")?;
-            let contents = contents(&key, &documents).map_err(|problems| bad(problems.to_string()))?;
+            let ApplyRequest { key, documents, file } = parse(&call.payload, "ApplyRequest")?;
+            let file = file_name(file.as_deref());
+            let contents = contents(&key, &file, &documents).map_err(|problems| bad(problems.to_string()))?;
             Request { key, change: Change::Apply(contents) }
         }
         "remove" => {
@@ -89,21 +92,28 @@ fn parse<T: DeserializeOwned>(payload: &[u8], what: &str) -> Result<T, ErrorBody
     serde_json::from_slice(payload).map_err(|error| bad(format!("this is no {what}: {error}")))
 }
 
+/// A name as it can stand in a line of an answer.
+fn file_name(said: Option<&str>) -> String {
+    let name: String =
+        said.unwrap_or_default().chars().filter(|c| !c.is_control()).take(FILE_CHARS_MAX).collect();
+    if name.is_empty() { FILE.to_owned() } else { name }
+}
+
 /// The deployments of a request's documents.
-fn contents(key: &DeviceKey, documents: &str) -> Result<Vec<Content>, Problems> {
+fn contents(key: &DeviceKey, file: &str, documents: &str) -> Result<Vec<Content>, Problems> {
     let mut problems = Problems::default();
-    let entries = margo::read(FILE, documents.as_bytes(), &Level::Device(key.clone()), &mut problems);
+    let entries = margo::read(file, documents.as_bytes(), &Level::Device(key.clone()), &mut problems);
     let line = |document| move || margo::line_of_document(documents.as_bytes(), document);
     let mut seen = BTreeMap::new();
     for entry in &entries {
         if let Some(first) = seen.insert(entry.content.id(), entry.document) {
             let place = line(first)().unwrap_or_default();
             let rule = format!("'{}' is in line {place} already", entry.content.id());
-            problems.push(FILE, line(entry.document), "id", rule);
+            problems.push(file, line(entry.document), "id", rule);
         }
     }
     if entries.is_empty() && problems.is_empty() {
-        problems.push(FILE, || None, ".", "holds no deployment");
+        problems.push(file, || None, "", "holds no deployment");
     }
     problems.or(entries.into_iter().map(|entry| entry.content).collect())
 }
@@ -143,7 +153,7 @@ impl From<RequestRefused> for ErrorBody {
         let code = match refused {
             RequestRefused::NotRequested { .. } | RequestRefused::UnknownDevice(_) => ErrorCode::NotFound,
             RequestRefused::InGit { .. } | RequestRefused::GitUnknown(_) => ErrorCode::Conflict,
-            RequestRefused::TooMuch(_) => ErrorCode::BadRequest,
+            RequestRefused::TooMuch(..) => ErrorCode::BadRequest,
         };
         Self { code, message: refused.to_string() }
     }

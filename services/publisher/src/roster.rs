@@ -3,14 +3,33 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use muster_contract::DeviceKey;
 use muster_contract::desired::SourceKind;
+use muster_contract::query::SomeDevices;
+use muster_contract::{DeviceKey, Generation};
 
 use crate::compose::{self, Git};
 use crate::held::Held;
 use crate::plan::{Draft, draft};
 use crate::problems::Problems;
 use crate::source::Fleet;
+
+/// Devices named of those that have something in common.
+pub const NAMED_MAX: usize = 20;
+
+/// The devices, counted.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Census {
+    /// Part of the fleet.
+    pub devices: usize,
+    /// Those of them with a folder in the last good commit, if there was one.
+    pub in_git: Option<usize>,
+    /// Taken out of the fleet.
+    pub retired: usize,
+    /// Without a folder any more, and without anything to run.
+    pub left_over: SomeDevices,
+    /// With something in DOWNLINK that nobody can read.
+    pub unreadable: SomeDevices,
+}
 
 /// The devices.
 #[derive(Debug, Default)]
@@ -21,9 +40,10 @@ pub struct Roster {
 }
 
 impl Roster {
-    /// The devices as DOWNLINK has them.
+    /// The devices as DOWNLINK has them. Documents that must be said again are due.
     pub fn recovered(held: BTreeMap<DeviceKey, Held>) -> Self {
-        Self { held, ..Self::default() }
+        let due = due_again(&held).collect();
+        Self { held, due, ..Self::default() }
     }
 
     /// Takes a commit: from now on it is what Git wants. Gives the number of devices whose documents are due.
@@ -32,6 +52,7 @@ impl Roster {
     /// Why it is refused as a whole; everything stays as it was.
     pub fn accept(&mut self, fleet: Fleet) -> Result<usize, Problems> {
         self.due = compose::changes(&fleet, &self.held)?;
+        self.due.extend(due_again(&self.held));
         self.fleet = Some(fleet);
         Ok(self.due.len())
     }
@@ -40,14 +61,14 @@ impl Roster {
     /// more.
     pub fn next(&mut self, max: usize) -> Vec<(DeviceKey, Draft)> {
         let mut drafts = Vec::new();
-        let Some(fleet) = &self.fleet else { return drafts };
-        let (held, nothing) = (&self.held, Held::default());
+        let (fleet, held, nothing) = (self.fleet.as_ref(), &self.held, Held::default());
         self.due.retain(|key| {
             if drafts.len() == max {
                 return true;
             }
             let held = held.get(key).unwrap_or(&nothing);
-            let next = compose::commit(key, fleet, held).and_then(|wanted| draft(held, &wanted));
+            let wanted = fleet.and_then(|fleet| compose::commit(key, fleet, held));
+            let next = wanted.or_else(|| compose::again(held)).and_then(|wanted| draft(held, &wanted));
             let due = next.is_some();
             drafts.extend(next.map(|draft| (key.clone(), draft)));
             due
@@ -63,8 +84,23 @@ impl Roster {
 
     /// A device's subject was read again.
     pub fn read_again(&mut self, key: &DeviceKey, held: Held) {
-        let before = self.held(key);
-        self.held.insert(key.clone(), held.after(&before));
+        self.held.insert(key.clone(), held);
+    }
+
+    /// True where a device says that it is past everything known to be published for it.
+    pub fn is_behind(&self, key: &DeviceKey, generation: Generation) -> bool {
+        self.held.get(key).and_then(|held| held.generation) < Some(generation)
+    }
+
+    /// A device is at `generation`. True where its document is due again now, above it.
+    pub fn passed(&mut self, key: &DeviceKey, generation: Generation) -> bool {
+        let held = self.held(key).above(Some(generation));
+        let again = held.is_due_again();
+        self.held.insert(key.clone(), held);
+        if again {
+            self.due.insert(key.clone());
+        }
+        again
     }
 
     /// What is held for a device.
@@ -83,8 +119,43 @@ impl Roster {
 
     /// Devices with a document that says they are part of the fleet.
     pub fn devices(&self) -> usize {
-        let present = |held: &&Held| held.document.as_ref().is_some_and(|document| !document.retired);
-        self.held.values().filter(present).count()
+        self.census().devices
+    }
+
+    /// The devices, counted.
+    pub fn census(&self) -> Census {
+        let documents = || self.held.iter().filter_map(|(key, held)| Some((key, held.document.as_ref()?)));
+        let present = || documents().filter(|(_, document)| !document.retired);
+        let in_git = |fleet: &Fleet| present().filter(|(key, _)| fleet.devices.contains_key(*key)).count();
+        let unreadable = self.held.iter().filter(|(_, held)| held.unreadable.is_some());
+        Census {
+            devices: present().count(),
+            in_git: self.fleet.as_ref().map(in_git),
+            retired: documents().filter(|(_, document)| document.retired).count(),
+            left_over: SomeDevices::of(self.left_over(), NAMED_MAX),
+            unreadable: SomeDevices::of(unreadable.map(|(key, _)| key), NAMED_MAX),
+        }
+    }
+
+    /// Devices that came from Git, have no folder any more and nothing to run, and were not retired.
+    pub fn left_over(&self) -> impl Iterator<Item = &DeviceKey> {
+        let fleet = self.fleet.as_ref();
+        let left = move |(key, held): &(&DeviceKey, &Held)| {
+            let gone = fleet.is_some_and(|fleet| !fleet.devices.contains_key(*key));
+            gone && held.document.as_ref().is_some_and(|document| {
+                !document.retired && document.entries.is_empty() && document.source.kind == SourceKind::Git
+            })
+        };
+        self.held.iter().filter(left).map(|(key, _)| key)
+    }
+
+    /// Retired devices for which a commit has a folder, so that it brings them back.
+    pub fn brought_back<'a>(&'a self, fleet: &'a Fleet) -> impl Iterator<Item = &'a DeviceKey> {
+        let retired = |key: &&DeviceKey| {
+            let held = self.held.get(*key).and_then(|held| held.document.as_ref());
+            held.is_some_and(|document| document.retired)
+        };
+        fleet.devices.keys().filter(retired)
     }
 
     /// Documents that are due.
@@ -106,13 +177,17 @@ impl Roster {
     }
 }
 
+fn due_again(held: &BTreeMap<DeviceKey, Held>) -> impl Iterator<Item = DeviceKey> {
+    held.iter().filter(|(_, held)| held.is_due_again()).map(|(key, _)| key.clone())
+}
+
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
 
     use super::*;
     use crate::content::Content;
-    use crate::content::tests::content;
+    use crate::content::tests::{content, request};
 
     fn key(text: &str) -> DeviceKey {
         text.parse().unwrap()
@@ -167,6 +242,47 @@ mod tests {
         roster.read_again(&key("a/one"), theirs.stored(7));
         assert!(roster.next(1).is_empty());
         assert_eq!(roster.applied(), Some("c1"));
+    }
+
+    #[test]
+    fn a_device_that_is_past_its_document_gets_it_again_without_any_commit() {
+        let mut before = Roster::default();
+        before.accept(fleet("c1", &[("a/one", &[content("log", "run")])])).unwrap();
+        publish_all(&mut before);
+        let mut roster = Roster::recovered(before.held);
+        let one = key("a/one");
+        assert!(!roster.is_behind(&one, Generation::FIRST));
+        let theirs = Generation::new(9).unwrap();
+        assert!(roster.is_behind(&one, theirs) && roster.passed(&one, theirs));
+        let (_, again) = roster.next(1).remove(0);
+        assert_eq!(again.generation.get(), 10);
+        roster.stored(&one, again, 2);
+        assert!(roster.next(1).is_empty() && !roster.is_behind(&one, theirs));
+        assert!(!roster.passed(&key("a/nobody"), theirs), "there is nothing to say again");
+        assert_eq!(roster.held(&key("a/nobody")).generation, Some(theirs));
+    }
+
+    #[test]
+    fn devices_are_counted_by_who_knows_them_and_those_left_over_are_named() {
+        let log = [content("log", "run")];
+        let mut roster = Roster::default();
+        roster.accept(fleet("c1", &[("a/one", &log), ("a/two", &log), ("a/three", &[])])).unwrap();
+        publish_all(&mut roster);
+        let three = key("a/three");
+        let gone = compose::retire(&three, Git::Absent, &roster.held(&three), true, &request("r")).unwrap();
+        let retired = draft(&roster.held(&three), &gone).unwrap();
+        roster.stored(&three, retired, 9);
+        let second = fleet("c2", &[("a/one", &log)]);
+        assert_eq!(roster.brought_back(&second).count(), 0);
+        roster.accept(second).unwrap();
+        assert_eq!(roster.census().left_over, SomeDevices::default(), "it still has to be told");
+        publish_all(&mut roster);
+        let left_over = SomeDevices { count: 1, first: vec![key("a/two")] };
+        let wanted =
+            Census { devices: 2, in_git: Some(1), retired: 1, left_over, unreadable: SomeDevices::default() };
+        assert_eq!(roster.census(), wanted);
+        let third = fleet("c3", &[("a/one", &log), ("a/three", &log)]);
+        assert_eq!(roster.brought_back(&third).collect::<Vec<_>>(), [&three]);
     }
 
     #[test]

@@ -19,6 +19,7 @@ use muster_contract::{DeploymentId, DeviceKey, LabelError};
 
 use crate::content::{Content, Interner};
 use crate::margo::{self, Level};
+use crate::plan::{TooMuch, also};
 use crate::problems::Problems;
 
 /// Files of one commit.
@@ -80,7 +81,23 @@ pub fn read(tree: &Tree) -> Result<Fleet, Problems> {
         reading.file(file);
     }
     let devices = reading.devices.iter().map(|key| (key.clone(), reading.compose(key))).collect();
+    reading.check_limits();
     reading.problems.or(Fleet { revision: tree.revision.clone(), devices })
+}
+
+/// Whether a commit may be published although it takes everything from every device: another repository or branch
+/// than was meant looks the same.
+///
+/// # Errors
+/// That the commit has no device.
+pub fn check_not_empty(fleet: &Fleet) -> Result<(), Problems> {
+    let mut problems = Problems::default();
+    if fleet.devices.is_empty() {
+        let rule = "has no device folder (sites/<site>/<device>/), so that no device would run anything any more: are \
+                    repository and branch the right ones? Where it is meant, start the publisher with --allow-empty";
+        problems.push("sites", || None, "", rule);
+    }
+    problems.or(())
 }
 
 /// Where a path is: in the folder of a device, and whether documents are read there.
@@ -113,8 +130,10 @@ fn is_yaml(path: &str) -> bool {
     end.is_some_and(|end| end.eq_ignore_ascii_case("yaml") || end.eq_ignore_ascii_case("yml"))
 }
 
-/// The deployments of one level by id, each with the file and the document in it that says it.
-type Shelf<'a> = BTreeMap<DeploymentId, (Arc<Content>, &'a File, usize)>;
+/// A deployment, with the file and the document in it that says it.
+type Said<'a> = (Arc<Content>, &'a File, usize);
+/// The deployments of one level by id.
+type Shelf<'a> = BTreeMap<DeploymentId, Said<'a>>;
 
 #[derive(Default)]
 struct Reading<'a> {
@@ -179,18 +198,68 @@ impl<'a> Reading<'a> {
     }
 
     fn refuse(&mut self, file: &File, rule: impl Display) {
-        self.problems.push(&file.path, || None, ".", rule);
+        self.problems.push(&file.path, || None, "", rule);
     }
 
     /// What a device shall run: the nearest level's word on each id.
     fn compose(&self, key: &DeviceKey) -> Vec<Arc<Content>> {
+        self.nearest(key).into_values().map(|(content, ..)| content.clone()).collect()
+    }
+
+    /// The nearest level's word on each id, with the file that says it.
+    fn nearest(&self, key: &DeviceKey) -> BTreeMap<&DeploymentId, &Said<'a>> {
         let levels = [Level::Fleet, Level::Site(key.site.clone()), Level::Device(key.clone())];
         let mut nearest = BTreeMap::new();
         for shelf in levels.iter().filter_map(|level| self.shelves.get(level)) {
-            nearest.extend(shelf.iter().map(|(id, (content, ..))| (id, content)));
+            nearest.extend(shelf);
         }
-        nearest.into_values().cloned().collect()
+        nearest
     }
+
+    /// Devices that would have more than one message can say: one problem for the file that has the greatest part in
+    /// it, with the number of devices, not one for each of them.
+    fn check_limits(&mut self) {
+        let mut over: BTreeMap<&'a str, (DeviceKey, TooMuch, usize, usize)> = BTreeMap::new();
+        for key in &self.devices {
+            let said = self.nearest(key);
+            let Err(limit) = TooMuch::of(said.values().map(|(content, ..)| &**content)) else { continue };
+            let (file, files) = greatest(said.into_values(), limit);
+            over.entry(file).and_modify(|(.., others)| *others += 1).or_insert((
+                key.clone(),
+                limit,
+                files,
+                0,
+            ));
+        }
+        for (file, (key, limit, files, others)) in over {
+            let rule = match files {
+                1 => format!("{key} would have {limit}{}", also(others)),
+                files => {
+                    format!("with {} more, {key} would have {limit}{}", file_count(files - 1), also(others))
+                }
+            };
+            self.problems.push(file, || None, "", rule);
+        }
+    }
+}
+
+/// The file with the greatest part in what is over a limit, and the number of files that have one.
+fn greatest<'a: 'b, 'b>(said: impl Iterator<Item = &'b Said<'a>>, limit: TooMuch) -> (&'a str, usize) {
+    let mut parts: BTreeMap<&'a str, usize> = BTreeMap::new();
+    for (content, file, _) in said {
+        let part = match limit {
+            TooMuch::Deployments(_) => 1,
+            TooMuch::Bytes(_) => content.wire_bytes(),
+        };
+        *parts.entry(&file.path).or_default() += part;
+    }
+    let files = parts.len();
+    let greatest = parts.into_iter().max_by_key(|(_, part)| *part);
+    (greatest.map_or("", |(file, _)| file), files)
+}
+
+fn file_count(files: usize) -> String {
+    if files == 1 { "1 file".to_owned() } else { format!("{files} files") }
 }
 
 #[cfg(test)]

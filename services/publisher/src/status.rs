@@ -7,6 +7,7 @@ use muster_contract::query::{GitStatus, PublisherStatus, RefusedCommit};
 
 use crate::git::{Branch, GitUrl};
 use crate::problems::Problems;
+use crate::roster::Census;
 
 /// The publisher's status. Shared by all its parts.
 #[derive(Debug)]
@@ -28,9 +29,10 @@ impl Status {
             applied: None,
             refused: None,
             polled_at: None,
+            failures: 0,
             error: None,
         });
-        let status = PublisherStatus { git, devices: 0, published: 0 };
+        let status = stand(git, &Census::default(), 0);
         Self(Mutex::new(Known { status, poll_error: None, publish_error: None }))
     }
 
@@ -47,10 +49,12 @@ impl Status {
     /// The repository was asked; `error` says why that came to nothing. True where that is news.
     pub fn polled(&self, at: Timestamp, error: Option<String>) -> bool {
         let mut known = self.lock();
-        if let Some(git) = &mut known.status.git
-            && error.is_none()
-        {
-            git.polled_at = Some(at);
+        if let Some(git) = &mut known.status.git {
+            if error.is_none() {
+                (git.polled_at, git.failures) = (Some(at), 0);
+            } else {
+                git.failures += 1;
+            }
         }
         let news = known.poll_error != error;
         known.poll_error = error;
@@ -73,10 +77,10 @@ impl Status {
     }
 
     /// How things stand after a publish or a reading.
-    pub fn stands(&self, devices: usize, applied: Option<&str>, error: Option<String>) {
+    pub fn stands(&self, census: &Census, applied: Option<&str>, error: Option<String>) {
         let mut known = self.lock();
         known.publish_error = error;
-        known.status.devices = devices as u64;
+        known.status = stand(known.status.git.take(), census, known.status.published);
         if let (Some(git), Some(applied)) = (&mut known.status.git, applied) {
             git.applied = Some(applied.to_owned());
         }
@@ -93,9 +97,25 @@ impl Status {
     }
 }
 
+fn stand(git: Option<GitStatus>, census: &Census, published: u64) -> PublisherStatus {
+    PublisherStatus {
+        git,
+        devices: census.devices as u64,
+        in_git: census.in_git.map(|count| count as u64),
+        retired: census.retired as u64,
+        left_over: census.left_over.clone(),
+        unreadable: census.unreadable.clone(),
+        published,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn three() -> Census {
+        Census { devices: 3, ..Census::default() }
+    }
 
     fn status() -> Status {
         Status::new(Some((&"https://me@git.example/fleet".parse().unwrap(), &"main".parse().unwrap())))
@@ -104,7 +124,7 @@ mod tests {
     #[test]
     fn a_refused_commit_is_shown_until_a_newer_one_is_taken() {
         let status = status();
-        status.stands(3, Some("c1"), None);
+        status.stands(&three(), Some("c1"), None);
         let mut problems = Problems::default();
         problems.push("fleet/a.yaml", || Some(2), "id", "is missing");
         status.refused("c2", problems);
@@ -120,17 +140,19 @@ mod tests {
         let (status, at) = (status(), Timestamp::UNIX_EPOCH);
         assert!(status.polled(at, Some("gone".to_owned())));
         assert!(!status.polled(at, Some("gone".to_owned())));
-        assert_eq!(status.answer().git.unwrap().error.as_deref(), Some("gone"));
+        let git = status.answer().git.unwrap();
+        assert_eq!((git.error.as_deref(), git.polled_at, git.failures), (Some("gone"), None, 2));
         assert!(status.polled(at, None));
-        assert_eq!(status.answer().git.unwrap().error, None);
+        let git = status.answer().git.unwrap();
+        assert_eq!((git.error, git.polled_at, git.failures), (None, Some(at), 0));
     }
 
     #[test]
     fn without_git_there_is_nothing_to_say_of_it() {
         let status = Status::new(None);
         status.polled(Timestamp::UNIX_EPOCH, None);
-        status.stands(1, Some("c"), None);
+        status.stands(&three(), Some("c"), None);
         status.published(2);
-        assert_eq!(status.answer(), PublisherStatus { git: None, devices: 1, published: 2 });
+        assert_eq!(status.answer(), stand(None, &three(), 2));
     }
 }

@@ -63,8 +63,8 @@ fn files_that_are_no_text_or_too_long_are_refused_without_being_read() {
     let shown = problems.to_string();
     assert_eq!(
         shown,
-        "a.yaml:2: .: is not UTF-8 text\n\
-         b.yaml: .: has 1048577 bytes; 1048576 are allowed: split the file"
+        "a.yaml:2: is not UTF-8 text\n\
+         b.yaml: has 1048577 bytes; 1048576 are allowed: split the file"
     );
 }
 

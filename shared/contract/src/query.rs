@@ -266,6 +266,9 @@ pub struct ApplyRequest {
     pub key: DeviceKey,
     /// Margo ApplicationDeployment documents as YAML.
     pub documents: String,
+    /// Name of the file they come from, for what is said of them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub file: Option<String>,
 }
 
 /// Request of `muster.publisher.remove`: what was applied by request is taken back.
@@ -297,6 +300,15 @@ pub struct PublishAnswer {
     pub changed: bool,
     /// What the device shall run now.
     pub deployments: Vec<DeploymentId>,
+    /// True where nothing was ever published for the device, and Git has no folder for it: new, or a slip of the pen.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub new_device: bool,
+    /// True where the device was retired and is part of the fleet again.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub returned: bool,
+    /// What was applied now in place of the same deployment in Git, until it is removed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub overrides: Vec<DeploymentId>,
 }
 
 /// Answer of `muster.publisher.status`.
@@ -306,10 +318,50 @@ pub struct PublisherStatus {
     /// The Git source, if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub git: Option<GitStatus>,
-    /// Devices with a desired state.
+    /// Devices with a desired state; retired ones are not among them.
     pub devices: u64,
+    /// Those of them that have a folder in the last good commit; absent where no commit was good since the start.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub in_git: Option<u64>,
+    /// Devices that were taken out of the fleet.
+    #[serde(default)]
+    pub retired: u64,
+    /// Devices that Git had once and has no more, with nothing left to run: to be retired, or to get a folder.
+    #[serde(default, skip_serializing_if = "SomeDevices::is_empty")]
+    pub left_over: SomeDevices,
+    /// Devices for which something is published that nobody can read. Each keeps what it runs.
+    #[serde(default, skip_serializing_if = "SomeDevices::is_empty")]
+    pub unreadable: SomeDevices,
     /// Desired states published since the start.
     pub published: u64,
+}
+
+/// Devices that have something in common: how many, and the first of them.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct SomeDevices {
+    /// How many there are.
+    pub count: u64,
+    /// The first of them, in order.
+    pub first: Vec<DeviceKey>,
+}
+
+impl SomeDevices {
+    /// Counts devices and keeps the first `max` of them.
+    pub fn of<'a>(devices: impl IntoIterator<Item = &'a DeviceKey>, max: usize) -> Self {
+        let mut some = Self::default();
+        for key in devices {
+            some.count += 1;
+            if some.first.len() < max {
+                some.first.push(key.clone());
+            }
+        }
+        some
+    }
+
+    /// True where there are none.
+    pub const fn is_empty(&self) -> bool {
+        self.count == 0
+    }
 }
 
 /// What the publisher knows of its Git source.
@@ -326,9 +378,12 @@ pub struct GitStatus {
     /// Newest commit, if it was refused, and why.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refused: Option<RefusedCommit>,
-    /// When the repository was last asked.
+    /// When the repository was last asked with success.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub polled_at: Option<Timestamp>,
+    /// Polls that failed since the last one that did not.
+    #[serde(default)]
+    pub failures: u64,
     /// Why the last poll failed, if it did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
@@ -346,12 +401,12 @@ pub struct RefusedCommit {
 /// One thing that is wrong with a commit or a request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Problem {
-    /// The file.
+    /// The file or folder; empty where it is none of them alone.
     pub file: String,
     /// The line, where one is to blame.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub line: Option<u64>,
-    /// The field.
+    /// The field; empty where the file or the document as a whole is meant.
     pub field: String,
     /// The rule and how it is broken.
     pub rule: String,

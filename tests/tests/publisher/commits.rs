@@ -2,6 +2,7 @@
 
 use muster_contract::desired::SourceKind;
 use muster_contract::headers;
+use muster_contract::query::SomeDevices;
 
 use crate::stage::{Stage, deployment};
 
@@ -128,11 +129,55 @@ async fn a_folder_that_goes_leaves_an_empty_document_and_comes_back_above_it() {
     publisher.applied(&stage.commit().await).await;
     stage.remove("sites/a/one");
     publisher.applied(&stage.commit().await).await;
+    let named = SomeDevices { count: 1, first: vec!["a/one".parse().unwrap()] };
+    assert_eq!(publisher.status.answer().left_over, named, "nothing says what becomes of the device");
     let gone = stage.document("a/one").await;
     assert_eq!((gone.generation.get(), gone.retired, gone.deployments.len()), (2, false, 0));
     stage.write("sites/a/one/web.yaml", "web", "run");
     publisher.applied(&stage.commit().await).await;
     assert_eq!(stage.shown("a/one").await, (3, vec!["web=run@3".to_owned()]));
+    assert!(publisher.status.answer().left_over.is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_repository_that_never_answered_is_said_to_have_never_answered() {
+    let stage = Stage::new().await;
+    std::fs::rename(stage.repository.dir(), stage.dir().join("away")).unwrap();
+    let publisher = stage.publisher().await;
+    let git = async || publisher.status.answer().git.unwrap();
+    let git = muster_tests::wait::until("polls have failed", git, |git| git.failures >= 2).await;
+    assert_eq!((git.polled_at, git.applied), (None, None));
+    assert!(git.error.is_some() && publisher.life.health().missing().is_empty(), "requests are still met");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_commit_without_any_device_is_refused_unless_that_is_allowed() {
+    let stage = Stage::new().await;
+    stage.write("fleet/log.yaml", "log", "run");
+    stage.device("a/one");
+    let good = stage.commit().await;
+    let publisher = stage.publisher().await;
+    publisher.applied(&good).await;
+    stage.remove("fleet");
+    stage.remove("sites");
+    stage.repository.write("README.md", "another repository altogether").unwrap();
+    let empty = stage.commit().await;
+    let problems = publisher.refused(&empty).await;
+    assert!(
+        problems[0].contains("no device folder") && problems[0].contains("--allow-empty"),
+        "{problems:?}"
+    );
+    publisher.stop().await;
+    let publisher = stage.publisher().await;
+    publisher.refused(&empty).await;
+    publisher.applied(&good).await;
+    assert_eq!(stage.shown("a/one").await, (1, vec!["log=run@1".to_owned()]));
+    publisher.stop().await;
+
+    let publisher = stage.publisher_that_may_empty_the_fleet().await;
+    publisher.applied(&empty).await;
+    assert_eq!(stage.shown("a/one").await, (2, Vec::new()));
+    publisher.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

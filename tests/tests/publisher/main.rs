@@ -5,5 +5,6 @@
 
 mod commits;
 mod crashes;
+mod recovery;
 mod requests;
 mod stage;

@@ -1,5 +1,6 @@
 //! Desired state by request, beside Git and without it.
 
+use muster_bus::Outgoing;
 use muster_contract::desired::SourceKind;
 use muster_contract::query::{
     ApplyRequest, ErrorCode, ErrorReply, PublishAnswer, PublisherStatus, Query, RemoveRequest, RetireRequest,
@@ -10,8 +11,8 @@ use crate::stage::{Stage, deployment};
 
 type Answer = Result<PublishAnswer, ErrorReply>;
 
-async fn apply(stage: &Stage, device: &str, documents: String) -> Answer {
-    stage.ask("apply", &ApplyRequest { key: device.parse().unwrap(), documents }).await
+pub(crate) async fn apply(stage: &Stage, device: &str, documents: String) -> Answer {
+    stage.ask("apply", &ApplyRequest { key: device.parse().unwrap(), documents, file: None }).await
 }
 
 async fn remove(stage: &Stage, device: &str, id: Option<&str>) -> Answer {
@@ -69,9 +70,11 @@ async fn a_device_needs_no_git_and_may_retire_and_return() {
     assert!(!retire(&stage, "b/two").await.unwrap().changed);
     let back = apply(&stage, "b/two", deployment("web", "run")).await.unwrap();
     assert_eq!(back.generation.get(), 3);
+    assert!(back.returned && !back.new_device, "{back:?}");
     assert!(!stage.document("b/two").await.retired);
     let status: PublisherStatus = stage.ask("status", &Query::default()).await.unwrap();
-    assert_eq!(status, PublisherStatus { git: None, devices: 1, published: 3 });
+    assert_eq!((status.git, status.devices, status.in_git, status.retired), (None, 1, None, 0));
+    assert_eq!(status.published, 3);
     publisher.stop().await;
 }
 
@@ -93,19 +96,60 @@ async fn a_request_that_cannot_be_met_says_what_where_and_what_to_do() {
     let error = refused(apply(&stage, "a/one", twice).await);
     assert_eq!(error.message, "request:11: id: 'a' is in line 1 already");
     let error = refused(apply(&stage, "a/one", "# nothing\n".to_owned()).await);
-    assert_eq!(error.message, "request: .: holds no deployment");
+    assert_eq!(error.message, "request: holds no deployment");
     let elsewhere = deployment("a", "x").replace("{name: a}", "{name: a, deviceId: two}");
     assert_eq!(refused(apply(&stage, "a/one", elsewhere).await).code, ErrorCode::BadRequest);
 
     let error = refused(remove(&stage, "a/one", Some("web")).await);
     assert!(error.code == ErrorCode::NotFound && error.message.contains("comes from Git"), "{error:?}");
     assert_eq!(refused(remove(&stage, "a/nobody", None).await).code, ErrorCode::NotFound);
+    let error = refused(retire(&stage, "nosuch/x").await);
+    assert!(error.code == ErrorCode::NotFound && error.message.contains("check the name"), "{error:?}");
     let error = refused(retire(&stage, "a/one").await);
     assert!(error.code == ErrorCode::Conflict && error.message.contains("sites/a/one"), "{error:?}");
 
     let unnamed: Result<Value, ErrorReply> = stage.ask("apply", &json!({"site": "A", "documents": ""})).await;
     assert!(unnamed.is_ok_and(|answer| answer["error"]["code"] == "badRequest"));
     assert_eq!(stage.published().await, published, "a refused request left something behind");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_apply_says_what_else_it_does() {
+    let stage = Stage::new().await;
+    stage.write("fleet/node-clock.yaml", "node-clock", "git");
+    stage.device("a/one");
+    let publisher = stage.publisher().await;
+    publisher.applied(&stage.commit().await).await;
+    let over = apply(&stage, "a/one", deployment("node-clock", "api")).await.unwrap();
+    assert_eq!(over.overrides, ["node-clock".parse().unwrap()]);
+    assert!(!over.new_device && !over.returned, "{over:?}");
+    let slip = apply(&stage, "a/onne", deployment("web", "api")).await.unwrap();
+    assert!(slip.new_device && slip.overrides.is_empty(), "{slip:?}");
+    assert!(!apply(&stage, "a/onne", deployment("db", "api")).await.unwrap().new_device);
+    assert_eq!(retire(&stage, "a/onne").await.unwrap().deployments, []);
+    let status = publisher.status.answer();
+    assert_eq!((status.devices, status.in_git, status.retired), (1, Some(1), 1));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_device_that_reported_and_was_never_told_anything_can_be_retired() {
+    let stage = Stage::new().await;
+    let _publisher = stage.publisher_without_git().await;
+    assert_eq!(retire(&stage, "b/stray").await.unwrap_err().error.code, ErrorCode::NotFound);
+    let heard = json!({"apiVersion": "muster/v1", "kind": "LivenessFact"});
+    stage.bus.publish(Outgoing::new("muster.liveness.b.stray", heard.to_string())).await.unwrap();
+    assert!(retire(&stage, "b/stray").await.unwrap().changed);
+    assert!(stage.document("b/stray").await.retired);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_wrong_with_a_file_is_said_under_its_name() {
+    let stage = Stage::new().await;
+    let _publisher = stage.publisher_without_git().await;
+    let request =
+        json!({"site": "a", "device": "one", "documents": "id: Bad\n", "file": "new/web\u{7}.yaml"});
+    let refused = stage.ask::<PublishAnswer>("apply", &request).await.unwrap_err().error;
+    assert!(refused.message.starts_with("new/web.yaml:1: "), "{}", refused.message);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -52,20 +52,26 @@ impl Stage {
 
     /// A publisher of the repository.
     pub(crate) async fn publisher(&self) -> Publisher {
-        self.start(true).await
+        self.start(true, false).await
+    }
+
+    /// A publisher that takes a commit without any device.
+    pub(crate) async fn publisher_that_may_empty_the_fleet(&self) -> Publisher {
+        self.start(true, true).await
     }
 
     /// A publisher that takes requests alone.
     pub(crate) async fn publisher_without_git(&self) -> Publisher {
-        self.start(false).await
+        self.start(false, false).await
     }
 
-    async fn start(&self, git: bool) -> Publisher {
+    async fn start(&self, git: bool, allow_empty: bool) -> Publisher {
         let source = GitConfig {
             url: self.repository.dir().to_str().unwrap().parse().unwrap(),
             branch: BRANCH.parse().unwrap(),
             poll: Duration::from_millis(100),
             token_file: None,
+            allow_empty,
         };
         let common = Common {
             nats_url: self.server.url().parse().unwrap(),
@@ -127,6 +133,15 @@ impl Stage {
             format!("{}={command}@{}", entry.id, entry.target_generation)
         });
         (document.generation.get(), shown.collect())
+    }
+
+    /// Takes everything of a device out of DOWNLINK, as a lost disk does.
+    pub(crate) async fn purge(&self, device: &str) {
+        let filter = serde_json::json!({ "filter": subjects::desired(&device.parse().unwrap()) });
+        let subject = format!("$JS.API.STREAM.PURGE.{}", stream::DOWNLINK);
+        let reply = self.bus.request(&subject, filter.to_string().into(), PATIENCE).await.unwrap();
+        let reply: serde_json::Value = serde_json::from_slice(&reply).unwrap();
+        assert_eq!(reply["success"], true, "{reply}");
     }
 
     /// The last sequence of DOWNLINK: how much was ever published.

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use muster_contract::query::{GitStatus, PublishAnswer, PublisherStatus, RefusedCommit};
+use muster_contract::query::{GitStatus, PublishAnswer, PublisherStatus, RefusedCommit, SomeDevices};
 use muster_contract::{DeviceKey, Timestamp};
 
 use super::paint::{BAD, styled};
@@ -14,17 +14,61 @@ pub fn status(status: &PublisherStatus, now: Timestamp) -> String {
         Some(git) => source(git, now),
         None => "git          no repository is watched\n".to_owned(),
     };
-    let _ = writeln!(text, "devices      {} with a desired state", status.devices);
-    let _ = writeln!(text, "published    {} since the start", plural(status.published, "desired state"));
+    text += &devices(status);
+    let _ = writeln!(text, "sent         {} since the start", plural(status.published, "desired state"));
     text
 }
 
+/// How many devices there are, and which of them want a person.
+fn devices(status: &PublisherStatus) -> String {
+    let mut text = format!("devices      {} with a desired state", status.devices);
+    if let Some(in_git) = status.in_git {
+        let _ = write!(text, ", {in_git} of them with a folder in Git");
+    }
+    if status.retired > 0 {
+        let _ = write!(text, "; {} retired", status.retired);
+    }
+    text.push('\n');
+    if !status.left_over.is_empty() {
+        let _ = writeln!(
+            text,
+            "left over    {}: no folder in Git any more and nothing to run; `muster retire SITE/DEVICE` takes one out",
+            names(&status.left_over)
+        );
+    }
+    if !status.unreadable.is_empty() {
+        let head = format!("unreadable   {}", names(&status.unreadable));
+        let _ = writeln!(
+            text,
+            "{}: what is published cannot be read, and the device keeps what it runs; a folder in Git, `muster \
+             apply` or `muster retire` replaces it",
+            styled(BAD, &head)
+        );
+    }
+    text
+}
+
+fn names(devices: &SomeDevices) -> String {
+    let named: Vec<_> = devices.first.iter().map(ToString::to_string).collect();
+    match devices.count.saturating_sub(named.len() as u64) {
+        0 => named.join(", "),
+        more => format!("{} and {more} more", named.join(", ")),
+    }
+}
+
 fn source(git: &GitStatus, now: Timestamp) -> String {
-    let polled = git.polled_at.map_or_else(|| "not yet".to_owned(), |at| age(now, at));
-    let applied = git.applied.as_deref().unwrap_or("none yet");
+    let polled = match (git.polled_at, git.failures) {
+        (None, 0) => "not yet".to_owned(),
+        (None, failures) => format!("never with success; {} failed", plural(failures, "attempt")),
+        (Some(at), 0) => age(now, at),
+        (Some(at), failures) => {
+            format!("{} with success; {} failed since", age(now, at), plural(failures, "attempt"))
+        }
+    };
+    let applied = git.applied.as_deref().unwrap_or("none since the start; devices keep what they have");
     let mut text = format!("git          {}, branch {}\n", clean(&git.url), clean(&git.branch));
     let _ = writeln!(text, "asked        {polled}");
-    let _ = writeln!(text, "published    commit {}", clean(applied));
+    let _ = writeln!(text, "commit       {}", clean(applied));
     if let Some(error) = &git.error {
         let _ = writeln!(text, "{}", styled(BAD, &format!("failed       {}", clean(error))));
     }
@@ -41,9 +85,10 @@ fn refusal(refused: &RefusedCommit) -> String {
     let mut text = format!("{}\n", styled(BAD, &head));
     for problem in &refused.problems {
         let line = problem.line.map(|line| format!(":{line}")).unwrap_or_default();
-        let field =
-            if problem.field.is_empty() { String::new() } else { format!(" {}:", clean(&problem.field)) };
-        let _ = writeln!(text, "  {}{line}:{field} {}", clean(&problem.file), clean(&problem.rule));
+        let place = format!("{}{line}", clean(&problem.file));
+        let parts = [place, clean(&problem.field), clean(&problem.rule)];
+        let said: Vec<_> = parts.into_iter().filter(|part| !part.is_empty()).collect();
+        let _ = writeln!(text, "  {}", said.join(": "));
     }
     text
 }
@@ -67,8 +112,29 @@ pub fn changed(device: &DeviceKey, answer: &PublishAnswer) -> String {
         format!("{device}: nothing to change, generation {generation} says so already")
     };
     let names: Vec<_> = answer.deployments.iter().map(ToString::to_string).collect();
-    match names.as_slice() {
+    let mut text = match names.as_slice() {
         [] => format!("{what}; it shall run nothing\n"),
         names => format!("{what}; it shall run {}\n", names.join(", ")),
+    };
+    text += &beside(device, answer);
+    text
+}
+
+/// What a request did that its author may not have meant.
+fn beside(device: &DeviceKey, answer: &PublishAnswer) -> String {
+    let mut text = String::new();
+    if answer.new_device {
+        let _ = writeln!(
+            text,
+            "{device} is new: no folder in Git and nothing published before; check the name, or undo with `muster \
+             retire {device}`"
+        );
     }
+    if answer.returned {
+        let _ = writeln!(text, "{device} was retired and is part of the fleet again");
+    }
+    for id in &answer.overrides {
+        let _ = writeln!(text, "this overrides Git's {id} until `muster remove --device {device} {id}`");
+    }
+    text
 }

@@ -1,13 +1,14 @@
 //! A request, carried out at once: the device is read anew, planned, and published; over again if another writer was
 //! first.
 
-use muster_bus::{PublishErrorKind, Trace};
+use muster_bus::{PublishErrorKind, ReadError, Trace};
 use muster_contract::desired::{Source, SourceKind};
 use muster_contract::query::{ErrorBody, PublishAnswer};
+use muster_contract::{DeploymentId, DeviceKey};
 use muster_service::error::chain;
 
 use super::Announcer;
-use crate::compose::{self, RequestRefused};
+use crate::compose;
 use crate::downlink::Downlink;
 use crate::held::Held;
 use crate::plan::{Wanted, draft};
@@ -23,16 +24,16 @@ impl<D: Downlink> Announcer<D> {
     pub(super) async fn change(&mut self, request: &Request) -> Result<PublishAnswer, ErrorBody> {
         let (key, source) = (&request.key, self.request_id());
         let trace = Trace::begin(&mut self.chance);
-        let mut tried = None;
+        let (mut tried, mut first) = (None, None);
         let mut trouble = String::new();
         for _ in 0..ATTEMPTS {
-            let unread = |error| internal(format!("nothing is changed: {}; ask again", chain(&error)));
-            self.read_again(key).await.map_err(unread)?;
+            self.read_again(key).await.map_err(|error| unread(&error))?;
             let held = self.roster.held(key);
-            let wanted = self.wanted(request, &held, &source)?;
+            let wanted = self.wanted(request, &held, &source).await?;
+            let news = first.get_or_insert_with(|| self.news(request, &held)).clone();
             let Some(draft) = draft(&held, &wanted) else {
                 // A document without an answer may have arrived all the same.
-                return answer(&held, tried.is_some() && tried == held.generation);
+                return answer(&held, tried.is_some() && tried == held.generation, news);
             };
             tried = Some(draft.generation);
             let letter = self.letter(key, &draft, trace);
@@ -40,7 +41,7 @@ impl<D: Downlink> Announcer<D> {
                 Some(Ok(sequence)) => {
                     self.stored(key, draft, sequence);
                     self.tell(None);
-                    return answer(&self.roster.held(key), true);
+                    return answer(&self.roster.held(key), true, news);
                 }
                 Some(Err(error)) if error.kind == PublishErrorKind::Permanent => {
                     return Err(internal(chain(&error)));
@@ -56,12 +57,31 @@ impl<D: Downlink> Announcer<D> {
         Err(conflict(format!("gave up after {ATTEMPTS} attempts: {trouble}; ask again")))
     }
 
-    fn wanted(&self, request: &Request, held: &Held, source: &Source) -> Result<Wanted, RequestRefused> {
+    async fn wanted(&self, request: &Request, held: &Held, source: &Source) -> Result<Wanted, ErrorBody> {
         let (key, git) = (&request.key, self.roster.git(self.around.git));
-        match &request.change {
+        let wanted = match &request.change {
             Change::Apply(contents) => compose::apply(key, git, held, contents, source),
             Change::Remove(id) => compose::remove(key, git, held, id.as_ref(), source),
-            Change::Retire => compose::retire(key, git, held, source),
+            Change::Retire => {
+                let reported = held.generation.is_some() || self.reported(key).await?;
+                compose::retire(key, git, held, reported, source)
+            }
+        };
+        wanted.map_err(ErrorBody::from)
+    }
+
+    async fn reported(&self, key: &DeviceKey) -> Result<bool, ErrorBody> {
+        self.downlink.reported(key).await.map_err(|error| unread(&error))
+    }
+
+    /// What else a request does than its author may know. Told on what was held before it.
+    fn news(&self, request: &Request, held: &Held) -> News {
+        let (key, git) = (&request.key, self.roster.git(self.around.git));
+        let Change::Apply(contents) = &request.change else { return News::default() };
+        News {
+            new_device: compose::is_new(key, git, held),
+            returned: held.document.as_ref().is_some_and(|document| document.retired),
+            overrides: compose::overrides(key, git, held, contents),
         }
     }
 
@@ -75,10 +95,23 @@ impl<D: Downlink> Announcer<D> {
     }
 }
 
-fn answer(held: &Held, changed: bool) -> Result<PublishAnswer, ErrorBody> {
+/// What a request does beside what it says.
+#[derive(Debug, Clone, Default)]
+struct News {
+    new_device: bool,
+    returned: bool,
+    overrides: Vec<DeploymentId>,
+}
+
+fn unread(error: &ReadError) -> ErrorBody {
+    internal(format!("nothing is changed: {}; ask again", chain(error)))
+}
+
+fn answer(held: &Held, changed: bool, news: News) -> Result<PublishAnswer, ErrorBody> {
     let (Some(generation), Some(document)) = (held.generation, &held.document) else {
         return Err(internal("there is nothing to say of the device"));
     };
     let deployments = document.entries.iter().map(|entry| entry.content.id().clone()).collect();
-    Ok(PublishAnswer { generation, changed, deployments })
+    let News { new_device, returned, overrides } = news;
+    Ok(PublishAnswer { generation, changed, deployments, new_device, returned, overrides })
 }

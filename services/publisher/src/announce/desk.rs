@@ -1,6 +1,7 @@
 //! The way to the announcer, for who has a commit or a request: one order at a time, each with its answer.
 
 use muster_contract::query::{ErrorBody, PublishAnswer};
+use muster_contract::{DeviceKey, Generation};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::problems::Problems;
@@ -16,6 +17,8 @@ pub(super) enum Order {
     Commit(Fleet, oneshot::Sender<Result<(), Problems>>),
     /// The poller wants to know which commit was published last.
     LastPublished(oneshot::Sender<Option<String>>),
+    /// Devices are at these generations.
+    Heard(Vec<(DeviceKey, Generation)>),
     /// Somebody wants this, and an answer.
     Change(Request, oneshot::Sender<Result<PublishAnswer, ErrorBody>>),
 }
@@ -49,6 +52,11 @@ impl Desk {
         let (answer, answered) = oneshot::channel();
         self.0.send(Order::LastPublished(answer)).await.ok()?;
         answered.await.ok()?
+    }
+
+    /// Tells at which generations devices are; false where nobody listens any more.
+    pub async fn heard(&self, beats: Vec<(DeviceKey, Generation)>) -> bool {
+        self.0.send(Order::Heard(beats)).await.is_ok()
     }
 
     /// Has a change made.

@@ -1,9 +1,10 @@
 //! The announcer against a stream that refuses, forgets to answer and has other writers.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Mutex;
 
-use muster_bus::{ApiError, NoAnswer};
+use bytes::Bytes;
+use muster_bus::{ApiError, NoAnswer, ReadError};
 use muster_contract::desired::DesiredState;
 use muster_contract::query::{ErrorBody, ErrorCode, PublishAnswer};
 use muster_contract::{Generation, Timestamp, decode};
@@ -14,7 +15,10 @@ use proptest::prelude::*;
 use super::*;
 use crate::content::Content;
 use crate::content::tests::content;
+use crate::downlink::{Message, Subject};
+use crate::held::claimed;
 use crate::requests::{Change, Request};
+use crate::source::Fleet;
 
 /// What becomes of a publish.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,6 +43,10 @@ struct Stored {
     last: BTreeMap<DeviceKey, (u64, DesiredState)>,
     /// Every generation each device got, in order.
     generations: BTreeMap<DeviceKey, Vec<u64>>,
+    /// Every message each device got, as LEDGER has them as well.
+    history: BTreeMap<DeviceKey, Vec<Bytes>>,
+    /// Somebody's garbage, newer than the last document.
+    garbage: BTreeMap<DeviceKey, u64>,
     faults: VecDeque<Fault>,
     reads_fail: usize,
 }
@@ -47,8 +55,20 @@ impl Stored {
     fn put(&mut self, key: &DeviceKey, document: DesiredState) -> u64 {
         self.sequence += 1;
         self.generations.entry(key.clone()).or_default().push(document.generation.get());
+        self.history.entry(key.clone()).or_default().push(decode::to_bytes(&document).into());
+        self.garbage.remove(key);
         self.last.insert(key.clone(), (self.sequence, document));
         self.sequence
+    }
+
+    fn spoil(&mut self, key: &DeviceKey) {
+        self.sequence += 1;
+        self.garbage.insert(key.clone(), self.sequence);
+    }
+
+    fn message(&self, key: &DeviceKey) -> Option<Message> {
+        let garbage = self.garbage.get(key).map(|at| Message { sequence: *at, payload: "garbage".into() });
+        garbage.or_else(|| self.last.get(key).map(message))
     }
 
     fn publish(&mut self, letter: &Letter) -> Result<u64, PublishError> {
@@ -63,7 +83,7 @@ impl Stored {
             theirs.deployments.clear();
             self.put(&letter.key, theirs);
         }
-        let last = self.last.get(&letter.key).map_or(0, |(sequence, _)| *sequence);
+        let last = self.message(&letter.key).map_or(0, |message| message.sequence);
         if last != letter.expected_sequence {
             return refused(ApiError::Refused { code: 10071, description: "wrong last sequence".to_owned() });
         }
@@ -85,16 +105,34 @@ fn message((sequence, document): &(u64, DesiredState)) -> Message {
 }
 
 impl Downlink for Stream {
-    async fn everybody(&self) -> Result<Vec<(DeviceKey, Message)>, ReadError> {
+    async fn everybody(&self) -> Result<BTreeMap<DeviceKey, Subject>, ReadError> {
         let mut stored = self.0.lock().unwrap();
         stored.read()?;
-        Ok(stored.last.iter().map(|(key, last)| (key.clone(), message(last))).collect())
+        let subject = |key: &DeviceKey| {
+            let last = stored.message(key).unwrap();
+            Subject { highest: claimed(&last.payload), last }
+        };
+        Ok(stored.last.keys().map(|key| (key.clone(), subject(key))).collect())
+    }
+
+    async fn copies(&self, _: &BTreeMap<DeviceKey, Subject>) -> Result<Vec<(DeviceKey, Bytes)>, ReadError> {
+        let stored = self.0.lock().unwrap();
+        let newest = |(key, all): (&DeviceKey, &Vec<Bytes>)| Some((key.clone(), all.last()?.clone()));
+        Ok(stored.history.iter().filter_map(newest).collect())
+    }
+
+    async fn history(&self, key: &DeviceKey) -> Result<Vec<Bytes>, ReadError> {
+        Ok(self.0.lock().unwrap().history.get(key).cloned().unwrap_or_default())
     }
 
     async fn last(&self, key: &DeviceKey) -> Result<Option<Message>, ReadError> {
         let mut stored = self.0.lock().unwrap();
         stored.read()?;
-        Ok(stored.last.get(key).map(message))
+        Ok(stored.message(key))
+    }
+
+    async fn reported(&self, _: &DeviceKey) -> Result<bool, ReadError> {
+        Ok(false)
     }
 
     async fn publish(&self, letters: Vec<Letter>) -> Vec<Result<u64, PublishError>> {
@@ -226,6 +264,8 @@ async fn a_request_is_answered_with_what_the_device_shall_run() {
     assert!(removed.changed && removed.deployments.len() == 1, "{removed:?}");
     let refused = publisher.change(0, Change::Retire).await.unwrap_err();
     assert_eq!(refused.code, ErrorCode::Conflict);
+    let unheard_of = publisher.change(9, Change::Retire).await.unwrap_err();
+    assert_eq!(unheard_of.code, ErrorCode::NotFound);
     let unknown = publisher.change(9, Change::Remove(None)).await.unwrap_err();
     assert_eq!(unknown.code, ErrorCode::NotFound);
 }
@@ -278,6 +318,53 @@ async fn what_cannot_be_read_is_replaced() {
     }
     let stored = stream.0.lock().unwrap();
     assert_eq!(stored.last[&key(0)].1.generation, Generation::new(2).unwrap());
+}
+
+#[tokio::test(start_paused = true)]
+async fn garbage_in_a_subject_costs_neither_the_generation_nor_what_was_applied() {
+    let stream = Stream::default();
+    let publisher = Running::start(&stream);
+    publisher.desk.commit(fleet("c1", 1, "run")).await.unwrap();
+    publisher.change(0, applying("web", "run")).await.unwrap();
+    stream.0.lock().unwrap().spoil(&key(0));
+    let answer = publisher.change(0, applying("db", "run")).await.unwrap();
+    assert_eq!(answer.generation.get(), 3);
+    stream.0.lock().unwrap().spoil(&key(0));
+    publisher.stop().await;
+
+    let publisher = Running::start(&stream);
+    while stream.0.lock().unwrap().generations[&key(0)].len() < 4 {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    assert_eq!(ids(&stream, 0), ["db", "log", "web"]);
+    publisher.desk.commit(fleet("c1", 1, "run")).await.unwrap();
+    publisher.applied("c1").await;
+    assert_eq!(stream.0.lock().unwrap().generations[&key(0)], [1, 2, 3, 4]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_device_that_is_past_its_document_gets_it_above_but_not_at_its_own_pace() {
+    let stream = Stream::default();
+    let publisher = Running::start(&stream);
+    publisher.desk.commit(fleet("c1", 2, "run")).await.unwrap();
+    publisher.applied("c1").await;
+    let last = || stream.0.lock().unwrap().generations[&key(0)].last().copied();
+    let said = async |generation| {
+        let beats = vec![(key(0), Generation::new(generation).unwrap())];
+        assert!(publisher.desk.heard(beats).await);
+        // The next order is obeyed after this one, and rounds are run while nobody asks.
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    };
+    said(1).await;
+    assert_eq!(last(), Some(1), "a device that keeps up changes nothing");
+    said(40).await;
+    assert_eq!(last(), Some(41));
+    said(90).await;
+    assert_eq!(last(), Some(41), "a device alone publishes at its own pace");
+    tokio::time::sleep(reading::SAID_AGAIN_EVERY).await;
+    said(90).await;
+    assert_eq!((last(), ids(&stream, 0)), (Some(91), vec!["log".to_owned()]));
+    assert_eq!(publisher.change(0, applying("web", "run")).await.unwrap().generation.get(), 92);
 }
 
 #[tokio::test(start_paused = true)]

@@ -126,7 +126,7 @@ fn removing_what_was_never_requested_is_refused() {
         "'log' was not applied to a/one by request; it comes from Git: remove it there"
     );
     assert_eq!(refused(&held, "nothing"), "'nothing' was not applied to a/one by request");
-    assert_eq!(refused(&Held::default(), "web"), "a/one has no desired state: check the name");
+    assert_eq!(refused(&Held::default(), "web"), "a/one never had a desired state: check the name");
 }
 
 #[test]
@@ -140,11 +140,11 @@ fn removing_waits_for_git_to_say_what_comes_back() {
 #[test]
 fn retiring_is_for_devices_that_git_does_not_have() {
     let (fleet, held) = both();
-    let refused = retire(&key(), Git::Known(&fleet), &held, &request("r")).unwrap_err();
+    let refused = retire(&key(), Git::Known(&fleet), &held, false, &request("r")).unwrap_err();
     assert!(refused.to_string().contains("remove the folder sites/a/one"), "{refused}");
-    assert!(retire(&key(), Git::Unknown, &held, &request("r")).is_err());
+    assert!(retire(&key(), Git::Unknown, &held, false, &request("r")).is_err());
     let nobody = nobody("c2");
-    let wanted = retire(&key(), Git::Known(&nobody), &held, &request("r")).unwrap();
+    let wanted = retire(&key(), Git::Known(&nobody), &held, false, &request("r")).unwrap();
     assert!(wanted.retired && wanted.contents.is_empty());
     let retired = hold(&held, &wanted);
     assert_eq!(commit(&key(), &nobody, &retired), None, "a retired device stays retired");
@@ -155,18 +155,36 @@ fn retiring_is_for_devices_that_git_does_not_have() {
 }
 
 #[test]
+fn retiring_is_for_devices_that_somebody_has_heard_of() {
+    let (nobody, nothing) = (nobody("c2"), Held::default());
+    let retire = |reported| retire(&key(), Git::Known(&nobody), &nothing, reported, &request("r"));
+    assert_eq!(retire(false).unwrap_err(), RequestRefused::UnknownDevice(key()));
+    assert!(retire(true).unwrap().retired, "it reports although it was never told anything");
+}
+
+#[test]
+fn what_is_put_in_the_place_of_git_is_known() {
+    let (fleet, held) = both();
+    let contents = ["web", "db"].map(|id| Content::clone(&content(id, "other")));
+    assert_eq!(overrides(&key(), Git::Known(&fleet), &held, &contents), ["web".parse().unwrap()]);
+    assert!(!is_new(&key(), Git::Known(&fleet), &Held::default()), "Git has it");
+    assert!(is_new(&key(), Git::Unknown, &Held::default()) && !is_new(&key(), Git::Absent, &held));
+}
+
+#[test]
 fn a_commit_that_asks_too_much_of_a_device_is_refused_with_its_folder() {
     let many: Vec<_> = (0..128).map(|at| content(&format!("d{at}"), "run")).collect();
     let held = hold(&Held::default(), &apply_one(Git::Absent, &Held::default(), "own", "api", "r1"));
     let problems = changes(&fleet("c1", &many), &[(key(), held.clone())].into()).unwrap_err();
     assert_eq!(
         problems.to_string(),
-        "sites/a/one: .: the device would have 129 deployments; 128 are allowed"
+        "sites/a/one: the device would have 129 deployments; 128 are allowed; what was applied by request counts as \
+         well, and `muster remove` takes it back"
     );
     assert_eq!(changes(&fleet("c1", &many), &BTreeMap::new()).unwrap().len(), 1);
     let plenty: Vec<_> = many.iter().map(|content| Content::clone(content)).collect();
     assert!(matches!(
         apply(&key(), Git::Absent, &held, &plenty, &request("r2")),
-        Err(RequestRefused::TooMuch(_))
+        Err(RequestRefused::TooMuch(..))
     ));
 }

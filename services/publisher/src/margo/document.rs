@@ -18,6 +18,7 @@ use serde_json::{Map, Value};
 use super::Level;
 use super::node::{Findings, Node, Object};
 use super::path::Path;
+use super::words::{Plain, plain};
 
 /// `apiVersion` of the drafts that have one.
 const API_VERSIONS: [&str; 3] =
@@ -29,10 +30,6 @@ const APPLICATION_ID_CHARS_MAX: usize = 200;
 const NAME_CHARS_MAX: usize = 253;
 /// Profile types by every name they have had.
 const PROFILE_TYPES: &str = "process, simulated, compose (docker-compose), helm (helm.v3)";
-
-/// How serde begins its refusal of what YAML takes for something else than text because it has no quotes.
-const UNQUOTED: [&str; 3] =
-    ["invalid type: integer", "invalid type: floating point", "invalid type: boolean"];
 
 /// Reads a document meant for `level`.
 ///
@@ -226,10 +223,9 @@ fn component(
 /// Holds a component's properties against its profile type.
 fn understand(profile_type: ProfileType, component: &Component, path: &Path, found: &mut Findings) {
     if let Err(Violation { path: field, rule }) = Workload::of(profile_type, component) {
-        let unquoted =
-            UNQUOTED.iter().any(|start| rule.starts_with(start)) && rule.ends_with("expected a string");
-        let hint = if unquoted { "; write it in quotes" } else { "" };
-        found.push(&path.below(&field), format!("{rule}{hint}"));
+        let Plain { field: below, rule } = plain(&rule);
+        let place = path.below(&field);
+        found.push(&below.map_or(place.clone(), |field| place.key(&field)), rule);
     }
     let mut rest = component.clone();
     while let Some(unread) = Workload::unread_property(profile_type, &rest).map(str::to_owned) {

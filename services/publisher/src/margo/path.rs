@@ -11,7 +11,7 @@ pub(super) enum Step {
     Index(usize),
 }
 
-/// Steps from the root of a document: `spec.deploymentProfile.components[0].name`, or `.` for the root.
+/// Steps from the root of a document: `spec.deploymentProfile.components[0].name`, or nothing for the root.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Path(Vec<Step>);
 
@@ -61,9 +61,6 @@ impl Path {
 
 impl fmt::Display for Path {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.0.is_empty() {
-            return f.write_str(".");
-        }
         for (at, step) in self.0.iter().enumerate() {
             match step {
                 Step::Key(key) if at == 0 => f.write_str(key)?,
@@ -84,7 +81,7 @@ mod tests {
         for text in ["properties.command", "targets[0].components", "properties.args[2]"] {
             assert_eq!(Path::default().below(text).to_string(), text);
         }
-        assert_eq!(Path::default().to_string(), ".");
+        assert_eq!(Path::default().to_string(), "");
         assert_eq!(Path::default().key("spec").below("properties..").to_string(), "spec.properties");
     }
 }

@@ -10,6 +10,7 @@ use serde_json::{Map, Number, Value};
 
 use super::key::Key;
 use super::path::{Path, Step};
+use super::words::syntax;
 
 /// Values one file may hold, counted after its aliases are followed.
 pub(super) const NODES_MAX: usize = 100_000;
@@ -39,7 +40,7 @@ pub(super) fn documents(text: &str) -> Vec<Result<Value, Unreadable>> {
             documents.push(Err(Unreadable { path: Path::default(), line: None, rule }));
             break;
         }
-        let read = builder.start().read(source);
+        let read = builder.start().read(source, text);
         let last = read.is_err() && !builder.may_go_on();
         documents.push(read);
         if last {
@@ -106,11 +107,13 @@ impl Builder {
 struct Seed<'a>(&'a Builder);
 
 impl Seed<'_> {
-    fn read(self, source: serde_norway::Deserializer<'_>) -> Result<Value, Unreadable> {
+    fn read(self, source: serde_norway::Deserializer<'_>, text: &str) -> Result<Value, Unreadable> {
         self.deserialize(source).map_err(|error| {
-            let line = error.location().map(|at| at.line() as u64);
+            let line = error.location().map(|at| at.line());
+            let words = || line.and_then(|line| text.lines().nth(line.checked_sub(1)?));
             let rule = self.0.rule.borrow().clone();
-            let rule = rule.unwrap_or_else(|| format!("is not YAML: {error}"));
+            let rule = rule.unwrap_or_else(|| syntax(&error.to_string(), words()));
+            let line = line.map(|line| line as u64);
             Unreadable { path: self.0.path.borrow().clone(), line, rule }
         })
     }
@@ -228,6 +231,7 @@ mod tests {
             ("a: b\nc: !secret d\n", "c", 2, "tag"),
             ("a: b\nc: [d\n", "c[1]", 3, "not YAML"),
             ("a: *b\n", "a", 1, "anchor"),
+            ("a:\n\tb: c\n", "a", 2, "indent with spaces"),
         ] {
             let refused = documents(text).remove(0).unwrap_err();
             assert_eq!((refused.path.to_string().as_str(), refused.line), (path, Some(line)), "{refused:?}");

@@ -107,7 +107,7 @@ impl World {
                 )
             }
             Act::Retire(device) => {
-                (*device, compose::retire(&key(*device), self.git(), &self.one(*device), &request))
+                (*device, compose::retire(&key(*device), self.git(), &self.one(*device), true, &request))
             }
         };
         if let Ok(wanted) = wanted {
@@ -212,7 +212,7 @@ fn a_device_without_deployments_has_a_document_that_says_so() {
 
 #[test]
 fn what_cannot_be_read_is_replaced_above_its_generation() {
-    let unreadable = Held { sequence: 9, generation: Generation::new(7), document: None };
+    let unreadable = Held { sequence: 9, generation: Generation::new(7), ..Held::default() };
     let next = draft(&unreadable, &wanted(&[])).unwrap();
     assert_eq!((next.generation.get(), next.expected_sequence), (8, 9));
 }
@@ -220,10 +220,10 @@ fn what_cannot_be_read_is_replaced_above_its_generation() {
 #[test]
 fn limits_are_checked_before_anything_is_published() {
     let many: Vec<_> = (0..=DEPLOYMENTS_PER_DEVICE_MAX).map(|at| content(&format!("d{at}"), "run")).collect();
-    assert!(wanted(&many).check().unwrap_err().contains("129 deployments"));
+    assert_eq!(wanted(&many).check(), Err(TooMuch::Deployments(129)));
     assert_eq!(wanted(&many[1..]).check(), Ok(()));
     let long = content("web", &"x".repeat(MESSAGE_BYTES_MAX));
-    assert!(wanted(&[long]).check().unwrap_err().contains("bytes"));
+    assert!(matches!(wanted(&[long]).check(), Err(TooMuch::Bytes(_))));
 }
 
 #[test]

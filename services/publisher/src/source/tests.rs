@@ -77,12 +77,12 @@ fn equal_deployments_are_held_once() {
 fn what_is_in_the_wrong_place_is_named() {
     let text = document("web", "run");
     for (path, wanted) in [
-        ("sites/Plant_7/one/x.yaml", "sites/Plant_7/one/x.yaml: .: folder 'Plant_7' is not a valid site"),
-        ("sites/a/Press 4/.gitkeep", "sites/a/Press 4/.gitkeep: .: folder 'Press 4' is not a valid device"),
-        ("sites/-/readme.md", "sites/-/readme.md: .: folder '-' is not a valid site"),
-        ("sites/x.yaml", "sites/x.yaml: .: is not read here"),
-        ("fleet/sub/x.yaml", "fleet/sub/x.yaml: .: is not read here"),
-        ("sites/a/one/sub/x.yml", "sites/a/one/sub/x.yml: .: is not read here"),
+        ("sites/Plant_7/one/x.yaml", "sites/Plant_7/one/x.yaml: folder 'Plant_7' is not a valid site"),
+        ("sites/a/Press 4/.gitkeep", "sites/a/Press 4/.gitkeep: folder 'Press 4' is not a valid device"),
+        ("sites/-/readme.md", "sites/-/readme.md: folder '-' is not a valid site"),
+        ("sites/x.yaml", "sites/x.yaml: is not read here"),
+        ("fleet/sub/x.yaml", "fleet/sub/x.yaml: is not read here"),
+        ("sites/a/one/sub/x.yml", "sites/a/one/sub/x.yml: is not read here"),
     ] {
         let problems = read(&tree(&[(path, &text)])).unwrap_err().to_string();
         assert!(problems.starts_with(wanted), "{problems}");
@@ -126,8 +126,49 @@ fn everything_wrong_with_a_commit_is_found_in_one_reading() {
             ("fleet/a.yaml", "id"),
             ("fleet/a.yaml", "spec.applicationId"),
             ("fleet/a.yaml", "spec.deploymentProfile"),
-            ("sites/B/c/d.yaml", "."),
-            ("sites/b/c/d.yaml", "."),
+            ("sites/B/c/d.yaml", ""),
+            ("sites/b/c/d.yaml", ""),
         ]
     );
+}
+
+#[test]
+fn a_limit_is_one_problem_of_its_file_however_many_devices_it_hits() {
+    let many: Vec<_> = (0..130).map(|at| document(&format!("d{at}"), "run")).collect();
+    let many = many.join("---\n");
+    let long = document("long", &"x".repeat(300_000));
+    let own = document("own", "run");
+    let names: Vec<_> = (0..7).map(|at| format!("sites/a/device-{at}/.gitkeep")).collect();
+    let devices: Vec<_> = names.iter().map(|name| (name.as_str(), "")).collect();
+    for (files, wanted) in [
+        (
+            vec![("fleet/a.yaml", many.as_str())],
+            "fleet/a.yaml: a/device-0 would have 130 deployments; 128 are allowed (and 6 devices more are over a limit)",
+        ),
+        (
+            vec![("sites/a/b.yaml", long.as_str()), ("fleet/c.yaml", own.as_str())],
+            "sites/a/b.yaml: with 1 file more, a/device-0 would have a document of ",
+        ),
+    ] {
+        let problems = read(&tree(&[files, devices.clone()].concat())).unwrap_err();
+        let shown = problems.to_string();
+        assert!(
+            shown.starts_with(wanted) && shown.ends_with("(and 6 devices more are over a limit)"),
+            "{shown}"
+        );
+        assert_eq!(problems.into_list().len(), 1);
+    }
+    let alone = read(&tree(&[("sites/a/one/b.yaml", &long)])).unwrap_err().to_string();
+    assert!(alone.starts_with("sites/a/one/b.yaml: a/one would have a document of 30"), "{alone}");
+}
+
+#[test]
+fn a_commit_without_any_device_is_none_to_publish() {
+    let text = document("log", "run");
+    for files in [&[][..], &[("README.md", "")], &[("fleet/log.yaml", &text)], &[("sites/a/log.yaml", &text)]]
+    {
+        let refused = check_not_empty(&read(&tree(files)).unwrap()).unwrap_err().to_string();
+        assert!(refused.starts_with("sites: has no device folder"), "{refused}");
+    }
+    check_not_empty(&read(&tree(&[("sites/a/one/.gitkeep", "")])).unwrap()).unwrap();
 }
