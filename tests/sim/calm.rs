@@ -74,7 +74,8 @@ impl World {
         // A retired device speaks no more: what a hub that was set back lacks of it, it never hears again.
         let complete = missing.is_empty() || wanted.retired;
         let done = unsent == 0 && complete && agent.waiting.is_empty();
-        (!done).then(|| format!("{} epoch {epoch} head {head}: unsent {unsent}, missing {missing}", device.key))
+        (!done)
+            .then(|| format!("{} epoch {epoch} head {head}: unsent {unsent}, missing {missing}", device.key))
     }
 
     /// What a view says that is not so.

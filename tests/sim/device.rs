@@ -471,6 +471,8 @@ impl World {
         let generation = document.generation;
         if now(store::accept(&disk, generation, bytes.to_vec())).is_ok() {
             agent.accepted = Some(Accepted { generation, document: Some(document) });
+            let accepted = self.law.accepted(device, generation.get());
+            self.hold(accepted);
             self.follow_plan(device);
         }
     }
@@ -495,7 +497,7 @@ impl World {
         count.1 += 1;
         let (epoch, seq) = *count;
         self.law.told(device, epoch, seq, body);
-        if self.profile.outbox_rows < 1_000 { self.check_kept(device) } else { Ok(()) }
+        if self.profile.is_short_of_room() { self.check_kept(device) } else { Ok(()) }
     }
 
     /// Numbers that the outbox gave by itself.

@@ -86,8 +86,8 @@ impl Ids {
 pub(crate) struct Hub {
     /// Every connection counts from here; another number is another connection.
     pub(crate) connection: u64,
-    /// Until when it refuses to store.
-    pub(crate) refuses_until: Millis,
+    /// Until when UPLINK refuses to store, and until when LEDGER and DOWNLINK do: each stream has a leader of its own.
+    pub(crate) refuses_until: (Millis, Millis),
     /// How far the hub's clock is off.
     pub(crate) clock: Millis,
     /// Reports by position.
@@ -116,7 +116,7 @@ impl Hub {
     pub(crate) fn new(devices: usize, partitions: usize) -> Self {
         Self {
             connection: 1,
-            refuses_until: 0,
+            refuses_until: (0, 0),
             clock: 0,
             uplink: BTreeMap::new(),
             uplink_last: 0,
@@ -150,7 +150,7 @@ impl Hub {
 
     /// Takes a report in.
     pub(crate) fn report(&mut self, now: Millis, id: &str, mut stored: Stored) -> Answer {
-        if now < self.refuses_until {
+        if now < self.refuses_until.0 {
             return Answer::Refused;
         }
         let id = id.to_owned();
@@ -179,7 +179,7 @@ impl Hub {
         payload: &[u8],
         id: Option<String>,
     ) -> (Answer, bool) {
-        if now < self.refuses_until {
+        if now < self.refuses_until.1 {
             return (Answer::Refused, false);
         }
         if let Some(position) = self.ledger_ids.known(id.as_ref(), now) {
@@ -212,11 +212,8 @@ impl Hub {
 
     /// Makes a backup of what is on disk.
     pub(crate) fn back_up(&mut self) {
-        self.backup = Backup {
-            uplink: self.uplink.clone(),
-            floors: self.floors.clone(),
-            ledger: self.ledger.len(),
-        };
+        self.backup =
+            Backup { uplink: self.uplink.clone(), floors: self.floors.clone(), ledger: self.ledger.len() };
     }
 
     /// Goes back to the backup. Its publisher publishes again what is lost of desired states, so those stay.

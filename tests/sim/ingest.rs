@@ -3,6 +3,7 @@
 //! publication is unknown, forget what is under way, read LEDGER again, and take in again what is not acknowledged.
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use muster_contract::decode;
 use muster_contract::fact::Fact;
@@ -29,7 +30,7 @@ const STALL: Millis = 5 * SECOND;
 /// How long nothing may come while the way is open before nothing is waiting.
 const QUIET: Millis = SECOND;
 /// Time between two turns of receipts, and receipts in one.
-const TURN: (Millis, usize) = (500, 64);
+const TURN: (Millis, usize) = (SECOND, 64);
 /// What a fact may take to LEDGER beyond the lease and a look before the law calls for it.
 const GRACE: Millis = 3 * SECOND;
 
@@ -78,6 +79,15 @@ struct Session {
     hearing_since: Millis,
 }
 
+/// What is about to happen to an owner, as soon as it has facts under way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Doom {
+    /// It loses its connection.
+    Cut,
+    /// It dies.
+    Crash,
+}
+
 /// The owner of a partition.
 #[derive(Debug)]
 pub(crate) struct Owner {
@@ -91,13 +101,15 @@ pub(crate) struct Owner {
     arrives: Millis,
     /// Reports are about to be taken.
     expecting: bool,
+    /// What is about to happen to it.
+    pub(crate) doom: Option<Doom>,
 }
 
 impl Owner {
     /// Nobody yet.
     pub(crate) fn new() -> Self {
         let border = Border::new(Rules::default(), Timestamp::UNIX_EPOCH);
-        Self { border, session: None, life: 0, term: 0, arrives: 0, expecting: false }
+        Self { border, session: None, life: 0, term: 0, arrives: 0, expecting: false, doom: None }
     }
 
     /// Nothing waits to be confirmed or settled.
@@ -133,7 +145,7 @@ impl World {
     /// A process begins: it reads all of LEDGER, then opens the ways in.
     fn start_owner(&mut self, part: usize) {
         let now = self.hub.time(self.agenda.now());
-        let mut border = Border::new(Rules::default(), now);
+        let mut border = Border::new(self.rules(), now);
         if self.sabotage != Sabotage::RemembersNothing {
             self.read_ledger(part, &mut border, 0);
         }
@@ -144,6 +156,13 @@ impl World {
         }
         self.owners[part].border = border;
         self.open(part);
+    }
+
+    fn rules(&self) -> Rules {
+        match self.sabotage {
+            Sabotage::NeverDoubts => Rules { lease: Duration::from_secs(24 * 60 * 60), ..Rules::default() },
+            _ => Rules::default(),
+        }
     }
 
     /// LEDGER into a border: the facts of this partition and those of nobody.
@@ -219,8 +238,10 @@ impl World {
             }
             _ if term != self.owners[part].term => {}
             Duty::Recover(after) => {
-                let mut border =
-                    std::mem::replace(&mut self.owners[part].border, Border::new(Rules::default(), Timestamp::MIN));
+                let mut border = std::mem::replace(
+                    &mut self.owners[part].border,
+                    Border::new(Rules::default(), Timestamp::MIN),
+                );
                 self.read_ledger(part, &mut border, after);
                 self.owners[part].border = border;
                 self.open(part);
@@ -327,16 +348,15 @@ impl World {
             session.taken_to = None;
         }
         let (taken_to, hearing_since) = (session.taken_to.unwrap_or(time), session.hearing_since);
-        if self.sabotage != Sabotage::NeverLooks {
-            owner.border.tick(time, taken_to);
-        }
+        owner.border.tick(time, taken_to);
         self.check_silence(part, hearing_since)
     }
 
     fn check_silence(&self, part: usize, hearing_since: Millis) -> Lawful {
         let now = self.agenda.now();
         let late = LEASE.as_millis() as Millis + 2 * self.profile.tick + GRACE;
-        for (at, device) in self.devices.iter().enumerate().filter(|(at, _)| self.hub.partition(*at) == part) {
+        for (at, device) in self.devices.iter().enumerate().filter(|(at, _)| self.hub.partition(*at) == part)
+        {
             if now - device.heard_at.unwrap_or_default().max(hearing_since) > late {
                 self.law.silent(at)?;
             }
@@ -351,6 +371,12 @@ impl World {
                 return self.kill_owner(part);
             }
             self.publish(part, publication);
+            let strikes = self.chance.bool();
+            match self.owners[part].doom.take_if(|_| strikes) {
+                Some(Doom::Cut) => return self.cut_owner(part),
+                Some(Doom::Crash) => return self.kill_owner(part),
+                None => {}
+            }
         }
         self.acknowledge(part);
     }
@@ -396,7 +422,8 @@ impl World {
             self.ledger_grew();
         }
         if here {
-            let lost = self.storm && self.has(super::profile::Fault::IngestCut) && self.chance.u16(0..2_000) == 0;
+            let lost =
+                self.storm && self.has(super::profile::Fault::IngestCut) && self.chance.u16(0..2_000) == 0;
             let delay = if lost { 5 * SECOND } else { self.chance.i64(1..30) };
             self.duty(part, delay, Duty::Answered(place, (!lost).then_some(answer)));
         }
@@ -408,7 +435,9 @@ impl World {
         let Some(session) = &mut self.owners[part].session else { return };
         let index = (place - session.answered - 1) as usize;
         session.wire[index] = Some(answer);
-        while let Some(Some(answer)) = self.owners[part].session.as_ref().and_then(|it| it.wire.front().copied()) {
+        while let Some(Some(answer)) =
+            self.owners[part].session.as_ref().and_then(|it| it.wire.front().copied())
+        {
             let Some(Answer::Stored(position)) = answer else { return self.cut_owner(part) };
             let owner = &mut self.owners[part];
             let Some(session) = &mut owner.session else { return };
@@ -456,7 +485,7 @@ impl World {
         for (key, receipt) in self.owners[part].border.take_receipts(time, TURN.1) {
             let device = self.names[&key];
             self.law.receipt(device, &receipt)?;
-            let stored = now >= self.hub.refuses_until;
+            let stored = now >= self.hub.refuses_until.1;
             if stored {
                 self.hub.receipts[device] = Some(decode::to_bytes(&receipt).into());
                 self.push_receipt(device);

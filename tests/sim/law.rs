@@ -53,11 +53,15 @@ struct Told {
 struct Subject {
     /// By epoch.
     held: BTreeMap<u64, Held>,
+    /// By epoch, what LEDGER held before it was set back.
+    held_once: BTreeMap<u64, SeqRanges>,
     liveness: Option<Liveness>,
     /// The newest desired state in LEDGER: its generation, whether it retires the device, targets.
     desired: Option<(Generation, bool, BTreeMap<DeploymentId, Generation>)>,
     /// What it was like at each number of an epoch; the epoch yet to be fixed is 0.
     history: BTreeMap<u64, BTreeMap<u64, Told>>,
+    /// Generation of the desired state it accepted last.
+    accepted: u64,
     /// Numbers that it has rightly forgotten, of its present epoch.
     forgotten: SeqRanges,
     /// Epochs of which two histories exist, because its database was set back, and those of which a report was
@@ -72,6 +76,8 @@ pub(crate) struct Law {
     subjects: Vec<Subject>,
     /// Reports in LEDGER.
     pub(crate) reports: u64,
+    /// Outboxes are small.
+    short_of_room: bool,
 }
 
 impl Held {
@@ -85,15 +91,17 @@ impl Held {
 
 impl Law {
     /// The law for these devices.
-    pub(crate) fn new(names: &BTreeMap<DeviceKey, usize>) -> Self {
+    pub(crate) fn new(names: &BTreeMap<DeviceKey, usize>, short_of_room: bool) -> Self {
         let subjects = names.iter().map(|_| Subject::default()).collect();
-        Self { names: names.clone(), subjects, reports: 0 }
+        Self { names: names.clone(), subjects, reports: 0, short_of_room }
     }
 
     /// LEDGER was set back to this.
     pub(crate) fn set_back(&mut self, ledger: &[Said]) -> Lawful {
         for subject in &mut self.subjects {
-            subject.held.clear();
+            for (epoch, held) in std::mem::take(&mut subject.held) {
+                subject.held_once.entry(epoch).or_default().extend(&held.all());
+            }
             subject.liveness = None;
             subject.desired = None;
         }
@@ -156,10 +164,16 @@ impl Law {
         must(wrong.is_empty(), "a receipt covers what LEDGER holds", || format!("device {device} {wrong}"))
     }
 
-    /// What a device has of its numbers up to `head`: all others must have been in LEDGER when it forgot them.
+    /// What a device has of its numbers up to `head`: all others must have been in LEDGER when it forgot them. One that is
+    /// short of room may forget what it keeps only for a hub that is set back: that was in LEDGER once.
     pub(crate) fn kept(&mut self, device: usize, epoch: Option<u64>, head: u64, kept: &SeqRanges) -> Lawful {
         let subject = &mut self.subjects[device];
-        let held = epoch.and_then(|epoch| subject.held.get(&epoch)).map(Held::all).unwrap_or_default();
+        let mut held = epoch.and_then(|epoch| subject.held.get(&epoch)).map(Held::all).unwrap_or_default();
+        if let Some(once) =
+            epoch.and_then(|epoch| subject.held_once.get(&epoch)).filter(|_| self.short_of_room)
+        {
+            held.extend(once);
+        }
         let mut known = kept.clone();
         known.extend(&subject.forgotten);
         let gone = known.missing(head);
@@ -168,7 +182,9 @@ impl Law {
             lost.extend(&held.missing_within(from, to));
         }
         subject.forgotten.extend(&gone);
-        must(lost.is_empty(), "what a device has forgotten is in LEDGER", || format!("device {device} {lost}"))
+        must(lost.is_empty(), "what a device has forgotten is in LEDGER", || {
+            format!("device {device} {lost}")
+        })
     }
 
     /// A device gave a number to a report.
@@ -187,6 +203,20 @@ impl Law {
         }
     }
 
+    /// A device accepts a desired state: none that is older than one it has accepted before.
+    pub(crate) fn accepted(&mut self, device: usize, generation: u64) -> Lawful {
+        let before = std::mem::replace(&mut self.subjects[device].accepted, generation);
+        must(before < generation, "a device accepts only what is newer", || {
+            format!("device {device} accepted {generation} after {before}")
+        })
+    }
+
+    /// A device loses its memory.
+    pub(crate) fn forgets_all(&mut self, device: usize) {
+        self.subjects[device].accepted = 0;
+        self.counts_anew(device);
+    }
+
     /// A device begins to count anew.
     pub(crate) fn counts_anew(&mut self, device: usize) {
         self.subjects[device].history.remove(&0);
@@ -196,6 +226,7 @@ impl Law {
     /// A device's database is an older copy: it has given numbers up to `head` and will give the next ones again.
     pub(crate) fn set_device_back(&mut self, device: usize, epoch: Option<u64>, head: u64) {
         let subject = &mut self.subjects[device];
+        subject.accepted = 0;
         subject.forgotten.remove_span(head + 1, u64::MAX);
         subject.history.remove(&0);
         let newest = subject.history.keys().last().copied();
@@ -246,12 +277,7 @@ impl Law {
         })
     }
 
-    fn view(
-        &self,
-        fleet: &Fleet,
-        id: &DeploymentId,
-        devices: &BTreeMap<DeviceKey, DeviceLine>,
-    ) -> Lawful {
+    fn view(&self, fleet: &Fleet, id: &DeploymentId, devices: &BTreeMap<DeviceKey, DeviceLine>) -> Lawful {
         let page = Page { after: None, limit: usize::MAX };
         let answer = fleet.deployment_answer(id, Output::All, None, &page);
         let targets = self.subjects.iter().filter(|subject| subject.targets(id).is_some()).count() as u64;

@@ -143,9 +143,12 @@ impl World {
 
     /// An operation goes one step on.
     pub(crate) fn progress(&mut self, device: usize, id: &DeploymentId, number: u64) {
-        let (fails, life) = (self.storm && self.profile.failures && self.chance.u8(0..6) == 0, self.devices[device].life);
+        let (fails, life) =
+            (self.storm && self.profile.failures && self.chance.u8(0..6) == 0, self.devices[device].life);
         let Some(slot) = self.slot(device, id) else { return };
-        let Some(operation) = slot.operation.clone().filter(|operation| operation.id == number) else { return };
+        let Some(operation) = slot.operation.clone().filter(|operation| operation.id == number) else {
+            return;
+        };
         let from = if operation.leaving { State::Removed } else { State::Installed };
         let next = slot.standing.components.iter().find(|component| component.state != from);
         let Some(next) = next.cloned() else { return self.end_operation(device, id, number) };

@@ -103,6 +103,11 @@ pub(crate) struct Profile {
 }
 
 impl Profile {
+    /// Whether outboxes are so small that devices have to make room.
+    pub(crate) const fn is_short_of_room(&self) -> bool {
+        self.outbox_rows < 1_000
+    }
+
     /// The world of a seed.
     pub(crate) fn draw(chance: &mut Rng) -> Self {
         let devices = match chance.u32(0..1000) {
@@ -111,7 +116,7 @@ impl Profile {
             900..990 => chance.usize(13..=60),
             _ => chance.usize(100..=400),
         };
-        let minutes = (80 / devices as Millis).clamp(3, 20);
+        let minutes = (60 / devices as Millis).clamp(3, 12);
         let frequent = chance.i64(1..=4);
         let mut fault = |(fault, seconds): (Fault, Millis)| {
             let wanted = chance.u8(0..10) < 4;

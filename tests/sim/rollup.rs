@@ -3,10 +3,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use muster_contract::DeviceKey;
 use muster_contract::canonical::Digest;
 use muster_contract::subjects::ViewKey;
 use muster_contract::view::AsOf;
-use muster_contract::DeviceKey;
 use muster_domain::fold::{DeviceRecord, Fleet, Position};
 
 use super::agenda::SECOND;
@@ -99,7 +99,7 @@ impl World {
     pub(crate) fn ledger_grew(&mut self) {
         for at in 0..self.rollups.len() {
             if !std::mem::replace(&mut self.rollups[at].expecting, true) {
-                let delay = self.chance.i64(10..=2 * SECOND);
+                let delay = self.chance.i64(10..=5 * SECOND);
                 self.agenda.after(delay, Event::Fold(at));
             }
         }
@@ -133,7 +133,7 @@ impl World {
         }
         self.tally.folds += 1;
         self.law.fold(&self.rollups[at].fleet, changed.into_iter())?;
-        if self.chance.u8(0..20) == 0 { self.compare() } else { Ok(()) }
+        if self.chance.u8(0..40) == 0 { self.compare() } else { Ok(()) }
     }
 
     /// A rollup makes a snapshot.

@@ -25,7 +25,9 @@ fn run(seed: u64, sabotage: Sabotage, trace: bool) -> (World, Lawful) {
 }
 
 fn setting(name: &str) -> Option<u64> {
-    std::env::var(name).ok().map(|text| text.parse().unwrap_or_else(|_| panic!("{name} is a number, not {text}")))
+    std::env::var(name)
+        .ok()
+        .map(|text| text.parse().unwrap_or_else(|_| panic!("{name} is a number, not {text}")))
 }
 
 /// Runs a share of the seeds.
@@ -74,7 +76,10 @@ fn replay(seed: u64) {
     let (world, lawful) = run(seed, Sabotage::None, true);
     println!("{}\n{:?}", world.story(true), world.profile);
     if let Err(breach) = lawful {
-        panic!("seed {seed}, event {}: it does not hold that {}\n{}", world.tally.events, breach.law, breach.seen);
+        panic!(
+            "seed {seed}, event {}: it does not hold that {}\n{}",
+            world.tally.events, breach.law, breach.seen
+        );
     }
     let mut sum = Sum::default();
     sum.add(&world.tally);
@@ -158,48 +163,56 @@ fn a_seed_makes_the_same_world_every_time() {
     }
 }
 
-/// Runs seeds until the sabotage is seen, and says by which law.
+/// Runs seeds until the sabotage is seen to break a law.
 #[track_caller]
-fn seen(sabotage: Sabotage) -> &'static str {
-    let law = (0..SABOTAGE_SEEDS).find_map(|seed| run(seed, sabotage, false).1.err());
-    let breach = law.unwrap_or_else(|| panic!("{sabotage:?} is not seen within {SABOTAGE_SEEDS} seeds"));
-    println!("{sabotage:?}: it does not hold that {}\n{}", breach.law, breach.seen);
-    breach.law
+fn seen(sabotage: Sabotage, law: &str) {
+    let mut others = Vec::new();
+    for seed in 0..SABOTAGE_SEEDS {
+        match run(seed, sabotage, false).1 {
+            Ok(()) => {}
+            Err(breach) if breach.law == law => {
+                println!("{sabotage:?}, seed {seed}: it does not hold that {law}\n{}", breach.seen);
+                return;
+            }
+            Err(breach) => others.push((seed, breach.law)),
+        }
+    }
+    panic!("{sabotage:?} does not break '{law}' within {SABOTAGE_SEEDS} seeds, but {others:?}");
 }
 
 #[test]
 fn an_ingest_that_acknowledges_first_is_seen() {
-    assert_eq!(seen(Sabotage::AcksFirst), "what ingest acknowledges is in LEDGER");
+    seen(Sabotage::AcksFirst, "what ingest acknowledges is in LEDGER");
 }
 
 #[test]
 fn an_ingest_that_takes_silence_for_consent_is_seen() {
-    seen(Sabotage::TakesSilenceForConsent);
+    seen(Sabotage::TakesSilenceForConsent, "what ingest acknowledges is in LEDGER");
 }
 
 #[test]
 fn an_ingest_that_remembers_nothing_is_seen() {
-    seen(Sabotage::RemembersNothing);
+    seen(Sabotage::RemembersNothing, "a number is in LEDGER at most once");
 }
 
 #[test]
-fn an_ingest_that_never_looks_at_the_time_is_seen() {
-    assert_eq!(seen(Sabotage::NeverLooks), "a silent device is not fresh");
+fn an_ingest_that_never_doubts_is_seen() {
+    seen(Sabotage::NeverDoubts, "a silent device is not fresh");
 }
 
 #[test]
 fn a_device_that_forgets_too_early_is_seen() {
-    assert_eq!(seen(Sabotage::ForgetsOnAnswer), "what a device has forgotten is in LEDGER");
+    seen(Sabotage::ForgetsOnAnswer, "what a device has forgotten is in LEDGER");
 }
 
 #[test]
 fn a_device_that_obeys_the_old_is_seen() {
-    seen(Sabotage::ObeysTheOld);
+    seen(Sabotage::ObeysTheOld, "a device accepts only what is newer");
 }
 
 #[test]
 fn a_loose_snapshot_is_seen() {
-    seen(Sabotage::SnapshotsLoosely);
+    seen(Sabotage::SnapshotsLoosely, "missing is what LEDGER lacks");
 }
 
 /// Every misfortune strikes in some seed: a fault that never happens proves nothing.

@@ -1,6 +1,7 @@
 //! The weather: when misfortunes strike, what each does, and how it clears up.
 
 use super::agenda::{MINUTE, Millis, SECOND, moment};
+use super::ingest::Doom;
 use super::law::Lawful;
 use super::profile::Fault;
 use super::rows::{self, Image, now};
@@ -38,7 +39,7 @@ impl World {
                 self.crash_agent(device);
                 self.devices[device].disk = rows::fresh();
                 self.devices[device].full = false;
-                self.law.counts_anew(device);
+                self.law.forgets_all(device);
             }
             Fault::SetBack => self.set_back(device),
             Fault::DiskFull => {
@@ -47,15 +48,23 @@ impl World {
                 let delay = self.chance.i64(SECOND..2 * MINUTE);
                 self.agenda.after(delay, Event::DiskFree(device));
             }
-            Fault::ClockJump => self.devices[device].clock = self.chance.i64(-3 * 60 * MINUTE..3 * 60 * MINUTE),
+            Fault::ClockJump => {
+                self.devices[device].clock = self.chance.i64(-3 * 60 * MINUTE..3 * 60 * MINUTE)
+            }
             Fault::WorkloadExit => self.workload_exits(device),
             Fault::Spoil => self.devices[device].spoil = true,
-            Fault::Refusal => self.hub.refuses_until = now_is + self.chance.i64(SECOND..30 * SECOND),
+            Fault::Refusal => {
+                let until = now_is + self.chance.i64(SECOND..30 * SECOND);
+                match self.chance.bool() {
+                    true => self.hub.refuses_until.0 = until,
+                    false => self.hub.refuses_until.1 = until,
+                }
+            }
             Fault::BusRestart => self.restart_bus(),
             Fault::Restore => self.restore()?,
             Fault::HubClock => self.hub.clock = self.chance.i64(-MINUTE..10 * MINUTE),
-            Fault::IngestCrash => self.kill_owner(part),
-            Fault::IngestCut => self.cut_owner(part),
+            Fault::IngestCrash => self.owners[part].doom = Some(Doom::Crash),
+            Fault::IngestCut => self.owners[part].doom = Some(Doom::Cut),
             Fault::Redeliver => self.redeliver(part),
             Fault::RollupCrash => self.crash_rollup(part % 2)?,
         }
@@ -85,7 +94,8 @@ impl World {
         if self.chance.u8(0..8) == 0 {
             self.devices[device].version += 1;
         }
-        let outbox = muster_agent::outbox::Outbox::open(self.devices[device].disk.clone(), Default::default());
+        let outbox =
+            muster_agent::outbox::Outbox::open(self.devices[device].disk.clone(), Default::default());
         let summary = now(now(outbox).unwrap().summary()).unwrap();
         self.devices[device].count = (summary.epoch.map(|epoch| epoch.get()), summary.head);
         self.start_agent(device)?;
@@ -99,7 +109,8 @@ impl World {
         self.crash_agent(device);
         self.devices[device].disk = image.restore();
         self.devices[device].full = false;
-        let outbox = muster_agent::outbox::Outbox::open(self.devices[device].disk.clone(), Default::default());
+        let outbox =
+            muster_agent::outbox::Outbox::open(self.devices[device].disk.clone(), Default::default());
         let head = now(now(outbox).unwrap().summary()).unwrap().head;
         self.law.set_device_back(device, epoch, head);
     }
@@ -128,7 +139,8 @@ impl World {
 
     fn restart_bus(&mut self) {
         self.hub.restart();
-        self.hub.refuses_until = self.agenda.now() + self.chance.i64(0..5 * SECOND);
+        let until = self.agenda.now() + self.chance.i64(0..5 * SECOND);
+        self.hub.refuses_until = (until, until);
         self.break_connections();
         for part in 0..self.owners.len() {
             // Only what was under way makes an owner begin another session.
@@ -155,7 +167,7 @@ impl World {
     /// Everything that is broken is mended, and nothing breaks any more.
     pub(crate) fn clear_up(&mut self) -> Lawful {
         self.storm = false;
-        self.hub.refuses_until = 0;
+        self.hub.refuses_until = (0, 0);
         for device in 0..self.devices.len() {
             self.free_disk(device);
             self.devices[device].spoil = false;

@@ -40,8 +40,8 @@ pub(crate) enum Sabotage {
     TakesSilenceForConsent,
     /// Ingest starts without reading LEDGER.
     RemembersNothing,
-    /// Ingest never looks at the time.
-    NeverLooks,
+    /// Ingest gives every device a lease of a day.
+    NeverDoubts,
     /// A device forgets a report as soon as the bus has it.
     ForgetsOnAnswer,
     /// A device accepts desired states that it should refuse.
@@ -173,7 +173,7 @@ impl World {
             owners: (0..profile.partitions).map(|_| Owner::new()).collect(),
             rollups: vec![Rollup::default(), Rollup::default()],
             views: BTreeSet::from([ViewKey::Fleet]),
-            law: Law::new(&names),
+            law: Law::new(&names, profile.is_short_of_room()),
             tally: Tally { devices: profile.devices as u64, ..Tally::default() },
             agenda: Agenda::new(),
             storm: true,
@@ -224,7 +224,10 @@ impl World {
                 self.happens(event)?;
             }
             if self.tally.events > EVENTS_MAX {
-                return Err(Breach { law: "the world comes to rest", seen: "it goes round in circles".into() });
+                return Err(Breach {
+                    law: "the world comes to rest",
+                    seen: "it goes round in circles".into(),
+                });
             }
         }
         self.tally.virtual_ms = self.agenda.now();

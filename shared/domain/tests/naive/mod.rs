@@ -84,7 +84,8 @@ impl World {
                 (Some((fact, _)), Some(target)) if fact.generation < target => Standing::Outdated,
                 (Some((fact, _)), _) => fact.status.state.into(),
             };
-            let forgotten = report.as_ref().is_some_and(|(fact, _)| fact.epoch.get() < epoch) && missing.is_empty();
+            let forgotten =
+                report.as_ref().is_some_and(|(fact, _)| fact.epoch.get() < epoch) && missing.is_empty();
             if target.is_none() && (standing == Standing::Removed || forgotten) {
                 continue;
             }
