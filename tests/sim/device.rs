@@ -1,6 +1,6 @@
 //! A device: its database, its workloads, its agent while that lives, and its link. The agent's outbox, its rule of what
 //! to send next and its judgement of desired states are the real ones; this is the wire between them, in the order of
-//! the agent's own corridors (`follow`, `relay`).
+//! the agent's own corridors: `follow` here, `relay` in [`super::relay`].
 
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
@@ -9,15 +9,12 @@ use std::time::Duration;
 use muster_agent::db::Db;
 use muster_agent::follow::judge::{Verdict, judge};
 use muster_agent::outbox::{Body, Entry, Limits, Outbox, Received};
-use muster_agent::relay::sending::{Next, Sending, Window};
+use muster_agent::relay::sending::{Sending, Window};
 use muster_agent::store::{self, Accepted};
 use muster_bus::PublishErrorKind;
 use muster_contract::canonical::Digest;
-use muster_contract::decode::{self, to_bytes};
-use muster_contract::presence::Heartbeat;
+use muster_contract::decode;
 use muster_contract::receipt::Receipt;
-use muster_contract::report::Report;
-use muster_contract::version::ApiVersion;
 use muster_contract::{DeploymentId, DeviceKey, Epoch, Timestamp};
 use muster_service::backoff::FullJitter;
 
@@ -30,10 +27,6 @@ use super::world::{Event, Sabotage, World};
 
 /// Bounds of the delay before the next attempt to send.
 const RETRY: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(30));
-/// How long acknowledged rows wait to be noted.
-const NOTE: Millis = 100;
-/// How long an answer to a report is waited for.
-const PATIENCE: Millis = 10 * SECOND;
 
 /// What an agent does by itself, later.
 #[derive(Debug, Clone)]
@@ -102,15 +95,15 @@ pub(crate) struct Agent {
     pub(crate) slots: BTreeMap<DeploymentId, Slot>,
     /// Reports that are not kept yet.
     pub(crate) waiting: VecDeque<Entry>,
-    sending: Sending,
+    pub(crate) sending: Sending,
     /// The attempt under way, with its epoch.
-    attempt: Option<(u64, Epoch)>,
-    attempts: u64,
-    begun_at: Millis,
-    note_due: bool,
-    greeted: bool,
-    over: Option<u64>,
-    delays: FullJitter,
+    pub(crate) attempt: Option<(u64, Epoch)>,
+    pub(crate) attempts: u64,
+    pub(crate) begun_at: Millis,
+    pub(crate) note_due: bool,
+    pub(crate) greeted: bool,
+    pub(crate) over: Option<u64>,
+    pub(crate) delays: FullJitter,
 }
 
 /// A device.
@@ -251,157 +244,6 @@ impl World {
         };
         self.chore(device, life, 1, Chore::Look(connection));
         self.begin_attempt(device);
-    }
-
-    /// Begins to send, once an epoch may be fixed.
-    fn begin_attempt(&mut self, device: usize) {
-        let (time, now_is, life) = (self.device_time(device), self.agenda.now(), self.devices[device].life);
-        let Some(connection) = self.devices[device].connection else { return };
-        let Some(agent) = &mut self.devices[device].agent else { return };
-        let fixed = now(agent.outbox.summary()).unwrap().epoch.is_some();
-        if agent.attempt.is_some() || (!fixed && !agent.greeted) {
-            return;
-        }
-        let Ok(epoch) = now(agent.outbox.fix_epoch(time)) else {
-            return self.chore(device, life, SECOND, Chore::Retry);
-        };
-        if agent.over.replace(connection) != Some(connection) {
-            agent.sending.reconnected();
-        }
-        agent.sending.begin(epoch);
-        agent.attempts += 1;
-        let attempt = agent.attempts;
-        agent.attempt = Some((attempt, epoch));
-        agent.begun_at = now_is;
-        self.devices[device].count.0 = Some(epoch.get());
-        self.law.epoch_fixed(device, epoch.get());
-        self.beat(device, attempt);
-        self.chore(device, life, 0, Chore::Tidy(attempt));
-        self.fill(device);
-    }
-
-    /// The attempt has failed; another one follows after a delay.
-    fn fail(&mut self, device: usize) {
-        let (now_is, life) = (self.agenda.now(), self.devices[device].life);
-        let Some(agent) = &mut self.devices[device].agent else { return };
-        agent.attempt = None;
-        if now_is - agent.begun_at >= 10 * SECOND {
-            agent.delays.reset();
-        }
-        let delay = agent.delays.next(&mut self.chance).as_millis() as Millis;
-        self.chore(device, life, delay, Chore::Retry);
-    }
-
-    /// There may be more to send.
-    pub(crate) fn sends(&mut self, device: usize) {
-        if let Some(agent) = &mut self.devices[device].agent {
-            agent.sending.news();
-        }
-        self.fill(device);
-    }
-
-    /// Sends as much as fits.
-    fn fill(&mut self, device: usize) {
-        loop {
-            let Some(agent) = &mut self.devices[device].agent else { return };
-            let Some((attempt, epoch)) = agent.attempt else { return };
-            let Some(ask) = agent.sending.ask() else { return };
-            let batch = now(agent.outbox.read(ask)).unwrap();
-            let head = batch.head;
-            let Some(rows) = agent.sending.offer(batch) else { return self.fail(device) };
-            if rows.is_empty() {
-                return;
-            }
-            for row in rows {
-                let Some(report) = row.report(epoch, head) else { continue };
-                let bytes = match &report {
-                    Report::Status(report) => to_bytes(report),
-                    Report::Capabilities(report) => to_bytes(report),
-                };
-                self.send_report(device, (attempt, epoch), row.seq, row.message_id, bytes);
-            }
-        }
-    }
-
-    fn send_report(
-        &mut self,
-        device: usize,
-        (attempt, epoch): (u64, Epoch),
-        seq: u64,
-        id: String,
-        mut bytes: Vec<u8>,
-    ) {
-        let life = self.devices[device].life;
-        let mut number = Some((epoch.get(), seq));
-        if std::mem::take(&mut self.devices[device].spoil) {
-            bytes.truncate(bytes.len() / 3);
-            number = None;
-            self.law.doubt(device, epoch.get());
-        }
-        self.tally.sent += 1;
-        self.up(device, Upward::Report { bytes: bytes.into(), id, number, answer_to: (attempt, seq) });
-        self.chore(device, life, PATIENCE, Chore::Impatience(attempt, seq));
-    }
-
-    fn beat(&mut self, device: usize, attempt: u64) {
-        let (life, jitter) = (self.devices[device].life, self.chance.i64(-3 * SECOND..=3 * SECOND));
-        let Some(agent) = &self.devices[device].agent else { return };
-        let Some((current, epoch)) = agent.attempt else { return };
-        if current != attempt {
-            return;
-        }
-        let summary = now(agent.outbox.summary()).unwrap();
-        let document = agent.accepted.as_ref().and_then(|accepted| accepted.document.as_ref());
-        let heartbeat = Heartbeat {
-            api_version: ApiVersion::V1,
-            kind: Default::default(),
-            epoch,
-            head: summary.head,
-            unsent: summary.unsent.min(summary.head),
-            oldest_unsent_at: summary.oldest_unsent_at,
-            generation: document.map_or(0, |document| document.generation.get()),
-            agent_version: String::new(),
-        };
-        if !document.is_some_and(|document| document.retired) {
-            self.up(device, Upward::Beat(to_bytes(&heartbeat).into()));
-        }
-        self.chore(device, life, 30 * SECOND + jitter, Chore::Beat(attempt));
-    }
-
-    /// Notes in the outbox what the hub holds.
-    fn note(&mut self, device: usize) {
-        let (time, life, clumsy) =
-            (self.device_time(device), self.devices[device].life, self.sabotage == Sabotage::ForgetsOnAnswer);
-        let Some(agent) = &mut self.devices[device].agent else { return };
-        agent.note_due = false;
-        let Some((epoch, seqs)) = agent.sending.acknowledged() else { return };
-        if now(agent.outbox.mark_sent(epoch, seqs.clone(), time)).is_ok() {
-            agent.sending.noted(&seqs);
-        } else {
-            self.chore(device, life, SECOND, Chore::Note);
-        }
-        if clumsy {
-            super::sabotage::forget(self, device, &seqs);
-        }
-    }
-
-    /// An answer to a report.
-    fn answered(&mut self, device: usize, (attempt, seq): (u64, u64), answer: Result<(), PublishErrorKind>) {
-        let life = self.devices[device].life;
-        let Some(agent) = &mut self.devices[device].agent else { return };
-        if agent.attempt.is_none_or(|(current, _)| current != attempt) {
-            return;
-        }
-        if agent.sending.answered(seq, answer) == Next::Restart {
-            self.note(device);
-            return self.fail(device);
-        }
-        if agent.sending.should_note() {
-            self.note(device);
-        } else if agent.sending.acknowledged().is_some() && !std::mem::replace(&mut agent.note_due, true) {
-            self.chore(device, life, NOTE, Chore::Note);
-        }
-        self.fill(device);
     }
 
     /// An agent does what it had in mind.

@@ -1,6 +1,8 @@
 //! Seeds: how many are run, what is printed of them, and how one that fails is told. Also the proof that the law sees
 //! what is wrong: with each kind of sabotage some seed fails.
 
+#![allow(clippy::print_stdout, reason = "the numbers of a run are for whoever runs it")]
+
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 

@@ -49,7 +49,7 @@ impl World {
                 self.agenda.after(delay, Event::DiskFree(device));
             }
             Fault::ClockJump => {
-                self.devices[device].clock = self.chance.i64(-3 * 60 * MINUTE..3 * 60 * MINUTE)
+                self.devices[device].clock = self.chance.i64(-3 * 60 * MINUTE..3 * 60 * MINUTE);
             }
             Fault::WorkloadExit => self.workload_exits(device),
             Fault::Spoil => self.devices[device].spoil = true,

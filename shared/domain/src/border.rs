@@ -156,8 +156,8 @@ impl Border {
 
     /// The hub hears again after it was deaf: leases of fresh devices count from now.
     ///
-    /// Also after a step of the hub's clock: moments that are to come by the new time are taken for now, else a device
-    /// would stay fresh, and a receipt owed, until the clock has come that far again.
+    /// Also after a step of the hub's clock: moments that are yet to come by the new time are taken for the present,
+    /// else a device would stay fresh, and a receipt owed, until the clock has come that far again.
     pub fn hearing_again(&mut self, now: Timestamp) {
         self.hearing_since = now;
         self.now = now;
