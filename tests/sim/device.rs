@@ -43,12 +43,23 @@ pub(crate) enum Chore {
     Note,
     /// Tidies its outbox, in this attempt.
     Tidy(u64),
-    /// Gives up waiting for an answer, in this attempt.
-    Impatience(u64, u64),
+    /// Gives up waiting for an answer.
+    Impatience(Ticket),
     /// Begins another attempt.
     Retry,
     /// Asks for what is stored for it, over this connection.
     Look(u64),
+}
+
+/// A report under way: its attempt, its number, and when it was sent.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Ticket {
+    /// The attempt.
+    pub(crate) attempt: u64,
+    /// The number.
+    pub(crate) seq: u64,
+    /// When.
+    pub(crate) at: Millis,
 }
 
 /// From a device to the hub.
@@ -62,8 +73,8 @@ pub(crate) enum Upward {
         id: String,
         /// Epoch and number, unless it was spoilt.
         number: Option<(u64, u64)>,
-        /// The attempt and the number that wait for an answer.
-        answer_to: (u64, u64),
+        /// Who waits for an answer.
+        answer_to: Ticket,
     },
     /// A heartbeat.
     Beat(Rc<[u8]>),
@@ -75,7 +86,7 @@ pub(crate) enum Upward {
 #[derive(Debug, Clone)]
 pub(crate) enum Downward {
     /// An answer to a report.
-    Answer((u64, u64), Answer),
+    Answer(Ticket, Answer),
     /// A desired state.
     Desired(Rc<[u8]>),
     /// A receipt.
@@ -269,8 +280,8 @@ impl World {
                 }
             }
             Chore::Tidy(_) => {}
-            Chore::Impatience(of, seq) => {
-                self.answered(device, (of, seq), Err(PublishErrorKind::Transient));
+            Chore::Impatience(ticket) => {
+                self.answered(device, ticket, Err(PublishErrorKind::Transient));
             }
             Chore::Retry => self.begin_attempt(device),
             Chore::Look(connection) if self.devices[device].connection == Some(connection) => {

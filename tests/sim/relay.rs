@@ -1,6 +1,8 @@
 //! How a device sends: the corridor of the agent's relay, in its order. What to send next is decided by the relay's own
 //! core; this reads the outbox for it, puts rows on the link and brings the answers back.
 
+use std::time::Duration;
+
 use muster_agent::relay::sending::Next;
 use muster_bus::PublishErrorKind;
 use muster_contract::Epoch;
@@ -10,7 +12,7 @@ use muster_contract::report::Report;
 use muster_contract::version::ApiVersion;
 
 use super::agenda::{Millis, SECOND};
-use super::device::{Chore, Upward};
+use super::device::{Chore, Ticket, Upward};
 use super::rows::now;
 use super::world::{Sabotage, World};
 
@@ -106,8 +108,9 @@ impl World {
             self.law.doubt(device, epoch.get());
         }
         self.tally.sent += 1;
-        self.up(device, Upward::Report { bytes: bytes.into(), id, number, answer_to: (attempt, seq) });
-        self.chore(device, life, PATIENCE, Chore::Impatience(attempt, seq));
+        let ticket = Ticket { attempt, seq, at: self.agenda.now() };
+        self.up(device, Upward::Report { bytes: bytes.into(), id, number, answer_to: ticket });
+        self.chore(device, life, PATIENCE, Chore::Impatience(ticket));
     }
 
     pub(crate) fn beat(&mut self, device: usize, attempt: u64) {
@@ -153,18 +156,15 @@ impl World {
     }
 
     /// An answer to a report.
-    pub(crate) fn answered(
-        &mut self,
-        device: usize,
-        (attempt, seq): (u64, u64),
-        answer: Result<(), PublishErrorKind>,
-    ) {
+    pub(crate) fn answered(&mut self, device: usize, ticket: Ticket, answer: Result<(), PublishErrorKind>) {
+        let Ticket { attempt, seq, at } = ticket;
+        let after = Duration::from_millis((self.agenda.now() - at).unsigned_abs());
         let life = self.devices[device].life;
         let Some(agent) = &mut self.devices[device].agent else { return };
         if agent.attempt.is_none_or(|(current, _)| current != attempt) {
             return;
         }
-        if agent.sending.answered(seq, answer) == Next::Restart {
+        if agent.sending.answered(seq, answer, after) == Next::Restart {
             self.note(device);
             return self.fail(device);
         }

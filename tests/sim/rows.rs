@@ -7,10 +7,7 @@ use std::task::{Context, Poll, Waker};
 use muster_agent::db::Db;
 use muster_agent::outbox::Body;
 use muster_contract::SeqRanges;
-use rusqlite::types::Value;
 
-/// Tables of a device, as they are copied. `usage` is kept by triggers.
-const TABLES: [(&str, usize); 4] = [("memory", 2), ("outbox", 13), ("desired", 3), ("standing", 2)];
 /// Pages that no database of a simulated device reaches.
 const PAGES_AMPLE: u32 = 1_000_000;
 
@@ -55,42 +52,36 @@ pub(crate) fn bodies_above(db: &Db, seq: u64) -> Vec<(u64, Body)> {
     rows.unwrap().into_iter().map(|(seq, body)| (seq, serde_json::from_str(&body).unwrap())).collect()
 }
 
-/// What a database holds, to be put into another one later.
+/// What a database holds, as the statements that make it again.
 #[derive(Debug, Clone)]
-pub(crate) struct Image(Vec<Vec<Vec<Value>>>);
+pub(crate) struct Image(String);
 
 impl Image {
-    /// Everything a database holds.
+    /// Everything a database holds on disk.
     pub(crate) fn of(db: &Db) -> Self {
-        let image = now(db.run(|connection| {
-            TABLES
-                .iter()
-                .map(|(table, columns)| {
-                    let mut statement = connection.prepare(&format!("SELECT * FROM {table}"))?;
-                    let rows =
-                        statement.query_map([], |row| (0..*columns).map(|at| row.get(at)).collect())?;
-                    rows.collect()
-                })
-                .collect()
-        }));
-        Self(image.unwrap())
-    }
-
-    /// A new database with it.
-    pub(crate) fn restore(self) -> Db {
-        let db = fresh();
-        let filled = now(db.run(move |connection| {
-            for ((table, columns), rows) in TABLES.iter().zip(self.0) {
-                let marks = vec!["?"; *columns].join(",");
-                let mut insert = connection.prepare(&format!("INSERT INTO {table} VALUES ({marks})"))?;
-                for row in rows {
-                    insert.execute(rusqlite::params_from_iter(row))?;
+        let script = now(db.run(|connection| {
+            let mut script = String::new();
+            let mut tables =
+                connection.prepare("SELECT name, sql FROM main.sqlite_master WHERE type = 'table'")?;
+            let tables = tables.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?;
+            for (table, sql) in tables.collect::<Result<Vec<(String, String)>, _>>()? {
+                script += &format!("{sql};\n");
+                let all = connection.prepare(&format!("SELECT * FROM {table}"))?;
+                let columns = all.column_names().collect::<Vec<_>>().join("), quote(");
+                let mut rows =
+                    connection.prepare(&format!("SELECT concat_ws(', ', quote({columns})) FROM {table}"))?;
+                for row in rows.query_map([], |row| row.get::<_, String>(0))? {
+                    script += &format!("INSERT INTO {table} VALUES ({});\n", row?);
                 }
             }
-            Ok(())
+            Ok(script)
         }));
-        filled.unwrap();
-        db
+        Self(script.unwrap())
+    }
+
+    /// A new database with it, opened as an agent opens its own.
+    pub(crate) fn restore(&self) -> Db {
+        Db::in_memory(&format!("{}{}", self.0, muster_agent::app::schema())).unwrap()
     }
 }
 

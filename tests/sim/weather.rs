@@ -93,6 +93,9 @@ impl World {
         }
         if self.chance.u8(0..8) == 0 {
             self.devices[device].version += 1;
+            // What a database keeps in memory only is made anew from the file.
+            self.devices[device].disk = Image::of(&self.devices[device].disk).restore();
+            rows::set_full(&self.devices[device].disk, self.devices[device].full);
         }
         let outbox =
             muster_agent::outbox::Outbox::open(self.devices[device].disk.clone(), Default::default());
