@@ -89,7 +89,7 @@ class Device:
         """What each deployment adds to the counts: none for a leaving one, else the target's standing."""
         for deployment in {*self.targets, *self.reports}:
             report, target = self.reports.get(deployment), self.targets.get(deployment)
-            if self.desired[1] or (target is None and report["status"]["state"] == "removed"):
+            if self.desired[1] or (target is None and (report["status"]["state"] == "removed" or self.forgot(report))):
                 continue
             if target is None:
                 yield deployment, None, report
@@ -100,6 +100,9 @@ class Device:
             overdue = self.deadlines.get(deployment) == target and standing not in ("installed", "failed")
             row = {"standing": standing, "known": self.knows(report), "overdue": overdue}
             yield deployment, {**row, "freshness": self.freshness(), "missing": self.missing()}, report
+
+    def forgot(self, report):
+        return report["epoch"] < self.epoch and self.missing() == 0
 
     def knows(self, report):
         if self.epoch == 0:

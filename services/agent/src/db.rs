@@ -23,7 +23,7 @@ mod writer;
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use muster_contract::{DeviceKey, Timestamp};
@@ -35,7 +35,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use self::place::{lock, marker, set_aside};
-use self::writer::{Job, Request, Writer};
+use self::writer::{Job, Request, Writer, carry_out};
 
 /// Jobs that share a commit at most.
 pub const JOBS_PER_COMMIT_MAX: usize = 64;
@@ -49,6 +49,8 @@ const STATEMENTS_KEPT: usize = 64;
 const FORMAT: i64 = 2;
 const FILE: &str = "agent.db";
 const LOCK: &str = "agent.lock";
+/// What a database in memory is called in errors.
+const MEMORY: &str = ":memory:";
 const PRAGMAS: &str = "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL; PRAGMA journal_size_limit=16777216; \
                        PRAGMA temp_store=MEMORY;";
 
@@ -146,8 +148,17 @@ pub enum Error {
 /// The open database. Clones share it; it closes when the last one is gone, or by [`Db::close`].
 #[derive(Debug, Clone)]
 pub struct Db {
-    jobs: mpsc::Sender<Job>,
+    worker: Worker,
     damaged: CancellationToken,
+}
+
+/// Who does the work.
+#[derive(Debug, Clone)]
+enum Worker {
+    /// A thread that owns the file.
+    Thread(mpsc::Sender<Job>),
+    /// Whoever brings the work, at once: nobody waits for a disk.
+    Caller(Arc<Mutex<Connection>>),
 }
 
 impl Db {
@@ -191,7 +202,22 @@ impl Db {
             .name("database".to_owned())
             .spawn(move || writer.run())
             .map_err(|source| Error::Directory { dir, source })?;
-        Ok(Self { jobs, damaged })
+        Ok(Self { worker: Worker::Thread(jobs), damaged })
+    }
+
+    /// A database that is in memory only and lives as long as its clones, for devices that are simulated in virtual
+    /// time: every job is done, in the transactions of a real one, before anything can be waited for.
+    ///
+    /// # Errors
+    /// There is no memory for it.
+    pub fn in_memory(schema: &str) -> Result<Self, Error> {
+        let path = Path::new(MEMORY);
+        let failed = |source| Error::Open { path: path.to_owned(), remedy: remedy(&source), source };
+        let connection = Connection::open_in_memory().map_err(failed)?;
+        connection.set_prepared_statement_cache_capacity(STATEMENTS_KEPT);
+        connection.execute_batch(schema).map_err(failed)?;
+        let worker = Worker::Caller(Arc::new(Mutex::new(connection)));
+        Ok(Self { worker, damaged: CancellationToken::new() })
     }
 
     /// Runs `work` on the database and waits until what it did is durable.
@@ -204,15 +230,24 @@ impl Db {
         F: FnOnce(&Connection) -> rusqlite::Result<T> + Send + 'static,
     {
         let (sender, receiver) = oneshot::channel();
-        let request = Request { work: Some(work), outcome: None, sender };
-        self.jobs.send(Job::Work(Box::new(request))).await.map_err(|_| Error::Closed)?;
+        let work = Box::new(Request { work: Some(work), outcome: None, sender });
+        match &self.worker {
+            Worker::Thread(jobs) => jobs.send(Job::Work(work)).await.map_err(|_| Error::Closed)?,
+            Worker::Caller(connection) => {
+                // Whoever panicked left a transaction behind, and that is undone.
+                let mut connection = connection.lock().unwrap_or_else(PoisonError::into_inner);
+                // The answer says whether it went well.
+                _ = carry_out(&mut connection, &Path::new(MEMORY).into(), vec![work]);
+            }
+        }
         receiver.await.map_err(|_| Error::Closed)?
     }
 
     /// Finishes what waits, then closes the file and gives the directory free. Work brought later is refused.
     pub async fn close(&self) {
+        let Worker::Thread(jobs) = &self.worker else { return };
         let (sender, receiver) = oneshot::channel();
-        if self.jobs.send(Job::Close(sender)).await.is_ok() {
+        if jobs.send(Job::Close(sender)).await.is_ok() {
             // An answer and its absence mean the same: the writer is gone.
             _ = receiver.await;
         }

@@ -14,7 +14,7 @@
 //! A desired state is accepted only if its generation is greater than the one kept and all of it is valid; it is kept
 //! before anybody acts on it. Otherwise the old one stays, and that is said, once for each refused document.
 
-mod judge;
+pub mod judge;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -131,6 +131,7 @@ impl Border {
     /// Takes in a heartbeat stored at `stored_at`.
     pub fn heartbeat(&mut self, key: &DeviceKey, beat: &Heartbeat, stored_at: Timestamp, now: Timestamp) {
         self.now = now;
+        let stored_at = stored_at.min(now);
         let place = self.place(key);
         let device = &mut self.devices[place];
         device.heard.hear(stored_at);
@@ -147,15 +148,25 @@ impl Border {
     /// Something of the device was stored that tells no more than that it is there.
     pub fn hear(&mut self, key: &DeviceKey, stored_at: Timestamp, now: Timestamp) {
         self.now = now;
+        let stored_at = stored_at.min(now);
         let place = self.place(key);
         self.devices[place].heard.hear(stored_at);
         self.listen(place, stored_at, now);
     }
 
     /// The hub hears again after it was deaf: leases of fresh devices count from now.
+    ///
+    /// Also after a step of the hub's clock: moments that are yet to come by the new time are taken for the present,
+    /// else a device would stay fresh, and a receipt owed, until the clock has come that far again.
     pub fn hearing_again(&mut self, now: Timestamp) {
         self.hearing_since = now;
-        self.devices.iter_mut().for_each(|device| device.lack = None);
+        self.now = now;
+        self.receipts_due.clear();
+        for (place, device) in self.devices.iter_mut().enumerate() {
+            device.lack = None;
+            device.not_after(now);
+            self.receipts_due.extend(device.receipts.due_at.map(|due_at| (due_at, place)));
+        }
     }
 
     /// The next publication to be sent.

@@ -161,6 +161,17 @@ fn m14_a_removal_is_forgotten_only_when_ledger_has_forgotten_it() {
 }
 
 #[test]
+fn m14_what_a_device_has_forgotten_does_not_leave_for_ever() {
+    let mut before = scenarios::amnesia_while_leaving();
+    let fleet = before.fold();
+    assert!(fleet.deployment_view(&"web".parse().unwrap()).is_none(), "the device knows nothing of it");
+    assert_eq!(fleet.deployment("db").verdict, Verdict::Converged);
+    // While something of what it has said since is missing, that may be it.
+    before.status(PRESS, "db", &Said { epoch: 7, seq: 4, ..Said::default() });
+    assert_eq!(before.fold().deployment("web").leaving, 1);
+}
+
+#[test]
 fn m15_late_progress_after_success_is_history() {
     let ledger = scenarios::m15_late_progress_after_success();
     let mut fleet = Fleet::default();

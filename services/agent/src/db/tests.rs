@@ -205,3 +205,13 @@ async fn a_rollback_that_fails_does_not_bar_what_comes_after_it() {
     db.run(add(2)).await.unwrap();
     assert_eq!(numbers(&db).await, [2]);
 }
+
+#[tokio::test]
+async fn in_memory_a_job_is_done_at_once_and_undone_if_it_fails() {
+    let db = Db::in_memory(SCHEMA).unwrap();
+    db.run(add(1)).await.unwrap();
+    let half = |connection: &Connection| add(2)(connection).and_then(|_| add(1)(connection));
+    assert!(matches!(db.run(half).await, Err(Error::Write { .. })));
+    db.close().await;
+    assert_eq!(numbers(&db.clone()).await, [1], "it lives as long as its clones");
+}

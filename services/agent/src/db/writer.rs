@@ -115,15 +115,11 @@ impl Writer {
     }
 
     /// Does all of it in one transaction, then answers.
-    fn commit(&mut self, mut works: Vec<Box<dyn Work>>) {
-        let end = transact(&mut self.connection, &mut works).map_err(Arc::new);
-        if let Err(error) = &end
-            && is_damage(error)
+    fn commit(&mut self, works: Vec<Box<dyn Work>>) {
+        if let Err(error) = carry_out(&mut self.connection, &self.path, works)
+            && is_damage(&error)
         {
             self.mark_damaged();
-        }
-        for work in works {
-            work.answer(&self.path, end.clone());
         }
     }
 
@@ -134,6 +130,19 @@ impl Writer {
         }
         self.damaged.cancel();
     }
+}
+
+/// Does all of it in one transaction, then answers.
+pub(super) fn carry_out(
+    connection: &mut Connection,
+    path: &Arc<Path>,
+    mut works: Vec<Box<dyn Work>>,
+) -> Result<(), Arc<SqlError>> {
+    let end = transact(connection, &mut works).map_err(Arc::new);
+    for work in works {
+        work.answer(path, end.clone());
+    }
+    end
 }
 
 /// One transaction for all; whoever fails is undone alone, unless the file itself is damaged.

@@ -8,7 +8,7 @@ use crate::store::Accepted;
 
 /// What becomes of a document.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Verdict {
+pub enum Verdict {
     /// It is the one that is kept.
     Same,
     /// It is kept in place of the last one.
@@ -19,7 +19,7 @@ pub(super) enum Verdict {
 
 /// Why nothing changes.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(super) enum Reason {
+pub enum Reason {
     /// Not a valid document, or of another kind.
     #[error("it is not valid")]
     Invalid(#[source] Refusal),
@@ -37,7 +37,7 @@ pub(super) enum Reason {
 }
 
 /// Judges a document against what was accepted last.
-pub(super) fn judge(accepted: Option<&Accepted>, payload: &[u8]) -> Verdict {
+pub fn judge(accepted: Option<&Accepted>, payload: &[u8]) -> Verdict {
     let document: DesiredState = match decode::parse(payload) {
         Ok(document) => document,
         Err(refusal) => return Verdict::Refuse(Reason::Invalid(refusal)),

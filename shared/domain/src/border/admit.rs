@@ -64,6 +64,7 @@ impl Border {
         let Arrival { origin: Origin { device, subject }, parsed, payload, position, stored_at, now } =
             arrival;
         self.now = now;
+        let stored_at = stored_at.min(now);
         let evidence = Evidence { subject, payload, position, stored_at };
         let outcome = match device {
             Err(error) => self.refuse(NOBODY, &evidence, &Refused::Sender(error), None),

@@ -163,6 +163,15 @@ impl Device {
         true
     }
 
+    /// The hub's clock says that nothing of what was heard or sent can be later than this.
+    pub(super) fn not_after(&mut self, now: Timestamp) {
+        let Heard { last_at, head_at, beat_at, .. } = &mut self.heard;
+        let receipts = [&mut self.receipts.due_at, &mut self.receipts.sent_at];
+        for at in [last_at, head_at, beat_at].into_iter().chain(receipts).flatten() {
+            *at = (*at).min(now);
+        }
+    }
+
     /// Compares what is held with what the device has spoken of.
     pub(super) fn look_for_lack(&mut self, now: Timestamp) {
         let head = self.head();

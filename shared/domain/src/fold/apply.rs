@@ -85,7 +85,8 @@ impl Fleet {
     /// Drops what no later fact can need of a device.
     fn forget(&mut self, at: Position, number: u32, generation: Generation) {
         let aged = |report: &Report| at.stored_at.duration_since(report.received_at) > REMOVED_KEPT;
-        self.drop_rows(number, |row| row.is_spent(generation, aged));
+        let facet = self.facet(number);
+        self.drop_rows(number, |row| row.is_spent(generation, &facet, aged));
     }
 
     pub(super) fn device(&mut self, key: &DeviceKey, fact: DeviceFact) -> Outcome {

@@ -65,6 +65,12 @@ impl Facet {
             _ => self.missing == 0,
         }
     }
+
+    /// Whether the device lost its memory after this report, and everything it has said since is here: it knows nothing
+    /// of the deployment, so it will never say that it is gone.
+    fn has_forgotten(&self, report: Option<&Report>) -> bool {
+        self.missing == 0 && report.is_some_and(|report| Some(report.epoch) < self.epoch)
+    }
 }
 
 impl Row {
@@ -105,6 +111,7 @@ impl Row {
         match (self.standing(), self.target) {
             _ if facet.retired => Share::Nothing,
             (None, _) | (Some(Standing::Removed), None) => Share::Nothing,
+            (Some(_), None) if facet.has_forgotten(self.report.as_deref()) => Share::Nothing,
             (Some(_), None) => Share::Leaving,
             (Some(standing), Some(_)) => Share::Target {
                 standing,
@@ -117,11 +124,16 @@ impl Row {
     }
 
     /// True where nothing about the row is worth keeping: it shall not run, and what it held is void. `forgotten`
-    /// says whether a report that ended as removed is older than anything LEDGER still holds.
-    pub(super) fn is_spent(&self, generation: Generation, forgotten: impl Fn(&Report) -> bool) -> bool {
+    /// says whether a report is older than anything LEDGER still holds.
+    pub(super) fn is_spent(
+        &self,
+        generation: Generation,
+        facet: &Facet,
+        forgotten: impl Fn(&Report) -> bool,
+    ) -> bool {
         let awaited = self.deadline.as_ref().is_some_and(|deadline| deadline.fact.generation > generation);
-        let tombstone_due =
-            self.report.as_ref().is_none_or(|report| report.state == State::Removed && forgotten(report));
+        let over = |report: &Report| report.state == State::Removed || facet.has_forgotten(Some(report));
+        let tombstone_due = self.report.as_ref().is_none_or(|report| over(report) && forgotten(report));
         self.target.is_none() && !awaited && tombstone_due
     }
 }

@@ -84,7 +84,9 @@ impl World {
                 (Some((fact, _)), Some(target)) if fact.generation < target => Standing::Outdated,
                 (Some((fact, _)), _) => fact.status.state.into(),
             };
-            if target.is_none() && standing == Standing::Removed {
+            let forgotten =
+                report.as_ref().is_some_and(|(fact, _)| fact.epoch.get() < epoch) && missing.is_empty();
+            if target.is_none() && (standing == Standing::Removed || forgotten) {
                 continue;
             }
             let known = match (&report, epoch) {

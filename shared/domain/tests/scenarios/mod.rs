@@ -31,6 +31,11 @@ pub(crate) const ALL: &[Scenario] = &[
         ledger: amnesia,
     },
     Scenario {
+        name: "amnesia_while_leaving",
+        about: "A deployment is removed while its device is away, and the device comes back without its memory: nothing of it is left to leave.",
+        ledger: amnesia_while_leaving,
+    },
+    Scenario {
         name: "errors_counted_by_code",
         about: "Errors are counted once a device and code, most frequent first; a failure without an error is 'unspecified'.",
         ledger: errors_counted_by_code,
@@ -317,6 +322,12 @@ pub(crate) fn amnesia() -> Ledger {
         .incident(PRESS, IncidentKind::Amnesia { known_epoch, epoch })
         .capabilities(PRESS, 7, 1)
         .status(PRESS, "db", &Said { epoch: 7, seq: 2, ..Said::default() });
+    ledger
+}
+
+pub(crate) fn amnesia_while_leaving() -> Ledger {
+    let mut ledger = amnesia();
+    ledger.desired(PRESS, 2, &[("db", 1)]);
     ledger
 }
 

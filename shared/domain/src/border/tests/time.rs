@@ -283,3 +283,20 @@ fn a_lease_can_be_configured() {
     hub.pass(5);
     assert_eq!(hub.states(), [Liveness::Fresh, Liveness::Stale]);
 }
+
+#[test]
+fn a_hub_whose_clock_is_set_back_still_notices_silence_and_sends_receipts() {
+    let mut hub = Hub::new();
+    hub.report(&status(1, 1, 1));
+    hub.live(100, 1, 1);
+    assert!(hub.receipt().is_some());
+    hub.now = at(hub.now.as_second() - 600);
+    hub.border.hearing_again(hub.now);
+    hub.report(&status(1, 2, 2));
+    // Taken in again from before the step: stored in what is the future now.
+    hub.border.hear(&press(), at(hub.now.as_second() + 500), hub.now);
+    hub.pass(2);
+    assert_eq!(hub.receipt(), Some((2, String::new())));
+    hub.pass(100);
+    assert_eq!(hub.liveness().last().unwrap().state, Liveness::Stale);
+}

@@ -1,0 +1,337 @@
+//! The invariants of the architecture, checked from outside. It keeps its own, naive account of LEDGER and of what each
+//! device was like at each of its numbers, and holds everything the cores say against that.
+
+use std::collections::BTreeMap;
+
+use muster_agent::outbox::Body;
+use muster_contract::fact::{Fact, Liveness};
+use muster_contract::query::{DeviceLine, Output, StandingLine};
+use muster_contract::receipt::Receipt;
+use muster_contract::subjects::ViewKey;
+use muster_contract::view::{DeploymentView, Freshness, Split, Standing};
+use muster_contract::{DeploymentId, DeviceKey, Generation, SeqRanges, State};
+use muster_domain::fold::{Fleet, Page};
+
+use super::hub::Said;
+
+/// An invariant that does not hold.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Breach {
+    /// Which.
+    pub(crate) law: &'static str,
+    /// What was seen.
+    pub(crate) seen: String,
+}
+
+/// Lawful, or not.
+pub(crate) type Lawful<T = ()> = Result<T, Breach>;
+
+/// Holds a law against what is seen.
+pub(crate) fn must(holds: bool, law: &'static str, seen: impl FnOnce() -> String) -> Lawful {
+    if holds { Ok(()) } else { Err(Breach { law, seen: seen() }) }
+}
+
+/// What LEDGER holds of one epoch of a device.
+#[derive(Debug, Default)]
+pub(crate) struct Held {
+    received: SeqRanges,
+    coalesced: SeqRanges,
+    quarantined: SeqRanges,
+    head: u64,
+}
+
+/// What a device was like after one of its reports.
+#[derive(Debug, Clone)]
+struct Told {
+    deployment: DeploymentId,
+    generation: Generation,
+    state: State,
+}
+
+/// One device as the law sees it.
+#[derive(Debug, Default)]
+struct Subject {
+    /// By epoch.
+    held: BTreeMap<u64, Held>,
+    /// By epoch, what LEDGER held before it was set back.
+    held_once: BTreeMap<u64, SeqRanges>,
+    liveness: Option<Liveness>,
+    /// The newest desired state in LEDGER: its generation, whether it retires the device, targets.
+    desired: Option<(Generation, bool, BTreeMap<DeploymentId, Generation>)>,
+    /// What it was like at each number of an epoch; the epoch yet to be fixed is 0.
+    history: BTreeMap<u64, BTreeMap<u64, Told>>,
+    /// Generation of the desired state it accepted last.
+    accepted: u64,
+    /// Numbers that it has rightly forgotten, of its present epoch.
+    forgotten: SeqRanges,
+    /// Epochs of which two histories exist, because its database was set back, and those of which a report was
+    /// spoilt: what it was like in them is not known to anybody.
+    doubtful: Vec<u64>,
+}
+
+/// The observer.
+#[derive(Debug, Default)]
+pub(crate) struct Law {
+    names: BTreeMap<DeviceKey, usize>,
+    subjects: Vec<Subject>,
+    /// Reports in LEDGER.
+    pub(crate) reports: u64,
+    /// Outboxes are small.
+    short_of_room: bool,
+}
+
+impl Held {
+    fn all(&self) -> SeqRanges {
+        let mut all = self.received.clone();
+        all.extend(&self.coalesced);
+        all.extend(&self.quarantined);
+        all
+    }
+}
+
+impl Law {
+    /// The law for these devices.
+    pub(crate) fn new(names: &BTreeMap<DeviceKey, usize>, short_of_room: bool) -> Self {
+        let subjects = names.iter().map(|_| Subject::default()).collect();
+        Self { names: names.clone(), subjects, reports: 0, short_of_room }
+    }
+
+    /// LEDGER was set back to this.
+    pub(crate) fn set_back(&mut self, ledger: &[Said]) -> Lawful {
+        for subject in &mut self.subjects {
+            for (epoch, held) in std::mem::take(&mut subject.held) {
+                subject.held_once.entry(epoch).or_default().extend(&held.all());
+            }
+            subject.liveness = None;
+            subject.desired = None;
+        }
+        self.reports = 0;
+        ledger.iter().try_for_each(|said| self.stored(said))
+    }
+
+    /// LEDGER holds another fact. No number may be in it twice.
+    pub(crate) fn stored(&mut self, said: &Said) -> Lawful {
+        let Some(device) = said.subject.device().and_then(|key| self.names.get(key)).copied() else {
+            return Ok(());
+        };
+        let subject = &mut self.subjects[device];
+        let (epoch, seq, head, coalesced, again) = match &said.fact {
+            Fact::Status(fact) => (fact.epoch, fact.seq, fact.head, &fact.coalesced, fact.reasserted),
+            Fact::Device(fact) => (fact.epoch, fact.seq, fact.head, &fact.coalesced, fact.reasserted),
+            Fact::Quarantine(fact) => {
+                if let Some((epoch, seq)) = fact.epoch.zip(fact.seq) {
+                    subject.held.entry(epoch.get()).or_default().quarantined.insert(seq.get());
+                }
+                return Ok(());
+            }
+            Fact::Liveness(fact) => {
+                let held = subject.held.entry(fact.epoch.get()).or_default();
+                held.head = held.head.max(fact.head);
+                subject.liveness = Some(fact.state);
+                return Ok(());
+            }
+            Fact::Desired(fact) => {
+                if subject.desired.as_ref().is_none_or(|(known, ..)| *known < fact.generation) {
+                    let entries = fact.deployments.iter();
+                    let targets = entries.map(|entry| (entry.id.clone(), entry.target_generation)).collect();
+                    subject.desired = Some((fact.generation, fact.retired, targets));
+                }
+                return Ok(());
+            }
+            Fact::Deadline(_) | Fact::Incident(_) => return Ok(()),
+        };
+        let held = subject.held.entry(epoch.get()).or_default();
+        let new = held.received.insert(seq.get());
+        held.coalesced.extend(coalesced);
+        held.head = held.head.max(head.get());
+        self.reports += u64::from(new);
+        must(new || again, "a number is in LEDGER at most once", || format!("{} {epoch} {seq}", said.subject))
+    }
+
+    /// Ingest acknowledges a report: LEDGER or quarantine holds it.
+    pub(crate) fn acknowledged(&self, device: usize, (epoch, seq): (u64, u64)) -> Lawful {
+        let held = self.subjects[device].held.get(&epoch).is_some_and(|held| held.all().contains(seq));
+        must(held, "what ingest acknowledges is in LEDGER", || format!("device {device} {epoch} {seq}"))
+    }
+
+    /// The hub tells a device what it holds: LEDGER or quarantine holds all of it.
+    pub(crate) fn receipt(&self, device: usize, receipt: &Receipt) -> Lawful {
+        let held = self.subjects[device].held.get(&receipt.epoch.get()).map(Held::all).unwrap_or_default();
+        let mut wrong = SeqRanges::new();
+        for (from, to) in receipt.missing.missing(receipt.through).iter() {
+            wrong.extend(&held.missing_within(from, to));
+        }
+        must(wrong.is_empty(), "a receipt covers what LEDGER holds", || format!("device {device} {wrong}"))
+    }
+
+    /// What a device has of its numbers up to `head`: all others must have been in LEDGER when it forgot them. One that is
+    /// short of room may forget what it keeps only for a hub that is set back: that was in LEDGER once.
+    pub(crate) fn kept(&mut self, device: usize, epoch: Option<u64>, head: u64, kept: &SeqRanges) -> Lawful {
+        let subject = &mut self.subjects[device];
+        let mut held = epoch.and_then(|epoch| subject.held.get(&epoch)).map(Held::all).unwrap_or_default();
+        if let Some(once) =
+            epoch.and_then(|epoch| subject.held_once.get(&epoch)).filter(|_| self.short_of_room)
+        {
+            held.extend(once);
+        }
+        let mut known = kept.clone();
+        known.extend(&subject.forgotten);
+        let gone = known.missing(head);
+        let mut lost = SeqRanges::new();
+        for (from, to) in gone.iter() {
+            lost.extend(&held.missing_within(from, to));
+        }
+        subject.forgotten.extend(&gone);
+        must(lost.is_empty(), "what a device has forgotten is in LEDGER", || {
+            format!("device {device} {lost}")
+        })
+    }
+
+    /// A device gave a number to a report.
+    pub(crate) fn told(&mut self, device: usize, epoch: Option<u64>, seq: u64, body: &Body) {
+        let Body::Status(body) = body else { return };
+        let (generation, state) = (body.generation, body.status.state);
+        let told = Told { deployment: body.deployment.clone(), generation, state };
+        self.subjects[device].history.entry(epoch.unwrap_or_default()).or_default().insert(seq, told);
+    }
+
+    /// A device has fixed its epoch: what it told before belongs to it.
+    pub(crate) fn epoch_fixed(&mut self, device: usize, epoch: u64) {
+        let history = &mut self.subjects[device].history;
+        if let Some(early) = history.remove(&0) {
+            history.insert(epoch, early);
+        }
+    }
+
+    /// A device accepts a desired state: none that is older than one it has accepted before.
+    pub(crate) fn accepted(&mut self, device: usize, generation: u64) -> Lawful {
+        let before = std::mem::replace(&mut self.subjects[device].accepted, generation);
+        must(before < generation, "a device accepts only what is newer", || {
+            format!("device {device} accepted {generation} after {before}")
+        })
+    }
+
+    /// A device loses its memory.
+    pub(crate) fn forgets_all(&mut self, device: usize) {
+        self.subjects[device].accepted = 0;
+        self.counts_anew(device);
+    }
+
+    /// A device begins to count anew.
+    pub(crate) fn counts_anew(&mut self, device: usize) {
+        self.subjects[device].history.remove(&0);
+        self.subjects[device].forgotten = SeqRanges::new();
+    }
+
+    /// A device's database is an older copy: it has given numbers up to `head` and will give the next ones again.
+    pub(crate) fn set_device_back(&mut self, device: usize, epoch: Option<u64>, head: u64) {
+        let subject = &mut self.subjects[device];
+        subject.accepted = 0;
+        subject.forgotten.remove_span(head + 1, u64::MAX);
+        subject.history.remove(&0);
+        let newest = subject.history.keys().last().copied();
+        subject.doubtful.extend(epoch.into_iter().chain(newest));
+    }
+
+    /// What a device was like in an epoch is no longer to be known.
+    pub(crate) fn doubt(&mut self, device: usize, epoch: u64) {
+        self.subjects[device].doubtful.push(epoch);
+    }
+
+    /// Ingest could hear for longer than a lease and this device was silent: LEDGER must not call it fresh.
+    pub(crate) fn silent(&self, device: usize) -> Lawful {
+        let fresh = self.subjects[device].liveness == Some(Liveness::Fresh);
+        must(!fresh, "a silent device is not fresh", || format!("device {device}"))
+    }
+
+    /// Numbers that LEDGER lacks of an epoch, up to a head.
+    pub(crate) fn missing(&self, device: usize, epoch: u64, head: u64) -> SeqRanges {
+        let held = self.subjects[device].held.get(&epoch).map(Held::all).unwrap_or_default();
+        held.missing(head)
+    }
+
+    /// A rollup that has read all of LEDGER: its accounts, counts and bounds.
+    pub(crate) fn fold(&self, fleet: &Fleet, changed: impl Iterator<Item = ViewKey>) -> Lawful {
+        let page = Page { after: None, limit: usize::MAX };
+        let lines = fleet.devices_answer(None, &page).map(|answer| answer.devices).unwrap_or_default();
+        lines.iter().try_for_each(|line| self.account(line))?;
+        let lines: BTreeMap<_, _> = lines.into_iter().map(|line| (line.key.clone(), line)).collect();
+        for key in changed {
+            if let ViewKey::Deployment(id) = key {
+                self.view(fleet, &id, &lines)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The account of a device adds up, and is the naive one.
+    fn account(&self, line: &DeviceLine) -> Lawful {
+        let account = &line.account;
+        let sum = account.received + account.coalesced + account.quarantined + account.missing.count();
+        let seen = || format!("{} head {} {account:?}", line.key, line.head);
+        must(sum == line.head, "head = received + coalesced + quarantined + missing", seen)?;
+        let Some((epoch, device)) = line.epoch.zip(self.names.get(&line.key)) else { return Ok(()) };
+        let missing = self.missing(*device, epoch.get(), line.head);
+        must(missing == account.missing, "missing is what LEDGER lacks", || {
+            format!("{} says {}, LEDGER lacks {missing}", line.key, account.missing)
+        })
+    }
+
+    fn view(&self, fleet: &Fleet, id: &DeploymentId, devices: &BTreeMap<DeviceKey, DeviceLine>) -> Lawful {
+        let page = Page { after: None, limit: usize::MAX };
+        let answer = fleet.deployment_answer(id, Output::All, None, &page);
+        let targets = self.subjects.iter().filter(|subject| subject.targets(id).is_some()).count() as u64;
+        let Some(answer) = answer else {
+            return must(targets == 0, "a deployment that is wanted has a view", || id.to_string());
+        };
+        let (view, lines) = (&answer.view, &answer.devices);
+        let counted: u64 = view.counts.values().copied().map(Split::total).sum();
+        must(counted == targets && view.targets == targets, "counts add up to targets", || {
+            format!("{id} {targets} targets, {view:?}")
+        })?;
+        bounds(view, lines)?;
+        lines.iter().filter(|line| !line.leaving).try_for_each(|line| self.truth(line, &devices[&line.key]))
+    }
+
+    /// What is said to be known of a standing is what the device was like at the number up to which it has spoken.
+    fn truth(&self, line: &StandingLine, device: &DeviceLine) -> Lawful {
+        let (Some(epoch), Some(at)) = (device.epoch, self.names.get(&line.key)) else { return Ok(()) };
+        let subject = &self.subjects[*at];
+        let doubtful = subject.doubtful.contains(&epoch.get());
+        if !line.known || line.freshness != Freshness::Fresh || doubtful {
+            return Ok(());
+        }
+        let told = subject.history.get(&epoch.get()).and_then(|told| {
+            let up_to = told.range(..=device.head).rev();
+            up_to.map(|(_, told)| told).find(|told| told.deployment == line.deployment)
+        });
+        let target = line.target_generation;
+        let is = |state| told.is_some_and(|told| told.state == state && Some(told.generation) >= target);
+        let right = match line.standing {
+            Standing::Installed => is(State::Installed),
+            Standing::Failed => is(State::Failed),
+            _ => !is(State::Installed),
+        };
+        must(right, "lo ≤ truth ≤ hi", || format!("the view says {line:?}, the device was {told:?}"))
+    }
+}
+
+impl Subject {
+    fn targets(&self, id: &DeploymentId) -> Option<Generation> {
+        let (_, retired, targets) = self.desired.as_ref()?;
+        targets.get(id).copied().filter(|_| !retired)
+    }
+}
+
+/// The bounds are what the lines say.
+fn bounds(view: &DeploymentView, lines: &[StandingLine]) -> Lawful {
+    let targets = lines.iter().filter(|line| !line.leaving);
+    let installed = |line: &&StandingLine| {
+        line.known && line.freshness == Freshness::Fresh && line.standing == Standing::Installed
+    };
+    let failed = |line: &&StandingLine| line.known && line.standing == Standing::Failed;
+    let lo = targets.clone().filter(installed).count() as u64;
+    let hi = view.targets - targets.filter(failed).count() as u64;
+    let right = view.converged.lo == lo && view.converged.hi <= hi.max(lo) && lo <= view.converged.hi;
+    must(right, "the bounds are those of the standings", || format!("{lo}..{hi}, {view:?}"))
+}

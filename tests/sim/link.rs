@@ -1,0 +1,104 @@
+//! Links: between each device and the hub, both ways, in order, as long as a connection lasts. What a broken connection
+//! held is gone, or comes late.
+
+use std::rc::Rc;
+
+use muster_contract::subjects::LedgerSubject;
+
+use super::agenda::SECOND;
+use super::device::{Downward, Upward};
+use super::hub::{Answer, Stored};
+use super::law::Lawful;
+use super::profile::Fault;
+use super::world::{Event, MORTALITY, World};
+
+impl World {
+    /// Something sets out for the hub, if there is a link.
+    pub(crate) fn up(&mut self, device: usize, what: Upward) {
+        if self.storm && self.has(Fault::AgentCrash) && self.chance.u16(0..MORTALITY) == 0 {
+            return self.crash_agent(device);
+        }
+        let (now, delay) = (self.agenda.now(), self.chance.i64(1..=self.profile.latency));
+        let device_is = &mut self.devices[device];
+        if let Some(connection) = device_is.connection {
+            device_is.arrivals.0 = device_is.arrivals.0.max(now + delay);
+            self.agenda.at(device_is.arrivals.0, Event::Up(device, connection, what));
+        }
+    }
+
+    /// Something sets out for a device, if there is a link.
+    pub(crate) fn down(&mut self, device: usize, what: Downward) {
+        let (now, delay) = (self.agenda.now(), self.chance.i64(1..=self.profile.latency));
+        let device_is = &mut self.devices[device];
+        if let Some(connection) = device_is.connection {
+            device_is.arrivals.1 = device_is.arrivals.1.max(now + delay);
+            self.agenda.at(device_is.arrivals.1, Event::Down(device, connection, what));
+        }
+    }
+
+    pub(crate) fn arrives_at_hub(&mut self, device: usize, connection: u64, what: Upward) {
+        let now = self.agenda.now();
+        let over = self.devices[device].connection;
+        if over != Some(connection) {
+            // What a broken connection still held may be sent over the next one, late; nobody waits for the answer.
+            let kept = self.chance.u8(0..3) == 0 && !matches!(what, Upward::Look);
+            if !kept {
+                return;
+            }
+            if over.is_none() {
+                let later = self.chance.i64(SECOND..20 * SECOND);
+                return self.agenda.after(later, Event::Up(device, connection, what));
+            }
+        }
+        match what {
+            Upward::Look => self.look_up(device),
+            Upward::Beat(bytes) => {
+                self.hub.beat(now, device, bytes);
+                self.devices[device].heard_at = Some(now);
+            }
+            Upward::Report { bytes, id, number, answer_to } => {
+                let before = self.hub.uplink_last();
+                let stored = Stored { device, bytes, number, at: self.hub.time(now) };
+                let answer = self.hub.report(now, &id, stored);
+                if self.hub.uplink_last() > before {
+                    self.devices[device].heard_at = Some(now);
+                    self.expect_reports(self.hub.partition(device));
+                }
+                if over == Some(connection) {
+                    self.down(device, Downward::Answer(answer_to, answer));
+                }
+            }
+        }
+    }
+
+    fn look_up(&mut self, device: usize) {
+        if let Some(receipt) = self.hub.receipts[device].clone() {
+            self.down(device, Downward::Receipt(receipt));
+        }
+        if let Some((desired, _)) = self.hub.desired[device].last().cloned() {
+            self.down(device, Downward::Desired(desired));
+        }
+        self.down(device, Downward::Looked);
+    }
+
+    /// A receipt is published: whoever listens may hear it at once.
+    pub(crate) fn push_receipt(&mut self, device: usize) {
+        let heard = self.chance.u8(0..10) > 0;
+        if let Some(receipt) = self.hub.receipts[device].clone().filter(|_| heard) {
+            self.down(device, Downward::Receipt(receipt));
+        }
+    }
+
+    /// LEDGER takes over a desired state from DOWNLINK.
+    pub(crate) fn source(&mut self, device: usize, bytes: Rc<[u8]>) -> Lawful {
+        let subject = LedgerSubject::Desired(self.devices[device].key.clone());
+        match self.hub.fact(self.agenda.now(), subject, &bytes, None) {
+            (Answer::Refused, _) => self.agenda.after(SECOND, Event::Source(device, bytes)),
+            (Answer::Stored(_), _) => {
+                self.law.stored(self.hub.ledger.last().unwrap())?;
+                self.ledger_grew();
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,139 @@
+//! What kind of world a seed makes: how many devices, for how long, and which misfortunes how often.
+
+use fastrand::Rng;
+
+use super::agenda::{MINUTE, Millis, SECOND};
+
+/// A misfortune that the weather brings.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Fault {
+    /// A device's connection breaks, for a moment or for long.
+    Cut,
+    /// All devices of a site lose their connection.
+    Partition,
+    /// A device's agent dies, in the middle of something.
+    AgentCrash,
+    /// A device loses power: agent and workloads.
+    PowerCut,
+    /// A device's database is lost.
+    Amnesia,
+    /// A device's database is set back to an older copy.
+    SetBack,
+    /// A device's disk is full for a while.
+    DiskFull,
+    /// A device's clock jumps.
+    ClockJump,
+    /// A workload ends by itself.
+    WorkloadExit,
+    /// The next report of a device is spoilt on its way.
+    Spoil,
+    /// The hub refuses to store for a while: an election, a full stream.
+    Refusal,
+    /// The bus restarts: every connection breaks, PRESENCE is empty.
+    BusRestart,
+    /// The bus is set back to a backup; who works at the hub is restarted.
+    Restore,
+    /// The hub's clock is corrected.
+    HubClock,
+    /// Ingest dies.
+    IngestCrash,
+    /// Ingest loses its connection with facts under way.
+    IngestCut,
+    /// UPLINK delivers again what is not acknowledged.
+    Redeliver,
+    /// A rollup dies.
+    RollupCrash,
+}
+
+impl Fault {
+    /// All of them, with the seconds from one to the next of a kind where it is as frequent as it gets, a device where
+    /// it is a device's.
+    pub(crate) const ALL: [(Self, Millis); 18] = [
+        (Self::Cut, 90),
+        (Self::Partition, 300),
+        (Self::AgentCrash, 240),
+        (Self::PowerCut, 400),
+        (Self::Amnesia, 1_200),
+        (Self::SetBack, 1_200),
+        (Self::DiskFull, 500),
+        (Self::ClockJump, 400),
+        (Self::WorkloadExit, 200),
+        (Self::Spoil, 600),
+        (Self::Refusal, 120),
+        (Self::BusRestart, 300),
+        (Self::Restore, 600),
+        (Self::HubClock, 600),
+        (Self::IngestCrash, 150),
+        (Self::IngestCut, 60),
+        (Self::Redeliver, 60),
+        (Self::RollupCrash, 150),
+    ];
+
+    /// Whether it strikes devices one by one.
+    pub(crate) const fn is_a_devices(self) -> bool {
+        (self as u8) < Self::Refusal as u8 && !matches!(self, Self::Partition)
+    }
+}
+
+/// A world to be.
+#[derive(Debug, Clone)]
+pub(crate) struct Profile {
+    /// Devices.
+    pub(crate) devices: usize,
+    /// Sites they belong to.
+    pub(crate) sites: usize,
+    /// Partitions of UPLINK.
+    pub(crate) partitions: usize,
+    /// Deployments there are to choose from.
+    pub(crate) deployments: usize,
+    /// How long there is bad weather.
+    pub(crate) storm: Millis,
+    /// Time between two changes of a device's desired state.
+    pub(crate) edits_every: Millis,
+    /// Rows an outbox may have.
+    pub(crate) outbox_rows: u64,
+    /// Longest time a message takes on a device's link.
+    pub(crate) latency: Millis,
+    /// Time between two looks of ingest at what has passed.
+    pub(crate) tick: Millis,
+    /// Whether workloads fail to start now and then.
+    pub(crate) failures: bool,
+    /// The misfortunes, and the mean time from one to the next of a kind.
+    pub(crate) faults: Vec<(Fault, Millis)>,
+}
+
+impl Profile {
+    /// Whether outboxes are so small that devices have to make room.
+    pub(crate) const fn is_short_of_room(&self) -> bool {
+        self.outbox_rows < 1_000
+    }
+
+    /// The world of a seed.
+    pub(crate) fn draw(chance: &mut Rng) -> Self {
+        let devices = match chance.u32(0..1000) {
+            0..600 => chance.usize(1..=3),
+            600..900 => chance.usize(4..=12),
+            900..990 => chance.usize(13..=60),
+            _ => chance.usize(100..=400),
+        };
+        let minutes = (60 / devices as Millis).clamp(3, 12);
+        let frequent = chance.i64(1..=4);
+        let mut fault = |(fault, seconds): (Fault, Millis)| {
+            let wanted = chance.u8(0..10) < 4;
+            wanted.then(|| (fault, seconds * SECOND * frequent))
+        };
+        Self {
+            devices,
+            faults: Fault::ALL.into_iter().filter_map(&mut fault).collect(),
+            sites: chance.usize(1..=3),
+            partitions: chance.usize(1..=3),
+            deployments: chance.usize(1..=5),
+            storm: chance.i64(2..=minutes.max(3)) * MINUTE,
+            edits_every: chance.i64(20..=240) * SECOND,
+            outbox_rows: if chance.u8(0..4) == 0 { chance.u64(10..40) } else { 100_000 },
+            latency: [20, 200, 2_000][chance.usize(0..3)],
+            tick: chance.i64(1..=3) * SECOND,
+            failures: chance.bool(),
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! The publisher as devices know it: now and then a device shall run something else. Generations rise, digests are those
+//! of the contents, and a target's generation is the one at which its digest last changed.
+
+use std::collections::BTreeMap;
+
+use muster_contract::decode::to_bytes;
+use muster_contract::desired::{
+    Component, DesiredDeployment, DesiredState, Profile, ProfileType, Source, SourceKind,
+};
+use muster_contract::version::ApiVersion;
+use muster_contract::{Generation, canonical::Digest};
+use serde_json::{Map, json};
+
+use super::agenda::SECOND;
+use super::device::Downward;
+use super::world::{Event, World};
+
+/// What a device shall run.
+#[derive(Debug, Default)]
+pub(crate) struct Wanted {
+    /// Generation of the last document; 0 before the first.
+    pub(crate) generation: u64,
+    /// Whether it is taken out of the fleet.
+    pub(crate) retired: bool,
+    /// Deployments by number.
+    pub(crate) entries: BTreeMap<usize, DesiredDeployment>,
+}
+
+fn entry(deployment: usize, version: u32, components: usize, generation: Generation) -> DesiredDeployment {
+    let component = |at: usize| Component {
+        name: format!("c{at}").parse().unwrap(),
+        properties: Map::from_iter([("startDelay".to_owned(), json!(format!("{}ms", version + 1)))]),
+    };
+    let mut entry = DesiredDeployment {
+        id: format!("app{deployment}").parse().unwrap(),
+        name: format!("App {deployment}"),
+        application_id: "app".to_owned(),
+        target_generation: generation,
+        digest: Digest::of_bytes(b""),
+        profile: Profile {
+            profile_type: ProfileType::Simulated,
+            components: (0..components).map(component).collect(),
+        },
+        parameters: BTreeMap::new(),
+        source: None,
+    };
+    entry.digest = entry.content_digest();
+    entry
+}
+
+impl World {
+    /// A device shall run something else.
+    pub(crate) fn edit(&mut self, device: usize) {
+        if !self.storm {
+            return;
+        }
+        let chance = &mut self.chance;
+        let wanted = &mut self.wanted[device];
+        wanted.generation += 1;
+        let generation = Generation::new(wanted.generation).unwrap();
+        wanted.retired = wanted.generation > 1 && chance.u8(0..40) == 0;
+        if wanted.retired {
+            wanted.entries.clear();
+        }
+        let changes = if wanted.retired { 0 } else { chance.usize(1..=2) };
+        for _ in 0..changes {
+            let deployment = chance.usize(0..self.profile.deployments);
+            if chance.u8(0..5) == 0 {
+                wanted.entries.remove(&deployment);
+                continue;
+            }
+            let next = entry(deployment, chance.u32(0..3), 1 + deployment % 2, generation);
+            let same = wanted.entries.get(&deployment).is_some_and(|held| held.digest == next.digest);
+            if !same {
+                wanted.entries.insert(deployment, next);
+            }
+        }
+        self.announce(device);
+        let next = self.chance.i64(SECOND..2 * self.profile.edits_every);
+        self.agenda.after(next, Event::Edit(device));
+    }
+
+    fn announce(&mut self, device: usize) {
+        let (now, wanted) = (self.hub.time(self.agenda.now()), &self.wanted[device]);
+        let document = DesiredState {
+            api_version: ApiVersion::V1,
+            kind: Default::default(),
+            generation: Generation::new(wanted.generation).unwrap(),
+            issued_at: now,
+            retired: wanted.retired,
+            source: Source { kind: SourceKind::Git, revision: format!("r{}", wanted.generation) },
+            deployments: wanted.entries.values().cloned().collect(),
+        };
+        let bytes: std::rc::Rc<[u8]> = to_bytes(&document).into();
+        self.hub.desired[device].push((bytes.clone(), now));
+        self.wish(device);
+        let (delay, heard) = (self.chance.i64(10..2 * SECOND), self.chance.u8(0..10) > 0);
+        self.agenda.after(delay, Event::Source(device, bytes.clone()));
+        if heard {
+            self.down(device, Downward::Desired(bytes));
+        }
+        // A replayed older document, as a confused subscriber would get it, is told apart by its generation.
+        if self.chance.u8(0..8) == 0
+            && let [.., (older, _), _] = &self.hub.desired[device][..]
+        {
+            let older = older.clone();
+            self.down(device, Downward::Desired(older));
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! Rollups: each reads LEDGER into a fold, keeps a snapshot, dies and goes on from it. The fold and its records are the
+//! real ones; the snapshot follows the service's rules (`snapshot`, `store`).
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use muster_contract::DeviceKey;
+use muster_contract::canonical::Digest;
+use muster_contract::subjects::ViewKey;
+use muster_contract::view::AsOf;
+use muster_domain::fold::{DeviceRecord, Fleet, Position};
+
+use super::agenda::SECOND;
+use super::hub::{Hub, Said};
+use super::law::{Lawful, must};
+use super::world::{Event, Sabotage, World};
+
+/// Facts folded at once.
+const BATCH: usize = 500;
+
+/// What is on a rollup's disk.
+#[derive(Debug, Default)]
+struct Snapshot {
+    origin: u64,
+    records: BTreeMap<String, String>,
+    at: Option<(AsOf, Digest)>,
+}
+
+/// A rollup.
+#[derive(Debug, Default)]
+pub(crate) struct Rollup {
+    /// What it knows.
+    pub(crate) fleet: Fleet,
+    origin: u64,
+    snapshot: Snapshot,
+    /// Devices whose record the snapshot does not hold as it is.
+    due: BTreeSet<DeviceKey>,
+    expecting: bool,
+    changed: BTreeSet<ViewKey>,
+}
+
+fn apply(fleet: &mut Fleet, at: usize, said: &Said) {
+    let position = Position { ledger_seq: at as u64 + 1, stored_at: said.at };
+    fleet.apply(position, &said.subject, said.fact.clone());
+}
+
+/// The fold of all of LEDGER by somebody who reads it for the first time.
+pub(crate) fn rebuilt(hub: &Hub) -> Fleet {
+    let mut fleet = Fleet::default();
+    hub.ledger.iter().enumerate().for_each(|(at, said)| apply(&mut fleet, at, said));
+    fleet
+}
+
+/// The digests of every view of a fleet.
+pub(crate) fn digests(fleet: &Fleet, views: &BTreeSet<ViewKey>) -> Vec<(ViewKey, Option<Digest>)> {
+    let digest = |key: &ViewKey| match key {
+        ViewKey::Deployment(id) => fleet.deployment_view(id).map(|view| view.digest),
+        ViewKey::Site(id) => fleet.site_view(id).map(|view| view.tally.digest),
+        ViewKey::Fleet => Some(fleet.fleet_view().tally.digest),
+    };
+    views.iter().map(|key| (key.clone(), digest(key))).collect()
+}
+
+impl Rollup {
+    /// Makes everything since the last one part of the snapshot.
+    fn save(&mut self, sloppy: bool) {
+        if self.snapshot.origin != self.origin {
+            self.due.clear();
+            self.snapshot = Snapshot { origin: self.origin, ..Snapshot::default() };
+            self.due.extend(self.fleet.records().map(|record| record.key().clone()));
+        }
+        self.due.extend(self.fleet.take_changed_devices());
+        if sloppy {
+            self.due.pop_first();
+        }
+        for key in std::mem::take(&mut self.due) {
+            let record = serde_json::to_string(&self.fleet.record(&key).unwrap()).unwrap();
+            self.snapshot.records.insert(key.to_string(), record);
+        }
+        self.snapshot.at = Some((self.fleet.as_of(), self.fleet.fleet_view().tally.digest));
+    }
+
+    /// A new process goes on from the snapshot.
+    fn restart(&mut self, trusting: bool) -> Lawful {
+        self.due.clear();
+        self.origin = self.snapshot.origin;
+        let Some((as_of, digest)) = self.snapshot.at else {
+            self.fleet = Fleet::default();
+            return Ok(());
+        };
+        let parse = |text: &String| serde_json::from_str::<DeviceRecord>(text).unwrap();
+        self.fleet = Fleet::restore(as_of, self.snapshot.records.values().map(parse));
+        let same = trusting || self.fleet.fleet_view().tally.digest == digest;
+        must(same, "a snapshot gives the view that was true", || format!("as of {as_of:?}"))
+    }
+}
+
+impl World {
+    /// LEDGER has more than the rollups have read.
+    pub(crate) fn ledger_grew(&mut self) {
+        for at in 0..self.rollups.len() {
+            if !std::mem::replace(&mut self.rollups[at].expecting, true) {
+                let delay = self.chance.i64(10..=5 * SECOND);
+                self.agenda.after(delay, Event::Fold(at));
+            }
+        }
+    }
+
+    /// A rollup reads on.
+    pub(crate) fn fold(&mut self, at: usize) -> Lawful {
+        let rollup = &mut self.rollups[at];
+        rollup.expecting = false;
+        let end = self.hub.ledger.len();
+        if rollup.origin != self.hub.origin {
+            rollup.origin = self.hub.origin;
+            rollup.fleet = Fleet::default();
+        }
+        let from = (rollup.fleet.as_of().ledger_seq as usize).min(end);
+        let to = end.min(from + BATCH);
+        for place in from..to {
+            apply(&mut rollup.fleet, place, &self.hub.ledger[place]);
+        }
+        rollup.changed.extend(rollup.fleet.take_changed_views());
+        if to < end {
+            rollup.expecting = true;
+            self.agenda.after(10, Event::Fold(at));
+            return Ok(());
+        }
+        let changed = std::mem::take(&mut self.rollups[at].changed);
+        self.views.extend(changed.iter().cloned());
+        // A look at a large fleet is dear, and every fact of it is looked at by somebody soon.
+        if self.devices.len() > 30 && self.chance.usize(0..self.devices.len()) > 10 {
+            return Ok(());
+        }
+        self.tally.folds += 1;
+        self.law.fold(&self.rollups[at].fleet, changed.into_iter())?;
+        if self.chance.u8(0..40) == 0 { self.compare() } else { Ok(()) }
+    }
+
+    /// A rollup makes a snapshot.
+    pub(crate) fn snapshot(&mut self, at: usize) {
+        let sloppy = self.sabotage == Sabotage::SnapshotsLoosely;
+        self.rollups[at].save(sloppy);
+    }
+
+    /// A rollup dies and goes on from its snapshot.
+    pub(crate) fn crash_rollup(&mut self, at: usize) -> Lawful {
+        self.rollups[at].restart(self.sabotage == Sabotage::SnapshotsLoosely)?;
+        self.rollups[at].expecting = false;
+        self.ledger_grew();
+        Ok(())
+    }
+
+    /// Whoever has read as far as the others says the same.
+    pub(crate) fn compare(&self) -> Lawful {
+        let rebuilt = rebuilt(&self.hub);
+        let expected = digests(&rebuilt, &self.views);
+        for rollup in &self.rollups {
+            if rollup.origin == self.hub.origin && rollup.fleet.as_of() == rebuilt.as_of() {
+                let same = digests(&rollup.fleet, &self.views) == expected;
+                must(same, "fold(LEDGER) = fold(snapshot, tail)", || format!("as of {:?}", rebuilt.as_of()))?;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,185 @@
+//! The weather: when misfortunes strike, what each does, and how it clears up.
+
+use super::agenda::{MINUTE, Millis, SECOND, moment};
+use super::ingest::Doom;
+use super::law::Lawful;
+use super::profile::Fault;
+use super::rows::{self, Image, now};
+use super::world::{Event, World};
+
+impl World {
+    /// When a misfortune strikes next: any moment is as likely as any other.
+    pub(crate) fn next_strike(&mut self, fault: Fault, mean: Millis) {
+        let crowd = if fault.is_a_devices() { self.devices.len() as f64 } else { 1.0 };
+        let wait = -(1.0 - self.chance.f64()).ln() * mean as f64 / crowd;
+        self.agenda.after(wait as Millis + 1, Event::Strike(fault, mean));
+    }
+
+    /// A misfortune strikes.
+    pub(crate) fn strike(&mut self, fault: Fault) -> Lawful {
+        let device = self.chance.usize(0..self.devices.len());
+        let part = self.chance.usize(0..self.owners.len());
+        let now_is = self.agenda.now();
+        match fault {
+            Fault::Cut => self.cut(device),
+            Fault::Partition => {
+                let site = self.devices[device].key.site.clone();
+                for at in 0..self.devices.len() {
+                    if self.devices[at].key.site == site {
+                        self.cut(at);
+                    }
+                }
+            }
+            Fault::AgentCrash => self.crash_agent(device),
+            Fault::PowerCut => {
+                self.devices[device].running.clear();
+                self.crash_agent(device);
+            }
+            Fault::Amnesia => {
+                self.crash_agent(device);
+                self.devices[device].disk = rows::fresh();
+                self.devices[device].full = false;
+                self.law.forgets_all(device);
+            }
+            Fault::SetBack => self.set_back(device),
+            Fault::DiskFull => {
+                self.devices[device].full = true;
+                rows::set_full(&self.devices[device].disk, true);
+                let delay = self.chance.i64(SECOND..2 * MINUTE);
+                self.agenda.after(delay, Event::DiskFree(device));
+            }
+            Fault::ClockJump => {
+                self.devices[device].clock = self.chance.i64(-3 * 60 * MINUTE..3 * 60 * MINUTE);
+            }
+            Fault::WorkloadExit => self.workload_exits(device),
+            Fault::Spoil => self.devices[device].spoil = true,
+            Fault::Refusal => {
+                let until = now_is + self.chance.i64(SECOND..30 * SECOND);
+                match self.chance.bool() {
+                    true => self.hub.refuses_until.0 = until,
+                    false => self.hub.refuses_until.1 = until,
+                }
+            }
+            Fault::BusRestart => self.restart_bus(),
+            Fault::Restore => self.restore()?,
+            Fault::HubClock => self.hub.clock = self.chance.i64(-MINUTE..10 * MINUTE),
+            Fault::IngestCrash => self.owners[part].doom = Some(Doom::Crash),
+            Fault::IngestCut => self.owners[part].doom = Some(Doom::Cut),
+            Fault::Redeliver => self.redeliver(part),
+            Fault::RollupCrash => self.crash_rollup(part % 2)?,
+        }
+        Ok(())
+    }
+
+    /// A link breaks, mostly for a moment.
+    fn cut(&mut self, device: usize) {
+        let longest = [2 * SECOND, 30 * SECOND, 5 * MINUTE][self.chance.usize(0..3)];
+        self.disconnect(device);
+        self.agenda.after(self.chance.i64(100..longest), Event::Connect(device));
+    }
+
+    /// An agent dies, and is started again.
+    pub(crate) fn crash_agent(&mut self, device: usize) {
+        if self.devices[device].agent.is_some() {
+            self.kill_agent(device);
+            self.agenda.after(self.chance.i64(100..30 * SECOND), Event::StartAgent(device));
+        }
+    }
+
+    /// An agent starts on whatever its disk holds.
+    pub(crate) fn start_device(&mut self, device: usize) -> Lawful {
+        if self.devices[device].agent.is_some() {
+            return Ok(());
+        }
+        if self.chance.u8(0..8) == 0 {
+            self.devices[device].version += 1;
+            // What a database keeps in memory only is made anew from the file.
+            self.devices[device].disk = Image::of(&self.devices[device].disk).restore();
+            rows::set_full(&self.devices[device].disk, self.devices[device].full);
+        }
+        let outbox =
+            muster_agent::outbox::Outbox::open(self.devices[device].disk.clone(), Default::default());
+        let summary = now(now(outbox).unwrap().summary()).unwrap();
+        self.devices[device].count = (summary.epoch.map(|epoch| epoch.get()), summary.head);
+        self.start_agent(device)?;
+        self.agenda.after(self.chance.i64(10..5 * SECOND), Event::Connect(device));
+        Ok(())
+    }
+
+    /// A device is set back to a copy of its database.
+    fn set_back(&mut self, device: usize) {
+        let Some((image, epoch)) = self.devices[device].copy.take() else { return };
+        self.crash_agent(device);
+        self.devices[device].disk = image.restore();
+        self.devices[device].full = false;
+        let outbox =
+            muster_agent::outbox::Outbox::open(self.devices[device].disk.clone(), Default::default());
+        let head = now(now(outbox).unwrap().summary()).unwrap().head;
+        self.law.set_device_back(device, epoch, head);
+    }
+
+    /// A copy of a device's database is made, for worse times.
+    pub(crate) fn copy(&mut self, device: usize) {
+        if self.has(Fault::SetBack) && self.storm {
+            let device = &mut self.devices[device];
+            device.copy = Some((Image::of(&device.disk), device.count.0));
+        }
+    }
+
+    /// A disk has room again.
+    pub(crate) fn free_disk(&mut self, device: usize) {
+        self.devices[device].full = false;
+        rows::set_full(&self.devices[device].disk, false);
+    }
+
+    fn break_connections(&mut self) {
+        for device in 0..self.devices.len() {
+            self.disconnect(device);
+            let delay = self.chance.i64(SECOND..20 * SECOND);
+            self.agenda.after(delay, Event::Connect(device));
+        }
+    }
+
+    fn restart_bus(&mut self) {
+        self.hub.restart();
+        let until = self.agenda.now() + self.chance.i64(0..5 * SECOND);
+        self.hub.refuses_until = (until, until);
+        self.break_connections();
+        for part in 0..self.owners.len() {
+            // Only what was under way makes an owner begin another session.
+            if !self.owners[part].is_idle() {
+                self.cut_owner(part);
+            }
+        }
+    }
+
+    fn restore(&mut self) -> Lawful {
+        self.hub.restore();
+        self.law.set_back(&self.hub.ledger)?;
+        self.break_connections();
+        (0..self.owners.len()).for_each(|part| self.kill_owner(part));
+        for device in 0..self.devices.len() {
+            if let Some((bytes, _)) = self.hub.desired[device].last().cloned() {
+                self.agenda.after(SECOND, Event::Source(device, bytes));
+            }
+        }
+        self.ledger_grew();
+        Ok(())
+    }
+
+    /// Everything that is broken is mended, and nothing breaks any more.
+    pub(crate) fn clear_up(&mut self) -> Lawful {
+        self.storm = false;
+        self.hub.refuses_until = (0, 0);
+        for device in 0..self.devices.len() {
+            self.free_disk(device);
+            self.devices[device].spoil = false;
+            // A clock that is wrong stays so; one that was set back makes the next epoch the harder.
+            self.start_device(device)?;
+            self.connect(device);
+        }
+        debug_assert!(moment(self.agenda.now()) > moment(0));
+        self.agenda.after(SECOND, Event::Review);
+        Ok(())
+    }
+}
