@@ -51,7 +51,8 @@ pub fn main() -> ExitCode {
     }
 }
 
-/// Starts the publisher within a life. It is ready once it has read what DOWNLINK holds and answers requests.
+/// Starts the publisher within a life. It is ready once it has read what DOWNLINK holds and answers requests. A Git
+/// source that does not answer makes it no less ready: requests are met, and the status and the metrics tell.
 ///
 /// # Errors
 /// Why it cannot run, for a person to mend.

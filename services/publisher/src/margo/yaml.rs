@@ -265,6 +265,16 @@ mod tests {
     }
 
     #[test]
+    fn aliases_that_stop_the_parser_itself_are_said_in_plain_words() {
+        let mut text = "a0: &a0 x\n".to_owned();
+        for level in 1..12 {
+            text += &format!("a{level}: &a{level} [*a{0}, *a{0}, *a{0}]\n", level - 1);
+        }
+        let read = documents(&text);
+        assert!(read[0].as_ref().unwrap_err().rule.starts_with("uses anchors too often"), "{read:?}");
+    }
+
+    #[test]
     fn too_many_documents_are_one_problem() {
         let read = documents(&"---\na: 1\n".repeat(DOCUMENTS_MAX + 10));
         assert_eq!(read.len(), DOCUMENTS_MAX + 1);
