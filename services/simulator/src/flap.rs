@@ -1,50 +1,71 @@
-//! When links break: a schedule drawn from a seed, so that a run can be repeated. Pure: it asks no clock.
+//! When links break and how: a schedule drawn from a profile and a seed, so that a run can be repeated. Pure: it asks
+//! no clock.
 
 use std::time::Duration;
 
-use crate::link::Condition;
-
-/// Shortest and longest time a link is well between two faults.
-pub const WELL_MS: std::ops::Range<u64> = 3_000..12_000;
-/// Shortest and longest time a link is broken.
-pub const BROKEN_MS: std::ops::Range<u64> = 800..5_000;
-/// One fault in so many is a stall instead of a cut.
-pub const STALL_ONE_IN: u32 = 4;
+use crate::link::{Fault, Profile, Setting};
 
 /// The schedule of one link.
 #[derive(Debug)]
 pub struct Flapping {
+    profile: Profile,
     rng: fastrand::Rng,
     well: bool,
 }
 
+/// What a link is like for a while.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Turn {
+    /// What goes wrong; nothing if none.
+    pub fault: Option<Fault>,
+    /// What the link does.
+    pub setting: Setting,
+    /// For how long.
+    pub lasts: Duration,
+}
+
 impl Flapping {
-    /// A schedule that a seed and the link's number determine.
-    pub fn new(seed: u64, link: usize) -> Self {
+    /// A schedule that a profile, a seed and the link's number determine.
+    pub fn new(profile: Profile, seed: u64, link: usize) -> Self {
         let mixed = seed ^ (link as u64 + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-        Self { rng: fastrand::Rng::with_seed(mixed), well: false }
+        Self { profile, rng: fastrand::Rng::with_seed(mixed), well: false }
     }
 
-    /// The next condition and how long it lasts. A link begins well.
-    pub fn turn(&mut self) -> (Condition, Duration) {
+    /// The next turn. A link begins well, and is well in every other turn.
+    pub fn turn(&mut self) -> Turn {
         self.well = !self.well;
-        if self.well {
-            return (Condition::Open, Duration::from_millis(self.rng.u64(WELL_MS)));
-        }
-        let stall = self.rng.u32(0..STALL_ONE_IN) == 0;
-        let condition = if stall { Condition::Stalled } else { Condition::Cut };
-        (condition, Duration::from_millis(self.rng.u64(BROKEN_MS)))
+        let bounds = if self.well { &self.profile.well_ms } else { &self.profile.broken_ms };
+        let lasts = Duration::from_millis(self.rng.u64(bounds.clone()));
+        let fault = if self.well { None } else { self.draw() };
+        let well = Setting { shape: self.profile.shape, ..Setting::default() };
+        Turn { fault, setting: fault.map_or(well, |fault| fault.setting(self.profile.shape)), lasts }
+    }
+
+    fn draw(&mut self) -> Option<Fault> {
+        let faults = self.profile.faults;
+        let total: u32 = faults.iter().map(|(_, weight)| weight).sum();
+        let mut at = (total > 0).then(|| self.rng.u32(0..total))?;
+        let drawn = faults.iter().find(|(_, weight)| match at.checked_sub(*weight) {
+            Some(left) => {
+                at = left;
+                false
+            }
+            None => true,
+        });
+        drawn.map(|(fault, _)| *fault)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
     #[test]
     fn a_seed_repeats_itself_and_links_differ() {
         let draw = |seed, link| {
-            let mut flapping = Flapping::new(seed, link);
+            let mut flapping = Flapping::new(Profile::FLAKY, seed, link);
             (0..20).map(|_| flapping.turn()).collect::<Vec<_>>()
         };
         assert_eq!(draw(7, 3), draw(7, 3));
@@ -54,12 +75,23 @@ mod tests {
 
     #[test]
     fn well_and_broken_take_turns_within_their_bounds() {
-        let mut flapping = Flapping::new(1, 0);
-        for turn in 0..100 {
-            let (condition, lasts) = flapping.turn();
-            let bounds = if turn % 2 == 0 { WELL_MS } else { BROKEN_MS };
-            assert_eq!(condition == Condition::Open, turn % 2 == 0);
-            assert!(bounds.contains(&(lasts.as_millis() as u64)), "{condition:?} for {lasts:?}");
+        for profile in Profile::ALL {
+            let mut flapping = Flapping::new(profile.clone(), 1, 0);
+            for turn in 0..100 {
+                let bounds = if turn % 2 == 0 { &profile.well_ms } else { &profile.broken_ms };
+                let Turn { fault, lasts, .. } = flapping.turn();
+                assert_eq!(fault.is_none(), turn % 2 == 0 || profile.faults.is_empty());
+                assert!(bounds.contains(&(lasts.as_millis() as u64)), "{fault:?} for {lasts:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn everything_that_may_go_wrong_does_in_the_end_and_nothing_else() {
+        for profile in Profile::ALL {
+            let mut flapping = Flapping::new(profile.clone(), 1, 0);
+            let seen: BTreeSet<Fault> = (0..1000).filter_map(|_| flapping.turn().fault).collect();
+            assert_eq!(seen, profile.faults.iter().map(|(fault, _)| *fault).collect(), "{}", profile.name);
         }
     }
 }

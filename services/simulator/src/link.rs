@@ -1,56 +1,86 @@
-//! A link that can be broken: a TCP relay between a client and a server on this machine.
+//! A link that can be broken: a TCP relay between clients and a server.
 //!
-//! It knows bytes and connections, not NATS. What it can do to a link: cut it (connections end, new ones are
-//! turned away), stall it (connections stay open and carry nothing, as with a pulled cable), open it again.
+//! It knows bytes and connections, not NATS. What it does with them is a [`Setting`]: a [`Condition`] (carries, or in
+//! which way it does not) and a [`Shape`] (how fast, how late). Both can change at any moment, for the connections
+//! that are open too.
+//!
+//! ```text
+//! accept ─► relay: one a connection ─► pump: one a direction
+//!                                        read ─► bucket (rate) ─► line (delay, order, bound) ─► write
+//! ```
+//!
+//! Nothing here grows without a bound: a line that is full is not read for, so the sender's own buffers fill and it
+//! has to wait, as on a real link; connections beyond [`CONNECTIONS_MAX`] wait to be accepted.
 
+mod bucket;
+mod condition;
+mod line;
+mod profile;
+mod pump;
+mod relay;
+#[cfg(test)]
+mod tests;
+
+use std::fmt::Display;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::watch;
+use tokio::net::TcpListener;
+use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-/// Bytes moved at once, per direction and connection.
-const CHUNK_BYTES: usize = 16 * 1024;
+pub use self::condition::{Condition, Setting, Shape, Way};
+pub use self::profile::{Fault, Profile, UnknownProfile};
+use self::relay::Road;
 
-/// What a link does with what it is given.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Condition {
-    /// Carries everything.
-    Open,
-    /// Carries nothing; every connection has ended.
-    Cut,
-    /// Carries nothing; connections look alive.
-    Stalled,
-}
+/// Connections one link carries at once; more wait in the kernel until one ends.
+pub const CONNECTIONS_MAX: usize = 8192;
+/// Pause after a connection could not be accepted (too many open files), so that the reason can pass.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// A running link. Dropping it ends it and its connections.
 #[derive(Debug)]
 pub struct Link {
     address: SocketAddr,
-    condition: watch::Sender<Condition>,
-    connections: Arc<AtomicU64>,
+    setting: watch::Sender<Setting>,
+    traffic: Arc<Traffic>,
     _stop: DropGuard,
 }
 
+/// What a link has carried.
+#[derive(Debug, Default)]
+pub(crate) struct Traffic {
+    connections: AtomicU64,
+    up: AtomicU64,
+    down: AtomicU64,
+    swallowed: AtomicU64,
+}
+
 impl Link {
-    /// Opens a link to `server` on a free port of the loopback interface.
+    /// Opens a link to `server` (`HOST:PORT`) on a free port of the loopback interface.
     ///
     /// # Errors
     /// No port could be bound.
-    pub async fn open(server: SocketAddr) -> std::io::Result<Self> {
-        let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
+    pub async fn open(server: impl Display) -> std::io::Result<Self> {
+        Self::between(SocketAddr::from(([127, 0, 0, 1], 0)), server, fastrand::u64(..)).await
+    }
+
+    /// Opens a link to `server` (`HOST:PORT`, looked up at every connection) on an address. `seed` decides the jitter.
+    ///
+    /// # Errors
+    /// The address could not be bound.
+    pub async fn between(listen: SocketAddr, server: impl Display, seed: u64) -> std::io::Result<Self> {
+        let listener = TcpListener::bind(listen).await?;
         let address = listener.local_addr()?;
-        let (condition, watched) = watch::channel(Condition::Open);
-        let connections = Arc::new(AtomicU64::new(0));
+        let (setting, watched) = watch::channel(Setting::default());
+        let traffic = Arc::<Traffic>::default();
         let stop = CancellationToken::new();
-        let relay = accept(listener, server, watched, Arc::clone(&connections));
-        tokio::spawn(stop.clone().run_until_cancelled_owned(relay));
-        Ok(Self { address, condition, connections, _stop: stop.drop_guard() })
+        let road = Road::new(server.to_string(), watched, Arc::clone(&traffic));
+        tokio::spawn(stop.clone().run_until_cancelled_owned(accept(listener, road, seed)));
+        Ok(Self { address, setting, traffic, _stop: stop.drop_guard() })
     }
 
     /// Where clients connect to.
@@ -58,152 +88,77 @@ impl Link {
         self.address
     }
 
-    /// Sets the link's condition. Connections that are open see it at once.
+    /// Sets the link's condition and leaves its shape. Connections that are open see it at once.
     pub fn set(&self, condition: Condition) {
-        self.condition.send_replace(condition);
+        self.setting.send_modify(|setting| setting.condition = condition);
+    }
+
+    /// Sets the link's shape and leaves its condition. What is on the way goes on in the new shape.
+    pub fn shape(&self, shape: Shape) {
+        self.setting.send_modify(|setting| setting.shape = shape);
+    }
+
+    /// Sets both at once.
+    pub fn turn(&self, setting: Setting) {
+        self.setting.send_replace(setting);
+    }
+
+    /// The link's condition and shape.
+    pub fn setting(&self) -> Setting {
+        *self.setting.borrow()
     }
 
     /// The link's condition.
     pub fn condition(&self) -> Condition {
-        *self.condition.borrow()
+        self.setting().condition
     }
 
     /// Connections carried to the server so far: it rises when a client is back after a cut.
     pub fn connections(&self) -> u64 {
-        self.connections.load(Ordering::Acquire)
+        self.traffic.connections.load(Ordering::Acquire)
+    }
+
+    /// Bytes handed to the server ([`Way::Up`]) or to clients so far.
+    pub fn carried(&self, way: Way) -> u64 {
+        self.traffic.of(way).load(Ordering::Relaxed)
+    }
+
+    /// Bytes taken and thrown away so far, while the link was half open.
+    pub fn swallowed(&self) -> u64 {
+        self.traffic.swallowed.load(Ordering::Relaxed)
     }
 }
 
-async fn accept(
-    listener: TcpListener,
-    server: SocketAddr,
-    condition: watch::Receiver<Condition>,
-    connections: Arc<AtomicU64>,
-) {
+impl Traffic {
+    const fn of(&self, way: Way) -> &AtomicU64 {
+        match way {
+            Way::Up => &self.up,
+            Way::Down => &self.down,
+        }
+    }
+}
+
+async fn accept(listener: TcpListener, road: Road, seed: u64) {
     // Dropped with this future, which ends every relay with the link.
     let mut relays = JoinSet::new();
+    let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let mut chance = fastrand::Rng::with_seed(seed);
     loop {
-        let accepted = tokio::select! {
-            accepted = listener.accept() => accepted,
-            Some(_) = relays.join_next() => continue,
-        };
-        let Ok((client, _)) = accepted else { continue };
-        if *condition.borrow() == Condition::Cut {
-            continue;
-        }
-        relays.spawn(relay(client, server, condition.clone(), Arc::clone(&connections)));
-    }
-}
-
-async fn relay(
-    client: TcpStream,
-    server: SocketAddr,
-    mut condition: watch::Receiver<Condition>,
-    connections: Arc<AtomicU64>,
-) {
-    let Ok(upstream) = TcpStream::connect(server).await else { return };
-    connections.fetch_add(1, Ordering::AcqRel);
-    let (from_client, to_client) = client.into_split();
-    let (from_server, to_server) = upstream.into_split();
-    let up = pump(from_client, to_server, condition.clone());
-    let down = pump(from_server, to_client, condition.clone());
-    tokio::select! {
-        () = up => {}
-        () = down => {}
-        _ = condition.wait_for(|now| *now == Condition::Cut) => {}
-    }
-}
-
-/// Moves bytes one way until either end closes. While the link is stalled they wait in the kernel's buffers.
-async fn pump(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, mut condition: watch::Receiver<Condition>) {
-    let mut chunk = vec![0; CHUNK_BYTES];
-    loop {
-        if condition.wait_for(|now| *now != Condition::Stalled).await.is_err() {
-            return;
-        }
-        let read = tokio::select! {
-            read = from.read(&mut chunk) => read,
-            changed = condition.changed() => match changed {
-                Ok(()) => continue,
-                Err(_) => return,
-            },
-        };
-        match read {
-            Ok(bytes) if bytes > 0 => {
-                if to.write_all(&chunk[..bytes]).await.is_err() {
-                    return;
-                }
-            }
-            _ => return,
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::time::Duration;
-
-    use super::*;
-
-    const DEADLINE: Duration = Duration::from_secs(5);
-
-    async fn echo_server() -> SocketAddr {
-        let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
-        let address = listener.local_addr().unwrap();
-        tokio::spawn(async move {
-            while let Ok((mut stream, _)) = listener.accept().await {
-                tokio::spawn(async move {
-                    let (mut from, mut to) = stream.split();
-                    tokio::io::copy(&mut from, &mut to).await
+        // The semaphore is never closed.
+        let Ok(place) = Arc::clone(&room).acquire_owned().await else { return };
+        while relays.try_join_next().is_some() {}
+        match listener.accept().await {
+            Ok((client, _)) => {
+                let carried = relay::carry(client, road.clone(), chance.fork());
+                relays.spawn(async move {
+                    carried.await;
+                    drop(place);
                 });
             }
-        });
-        address
-    }
-
-    async fn says(stream: &mut TcpStream, text: &[u8]) -> std::io::Result<bool> {
-        stream.write_all(text).await?;
-        let mut back = vec![0; text.len()];
-        stream.read_exact(&mut back).await?;
-        Ok(back == text)
-    }
-
-    #[tokio::test]
-    async fn an_open_link_carries_both_ways() {
-        let link = Link::open(echo_server().await).await.unwrap();
-        let mut client = TcpStream::connect(link.address()).await.unwrap();
-        assert!(tokio::time::timeout(DEADLINE, says(&mut client, b"hello")).await.unwrap().unwrap());
-        assert_eq!(link.connections(), 1);
-    }
-
-    #[tokio::test]
-    async fn a_cut_ends_connections_and_turns_new_ones_away_until_it_is_mended() {
-        let link = Link::open(echo_server().await).await.unwrap();
-        let mut client = TcpStream::connect(link.address()).await.unwrap();
-        says(&mut client, b"hello").await.unwrap();
-        link.set(Condition::Cut);
-        let mut rest = Vec::new();
-        let ended = tokio::time::timeout(DEADLINE, client.read_to_end(&mut rest)).await.unwrap();
-        assert!(ended.is_err() || rest.is_empty(), "the connection must end");
-        let mut turned_away = TcpStream::connect(link.address()).await.unwrap();
-        assert!(tokio::time::timeout(DEADLINE, says(&mut turned_away, b"x")).await.unwrap().is_err());
-        link.set(Condition::Open);
-        let mut back = TcpStream::connect(link.address()).await.unwrap();
-        assert!(tokio::time::timeout(DEADLINE, says(&mut back, b"again")).await.unwrap().unwrap());
-    }
-
-    #[tokio::test]
-    async fn a_stalled_link_holds_what_it_was_given_and_delivers_it_afterwards() {
-        let link = Link::open(echo_server().await).await.unwrap();
-        let mut client = TcpStream::connect(link.address()).await.unwrap();
-        says(&mut client, b"hello").await.unwrap();
-        link.set(Condition::Stalled);
-        client.write_all(b"later").await.unwrap();
-        let mut back = [0; 5];
-        let held = tokio::time::timeout(Duration::from_millis(200), client.read_exact(&mut back)).await;
-        assert!(held.is_err(), "nothing may come through a stalled link");
-        link.set(Condition::Open);
-        tokio::time::timeout(DEADLINE, client.read_exact(&mut back)).await.unwrap().unwrap();
-        assert_eq!(&back, b"later");
+            Err(error) => {
+                tracing::warn!(%error, "a connection to the link could not be accepted");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+            }
+        }
     }
 }

@@ -4,35 +4,36 @@
 //! Only cuts that left the hub in the dark are measured: where the first answer after the reconnect is complete
 //! already, nothing happened meanwhile that the hub did not know, and there is no time to take.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use muster_contract::view::Freshness;
-use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::flap::Flapping;
+use crate::flap::{Flapping, Turn};
 use crate::fleet::Device;
 use crate::http;
 use crate::hub::Hub;
-use crate::link::Condition;
+use crate::link::{Fault, Profile, Setting};
 use crate::tally::{Faults, TimeToTruth};
 
 /// Time between two looks at the hub's answer: the resolution of the measurement.
 const LOOK: Duration = Duration::from_millis(10);
 /// The agent's metric for the highest report number it has given.
-const HEAD_METRIC: &str = "muster_agent_head";
+pub(crate) const HEAD_METRIC: &str = "muster_agent_head";
+/// Measurements kept of one link: the last so many, when a demo runs for days.
+const SAMPLES_MAX: usize = 1000;
 
 /// Weather that is blowing.
 pub struct Weather {
-    links: JoinSet<()>,
+    links: JoinSet<VecDeque<Sample>>,
     calm: CancellationToken,
     cuts: Arc<AtomicU64>,
     stalls: Arc<AtomicU64>,
-    samples: mpsc::UnboundedReceiver<Sample>,
 }
 
 /// What a cut showed.
@@ -47,13 +48,11 @@ enum Sample {
 impl Weather {
     /// Begins to break links. The devices live as long as the weather.
     pub fn begin(devices: &Arc<Vec<Device>>, hub: &Hub, seed: u64) -> Self {
-        let (sender, samples) = mpsc::unbounded_channel();
         let mut weather = Self {
             links: JoinSet::new(),
             calm: CancellationToken::new(),
             cuts: Arc::default(),
             stalls: Arc::default(),
-            samples,
         };
         for at in 0..devices.len() {
             let over = Over {
@@ -62,9 +61,9 @@ impl Weather {
                 hub: hub.clone(),
                 cuts: Arc::clone(&weather.cuts),
                 stalls: Arc::clone(&weather.stalls),
-                samples: sender.clone(),
             };
-            weather.links.spawn(over.blow(Flapping::new(seed, at), weather.calm.clone()));
+            let flapping = Flapping::new(Profile::FLAPPING, seed, at);
+            weather.links.spawn(over.blow(flapping, weather.calm.clone()));
         }
         weather
     }
@@ -72,13 +71,14 @@ impl Weather {
     /// Mends every link for good and says what was done to them.
     pub async fn end(mut self) -> (Faults, TimeToTruth) {
         self.calm.cancel();
-        while self.links.join_next().await.is_some() {}
-        self.samples.close();
         let (mut known_at_once, mut samples) = (0, Vec::new());
-        while let Some(sample) = self.samples.recv().await {
-            match sample {
-                Sample::KnownAtOnce => known_at_once += 1,
-                Sample::After(time) => samples.push(time),
+        while let Some(measured) = self.links.join_next().await {
+            // A link whose task panicked has measured nothing that could be told.
+            for sample in measured.unwrap_or_default() {
+                match sample {
+                    Sample::KnownAtOnce => known_at_once += 1,
+                    Sample::After(time) => samples.push(time),
+                }
             }
         }
         let faults =
@@ -94,40 +94,34 @@ struct Over {
     hub: Hub,
     cuts: Arc<AtomicU64>,
     stalls: Arc<AtomicU64>,
-    samples: mpsc::UnboundedSender<Sample>,
 }
 
 impl Over {
-    async fn blow(self, mut flapping: Flapping, calm: CancellationToken) {
+    async fn blow(self, mut flapping: Flapping, calm: CancellationToken) -> VecDeque<Sample> {
         let device = &self.devices[self.at];
-        let mut before = (Condition::Open, device.link.connections());
+        let mut samples = VecDeque::new();
+        let mut before = (None, device.link.connections());
         loop {
-            let (condition, lasts) = flapping.turn();
-            device.link.set(condition);
-            match condition {
-                Condition::Cut => self.cuts.fetch_add(1, Ordering::Relaxed),
-                Condition::Stalled => self.stalls.fetch_add(1, Ordering::Relaxed),
-                Condition::Open => 0,
-            };
+            let Turn { fault, setting, lasts } = flapping.turn();
+            device.link.turn(setting);
+            match fault {
+                Some(Fault::Cut) => _ = self.cuts.fetch_add(1, Ordering::Relaxed),
+                Some(_) => _ = self.stalls.fetch_add(1, Ordering::Relaxed),
+                None => {}
+            }
             let until = Instant::now() + lasts;
-            if condition == Condition::Open && before.0 == Condition::Cut {
+            if fault.is_none() && before.0 == Some(Fault::Cut) {
                 let measured = tokio::time::timeout_at(until, self.measure(before.1));
-                if let Some(Ok(sample)) = calm.run_until_cancelled(measured).await {
-                    self.report(sample);
+                if let Some(Ok(Some(sample))) = calm.run_until_cancelled(measured).await {
+                    samples.truncate(SAMPLES_MAX - 1);
+                    samples.push_front(sample);
                 }
             }
-            before = (condition, device.link.connections());
+            before = (fault, device.link.connections());
             if calm.run_until_cancelled(tokio::time::sleep_until(until)).await.is_none() {
-                device.link.set(Condition::Open);
-                return;
+                device.link.turn(Setting::default());
+                return samples;
             }
-        }
-    }
-
-    fn report(&self, sample: Option<Sample>) {
-        if let Some(sample) = sample {
-            // The receiver lives until every sender has ended.
-            self.samples.send(sample).unwrap_or_default();
         }
     }
 
