@@ -1,6 +1,6 @@
 # Muster: the verbs of this repository. `make` lists them. A fresh machine needs Rust, make and python3 with pip.
 .DEFAULT_GOAL := help
-.PHONY: help demo test build tools bench clean
+.PHONY: help demo chaos test build tools bench clean
 
 CARGO ?= cargo
 target := $(or $(CARGO_TARGET_DIR),target)
@@ -8,6 +8,11 @@ target := $(or $(CARGO_TARGET_DIR),target)
 DEMO_SECONDS ?=
 # 1: `make demo` prints one JSON object at its end instead of the live view.
 DEMO_JSON ?=
+# How long `make chaos` breaks things, in seconds, with how many agents, and by which schedule (drawn and printed if empty).
+CHAOS_SECONDS ?= 600
+CHAOS_AGENTS ?= 200
+CHAOS_SITES ?= 8
+CHAOS_SEED ?=
 
 demo_flags := $(if $(DEMO_SECONDS),--seconds '$(DEMO_SECONDS)') $(if $(filter 1 true yes,$(DEMO_JSON)),--json)
 
@@ -19,6 +24,13 @@ demo: ## a fleet of 20 agents on flapping links, live until Ctrl-C (DEMO_SECONDS
 	@.ci/fetch-nats-server >&2
 	@$(CARGO) build --locked --release --workspace --bins >&2
 	@exec '$(target)/release/muster-simulator' demo $(demo_flags)
+
+# Programs for debugging: their assertions and overflow checks are on, and see more.
+chaos: ## kill, stall, cut off and fill up everything for ten minutes; nothing may be lost (CHAOS_SECONDS=60 CHAOS_SEED=7)
+	@.ci/fetch-nats-server >&2
+	@$(CARGO) build --locked --workspace --bins >&2
+	@exec '$(target)/debug/muster-simulator' chaos --seconds '$(CHAOS_SECONDS)' --agents '$(CHAOS_AGENTS)' \
+		--sites '$(CHAOS_SITES)' --dir '$(target)/chaos' $(if $(CHAOS_SEED),--seed '$(CHAOS_SEED)')
 
 test: ## everything that must hold before a change is shared; says at the end what ran
 	@.ci/test

@@ -11,14 +11,16 @@ use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Output};
 use std::time::Duration;
 
-use muster_bus::{Bus, Delivery, ReadError, Start};
+use muster_bus::Bus;
+use muster_contract::DeviceKey;
 use muster_contract::canonical::Digest;
 use muster_contract::fact::Fact;
-use muster_contract::subjects::{LedgerSubject, ViewKey, stream};
-use muster_contract::{DeviceKey, Timestamp};
-use muster_domain::fold::{Fleet, Position};
+use muster_contract::subjects::ViewKey;
+use muster_service::error::chain;
 use muster_simulator::child::{Child, Spec, sweep};
 use muster_simulator::hub::Hub;
+pub use muster_simulator::ledger::Entry;
+use muster_simulator::ledger::{self, Rebuild};
 use muster_simulator::repository::{BRANCH, Repository};
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
@@ -29,8 +31,6 @@ use crate::server::Server;
 pub const DEADLINE: Duration = Duration::from_secs(60);
 /// Time between two looks.
 const LOOK: Duration = Duration::from_millis(25);
-/// Messages read at once.
-const BATCH: usize = 1000;
 
 /// Names of the services' programs.
 pub const INGEST: &str = "muster-ingest";
@@ -56,19 +56,6 @@ pub struct System {
 struct Process {
     spec: Spec,
     running: Option<Child>,
-}
-
-/// A message of LEDGER.
-#[derive(Debug, Clone)]
-pub struct Entry {
-    /// Its sequence.
-    pub seq: u64,
-    /// When it was stored.
-    pub stored_at: Timestamp,
-    /// Its subject.
-    pub subject: LedgerSubject,
-    /// What it says.
-    pub fact: Fact,
 }
 
 impl System {
@@ -226,18 +213,9 @@ impl System {
 
     /// The digest of every view that a fold of the whole ledger gives, by key.
     pub async fn rebuilt_digests(&self) -> BTreeMap<ViewKey, Digest> {
-        let mut fleet = Fleet::default();
-        let mut keys = BTreeSet::from([ViewKey::Fleet]);
-        for Entry { seq, stored_at, subject, fact } in self.ledger().await {
-            fleet.apply(Position { ledger_seq: seq, stored_at }, &subject, fact);
-            keys.extend(fleet.take_changed_views());
-        }
-        let digest = |key: &ViewKey| match key {
-            ViewKey::Deployment(id) => fleet.deployment_view(id).map(|view| view.digest),
-            ViewKey::Site(site) => fleet.site_view(site).map(|view| view.tally.digest),
-            ViewKey::Fleet => Some(fleet.fleet_view().tally.digest),
-        };
-        keys.into_iter().filter_map(|key| digest(&key).map(|digest| (key, digest))).collect()
+        let mut rebuild = Rebuild::default();
+        self.ledger().await.into_iter().for_each(|entry| rebuild.apply(entry));
+        rebuild.digests()
     }
 
     /// The digest of every view in the bucket, by key.
@@ -258,28 +236,12 @@ impl System {
     /// All of LEDGER up to now. Waits while the server is away.
     pub async fn ledger(&self) -> Vec<Entry> {
         self.eventually("LEDGER can be read", async || {
-            self.read_ledger().await.map_err(|error| error.to_string())
+            let mut entries = Vec::new();
+            let read = ledger::read(&self.bus, |entry| entries.push(entry)).await;
+            read.map(|()| entries).map_err(|error| chain(&error))
         })
         .await
     }
-
-    async fn read_ledger(&self) -> Result<Vec<Entry>, ReadError> {
-        let last = self.bus.stream_state(stream::LEDGER).await?.last_seq;
-        let mut replay = self.bus.replay(stream::LEDGER, &[], Start::First).await?;
-        let mut entries = Vec::new();
-        while entries.last().map_or(0, |entry: &Entry| entry.seq) < last {
-            let batch =
-                tokio::time::timeout(DEADLINE, replay.next_batch(BATCH)).await.expect("LEDGER goes on")?;
-            entries.extend(batch.iter().map(entry));
-        }
-        Ok(entries)
-    }
-}
-
-fn entry(delivery: &Delivery) -> Entry {
-    let subject = LedgerSubject::parse(&delivery.subject).expect("a subject of LEDGER");
-    let fact = Fact::parse(&subject, &delivery.payload).expect("LEDGER holds facts alone");
-    Entry { seq: delivery.stream_seq, stored_at: delivery.stored_at, subject, fact }
 }
 
 impl Drop for System {

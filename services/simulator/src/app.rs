@@ -1,5 +1,6 @@
-//! Wiring: the demo as the one task of the process, and its closing words.
+//! Wiring: each command as the one task of the process, and its closing words.
 
+use std::fmt::Display;
 use std::io::{IsTerminal as _, Write};
 use std::process::ExitCode;
 
@@ -7,22 +8,28 @@ use clap::Parser;
 use muster_service::config::Common;
 use muster_service::life::{Life, Stage};
 use muster_service::run::run;
+use serde::Serialize;
 
-use crate::config::{Cli, Config, LOG_DEFAULT};
-use crate::tally::Tally;
-use crate::{closing, demo, error};
+use crate::chaos::{self, Summary};
+use crate::config::{self, Cli, LOG_DEFAULT, Settings};
+use crate::{carrier, closing, demo, error, places};
 
-/// Exit code for settings that cannot be used, as of every Muster program.
-const EXIT_USAGE: u8 = 2;
+const NAME: &str = "muster-simulator";
 /// What is logged while a picture is drawn on the same terminal.
 const LOG_BESIDE_A_PICTURE: &str = "error";
 
-/// How a demo that ran to its end was not a success.
+/// How a run that came to its end was not a success.
 #[derive(Debug, thiserror::Error)]
 enum Failure {
     /// The simulation itself.
-    #[error("the demo could not be played")]
-    Simulation(#[source] error::Error),
+    #[error("the run could not be played to its end; seed {seed}")]
+    Simulation {
+        /// The seed of the faults.
+        seed: u64,
+        /// What went wrong.
+        #[source]
+        source: Box<error::Error>,
+    },
     /// What it simulated.
     #[error(
         "the fleet did not converge in time: {missing} reports are missing; repeat with --seed {seed}, and see the logs in {logs}"
@@ -35,72 +42,117 @@ enum Failure {
         /// Where the logs are.
         logs: String,
     },
+    /// What was tried did not hold.
+    #[error(
+        "{count} things are not as they must be; play it again with `{replay}`, and see the logs in {logs}"
+    )]
+    NotHeld {
+        /// Differences told.
+        count: usize,
+        /// How to play it again.
+        replay: String,
+        /// Where the logs are.
+        logs: String,
+    },
     /// The closing words.
-    #[error("the closing object could not be written")]
+    #[error("the closing words could not be written")]
     Output(#[source] std::io::Error),
 }
 
 /// The whole of `main`.
 pub fn main() -> ExitCode {
     let cli = Cli::parse();
-    let programs = demo::own_directory().unwrap_or_default();
+    let programs = places::own_directory().unwrap_or_default();
     match cli.check(fastrand::u64(..), programs) {
-        Ok(config) => {
-            let common = quiet_beside_a_picture(&config);
-            run("muster-simulator", &common, move |life| start(config, life))
+        Ok(settings) => {
+            let common = quiet_beside_a_picture(&settings);
+            run(NAME, &common, move |life| start(settings, life))
         }
-        Err(problems) => {
-            // Standard error may be closed; the exit code still tells.
-            let _ = write!(std::io::stderr(), "muster-simulator: {problems}");
-            ExitCode::from(EXIT_USAGE)
-        }
+        Err(problems) => muster_service::exit::usage(NAME, &problems),
     }
 }
 
 /// The settings of the log. Beside a picture that is drawn over it only says what went wrong, unless it was asked for.
-fn quiet_beside_a_picture(config: &Config) -> Common {
-    let mut common = config.common.clone();
+fn quiet_beside_a_picture(settings: &Settings) -> Common {
+    let mut common = settings.common().clone();
+    let Settings::Demo(config) = settings else { return common };
     let drawn = !config.json && std::io::stdout().is_terminal();
     if drawn && common.log_filter == LOG_DEFAULT {
         common.log_filter = LOG_BESIDE_A_PICTURE.to_owned();
-        let Config { devices, sites, seed, .. } = config;
+        let config::demo::Config { devices, sites, seed, .. } = config;
         // Standard error may be closed; then nobody waits for the picture either.
         let _ = writeln!(std::io::stderr(), "starting {devices} devices at {sites} sites; seed {seed}");
     }
     common
 }
 
-async fn start(config: Config, life: Life) -> Result<(), std::convert::Infallible> {
+async fn start(settings: Settings, life: Life) -> Result<(), error::Error> {
     let whole = life.clone();
-    life.spawn(Stage::Intake, "demo", async move {
-        let ended = play(&config, &whole).await;
-        whole.stop();
-        ended
-    });
+    match settings {
+        Settings::Demo(config) => life.spawn(Stage::Intake, "demo", async move {
+            let ended = show(&config, &whole).await;
+            whole.stop();
+            ended
+        }),
+        Settings::Chaos(config) => life.spawn(Stage::Intake, "chaos", async move {
+            let ended = try_out(&config, &whole).await;
+            whole.stop();
+            ended
+        }),
+        Settings::Link(config) => carrier::start(config, life).await?,
+    }
     Ok(())
 }
 
-async fn play(config: &Config, life: &Life) -> Result<(), Failure> {
+async fn show(config: &config::demo::Config, life: &Life) -> Result<(), Failure> {
     let stop = life.stop_token();
-    tracing::info!(seed = config.seed, devices = config.devices, sites = config.sites, "starting a fleet");
+    let seed = config.seed;
+    tracing::info!(seed, devices = config.devices, sites = config.sites, "starting a fleet");
     let tally = match demo::run(config, &stop).await {
         Ok(tally) => tally,
         // Whoever asks for the end while the fleet starts does not ask why it is not up.
         Err(_) if stop.is_cancelled() => return Ok(()),
-        Err(error) => return Err(Failure::Simulation(error)),
+        Err(source) => return Err(Failure::Simulation { seed, source: Box::new(source) }),
     };
-    close(config, &tally).map_err(Failure::Output)?;
+    if config.json {
+        print_json(&tally)?;
+    } else {
+        print(&closing::words(&tally))?;
+    }
     if tally.converged || stop.is_cancelled() {
         return Ok(());
     }
-    let logs = config.dir.join("logs").display().to_string();
-    Err(Failure::NotConverged { missing: tally.accounting.missing, seed: config.seed, logs })
+    let logs = config.stage.dir.join("logs").display().to_string();
+    Err(Failure::NotConverged { missing: tally.accounting.missing, seed, logs })
 }
 
-fn close(config: &Config, tally: &Tally) -> std::io::Result<()> {
+async fn try_out(config: &config::chaos::Config, life: &Life) -> Result<(), Failure> {
+    let stop = life.stop_token();
+    let seed = config.seed;
+    tracing::info!(seed, agents = config.agents, sites = config.sites, length = ?config.length, "starting a trial");
+    let summary = match chaos::run(config, &stop).await {
+        Ok(summary) => summary,
+        // As above.
+        Err(_) if stop.is_cancelled() => return Ok(()),
+        Err(source) => return Err(Failure::Simulation { seed, source: Box::new(source) }),
+    };
     if config.json {
-        let text = serde_json::to_string(tally)?;
-        return writeln!(std::io::stdout().lock(), "{text}");
+        print_json(&summary)?;
+    } else {
+        print(&summary)?;
     }
-    write!(std::io::stdout().lock(), "{}", closing::words(tally))
+    let Summary { held, cut_short, differences, replay, logs, .. } = summary;
+    if held || cut_short {
+        return Ok(());
+    }
+    Err(Failure::NotHeld { count: differences.len(), replay, logs })
+}
+
+fn print_json(closing: &impl Serialize) -> Result<(), Failure> {
+    let text = serde_json::to_string(closing).map_err(|error| Failure::Output(error.into()))?;
+    print(&format_args!("{text}\n"))
+}
+
+fn print(text: &impl Display) -> Result<(), Failure> {
+    write!(std::io::stdout().lock(), "{text}").map_err(Failure::Output)
 }

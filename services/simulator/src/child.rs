@@ -4,6 +4,7 @@
 //! killed itself is found by the fleet's directory in its environment and ended.
 
 use std::fs::File;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
@@ -15,8 +16,8 @@ use crate::error::Error;
 
 /// Names the fleet's directory in the environment of every process of a fleet.
 pub const FLEET_DIR_VARIABLE: &str = "MUSTER_FLEET_DIR";
-/// Where an agent keeps its data, in the environment of its workloads: beneath the fleet's directory.
-const WORKLOAD_DIR_VARIABLE: &str = "MUSTER_DATA_DIR";
+/// Names an agent's directory in the environment of its workloads.
+pub const DATA_DIR_VARIABLE: &str = "MUSTER_DATA_DIR";
 /// Time between SIGTERM and SIGKILL: above the drain deadline of every service.
 pub const STOP_PATIENCE: Duration = Duration::from_secs(25);
 
@@ -76,13 +77,33 @@ impl Child {
     /// # Errors
     /// The exit status and where the output is.
     pub fn expect_running(&mut self) -> Result<(), Error> {
-        match self.process.try_wait() {
-            Ok(None) => Ok(()),
-            Ok(Some(status)) => {
-                Err(Error::Ended { name: self.spec.name.clone(), status, log: self.log.clone() })
-            }
-            Err(source) => Err(Error::Watch { name: self.spec.name.clone(), source }),
+        match self.ended()? {
+            None => Ok(()),
+            Some(status) => Err(Error::Ended { name: self.spec.name.clone(), status, log: self.log.clone() }),
         }
+    }
+
+    /// How it ended, if it has.
+    ///
+    /// # Errors
+    /// The system does not say.
+    pub fn ended(&mut self) -> Result<Option<ExitStatus>, Error> {
+        self.process.try_wait().map_err(|source| Error::Watch { name: self.spec.name.clone(), source })
+    }
+
+    /// Halts it where it stands, without closing anything.
+    pub fn freeze(&self) {
+        self.signal(Signal::STOP);
+    }
+
+    /// Lets it go on.
+    pub fn thaw(&self) {
+        self.signal(Signal::CONT);
+    }
+
+    /// Its process id, while it runs.
+    pub fn pid(&self) -> Option<Pid> {
+        self.process.id().and_then(|id| Pid::from_raw(id.cast_signed()))
     }
 
     /// Asks it to end and waits; kills it when it takes too long.
@@ -110,8 +131,7 @@ impl Child {
     }
 
     fn signal(&self, signal: Signal) {
-        let group = self.process.id().and_then(|id| Pid::from_raw(id.cast_signed()));
-        if let Some(group) = group {
+        if let Some(group) = self.pid() {
             // Fails only if the group has ended already, which is what a signal here is for.
             kill_process_group(group, signal).unwrap_or_default();
         }
@@ -125,28 +145,35 @@ fn open_log(path: &Path) -> std::io::Result<File> {
     File::options().create(true).append(true).open(path)
 }
 
-/// Kills what an earlier run of the fleet in this directory left behind, workloads that outlived their agents included;
-/// says how many processes that were.
+/// Kills what an earlier run of the fleet in this directory left behind, the workloads of its agents too; says how many
+/// processes that were.
 pub fn sweep(dir: &Path) -> usize {
-    let marker = format!("{FLEET_DIR_VARIABLE}={}", dir.display());
-    // An agent passes nothing on to its workloads but where its data is.
-    let workload = format!("{WORKLOAD_DIR_VARIABLE}={}/", dir.display());
     let Ok(entries) = std::fs::read_dir("/proc") else { return 0 };
     entries
         .flatten()
         .filter_map(|entry| Pid::from_raw(entry.file_name().to_str()?.parse().ok()?))
-        .filter(|pid| {
-            carries(*pid, |variable| {
-                variable == marker.as_bytes() || variable.starts_with(workload.as_bytes())
-            })
-        })
+        .filter(|pid| belongs(*pid, dir))
         .filter(|pid| rustix::process::kill_process(*pid, Signal::KILL).is_ok())
         .count()
 }
 
-fn carries(pid: Pid, wanted: impl Fn(&[u8]) -> bool) -> bool {
-    std::fs::read(format!("/proc/{}/environ", pid.as_raw_nonzero()))
-        .is_ok_and(|environment| environment.split(|byte| *byte == 0).any(wanted))
+/// The fleet's own processes name its directory; a workload, which gets a clean environment, its agent's directory.
+fn belongs(pid: Pid, dir: &Path) -> bool {
+    let Ok(environment) = std::fs::read(format!("/proc/{}/environ", pid.as_raw_nonzero())) else {
+        return false;
+    };
+    is_of(&environment, dir)
+}
+
+/// Whether an environment, as `/proc` shows it, is of a process of the fleet in a directory.
+pub(crate) fn is_of(environment: &[u8], dir: &Path) -> bool {
+    let variable = |name: &str| {
+        let mut variables = environment.split(|byte| *byte == 0);
+        variables.find_map(|variable| variable.strip_prefix(name.as_bytes())?.strip_prefix(b"="))
+    };
+    let path = |value: &[u8]| Path::new(std::ffi::OsStr::from_bytes(value)).starts_with(dir);
+    variable(FLEET_DIR_VARIABLE).is_some_and(|value| value == dir.as_os_str().as_bytes())
+        || variable(DATA_DIR_VARIABLE).is_some_and(path)
 }
 
 #[cfg(test)]
@@ -177,6 +204,20 @@ mod tests {
         assert!(message.contains("short") && message.contains("logs/short.log"), "{message}");
     }
 
+    #[test]
+    fn a_workload_belongs_to_the_fleet_whose_agent_started_it() {
+        let dir = Path::new("/run/fleet");
+        for (environment, expected) in [
+            (&b"A=1\0MUSTER_FLEET_DIR=/run/fleet\0"[..], true),
+            (b"A=1\0MUSTER_DATA_DIR=/run/fleet/devices/a/b\0B=2", true),
+            (b"MUSTER_DATA_DIR=/run/fleet-2/devices/a/b", false),
+            (b"MUSTER_FLEET_DIR=/run/fleet/x", false),
+            (b"XMUSTER_FLEET_DIR=/run/fleet", false),
+        ] {
+            assert_eq!(is_of(environment, dir), expected, "{}", String::from_utf8_lossy(environment));
+        }
+    }
+
     #[tokio::test]
     async fn a_workload_that_outlived_its_agent_is_swept_away() {
         let (mine, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
@@ -184,7 +225,7 @@ mod tests {
             let data = dir.join("devices/plant7/press-4");
             Command::new("sleep")
                 .arg("600")
-                .env(WORKLOAD_DIR_VARIABLE, data)
+                .env(DATA_DIR_VARIABLE, data)
                 .kill_on_drop(true)
                 .spawn()
                 .unwrap()

@@ -10,11 +10,11 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::child;
-use crate::config::Config;
+use crate::config::demo::Config;
 use crate::error::Error;
-use crate::fleet::{Fleet, Places, find_program};
+use crate::fleet::{Fleet, find_program};
 use crate::hub::Hub;
+use crate::places::Places;
 use crate::repository::{self, Repository};
 use crate::scene::{self, Scene};
 use crate::tally::{self, Accounting, Commits, Tally};
@@ -31,17 +31,12 @@ const GRACE: Duration = Duration::from_secs(30);
 /// Time between two looks at whether it has.
 const LOOK: Duration = Duration::from_millis(200);
 
-/// Marks a directory as a demo's own, which the next demo may empty.
-pub(crate) const MARKER: &str = ".muster-demo";
-/// What the marker says to a person.
-const MARKER_TEXT: &str = "The directory of `muster-simulator demo`: the next run empties it.\n";
-
 /// Runs the demo until its time is over or `stop` is cancelled.
 ///
 /// # Errors
 /// The fleet could not be started, or a part of it ended by itself.
 pub async fn run(config: &Config, stop: &CancellationToken) -> Result<Tally, Error> {
-    let places = prepare(config)?;
+    let places = Places::prepare(&config.stage)?;
     let repository = Repository::create(places.dir.join("repository")).await?;
     let devices = config.device_keys();
     repository::write_devices(&repository, &devices)?;
@@ -67,28 +62,6 @@ pub async fn run(config: &Config, stop: &CancellationToken) -> Result<Tally, Err
     Ok(tally)
 }
 
-/// A clean directory: what an earlier run left in it, and left running, is removed. A directory that no run made is
-/// left alone.
-fn prepare(config: &Config) -> Result<Places, Error> {
-    let dir = std::path::absolute(&config.dir)
-        .map_err(|source| Error::Prepare { path: config.dir.clone(), source })?;
-    let marker = dir.join(MARKER);
-    let occupied = std::fs::read_dir(&dir).is_ok_and(|mut entries| entries.next().is_some());
-    if occupied && !marker.is_file() {
-        return Err(Error::Occupied { dir });
-    }
-    let swept = child::sweep(&dir);
-    if swept > 0 {
-        tracing::warn!(processes = swept, "an earlier run left processes behind; they were ended");
-    }
-    let made = match std::fs::remove_dir_all(&dir) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
-        _ => std::fs::create_dir_all(&dir).and_then(|()| std::fs::write(&marker, MARKER_TEXT)),
-    };
-    made.map_err(|source| Error::Prepare { path: dir.clone(), source })?;
-    Ok(Places { dir, programs: config.programs.clone(), nats_server: config.nats_server.clone() })
-}
-
 async fn connect(fleet: &Fleet, stop: &CancellationToken) -> Result<Bus, Error> {
     let config = BusConfig::service(format!("nats://{}", fleet.nats), "muster-simulator");
     Bus::connect(config, stop).await.map_err(Error::Bus)
@@ -98,7 +71,7 @@ async fn connect(fleet: &Fleet, stop: &CancellationToken) -> Result<Bus, Error> 
 fn scene(config: &Config, places: &Places, fleet: &Fleet) -> Result<Scene, Error> {
     let program = find_program(&places.programs, "muster")?;
     let question = format!("{} --nats-url nats://{} status", from_here(&program).display(), fleet.nats);
-    Ok(Scene::new(&fleet.devices, question, config.seed, from_here(&places.dir.join("logs"))))
+    Ok(Scene::new(&fleet.devices, question, config.seed, from_here(&places.logs())))
 }
 
 /// A path as one types it here: short enough for a line of a small terminal, where it is below this directory.
@@ -206,47 +179,5 @@ async fn converge(
             return Ok(false);
         }
         tokio::time::sleep(LOOK).await;
-    }
-}
-
-/// Where the programs of this build are: beside the running one.
-///
-/// # Errors
-/// The running program cannot say where it is.
-pub fn own_directory() -> std::io::Result<std::path::PathBuf> {
-    let own = std::env::current_exe()?;
-    Ok(own.parent().map(Path::to_path_buf).unwrap_or_default())
-}
-
-#[cfg(test)]
-mod tests {
-    use clap::Parser;
-
-    use super::*;
-    use crate::config::Cli;
-
-    fn config(dir: &Path) -> Config {
-        let config = Cli::parse_from(["muster-simulator", "demo"]).check(1, dir.into()).unwrap();
-        Config { dir: dir.into(), ..config }
-    }
-
-    #[test]
-    fn a_directory_that_no_demo_made_is_left_alone() {
-        let dir = tempfile::tempdir().unwrap();
-        let precious = dir.path().join("precious");
-        std::fs::write(&precious, "mine").unwrap();
-        let message = prepare(&config(dir.path())).unwrap_err().to_string();
-        assert!(message.contains("--dir"), "{message}");
-        assert!(precious.is_file());
-    }
-
-    #[test]
-    fn a_demo_empties_what_a_demo_left() {
-        let dir = tempfile::tempdir().unwrap();
-        prepare(&config(dir.path())).unwrap();
-        let left = dir.path().join("left");
-        std::fs::write(&left, "old").unwrap();
-        prepare(&config(dir.path())).unwrap();
-        assert!(!left.exists());
     }
 }

@@ -17,7 +17,7 @@ pub enum Error {
         source: std::io::Error,
     },
     /// The directory of the fleet is somebody else's.
-    #[error("{} is not empty and was not made by a demo: it would be emptied; name another with --dir", dir.display())]
+    #[error("{} is not empty and was not made by the simulator: it would be emptied; name another with --dir", dir.display())]
     Occupied {
         /// Which.
         dir: PathBuf,
@@ -77,10 +77,19 @@ pub enum Error {
         log: PathBuf,
     },
     /// The network.
-    #[error("could not open {what} on the loopback interface")]
+    #[error("could not open {what}")]
     Network {
         /// What.
         what: String,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+    /// The disk of a device.
+    #[error("the disk of {name} cannot be filled or emptied")]
+    Disk {
+        /// Whose.
+        name: String,
         /// Why.
         #[source]
         source: std::io::Error,

@@ -1,16 +1,19 @@
-//! When links break and how: a schedule drawn from a profile and a seed, so that a run can be repeated. Pure: it asks
-//! no clock.
+//! When links break and how: a schedule drawn from a profile and a seed, so that a run can be repeated. The schedule
+//! is pure; [`follow`] turns a link by it.
 
 use std::time::Duration;
 
-use crate::link::{Fault, Profile, Setting};
+use tokio::time::sleep;
+use tokio_util::sync::CancellationToken;
+
+use crate::link::{Fault, Link, Profile, Setting};
 
 /// The schedule of one link.
 #[derive(Debug)]
 pub struct Flapping {
     profile: Profile,
     rng: fastrand::Rng,
-    well: bool,
+    is_well: bool,
 }
 
 /// What a link is like for a while.
@@ -28,17 +31,22 @@ impl Flapping {
     /// A schedule that a profile, a seed and the link's number determine.
     pub fn new(profile: Profile, seed: u64, link: usize) -> Self {
         let mixed = seed ^ (link as u64 + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-        Self { profile, rng: fastrand::Rng::with_seed(mixed), well: false }
+        Self { profile, rng: fastrand::Rng::with_seed(mixed), is_well: false }
     }
 
     /// The next turn. A link begins well, and is well in every other turn.
     pub fn turn(&mut self) -> Turn {
-        self.well = !self.well;
-        let bounds = if self.well { &self.profile.well_ms } else { &self.profile.broken_ms };
+        self.is_well = !self.is_well;
+        let bounds = if self.is_well { &self.profile.well_ms } else { &self.profile.broken_ms };
         let lasts = Duration::from_millis(self.rng.u64(bounds.clone()));
-        let fault = if self.well { None } else { self.draw() };
-        let well = Setting { shape: self.profile.shape, ..Setting::default() };
-        Turn { fault, setting: fault.map_or(well, |fault| fault.setting(self.profile.shape)), lasts }
+        let fault = if self.is_well { None } else { self.draw() };
+        let setting = fault.map_or(self.well(), |fault| fault.setting(self.profile.shape));
+        Turn { fault, setting, lasts }
+    }
+
+    /// What the link does while nothing is wrong with it.
+    pub fn well(&self) -> Setting {
+        Setting { shape: self.profile.shape, ..Setting::default() }
     }
 
     fn draw(&mut self) -> Option<Fault> {
@@ -53,6 +61,26 @@ impl Flapping {
             None => true,
         });
         drawn.map(|(fault, _)| *fault)
+    }
+}
+
+/// Turns a link by its schedule until `calm`; then it is well. `told` hears of every fault as it begins.
+pub async fn follow(
+    link: &Link,
+    mut flapping: Flapping,
+    calm: &CancellationToken,
+    mut told: impl FnMut(Fault, Duration),
+) {
+    loop {
+        let Turn { fault, setting, lasts } = flapping.turn();
+        link.turn(setting);
+        if let Some(fault) = fault {
+            told(fault, lasts);
+        }
+        if calm.run_until_cancelled(sleep(lasts)).await.is_none() {
+            link.turn(flapping.well());
+            return;
+        }
     }
 }
 
@@ -84,6 +112,24 @@ mod tests {
                 assert!(bounds.contains(&(lasts.as_millis() as u64)), "{fault:?} for {lasts:?}");
             }
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_link_follows_its_schedule_until_calm_and_is_well_then() {
+        let link = Link::open("127.0.0.1:1").await.unwrap();
+        let calm = CancellationToken::new();
+        let mut faults = Vec::new();
+        let told = |fault, _| {
+            faults.push(fault);
+            if faults.len() == 10 {
+                calm.cancel();
+            }
+        };
+        follow(&link, Flapping::new(Profile::FLAKY, 1, 0), &calm, told).await;
+        let mut again = Flapping::new(Profile::FLAKY, 1, 0);
+        let expected: Vec<_> = (0..20).filter_map(|_| again.turn().fault).collect();
+        assert_eq!(faults, expected);
+        assert_eq!(link.setting(), Setting::default());
     }
 
     #[test]

@@ -13,6 +13,7 @@ use crate::child::{Child, Spec};
 use crate::error::Error;
 use crate::http;
 use crate::link::Link;
+use crate::places::Places;
 use crate::repository::{BRANCH, Repository};
 
 /// Where clients look for a NATS server if nobody tells them: taken if it is free.
@@ -32,26 +33,18 @@ const TEMPO: Tempo = Tempo {
     retry_min: "1s",
     retry_max: "3s",
     git_poll: "500ms",
+    snapshot_every: "30s",
 };
 
-struct Tempo {
-    heartbeat: &'static str,
-    lease: &'static str,
-    reconnect_max: &'static str,
-    retry_min: &'static str,
-    retry_max: &'static str,
-    git_poll: &'static str,
-}
-
-/// Where things are.
-#[derive(Debug, Clone)]
-pub struct Places {
-    /// The fleet's directory: everything it keeps, and its logs.
-    pub dir: PathBuf,
-    /// Where the programs of Muster are.
-    pub programs: PathBuf,
-    /// The NATS server's program.
-    pub nats_server: PathBuf,
+/// How fast the parts of a fleet are.
+pub(crate) struct Tempo {
+    pub(crate) heartbeat: &'static str,
+    pub(crate) lease: &'static str,
+    pub(crate) reconnect_max: &'static str,
+    pub(crate) retry_min: &'static str,
+    pub(crate) retry_max: &'static str,
+    pub(crate) git_poll: &'static str,
+    pub(crate) snapshot_every: &'static str,
 }
 
 /// A device, and the link it sits behind.
@@ -91,7 +84,7 @@ impl Fleet {
         let mut server = start_server(places, nats)?;
         await_ready(&mut server, Sign::Port(nats)).await?;
         let mut services = Vec::new();
-        for (name, args) in services_of(places, repository) {
+        for (name, args) in services_of(places, repository, &TEMPO) {
             let (mut process, http) = start_service(places, name, name, nats, args)?;
             await_ready(&mut process, Sign::Ready(http)).await?;
             services.push(process);
@@ -133,10 +126,14 @@ impl Fleet {
 }
 
 /// The names and arguments of the services, in the order of their start. Any order works; this one is quiet.
-fn services_of(places: &Places, repository: &Repository) -> [(&'static str, Vec<String>); 3] {
+pub(crate) fn services_of(
+    places: &Places,
+    repository: &Repository,
+    tempo: &Tempo,
+) -> [(&'static str, Vec<String>); 3] {
     let data = |name: &str| places.dir.join(name).display().to_string();
-    let ingest = ["--lease", TEMPO.lease].map(str::to_owned).to_vec();
-    let rollup = vec!["--data-dir".to_owned(), data("rollup")];
+    let ingest = ["--lease", tempo.lease].map(str::to_owned).to_vec();
+    let rollup = ["--data-dir", &data("rollup"), "--snapshot-every", tempo.snapshot_every];
     let git = repository.dir().display().to_string();
     let publisher = [
         "--git-url",
@@ -144,13 +141,13 @@ fn services_of(places: &Places, repository: &Repository) -> [(&'static str, Vec<
         "--git-branch",
         BRANCH,
         "--git-poll",
-        TEMPO.git_poll,
+        tempo.git_poll,
         "--data-dir",
         &data("publisher"),
     ];
     [
         ("muster-ingest", ingest),
-        ("muster-rollup", rollup),
+        ("muster-rollup", rollup.map(str::to_owned).to_vec()),
         ("muster-publisher", publisher.map(str::to_owned).to_vec()),
     ]
 }
@@ -163,27 +160,22 @@ fn start_service(
     args: Vec<String>,
 ) -> Result<(Child, SocketAddr), Error> {
     let http = free_address(0)?;
-    let shared = [
-        "--nats-url".to_owned(),
-        format!("nats://{nats}"),
-        "--http-addr".to_owned(),
-        http.to_string(),
-        "--log-format".to_owned(),
-        "text".to_owned(),
-    ];
     let spec = Spec {
         name: name.to_owned(),
         program: find_program(&places.programs, program)?,
-        args: shared.into_iter().chain(args).collect(),
+        args: common_args(nats, http).into_iter().chain(args).collect(),
     };
     Ok((Child::start(spec, &places.dir)?, http))
 }
 
-async fn start_agent(places: &Places, key: &DeviceKey, nats: SocketAddr) -> Result<(Device, Child), Error> {
-    let link = Link::open(nats)
-        .await
-        .map_err(|source| Error::Network { what: format!("a link for {key}"), source })?;
-    let data = places.dir.join("devices").join(key.site.as_str()).join(key.device.as_str());
+/// What every service is told: where the server is, and where to serve health.
+pub(crate) fn common_args(nats: SocketAddr, http: SocketAddr) -> Vec<String> {
+    let (url, http) = (format!("nats://{nats}"), http.to_string());
+    ["--nats-url", &url, "--http-addr", &http, "--log-format", "text"].map(str::to_owned).to_vec()
+}
+
+/// What an agent is told about its device.
+pub(crate) fn agent_args(key: &DeviceKey, data: &Path, runtime: &str, tempo: &Tempo) -> Vec<String> {
     let args = [
         "--site",
         key.site.as_str(),
@@ -192,25 +184,50 @@ async fn start_agent(places: &Places, key: &DeviceKey, nats: SocketAddr) -> Resu
         "--data-dir",
         &data.display().to_string(),
         "--runtime",
-        "process",
+        runtime,
         "--on-exit",
         "stop",
         "--heartbeat",
-        TEMPO.heartbeat,
+        tempo.heartbeat,
         "--reconnect-max",
-        TEMPO.reconnect_max,
+        tempo.reconnect_max,
         "--retry-min",
-        TEMPO.retry_min,
+        tempo.retry_min,
         "--retry-max",
-        TEMPO.retry_max,
+        tempo.retry_max,
     ];
-    let name = format!("agent-{}-{}", key.site, key.device);
-    let args = args.map(str::to_owned).to_vec();
+    args.map(str::to_owned).to_vec()
+}
+
+/// Where a device keeps its things.
+pub(crate) fn device_dir(places: &Places, key: &DeviceKey) -> PathBuf {
+    places.dir.join("devices").join(key.site.as_str()).join(key.device.as_str())
+}
+
+async fn start_agent(places: &Places, key: &DeviceKey, nats: SocketAddr) -> Result<(Device, Child), Error> {
+    let link = open_link(key, nats).await?;
+    let args = agent_args(key, &device_dir(places, key), "process", &TEMPO);
+    let name = agent_name(key);
     let (process, http) = start_service(places, "muster-agent", &name, link.address(), args)?;
     Ok((Device { key: key.clone(), link, http }, process))
 }
 
+/// Name of a device's agent process.
+pub(crate) fn agent_name(key: &DeviceKey) -> String {
+    format!("agent-{}-{}", key.site, key.device)
+}
+
+/// A link to the server, for somebody.
+pub(crate) async fn open_link(whose: impl std::fmt::Display, nats: SocketAddr) -> Result<Link, Error> {
+    Link::open(nats).await.map_err(|source| Error::Network { what: format!("a link for {whose}"), source })
+}
+
 fn start_server(places: &Places, address: SocketAddr) -> Result<Child, Error> {
+    Child::start(server_spec(places, address)?, &places.dir)
+}
+
+/// How to start the server; writes its configuration.
+pub(crate) fn server_spec(places: &Places, address: SocketAddr) -> Result<Spec, Error> {
     let program = places.nats_server.clone();
     if !program.is_file() {
         return Err(Error::NoServer { path: program });
@@ -222,12 +239,8 @@ fn start_server(places: &Places, address: SocketAddr) -> Result<Child, Error> {
         store.display().to_string()
     );
     std::fs::write(&config, text).map_err(|source| Error::Prepare { path: config.clone(), source })?;
-    let spec = Spec {
-        name: "nats-server".to_owned(),
-        program,
-        args: vec!["--config".to_owned(), config.display().to_string()],
-    };
-    Child::start(spec, &places.dir)
+    let args = vec!["--config".to_owned(), config.display().to_string()];
+    Ok(Spec { name: "nats-server".to_owned(), program, args })
 }
 
 /// Finds a program of Muster.
@@ -256,7 +269,7 @@ fn free_address(port: u16) -> Result<SocketAddr, Error> {
 
 /// By what one sees that a process is ready.
 #[derive(Debug, Clone, Copy)]
-enum Sign {
+pub(crate) enum Sign {
     /// It accepts connections.
     Port(SocketAddr),
     /// It says so at `/ready`.
@@ -278,7 +291,8 @@ impl Sign {
     }
 }
 
-async fn await_ready(process: &mut Child, sign: Sign) -> Result<(), Error> {
+/// Waits until a process is ready.
+pub(crate) async fn await_ready(process: &mut Child, sign: Sign) -> Result<(), Error> {
     let deadline = tokio::time::Instant::now() + READY_PATIENCE;
     loop {
         process.expect_running()?;

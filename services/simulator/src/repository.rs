@@ -2,6 +2,7 @@
 //!
 //! It writes Margo documents and commits them; what they mean is the publisher's business.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use muster_contract::DeviceKey;
@@ -11,6 +12,9 @@ use crate::error::Error;
 
 /// The branch that is published.
 pub const BRANCH: &str = "main";
+
+/// The folders that are published.
+const PUBLISHED: [&str; 2] = ["fleet", "sites"];
 
 /// A Git repository on this machine.
 #[derive(Debug)]
@@ -46,13 +50,30 @@ impl Repository {
         written.map_err(|source| Error::Prepare { path, source })
     }
 
-    /// Commits everything.
+    /// Makes the folders that are published hold these files and no others.
+    ///
+    /// # Errors
+    /// The disk refuses.
+    pub fn replace(&self, files: &BTreeMap<String, String>) -> Result<(), Error> {
+        for folder in PUBLISHED {
+            let path = self.dir.join(folder);
+            match std::fs::remove_dir_all(&path) {
+                Err(source) if source.kind() != std::io::ErrorKind::NotFound => {
+                    return Err(Error::Prepare { path, source });
+                }
+                _ => {}
+            }
+        }
+        files.iter().try_for_each(|(path, text)| self.write(path, text))
+    }
+
+    /// Commits everything, also if nothing changed.
     ///
     /// # Errors
     /// Git refuses.
     pub async fn commit(&self, message: &str) -> Result<(), Error> {
         self.git(&["add", "--all"]).await?;
-        self.git(&["commit", "--quiet", "--message", message]).await
+        self.git(&["commit", "--quiet", "--allow-empty", "--message", message]).await
     }
 
     async fn git(&self, args: &[&str]) -> Result<(), Error> {

@@ -84,9 +84,7 @@ impl Fault {
             Self::Stall => Setting { condition: Condition::Stalled, shape },
             Self::DeafServer => Setting { condition: Condition::HalfOpen(Way::Up), shape },
             Self::DeafClient => Setting { condition: Condition::HalfOpen(Way::Down), shape },
-            Self::Throttle => {
-                Setting { condition: Condition::Open, shape: shape.slow(2 * KIB, 2 * KIB) }
-            }
+            Self::Throttle => Setting { condition: Condition::Open, shape: shape.slow(2 * KIB, 2 * KIB) },
             Self::Delay => {
                 let (latency, jitter) = (Duration::from_millis(1500), Duration::from_millis(1400));
                 Setting { condition: Condition::Open, shape: shape.late(latency, jitter) }

@@ -1,0 +1,99 @@
+//! A link as a process of its own: `muster-simulator link`. It stands between clients and a server in a network that
+//! somebody else builds, and has the health endpoint that every service has.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use muster_service::health::Health;
+use muster_service::life::{Life, Stage};
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+
+use crate::config::carrier::Config;
+use crate::error::Error;
+use crate::flap::{self, Flapping};
+use crate::link::{Fault, Link, Way};
+
+/// Time between two looks at what the link has carried.
+const COUNT_EVERY: Duration = Duration::from_secs(1);
+
+/// What the process shows at `/metrics`.
+#[derive(Debug, Clone, Default)]
+struct Metrics {
+    faults: Family<Kind, Counter>,
+    connections: Gauge,
+    up: Gauge,
+    down: Gauge,
+    swallowed: Gauge,
+}
+
+/// A kind of fault.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Kind {
+    fault: &'static str,
+}
+
+/// Carries until it is asked to stop.
+///
+/// # Errors
+/// The address cannot be listened on.
+pub async fn start(config: Config, life: Life) -> Result<(), Error> {
+    let ready = life.health().latch("the link");
+    let link = Link::between(config.listen, &config.to.0, config.seed).await;
+    let what = format!("{} (--listen)", config.listen);
+    let link = Arc::new(link.map_err(|source| Error::Network { what, source })?);
+    tracing::info!(
+        link.address = %link.address(),
+        link.to = config.to.0,
+        link.profile = config.profile.name,
+        seed = config.seed,
+        "the link carries: {}",
+        config.profile.about
+    );
+    let metrics = Metrics::register(life.health());
+    let calm = life.token(Stage::Intake);
+    life.spawn(Stage::Work, "figures", metrics.clone().follow(Arc::clone(&link), life.token(Stage::Work)));
+    life.spawn(Stage::Intake, "weather", async move {
+        let told = |fault: Fault, lasts: Duration| {
+            tracing::info!(link.fault = fault.name(), ?lasts, "the link has a fault");
+            metrics.faults.get_or_create(&Kind { fault: fault.name() }).inc();
+        };
+        flap::follow(&link, Flapping::new(config.profile, config.seed, 0), &calm, told).await;
+    });
+    ready.release();
+    Ok(())
+}
+
+impl Metrics {
+    fn register(health: &Health) -> Self {
+        let metrics = Self::default();
+        health.metrics(|registry| {
+            registry.register("link_faults", "Faults begun, by kind", metrics.faults.clone());
+            let gauges = [
+                ("link_connections", "Connections carried to the server so far", &metrics.connections),
+                ("link_up_bytes", "Bytes handed to the server so far", &metrics.up),
+                ("link_down_bytes", "Bytes handed to clients so far", &metrics.down),
+                ("link_swallowed_bytes", "Bytes thrown away so far, while half open", &metrics.swallowed),
+            ];
+            for (name, help, gauge) in gauges {
+                registry.register(name, help, gauge.clone());
+            }
+        });
+        metrics
+    }
+
+    async fn follow(self, link: Arc<Link>, stop: tokio_util::sync::CancellationToken) {
+        let signed = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
+        loop {
+            self.connections.set(signed(link.connections()));
+            self.up.set(signed(link.carried(Way::Up)));
+            self.down.set(signed(link.carried(Way::Down)));
+            self.swallowed.set(signed(link.swallowed()));
+            if stop.run_until_cancelled(tokio::time::sleep(COUNT_EVERY)).await.is_none() {
+                return;
+            }
+        }
+    }
+}

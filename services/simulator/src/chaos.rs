@@ -1,0 +1,210 @@
+//! Chaos: a real system is started, struck by a seeded storm, healed, and judged.
+//!
+//! ```text
+//! cast: who takes part ──► storm: carries out ── plan (what strikes when), script (what is committed when)
+//!                                    │ heal
+//!                                    ▼
+//!                          judge: at rest? the books right? ──► summary
+//! ```
+//!
+//! Nothing here knows how a service works: it knows what must be true of them all, after any storm.
+
+mod cast;
+mod judge;
+mod plan;
+mod script;
+mod storm;
+mod summary;
+mod workloads;
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::time::Duration;
+
+use muster_bus::{Bus, BusConfig};
+use muster_contract::DeviceKey;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use self::cast::Cast;
+use self::judge::{Count, Difference, Judge};
+use self::plan::Role;
+use self::script::Script;
+use self::storm::{Storm, Toll};
+pub use self::summary::Summary;
+use crate::child::sweep;
+use crate::config::chaos::Config;
+use crate::error::Error;
+use crate::hub::Hub;
+use crate::places::Places;
+use crate::repository::Repository;
+
+/// Time a healed fleet gets to come to rest, and its books to be right: generous, because machines that test are slow and
+/// shared, and connections that were stalled are given up only after half a minute.
+const PATIENCE: Duration = Duration::from_secs(180);
+/// Time between two looks.
+const LOOK: Duration = Duration::from_millis(500);
+/// Longest delay before the judge's own connection is tried again.
+const RECONNECT_MAX: Duration = Duration::from_secs(1);
+/// What an agent's log says of a write for which there was no room.
+const NO_ROOM: &str = "is the disk full?";
+/// What any log says of a panic.
+const PANIC: &str = "panicked at";
+
+/// Plays a trial until its end, or until `stop` is cancelled.
+///
+/// # Errors
+/// The system could not be started, or a part of it ended by itself.
+pub async fn run(config: &Config, stop: &CancellationToken) -> Result<Summary, Error> {
+    let places = Places::prepare(&config.stage)?;
+    let repository = Repository::create(places.dir.join("repository")).await?;
+    let mut script = Script::new(config.seed, &config.device_keys(), config.small_disks());
+    repository.replace(&script.files())?;
+    repository.commit("The first release").await?;
+    let ended = play(config, places.clone(), &repository, &mut script, stop).await;
+    // Agents that were killed leave workloads behind, and a trial that failed leaves everybody.
+    sweep(&places.dir);
+    ended
+}
+
+async fn play(
+    config: &Config,
+    places: Places,
+    repository: &Repository,
+    script: &mut Script,
+    stop: &CancellationToken,
+) -> Result<Summary, Error> {
+    let started = stop.run_until_cancelled(Cast::start(config, places.clone(), repository)).await;
+    let Some(cast) = started else {
+        return Ok(summary(config, &places, &Toll::default(), Ending::default()));
+    };
+    let mut cast = cast?;
+    let toll = Toll::default();
+    tracing::info!(nats.url = format!("nats://{}", cast.nats), logs = %places.logs().display(), "everybody is up");
+    let storm = Storm::new(&mut cast, script, repository, config.small_disks(), toll.clone());
+    storm.blow(config.seed, config.length, stop).await?;
+    tracing::info!("everything is healed; the fleet comes to rest");
+    let judge = judge(config, &cast, script, stop).await?;
+    let mut ending = Ending::default();
+    if !stop.is_cancelled() {
+        ending = settle(&mut cast, &judge, stop).await?;
+    }
+    tracing::info!("stopping everybody");
+    cast.stop().await?;
+    ending.differences.extend(panics(&places.logs()));
+    Ok(summary(config, &places, &toll, ending))
+}
+
+async fn judge(
+    config: &Config,
+    cast: &Cast,
+    script: &Script,
+    stop: &CancellationToken,
+) -> Result<Judge, Error> {
+    let nats = cast.nats;
+    let settings = BusConfig {
+        reconnect_max: RECONNECT_MAX,
+        ..BusConfig::service(format!("nats://{nats}"), "muster-simulator")
+    };
+    let bus = Bus::connect(settings, stop).await.map_err(Error::Bus)?;
+    Ok(Judge {
+        hub: Hub::new(bus.clone()),
+        bus,
+        places: cast.places.clone(),
+        nats,
+        wanted: script.wanted(),
+        real: cast.devices[..config.process_agents()].to_vec(),
+    })
+}
+
+/// How a trial ended.
+#[derive(Debug, Default)]
+struct Ending {
+    /// It was judged.
+    judged: bool,
+    rest_after: Option<Duration>,
+    count: Count,
+    differences: Vec<Difference>,
+}
+
+/// Waits until the fleet is at rest and the books are right, both at once.
+async fn settle(cast: &mut Cast, judge: &Judge, stop: &CancellationToken) -> Result<Ending, Error> {
+    let begin = Instant::now();
+    let mut ending = Ending::default();
+    loop {
+        watch(cast)?;
+        let agents = agents(cast);
+        ending.differences = judge.unrest(&agents).await;
+        if ending.differences.is_empty() {
+            ending.rest_after.get_or_insert(begin.elapsed());
+            ending.differences = judge.books(&mut ending.count).await;
+        } else {
+            ending.rest_after = None;
+        }
+        let late = begin.elapsed() >= PATIENCE;
+        if ending.differences.is_empty() || late || stop.is_cancelled() {
+            ending.judged = ending.differences.is_empty() || late;
+            return Ok(ending);
+        }
+        stop.run_until_cancelled(tokio::time::sleep(LOOK)).await;
+    }
+}
+
+/// Nobody ends by himself any more. Who did so before the storm was over, for want of a disk, is started again.
+fn watch(cast: &mut Cast) -> Result<(), Error> {
+    let dir = cast.places.dir.clone();
+    for member in cast.members() {
+        if member.has_fallen()? {
+            member.start(&dir)?;
+        }
+    }
+    Ok(())
+}
+
+fn agents(cast: &mut Cast) -> Vec<(DeviceKey, Option<SocketAddr>)> {
+    let keys = cast.devices.clone();
+    keys.into_iter().enumerate().map(|(at, key)| (key, cast.member(Role::Agent(at)).http)).collect()
+}
+
+fn summary(config: &Config, places: &Places, toll: &Toll, ending: Ending) -> Summary {
+    let Ending { judged, rest_after, count, differences } = ending;
+    let Config { seed, agents, sites, length, .. } = config;
+    let seconds = length.as_secs();
+    Summary {
+        held: judged && differences.is_empty(),
+        cut_short: !judged,
+        seed: *seed,
+        seconds,
+        agents: *agents,
+        sites: *sites,
+        faults: toll.counts(),
+        reports: count.accounting,
+        facts: count.facts,
+        lost: count.lost,
+        duplicated: count.duplicated,
+        incidents: count.incidents,
+        full_disk_writes: lines(&places.logs(), NO_ROOM).len() as u64,
+        converged_after_ms: rest_after.map(|after| u64::try_from(after.as_millis()).unwrap_or(u64::MAX)),
+        differences,
+        replay: format!(
+            "muster-simulator chaos --seconds {seconds} --agents {agents} --sites {sites} --seed {seed} (or CHAOS_SEED={seed})"
+        ),
+        logs: places.logs().display().to_string(),
+    }
+}
+
+fn panics(logs: &Path) -> Vec<Difference> {
+    lines(logs, PANIC).into_iter().map(|line| format!("somebody panicked: {line}")).collect()
+}
+
+/// The lines of all logs that hold a text, each with the name of its log.
+fn lines(logs: &Path, text: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(logs).into_iter().flatten().flatten() {
+        let log = std::fs::read(entry.path()).unwrap_or_default();
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let log = String::from_utf8_lossy(&log);
+        found.extend(log.lines().filter(|line| line.contains(text)).map(|line| format!("{name}: {line}")));
+    }
+    found
+}

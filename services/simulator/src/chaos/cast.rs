@@ -1,0 +1,337 @@
+//! Who takes part: the server, the services and the agents, each a process of its own that can be killed, halted and
+//! started again, and each but the server behind a link of its own.
+
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use muster_contract::DeviceKey;
+
+use super::plan::Role;
+use crate::child::{Child, Spec};
+use crate::config::chaos::Config;
+use crate::disk::{Disk, UNSHOCKED};
+use crate::error::Error;
+use crate::fleet::{
+    Sign, Tempo, agent_args, agent_name, await_ready, common_args, device_dir, find_program, open_link,
+    server_spec, services_of,
+};
+use crate::link::Link;
+use crate::places::Places;
+use crate::repository::Repository;
+
+/// The tempo of a trial: minutes of a real fleet are seconds, and a snapshot is taken often enough to be killed in.
+const TEMPO: Tempo = Tempo {
+    heartbeat: "2s",
+    lease: "8s",
+    reconnect_max: "3s",
+    retry_min: "500ms",
+    retry_max: "3s",
+    git_poll: "300ms",
+    snapshot_every: "2s",
+};
+/// Below the range from which the kernel takes ports of outgoing connections: a killed process's port stays free.
+const PORTS: std::ops::Range<u16> = 10_240..32_000;
+/// Ports tried before giving up.
+const PORT_TRIES: usize = 1000;
+/// Pause between two agents that are started: together they would only wait for each other.
+const SPREAD: Duration = Duration::from_millis(20);
+
+/// Everybody.
+#[derive(Debug)]
+pub(super) struct Cast {
+    /// Where things are.
+    pub(super) places: Places,
+    /// Where the server listens, not behind any link.
+    pub(super) nats: SocketAddr,
+    /// The devices, in the order of [`Role::Agent`].
+    pub(super) devices: Vec<DeviceKey>,
+    members: Vec<Member>,
+}
+
+/// One of them.
+#[derive(Debug)]
+pub(super) struct Member {
+    /// Who it is.
+    pub(super) role: Role,
+    /// Its link; the server has none.
+    pub(super) link: Option<Arc<Link>>,
+    /// Its disk, if it has a small one.
+    pub(super) disk: Option<Disk>,
+    /// Its disk is full now.
+    pub(super) full: bool,
+    /// Where it serves its metrics; the server does not.
+    pub(super) http: Option<SocketAddr>,
+    spec: Spec,
+    state: State,
+}
+
+#[derive(Debug)]
+enum State {
+    Up(Child),
+    Frozen(Child),
+    Down,
+}
+
+impl Cast {
+    /// Starts the server, then the services, then the agents.
+    ///
+    /// # Errors
+    /// Something could not be started. What was started ends with the error.
+    pub(super) async fn start(
+        config: &Config,
+        places: Places,
+        repository: &Repository,
+    ) -> Result<Self, Error> {
+        let nats = free_address()?;
+        let devices = config.device_keys();
+        let server = Member::new(Role::Server, server_spec(&places, nats)?, None);
+        let dir = places.dir.clone();
+        let mut cast = Self { places, nats, devices, members: vec![server] };
+        cast.member(Role::Server).start(&dir)?;
+        cast.ready(Role::Server).await?;
+        let roles = [Role::Ingest, Role::Rollup, Role::Publisher];
+        let services = services_of(&cast.places, repository, &TEMPO);
+        for (role, (program, args)) in roles.into_iter().zip(services) {
+            let spec = Spec {
+                name: program.to_owned(),
+                program: find_program(&cast.places.programs, program)?,
+                args,
+            };
+            cast.enter(role, spec, None).await?;
+            cast.ready(role).await?;
+        }
+        let small = config.small_disks();
+        for at in 0..cast.devices.len() {
+            cast.enter_agent(at, at < config.process_agents(), small.contains(&at)).await?;
+            tokio::time::sleep(SPREAD).await;
+        }
+        Ok(cast)
+    }
+
+    async fn enter(&mut self, role: Role, spec: Spec, disk: Option<Disk>) -> Result<(), Error> {
+        let link = Arc::new(open_link(&spec.name, self.nats).await?);
+        let mut member = Member::new(role, spec, Some(link));
+        member.disk = disk;
+        member.start(&self.places.dir)?;
+        self.members.push(member);
+        Ok(())
+    }
+
+    async fn enter_agent(&mut self, at: usize, real: bool, small_disk: bool) -> Result<(), Error> {
+        let key = &self.devices[at];
+        let data = device_dir(&self.places, key);
+        let disk = small_disk.then(|| Disk::small(&data)).transpose();
+        let disk = disk.map_err(|source| Error::Prepare { path: data.clone(), source })?;
+        let runtime = if real { "process" } else { "simulated" };
+        let mut args = agent_args(key, &data, runtime, &TEMPO);
+        let mut program = find_program(&self.places.programs, "muster-agent")?;
+        if let Some(Disk::Limited) = disk {
+            tracing::warn!(
+                device = %key,
+                "NOT A REAL FULL DISK: without the right to mount one, the agent's file size limit stands for it"
+            );
+            let [shell, rest @ ..] = UNSHOCKED;
+            let before = rest.iter().map(|&arg| arg.to_owned()).chain([program.display().to_string()]);
+            args = before.chain(args).collect();
+            program = shell.into();
+        }
+        let spec = Spec { name: agent_name(key), program, args };
+        self.enter(Role::Agent(at), spec, disk).await
+    }
+
+    /// Waits until somebody is ready.
+    async fn ready(&mut self, role: Role) -> Result<(), Error> {
+        let nats = self.nats;
+        let member = self.member(role);
+        let sign = member.http.map_or(Sign::Port(nats), Sign::Ready);
+        match &mut member.state {
+            State::Up(child) => await_ready(child, sign).await,
+            State::Frozen(_) | State::Down => Ok(()),
+        }
+    }
+
+    /// Somebody.
+    pub(super) fn member(&mut self, role: Role) -> &mut Member {
+        let at = match role {
+            Role::Server => 0,
+            Role::Ingest => 1,
+            Role::Rollup => 2,
+            Role::Publisher => 3,
+            Role::Agent(at) => 4 + at,
+        };
+        &mut self.members[at]
+    }
+
+    /// Everybody.
+    pub(super) fn members(&mut self) -> impl Iterator<Item = &mut Member> {
+        self.members.iter_mut()
+    }
+
+    /// Lets everybody go on, also who was halted or is down.
+    ///
+    /// # Errors
+    /// Somebody could not be started.
+    pub(super) fn raise_all(&mut self) -> Result<(), Error> {
+        let dir = self.places.dir.clone();
+        self.members.iter_mut().try_for_each(|member| {
+            member.clear_disk()?;
+            member.thaw();
+            member.start(&dir)
+        })
+    }
+
+    /// Stops the agents with their workloads, then the services in the reverse order of their start, then the server.
+    ///
+    /// # Errors
+    /// The first process whose end could not be awaited; all are asked to end.
+    pub(super) async fn stop(self) -> Result<(), Error> {
+        let (mut first, mut members) = (Ok(()), self.members);
+        let agents = members.split_off(4);
+        for result in join_all(agents.into_iter().map(Member::stop)).await {
+            first = first.and(result);
+        }
+        for member in members.into_iter().rev() {
+            first = first.and(member.stop().await);
+        }
+        first
+    }
+}
+
+impl Member {
+    const fn new(role: Role, spec: Spec, link: Option<Arc<Link>>) -> Self {
+        Self { role, link, disk: None, full: false, http: None, spec, state: State::Down }
+    }
+
+    /// Starts it, unless it is there.
+    ///
+    /// # Errors
+    /// It could not be started.
+    pub(super) fn start(&mut self, dir: &Path) -> Result<(), Error> {
+        if !matches!(self.state, State::Down) {
+            return Ok(());
+        }
+        let mut spec = self.spec.clone();
+        if let Some(link) = &self.link {
+            // A new port each time: the last one may be somebody else's by now.
+            let http = free_address()?;
+            spec.args.extend(common_args(link.address(), http));
+            self.http = Some(http);
+        }
+        self.state = State::Up(Child::start(spec, dir)?);
+        if self.full {
+            self.fill_disk()?;
+        }
+        Ok(())
+    }
+
+    /// Kills it where it stands; false if it was not up.
+    ///
+    /// # Errors
+    /// Its end could not be awaited.
+    pub(super) async fn kill(&mut self) -> Result<bool, Error> {
+        match std::mem::replace(&mut self.state, State::Down) {
+            State::Up(child) => child.kill().await.map(|()| true),
+            other => {
+                self.state = other;
+                Ok(false)
+            }
+        }
+    }
+
+    /// Halts it where it stands; false if it was not up.
+    pub(super) fn freeze(&mut self) -> bool {
+        match std::mem::replace(&mut self.state, State::Down) {
+            State::Up(child) => {
+                child.freeze();
+                self.state = State::Frozen(child);
+                true
+            }
+            other => {
+                self.state = other;
+                false
+            }
+        }
+    }
+
+    /// Lets it go on if it was halted.
+    pub(super) fn thaw(&mut self) {
+        match std::mem::replace(&mut self.state, State::Down) {
+            State::Frozen(child) => {
+                child.thaw();
+                self.state = State::Up(child);
+            }
+            other => self.state = other,
+        }
+    }
+
+    /// Fills its disk; false if it has no small one.
+    ///
+    /// # Errors
+    /// It cannot be filled.
+    pub(super) fn fill_disk(&mut self) -> Result<bool, Error> {
+        let pid = self.pid();
+        let Some(disk) = &self.disk else { return Ok(false) };
+        disk.fill(pid).map_err(|source| Error::Disk { name: self.spec.name.clone(), source })?;
+        self.full = true;
+        Ok(true)
+    }
+
+    /// Gives the room on its disk back.
+    ///
+    /// # Errors
+    /// It cannot be given back.
+    pub(super) fn clear_disk(&mut self) -> Result<(), Error> {
+        let pid = self.pid();
+        self.full = false;
+        let Some(disk) = &self.disk else { return Ok(()) };
+        disk.clear(pid).map_err(|source| Error::Disk { name: self.spec.name.clone(), source })
+    }
+
+    /// Fails if it ended by itself, unless that was for want of a disk: then true, and it is down.
+    ///
+    /// # Errors
+    /// Its exit status and where its log is.
+    pub(super) fn has_fallen(&mut self) -> Result<bool, Error> {
+        let State::Up(child) = &mut self.state else { return Ok(false) };
+        let Some(status) = child.ended()? else { return Ok(false) };
+        if self.disk.is_none() {
+            return child.expect_running().map(|()| false);
+        }
+        tracing::info!(process = self.spec.name, %status, full = self.full, "ended; its disk is small");
+        self.state = State::Down;
+        Ok(true)
+    }
+
+    fn pid(&self) -> Option<rustix::process::Pid> {
+        match &self.state {
+            State::Up(child) | State::Frozen(child) => child.pid(),
+            State::Down => None,
+        }
+    }
+
+    async fn stop(mut self) -> Result<(), Error> {
+        self.thaw();
+        match std::mem::replace(&mut self.state, State::Down) {
+            State::Up(child) | State::Frozen(child) => child.stop().await.map(drop),
+            State::Down => Ok(()),
+        }
+    }
+}
+
+/// An address that is free now and that no outgoing connection takes.
+fn free_address() -> Result<SocketAddr, Error> {
+    let mut last = Ok(());
+    for _ in 0..PORT_TRIES {
+        match TcpListener::bind((Ipv4Addr::LOCALHOST, fastrand::u16(PORTS)))
+            .and_then(|bound| bound.local_addr())
+        {
+            Ok(address) => return Ok(address),
+            Err(error) => last = Err(error),
+        }
+    }
+    let error = last.err().unwrap_or_else(|| std::io::ErrorKind::AddrInUse.into());
+    Err(Error::Network { what: "a free port".to_owned(), source: error })
+}

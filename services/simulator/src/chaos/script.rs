@@ -1,0 +1,371 @@
+//! What people commit while everything breaks: releases, good and bad ones, deployments that come, go and move,
+//! devices that go and come back. Drawn from a seed; knows at any moment what each device shall run.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use muster_contract::DeviceKey;
+
+/// Deployments beside the one that is everywhere, at most.
+const APPS_MAX: usize = 12;
+/// One device in so many may be out of the repository at once.
+const GONE_ONE_IN: usize = 8;
+/// The deployment that every device has.
+const WEB: &str = "web";
+
+/// Where a deployment is meant for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Level {
+    Fleet,
+    Site(usize),
+    Device(usize),
+}
+
+/// How its workload behaves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Mood {
+    /// It starts and stays.
+    Steady,
+    /// It ends again and again.
+    Restless,
+    /// It takes long to start.
+    Slow,
+    /// It never starts.
+    Poisonous,
+}
+
+#[derive(Debug, Clone)]
+struct App {
+    id: String,
+    level: Level,
+    release: u64,
+    mood: Mood,
+}
+
+/// What a commit did, for the log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Commit {
+    /// In words.
+    pub(super) about: String,
+    /// It breaks a rule, and nothing of it may be published.
+    pub(super) bad: bool,
+}
+
+/// The state of the repository, as its authors mean it.
+#[derive(Debug)]
+pub(super) struct Script {
+    devices: Vec<DeviceKey>,
+    sites: Vec<String>,
+    apps: Vec<App>,
+    gone: BTreeSet<usize>,
+    /// Whoever is on a small disk shall have something to write.
+    busy: Vec<usize>,
+    bad: bool,
+    release: u64,
+    chance: fastrand::Rng,
+}
+
+impl Script {
+    /// The first state: one deployment everywhere, and a restless one on each of the `busy` devices.
+    pub(super) fn new(seed: u64, devices: &[DeviceKey], busy: Vec<usize>) -> Self {
+        let mut sites: Vec<String> = devices.iter().map(|key| key.site.to_string()).collect();
+        sites.dedup();
+        let sites = sites.into_iter().collect::<BTreeSet<_>>().into_iter().collect();
+        let mut script = Self {
+            devices: devices.to_vec(),
+            sites,
+            apps: Vec::new(),
+            gone: BTreeSet::new(),
+            busy,
+            bad: false,
+            release: 1,
+            chance: fastrand::Rng::with_seed(seed ^ 0x5C21_77E0),
+        };
+        script.put(WEB.to_owned(), Level::Fleet, Mood::Steady);
+        // The nearer level wins: what is pretended elsewhere is real there.
+        script.put(WEB.to_owned(), Level::Site(0), Mood::Steady);
+        for at in script.busy.clone() {
+            script.put(format!("busy-{at}"), Level::Device(at), Mood::Restless);
+        }
+        script
+    }
+
+    /// Takes the next step.
+    pub(super) fn step(&mut self) -> Commit {
+        self.release += 1;
+        if std::mem::take(&mut self.bad) {
+            let about = format!("the slip of the pen is taken back; {}", self.bump());
+            return Commit { about, bad: false };
+        }
+        let about = match self.chance.u32(0..16) {
+            0..5 => self.bump(),
+            5..7 => self.add(),
+            7..9 => self.remove(),
+            9..11 => self.move_away(),
+            11 => self.take_out(),
+            12 => self.bring_back(),
+            13..15 => {
+                self.bad = true;
+                self.bump();
+                "a slip of the pen".to_owned()
+            }
+            _ => self.poison(),
+        };
+        Commit { about, bad: self.bad }
+    }
+
+    /// The last step: everything is well and stays so.
+    pub(super) fn heal(&mut self) {
+        self.release += 1;
+        self.bad = false;
+        for app in &mut self.apps {
+            if app.mood != Mood::Steady {
+                app.mood = Mood::Steady;
+                app.release = self.release;
+            }
+        }
+    }
+
+    /// What each device shall run: the release of each deployment. Nothing for one that is out of the repository.
+    pub(super) fn wanted(&self) -> BTreeMap<DeviceKey, BTreeMap<String, u64>> {
+        let wanted = |(at, key): (usize, &DeviceKey)| {
+            let apps: BTreeMap<_, _> = self.apps_of(at).map(|app| (app.id.clone(), app.release)).collect();
+            (key.clone(), if self.gone.contains(&at) { BTreeMap::new() } else { apps })
+        };
+        self.devices.iter().enumerate().map(wanted).collect()
+    }
+
+    /// The repository's files, by path.
+    pub(super) fn files(&self) -> BTreeMap<String, String> {
+        let present = (0..self.devices.len()).filter(|at| !self.gone.contains(at));
+        let mut files: BTreeMap<_, _> = present
+            .clone()
+            .map(|at| (format!("sites/{}/.gitkeep", self.devices[at]), String::new()))
+            .collect();
+        for app in &self.apps {
+            let folder = match app.level {
+                Level::Fleet => "fleet".to_owned(),
+                Level::Site(at) => format!("sites/{}", self.sites[at]),
+                Level::Device(at) if self.gone.contains(&at) => continue,
+                Level::Device(at) => format!("sites/{}", self.devices[at]),
+            };
+            files.insert(format!("{folder}/{}.yaml", app.id), self.document(app));
+        }
+        if self.bad {
+            let text = "id: slip\nspec: {deploymentProfile: {type: process, components: 7}}\n";
+            files.insert("fleet/slip.yaml".to_owned(), text.to_owned());
+        }
+        files
+    }
+
+    /// The nearest level's word on each deployment of a device: later ones win.
+    fn apps_of(&self, at: usize) -> impl Iterator<Item = &App> {
+        let site = self.site_of(at);
+        let levels = [Level::Fleet, Level::Site(site), Level::Device(at)];
+        levels.into_iter().flat_map(|level| self.apps.iter().filter(move |app| app.level == level))
+    }
+
+    fn site_of(&self, device: usize) -> usize {
+        let site = self.devices[device].site.as_str();
+        self.sites.iter().position(|name| name == site).unwrap_or_default()
+    }
+
+    /// The first site runs real processes, every other pretends.
+    fn is_real(&self, level: Level) -> bool {
+        match level {
+            Level::Fleet => false,
+            Level::Site(site) => site == 0,
+            Level::Device(device) => self.site_of(device) == 0,
+        }
+    }
+
+    fn put(&mut self, id: String, level: Level, mood: Mood) {
+        self.apps.push(App { id, level, release: self.release, mood });
+    }
+
+    fn mood(&mut self) -> Mood {
+        match self.chance.u32(0..10) {
+            0..5 => Mood::Steady,
+            5..8 => Mood::Restless,
+            8 => Mood::Slow,
+            _ => Mood::Poisonous,
+        }
+    }
+
+    fn bump(&mut self) -> String {
+        let at = self.chance.usize(0..self.apps.len());
+        let mood = self.mood();
+        let release = self.release;
+        let app = &mut self.apps[at];
+        app.release = release;
+        // What keeps a small disk busy goes on doing so.
+        if !app.id.starts_with("busy") {
+            app.mood = mood;
+        }
+        format!("release {release} of {} at {:?}: {:?}", app.id, app.level, app.mood)
+    }
+
+    fn add(&mut self) -> String {
+        if self.apps.len() >= APPS_MAX + self.busy.len() {
+            return self.bump();
+        }
+        let level = if self.chance.bool() {
+            Level::Site(self.chance.usize(0..self.sites.len()))
+        } else {
+            Level::Device(self.chance.usize(0..self.devices.len()))
+        };
+        let (id, mood) = (format!("app-{}", self.release), self.mood());
+        self.put(id.clone(), level, mood);
+        format!("{id} comes to {level:?}: {mood:?}")
+    }
+
+    /// A deployment that may go or move.
+    fn loose(&mut self) -> Option<usize> {
+        let loose: Vec<_> = (0..self.apps.len()).filter(|at| self.apps[*at].id.starts_with("app")).collect();
+        self.chance.choice(loose)
+    }
+
+    fn remove(&mut self) -> String {
+        let Some(at) = self.loose() else { return self.add() };
+        let app = self.apps.remove(at);
+        format!("{} goes from {:?}", app.id, app.level)
+    }
+
+    /// To another place of the same kind of runtime, or it would be another deployment.
+    fn move_away(&mut self) -> String {
+        let Some(at) = self.loose() else { return self.add() };
+        let from = self.apps[at].level;
+        let sites = (0..self.sites.len()).map(Level::Site);
+        let places = sites.chain((0..self.devices.len()).map(Level::Device));
+        let real = self.is_real(from);
+        let places: Vec<_> = places.filter(|to| *to != from && self.is_real(*to) == real).collect();
+        let Some(to) = self.chance.choice(places) else { return self.bump() };
+        self.apps[at].level = to;
+        format!("{} moves from {from:?} to {to:?}", self.apps[at].id)
+    }
+
+    fn take_out(&mut self) -> String {
+        let at = self.chance.usize(0..self.devices.len());
+        if self.gone.len() * GONE_ONE_IN >= self.devices.len() || !self.gone.insert(at) {
+            return self.bump();
+        }
+        format!("{} is taken out", self.devices[at])
+    }
+
+    fn bring_back(&mut self) -> String {
+        let gone: Vec<_> = self.gone.iter().copied().collect();
+        let Some(at) = self.chance.choice(gone) else { return self.bump() };
+        self.gone.remove(&at);
+        format!("{} is back", self.devices[at])
+    }
+
+    fn poison(&mut self) -> String {
+        let at = self.chance.usize(0..self.apps.len());
+        self.apps[at].release = self.release;
+        self.apps[at].mood = Mood::Poisonous;
+        format!("release {} of {} never starts", self.release, self.apps[at].id)
+    }
+
+    fn document(&self, app: &App) -> String {
+        let App { id, release, mood, .. } = app;
+        let (kind, properties) =
+            if self.is_real(app.level) { ("process", real(*mood)) } else { ("simulated", pretended(*mood)) };
+        format!(
+            r#"id: {id}
+metadata: {{name: {id}}}
+spec:
+  applicationId: com-example-{id}
+  deploymentProfile:
+    type: {kind}
+    components:
+      - name: main
+        properties: {properties}
+  parameters:
+    release: {{value: "{release}", targets: [{{pointer: RELEASE, components: [main]}}]}}
+"#
+        )
+    }
+}
+
+const fn pretended(mood: Mood) -> &'static str {
+    match mood {
+        Mood::Steady => "{startDelay: 300ms, stopDelay: 100ms}",
+        Mood::Restless => "{startDelay: 100ms, crashAfter: 1500ms}",
+        Mood::Slow => "{startDelay: 12s}",
+        Mood::Poisonous => "{startDelay: 100ms, failStarts: 1000000}",
+    }
+}
+
+const fn real(mood: Mood) -> &'static str {
+    match mood {
+        Mood::Steady => r#"{command: sleep, args: ["86400"], readiness: {type: uptime, for: 100ms}}"#,
+        Mood::Restless => {
+            r#"{command: sh, args: ["-c", "sleep 2; exit 3"], readiness: {type: uptime, for: 100ms}}"#
+        }
+        Mood::Slow => r#"{command: sleep, args: ["86400"], readiness: {type: uptime, for: 12s}}"#,
+        Mood::Poisonous => r#"{command: "false", readiness: {type: uptime, for: 100ms}}"#,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn devices() -> Vec<DeviceKey> {
+        ["site-1/device-1", "site-2/device-1", "site-3/device-1", "site-2/device-2"]
+            .map(|text| text.parse().unwrap())
+            .to_vec()
+    }
+
+    #[test]
+    fn a_seed_repeats_itself() {
+        let play = |seed| {
+            let mut script = Script::new(seed, &devices(), vec![1]);
+            let commits: Vec<_> = (0..100).map(|_| script.step()).collect();
+            (commits, script.files())
+        };
+        assert_eq!(play(7), play(7));
+        assert_ne!(play(7).0, play(8).0);
+    }
+
+    #[test]
+    fn everything_happens_in_the_end() {
+        let mut script = Script::new(1, &devices(), vec![1]);
+        let mut words = String::new();
+        for _ in 0..500 {
+            let commit = script.step();
+            words += &format!("{}\n", commit.about);
+            assert_eq!(commit.bad, script.files().contains_key("fleet/slip.yaml"));
+        }
+        for part in
+            ["slip", "taken back", "release", "comes", "goes", "moves", "taken out", "is back", "never"]
+        {
+            assert!(words.contains(part), "{part} never happens:\n{words}");
+        }
+    }
+
+    #[test]
+    fn the_nearer_level_wins_and_who_is_gone_wants_nothing() {
+        let mut script = Script::new(1, &devices(), vec![1]);
+        script.release = 9;
+        script.put(WEB.to_owned(), Level::Device(1), Mood::Steady);
+        script.gone.insert(2);
+        let wanted = script.wanted();
+        let of = |key: &str| wanted[&key.parse::<DeviceKey>().unwrap()].clone();
+        assert_eq!(of("site-2/device-1"), BTreeMap::from([(WEB.to_owned(), 9), ("busy-1".to_owned(), 1)]));
+        assert_eq!(of("site-2/device-2"), BTreeMap::from([(WEB.to_owned(), 1)]));
+        assert_eq!(of("site-3/device-1"), BTreeMap::new());
+    }
+
+    #[test]
+    fn healed_is_steady_without_a_slip() {
+        let mut script = Script::new(3, &devices(), vec![1]);
+        for _ in 0..200 {
+            script.step();
+        }
+        script.heal();
+        let text: String = script.files().into_values().collect();
+        for bad in ["crashAfter", "failStarts", "12s", "exit 3", "\"false\"", "components: 7"] {
+            assert!(!text.contains(bad), "{bad} is left:\n{text}");
+        }
+    }
+}

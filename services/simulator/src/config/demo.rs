@@ -1,0 +1,170 @@
+//! The settings of `muster-simulator demo`.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+use muster_contract::DeviceKey;
+use muster_service::config::{Common, Problems};
+
+use super::{DEVICES_MAX, LogArgs, Stage, StageArgs};
+
+/// Shortest run that leaves time for the weather.
+const SECONDS_MIN: u64 = 20;
+
+/// Sites of a fleet that is large enough for them.
+const SITES_DEFAULT: u64 = 4;
+
+/// Shown below the help.
+pub(super) const EXAMPLES: &str = "\
+Examples:
+  muster-simulator demo                      a fleet of 20 devices at 4 sites, until Ctrl-C
+  muster-simulator demo --seconds 45 --json  the same for 45 seconds; closes with one JSON object
+  muster-simulator demo --seed 7             the same faults every time
+
+Exit codes: 0 everything converged and no report is missing (or Ctrl-C); 1 it did not; 2 a setting cannot be used.";
+
+/// `demo`, as typed.
+#[derive(Debug, Args)]
+pub struct DemoArgs {
+    /// Devices, at most 1000, each an agent of its own behind a link of its own
+    #[arg(long, env = "MUSTER_DEVICES", default_value = "20")]
+    devices: String,
+    /// Sites over which the devices are spread, at most as many [default: 4, or the number of devices if that is less]
+    #[arg(long, env = "MUSTER_SITES")]
+    sites: Option<String>,
+    /// Run so many seconds, at least 20, and then say how it went; until Ctrl-C if left out
+    #[arg(long, env = "MUSTER_SECONDS", value_name = "N")]
+    seconds: Option<String>,
+    /// Seed of the faults; drawn and printed if left out
+    #[arg(long, env = "MUSTER_SEED", value_name = "N")]
+    seed: Option<String>,
+    /// Close with one JSON object on standard output instead of showing the fleet
+    #[arg(long, env = "MUSTER_JSON")]
+    json: bool,
+    /// Directory of the fleet; what an earlier demo left in it is removed first
+    #[arg(long, env = "MUSTER_DIR", value_name = "DIR", default_value = ".demo")]
+    dir: PathBuf,
+    #[command(flatten)]
+    stage: StageArgs,
+    #[command(flatten)]
+    log: LogArgs,
+}
+
+/// The settings, checked.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// Devices.
+    pub devices: usize,
+    /// Sites.
+    pub sites: usize,
+    /// How long to run; until stopped if none.
+    pub length: Option<Duration>,
+    /// Seed of the faults.
+    pub seed: u64,
+    /// A program reads the output.
+    pub json: bool,
+    /// Where.
+    pub stage: Stage,
+    /// What every service has.
+    pub common: Common,
+}
+
+impl DemoArgs {
+    pub(super) fn check(self, seed: u64, programs: PathBuf) -> Result<Config, Problems> {
+        let mut problems = Problems::default();
+        let devices = problems.number("--devices", &self.devices, 1..=DEVICES_MAX);
+        let sites_max = devices.unwrap_or(DEVICES_MAX);
+        let sites = problems.optional("--sites", self.sites.as_deref(), |problems, flag, text| {
+            problems.number(flag, text, 1..=sites_max)
+        });
+        let length = problems.optional("--seconds", self.seconds.as_deref(), |problems, _, text| {
+            super::seconds(problems, text, SECONDS_MIN)
+        });
+        let seed = super::seed(&mut problems, "--seed", self.seed.as_deref(), seed);
+        let common = self.log.check(&mut problems);
+        let stage = self.stage.check(&mut problems, self.dir, programs);
+        problems.finish(|| {
+            Some(Config {
+                devices: usize::try_from(devices?).ok()?,
+                sites: usize::try_from(sites?.unwrap_or(SITES_DEFAULT.min(sites_max))).ok()?,
+                length: length?,
+                seed: seed?,
+                json: self.json,
+                stage,
+                common: common?,
+            })
+        })
+    }
+}
+
+impl Config {
+    /// The names of the sites.
+    pub fn site_names(&self) -> Vec<String> {
+        super::site_names(self.sites)
+    }
+
+    /// The devices, spread over the sites in turn.
+    pub fn device_keys(&self) -> Vec<DeviceKey> {
+        let key = |at| super::device_key(at % self.sites + 1, at / self.sites + 1);
+        (0..self.devices).filter_map(key).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Settings, tests::check};
+    use super::*;
+
+    fn demo(words: &[&str]) -> Result<Config, Problems> {
+        match check(&[&["demo"], words].concat())? {
+            Settings::Demo(config) => Ok(config),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn the_default_is_twenty_devices_at_four_sites() {
+        let config = demo(&[]).unwrap();
+        let keys = config.device_keys();
+        assert_eq!((keys.len(), config.site_names().len(), config.seed), (20, 4, 7));
+        let distinct: std::collections::BTreeSet<_> = keys.iter().collect();
+        assert_eq!(distinct.len(), 20);
+        assert!(config.site_names().iter().all(|site| keys.iter().any(|key| key.site.as_str() == site)));
+    }
+
+    #[test]
+    fn a_small_fleet_has_no_more_sites_than_devices() {
+        assert_eq!(demo(&["--devices=2"]).unwrap().sites, 2);
+        assert_eq!(demo(&["--devices=2", "--sites=1"]).unwrap().sites, 1);
+        let shown = demo(&["--devices=2", "--sites=3"]).unwrap_err().to_string();
+        assert!(shown.contains("--sites=3") && shown.contains("from 1 to 2"), "{shown}");
+    }
+
+    #[test]
+    fn every_bad_setting_is_named_at_once() {
+        let bad = [
+            "--devices=0",
+            "--seconds=1",
+            "--seed=x",
+            "--log-format=xml",
+            "--bin-dir=/nope",
+            "--nats-server=/nope",
+            "--dir=/",
+        ];
+        let shown = demo(&bad).unwrap_err().to_string();
+        for flag in bad {
+            assert!(shown.contains(flag), "{flag} is missing: {shown}");
+        }
+    }
+
+    #[test]
+    fn the_help_says_the_limits() {
+        use clap::CommandFactory as _;
+        let mut command = super::super::Cli::command();
+        let help = command.find_subcommand_mut("demo").unwrap().render_long_help().to_string();
+        for limit in [format!("at most {DEVICES_MAX}"), format!("at least {SECONDS_MIN}")] {
+            assert!(help.contains(&limit), "{limit} is missing: {help}");
+        }
+    }
+}

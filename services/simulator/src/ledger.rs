@@ -1,0 +1,267 @@
+//! LEDGER, read from its start and counted again by somebody who trusts no service: which numbers of which device are
+//! in, which twice, and which views follow.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use muster_bus::{Bus, Delivery, ReadError, Start};
+use muster_contract::canonical::Digest;
+use muster_contract::decode::Refusal;
+use muster_contract::fact::{Fact, IncidentKind};
+use muster_contract::subjects::{LedgerSubject, ViewKey, stream};
+use muster_contract::{DeviceKey, SeqRanges, Timestamp};
+use muster_domain::fold::{Fleet, Position};
+
+/// Messages read at once.
+const BATCH: usize = 1000;
+/// How long LEDGER may be silent while something is known to wait in it.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A message of LEDGER.
+#[derive(Debug, Clone)]
+pub struct Entry {
+    /// Its sequence.
+    pub seq: u64,
+    /// When it was stored.
+    pub stored_at: Timestamp,
+    /// Its subject.
+    pub subject: LedgerSubject,
+    /// What it says.
+    pub fact: Fact,
+}
+
+/// Why LEDGER could not be read.
+#[derive(Debug, thiserror::Error)]
+pub enum LedgerError {
+    /// The bus.
+    #[error("LEDGER cannot be read")]
+    Read(#[from] ReadError),
+    /// It does not go on.
+    #[error("LEDGER should hold {last} messages; nothing came for {PATIENCE:?} after message {at}")]
+    Silent {
+        /// The last message read.
+        at: u64,
+        /// The last there should be.
+        last: u64,
+    },
+    /// Something in it is no fact.
+    #[error("message {seq} of LEDGER on {subject} is no fact")]
+    NoFact {
+        /// Where.
+        seq: u64,
+        /// Its subject.
+        subject: String,
+        /// What is wrong with it, unless it is the subject.
+        #[source]
+        source: Option<Refusal>,
+    },
+}
+
+/// Reads all of LEDGER up to now.
+///
+/// # Errors
+/// It cannot be read, or holds something that is no fact.
+pub async fn read(bus: &Bus, mut take: impl FnMut(Entry)) -> Result<(), LedgerError> {
+    let last = bus.stream_state(stream::LEDGER).await?.last_seq;
+    let mut replay = bus.replay(stream::LEDGER, &[], Start::First).await?;
+    let mut at = 0;
+    while at < last {
+        let silent = |_| LedgerError::Silent { at, last };
+        let batch = tokio::time::timeout(PATIENCE, replay.next_batch(BATCH)).await.map_err(silent)??;
+        for delivery in batch {
+            at = delivery.stream_seq;
+            take(entry(&delivery)?);
+        }
+    }
+    Ok(())
+}
+
+fn entry(delivery: &Delivery) -> Result<Entry, LedgerError> {
+    let refused =
+        |source| LedgerError::NoFact { seq: delivery.stream_seq, subject: delivery.subject.clone(), source };
+    let subject = LedgerSubject::parse(&delivery.subject).ok_or_else(|| refused(None))?;
+    let fact = Fact::parse(&subject, &delivery.payload).map_err(|refusal| refused(Some(refusal)))?;
+    Ok(Entry { seq: delivery.stream_seq, stored_at: delivery.stored_at, subject, fact })
+}
+
+/// The numbers of every (device, epoch).
+#[derive(Debug, Default)]
+pub struct Recount {
+    /// What is known of each.
+    pub numbers: BTreeMap<(DeviceKey, u64), Numbers>,
+    /// Facts of all kinds.
+    pub facts: u64,
+    /// Numbers that are in twice, with the place of the second.
+    pub twice: Vec<String>,
+    /// Incidents by type.
+    pub incidents: BTreeMap<&'static str, u64>,
+}
+
+/// The numbers of one epoch of a device.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Numbers {
+    /// In as facts.
+    pub received: SeqRanges,
+    /// Declared as folded.
+    pub coalesced: SeqRanges,
+    /// In quarantine.
+    pub quarantined: SeqRanges,
+    /// The highest that any report spoke of.
+    pub head: u64,
+}
+
+impl Recount {
+    /// Counts one entry.
+    pub fn count(&mut self, entry: &Entry) {
+        self.facts += 1;
+        let Some(device) = entry.subject.device() else { return };
+        match &entry.fact {
+            Fact::Status(fact) if !fact.reasserted => {
+                let spoken = (fact.epoch.get(), fact.seq.get(), fact.head.get());
+                self.report(entry.seq, device, spoken, &fact.coalesced);
+            }
+            Fact::Device(fact) if !fact.reasserted => {
+                let spoken = (fact.epoch.get(), fact.seq.get(), fact.head.get());
+                self.report(entry.seq, device, spoken, &fact.coalesced);
+            }
+            Fact::Quarantine(fact) => {
+                if let (Some(epoch), Some(seq)) = (fact.epoch, fact.seq) {
+                    self.of(device, epoch.get()).quarantined.insert(seq.get());
+                }
+            }
+            Fact::Incident(incident) => *self.incidents.entry(name(&incident.what)).or_default() += 1,
+            _ => {}
+        }
+    }
+
+    fn report(&mut self, at: u64, device: &DeviceKey, spoken: (u64, u64, u64), coalesced: &SeqRanges) {
+        let (epoch, seq, head) = spoken;
+        let numbers = self.of(device, epoch);
+        numbers.coalesced.extend(coalesced);
+        numbers.head = numbers.head.max(head).max(seq);
+        if !numbers.received.insert(seq) {
+            let again = format!("({device}, {epoch}, {seq}) is in LEDGER twice, the second time at {at}");
+            self.twice.push(again);
+        }
+    }
+
+    fn of(&mut self, device: &DeviceKey, epoch: u64) -> &mut Numbers {
+        self.numbers.entry((device.clone(), epoch)).or_default()
+    }
+}
+
+impl Numbers {
+    /// What is not accounted for up to the head.
+    pub fn missing(&self) -> SeqRanges {
+        let mut accounted = self.received.clone();
+        accounted.extend(&self.coalesced);
+        accounted.extend(&self.quarantined);
+        accounted.missing(self.head)
+    }
+}
+
+/// What a fold from the first fact on says.
+#[derive(Debug)]
+pub struct Rebuild {
+    fleet: Fleet,
+    keys: BTreeSet<ViewKey>,
+}
+
+impl Default for Rebuild {
+    fn default() -> Self {
+        Self { fleet: Fleet::default(), keys: BTreeSet::from([ViewKey::Fleet]) }
+    }
+}
+
+impl Rebuild {
+    /// Folds one entry in.
+    pub fn apply(&mut self, entry: Entry) {
+        let at = Position { ledger_seq: entry.seq, stored_at: entry.stored_at };
+        self.fleet.apply(at, &entry.subject, entry.fact);
+        self.keys.extend(self.fleet.take_changed_views());
+    }
+
+    /// The digest of every view there is, by key.
+    pub fn digests(&self) -> BTreeMap<ViewKey, Digest> {
+        let digest = |key: &ViewKey| match key {
+            ViewKey::Deployment(id) => self.fleet.deployment_view(id).map(|view| view.digest),
+            ViewKey::Site(site) => self.fleet.site_view(site).map(|view| view.tally.digest),
+            ViewKey::Fleet => Some(self.fleet.fleet_view().tally.digest),
+        };
+        self.keys.iter().filter_map(|key| digest(key).map(|digest| (key.clone(), digest))).collect()
+    }
+}
+
+/// The digests of all views in the bucket, by key. A value that is no view has none.
+///
+/// # Errors
+/// The bucket cannot be read.
+pub async fn shown(bus: &Bus) -> Result<BTreeMap<String, Option<Digest>>, ReadError> {
+    let mut watch = bus.view_watch(">").await?;
+    let mut digests = BTreeMap::new();
+    let mut read = 0;
+    while read < watch.waiting() {
+        let batch = watch.next_batch(BATCH).await?;
+        read += batch.len() as u64;
+        for entry in batch {
+            match entry.value {
+                Some(value) => digests.insert(entry.key, digest(&value)),
+                None => digests.remove(&entry.key),
+            };
+        }
+    }
+    Ok(digests)
+}
+
+fn digest(view: &[u8]) -> Option<Digest> {
+    serde_json::from_slice::<serde_json::Value>(view).ok()?["digest"].as_str()?.parse().ok()
+}
+
+const fn name(incident: &IncidentKind) -> &'static str {
+    match incident {
+        IncidentKind::Amnesia { .. } => "amnesia",
+        IncidentKind::Clone { .. } => "clone",
+        IncidentKind::SequenceFork { .. } => "sequenceFork",
+        IncidentKind::ClockSkew { .. } => "clockSkew",
+        IncidentKind::Gap { .. } => "gap",
+        IncidentKind::GapClosed { .. } => "gapClosed",
+        IncidentKind::RetiredButAlive { .. } => "retiredButAlive",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn status(seq: u64, head: u64, coalesced: &str) -> Entry {
+        let subject = LedgerSubject::parse("muster.status.plant7.press-4.web").unwrap();
+        let text = format!(
+            r#"{{"apiVersion":"muster/v1","kind":"StatusFact","epoch":7,"seq":{seq},"head":{head},
+            "observedAt":"2026-01-01T00:00:00Z","receivedAt":"2026-01-01T00:00:00Z","deployment":"web",
+            "generation":1,"digest":"sha256:{:064}","status":{{"state":"installed"}},
+            "components":[{{"name":"main","state":"installed"}}],"current":true,"coalesced":{coalesced}}}"#,
+            0
+        );
+        let fact = Fact::parse(&subject, text.as_bytes()).unwrap();
+        Entry { seq, stored_at: Timestamp::UNIX_EPOCH, subject, fact }
+    }
+
+    #[test]
+    fn a_number_that_is_in_twice_is_found_and_one_that_is_not_in_as_well() {
+        let mut recount = Recount::default();
+        for (seq, coalesced) in [(1, "[]"), (4, "[[2,2]]"), (1, "[]")] {
+            recount.count(&status(seq, 6, coalesced));
+        }
+        assert_eq!(recount.twice.len(), 1, "{:?}", recount.twice);
+        let numbers = recount.numbers.values().next().unwrap();
+        assert_eq!(numbers.missing().iter().collect::<Vec<_>>(), [(3, 3), (5, 6)]);
+    }
+
+    #[test]
+    fn a_rebuild_has_a_view_of_what_was_folded_in() {
+        let mut rebuild = Rebuild::default();
+        rebuild.apply(status(1, 1, "[]"));
+        let keys: Vec<String> = rebuild.digests().keys().map(ToString::to_string).collect();
+        assert!(keys.contains(&"fleet".to_owned()), "{keys:?}");
+    }
+}
