@@ -1,6 +1,7 @@
 //! What the end-to-end tests share: [`server`], a real nats-server for one test; [`system`], a whole system of processes;
-//! [`backlog`], a device with much to tell, and [`thin`], a link for it; [`wait`], waiting for facts; [`golden`] files;
-//! [`python`], examples in another language; and [`schemas`], the documents of `schemas/` as the code has them.
+//! [`story`], what is told about one; [`backlog`], a device with much to tell, and [`thin`], a link for it; [`wait`],
+//! waiting for facts; [`golden`] files; [`python`], examples in another language; and [`schemas`], the documents of
+//! `schemas/` as the code has them.
 //!
 //! Nothing here ships.
 
@@ -9,6 +10,7 @@ pub mod golden;
 pub mod python;
 pub mod schemas;
 pub mod server;
+pub mod story;
 pub mod system;
 pub mod thin;
 pub mod wait;

@@ -6,87 +6,12 @@ use std::time::Duration;
 
 use muster_contract::DeviceKey;
 use muster_contract::fact::Fact;
-use muster_contract::view::{Freshness, Standing, Verdict};
+use muster_contract::view::Verdict;
 use muster_simulator::link::{Condition, Link};
-use muster_tests::system::{INGEST, PUBLISHER, ROLLUP, System, agent_name, numbers};
-
-fn key(text: &str) -> DeviceKey {
-    text.parse().unwrap()
-}
-
-/// A deployment of one component that stays up; `release` changes its content.
-fn sleeper(id: &str, release: u32) -> String {
-    format!(
-        r#"id: {id}
-metadata: {{name: {id}}}
-spec:
-  applicationId: com-example-{id}
-  deploymentProfile:
-    type: process
-    components:
-      - name: main
-        properties: {{command: sleep, args: ["86400"], readiness: {{type: uptime, for: 50ms}}}}
-  parameters:
-    release: {{value: "{release}", targets: [{{pointer: RELEASE, components: [main]}}]}}
-"#
-    )
-}
-
-async fn publish(system: &System, devices: &[DeviceKey], id: &str, release: u32) {
-    muster_simulator::repository::write_devices(&system.repository, devices).unwrap();
-    system.repository.write(&format!("fleet/{id}.yaml"), &sleeper(id, release)).unwrap();
-    system.repository.commit(&format!("{id} {release}")).await.unwrap();
-}
-
-/// Waits until a deployment has a verdict for so many targets at a generation of at least `generation`.
-async fn verdict(system: &System, id: &str, targets: u64, verdict: Verdict) {
-    system
-        .eventually(&format!("{id} is {} on {targets}", verdict.as_str()), async || {
-            let views = system.hub.deployments().await.map_err(|error| error.to_string())?;
-            let view =
-                views.iter().find(|view| view.deployment.as_str() == id).ok_or("no such deployment yet")?;
-            let there = view.verdict == verdict && view.targets == targets;
-            if there { Ok(()) } else { Err(serde_json::to_string(view).unwrap()) }
-        })
-        .await;
-}
-
-/// Waits until a device has converged on its newest generation and nothing of it is missing.
-async fn device_settled(system: &System, device: &DeviceKey, generation: u64) {
-    system
-        .eventually(&format!("{device} has settled at generation {generation}"), async || {
-            let answer = system.hub.device(device).await.map_err(|error| error.to_string())?;
-            let line = &answer.device;
-            let settled = line.generation.is_some_and(|known| known.get() >= generation)
-                && line.freshness == Freshness::Fresh
-                && line.account.missing.is_empty()
-                && answer.deployments.iter().all(|line| line.standing == Standing::Installed && line.known);
-            if settled { Ok(()) } else { Err(serde_json::to_string(&answer).unwrap()) }
-        })
-        .await;
-}
-
-/// Every number up to a device's head is in LEDGER, once.
-async fn nothing_lost(system: &System) {
-    let numbers = numbers(&system.ledger().await);
-    for line in system.hub.devices().await.unwrap() {
-        let Some(epoch) = line.epoch else { continue };
-        let held = &numbers[&(line.key.clone(), epoch.get())];
-        let folded = line.account.coalesced;
-        assert_eq!(held.len() as u64 + folded, line.head, "{}: head {} but {held:?}", line.key, line.head);
-    }
-}
-
-/// A fold of the whole ledger gives the views that are shown, digest for digest.
-async fn rebuilt(system: &System) {
-    system
-        .eventually("the views shown are those of a rebuild", async || {
-            let rebuilt = system.rebuilt_digests().await;
-            let shown = system.shown_digests(rebuilt.keys()).await;
-            if rebuilt == shown { Ok(()) } else { Err(format!("rebuilt {rebuilt:?}, shown {shown:?}")) }
-        })
-        .await;
-}
+use muster_tests::story::{
+    device_settled, fleet_of, key, nothing_lost, publish, rebuilt, sleeper, verdict, workloads,
+};
+use muster_tests::system::{INGEST, PUBLISHER, ROLLUP, System, agent_name};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_commit_becomes_running_processes_and_a_true_view() {
@@ -123,9 +48,12 @@ async fn what_happens_on_a_device_while_it_is_offline_is_known_in_full_afterward
     verdict(&system, "web", 1, Verdict::ConvergedStale).await;
     kill_workload(&system, &device);
     system
-        .eventually("the agent restarts the workload offline", async || match workload(&system, &device) {
-            Some(_) => Ok(()),
-            None => Err("no workload".to_owned()),
+        .eventually("the agent restarts the workload offline", async || {
+            match workloads(&system, &device, "web")[..] {
+                [_] => Ok(()),
+                [] => Err("no workload".to_owned()),
+                _ => Err("a twin".to_owned()),
+            }
         })
         .await;
 
@@ -143,20 +71,8 @@ async fn what_happens_on_a_device_while_it_is_offline_is_known_in_full_afterward
     nothing_lost(&system).await;
 }
 
-/// The process of `web/main` on a device, found by its identity in the environment.
-fn workload(system: &System, device: &DeviceKey) -> Option<rustix::process::Pid> {
-    let unit = format!("MUSTER_UNIT={}/{}/web/main/", device.site, device.device);
-    let home = system.device_dir(device).display().to_string();
-    std::fs::read_dir("/proc").unwrap().flatten().find_map(|entry| {
-        let pid = rustix::process::Pid::from_raw(entry.file_name().to_str()?.parse().ok()?)?;
-        let environment = std::fs::read(entry.path().join("environ")).ok()?;
-        let text = String::from_utf8_lossy(&environment);
-        (text.contains(&unit) && text.contains(&home)).then_some(pid)
-    })
-}
-
 fn kill_workload(system: &System, device: &DeviceKey) {
-    let pid = workload(system, device).expect("the workload runs");
+    let pid = *workloads(system, device, "web").first().expect("the workload runs");
     rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
 }
 
@@ -214,19 +130,6 @@ async fn newest_digest(system: &System, release: u32) -> muster_contract::canoni
         .await
 }
 
-async fn fleet_of(system: &mut System, count: usize) -> Vec<DeviceKey> {
-    let devices: Vec<_> = (1..=count)
-        .map(|at| key(&format!("plant-{}/press-{at}", if at % 2 == 0 { "a" } else { "b" })))
-        .collect();
-    for device in &devices {
-        let address = system.address();
-        system.start_agent(device, address, &[]);
-    }
-    publish(system, &devices, "web", 1).await;
-    verdict(system, "web", count as u64, Verdict::Converged).await;
-    devices
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn agents_killed_in_mid_traffic_lose_nothing_and_start_no_twin() {
     let mut system = System::start().await;
@@ -240,24 +143,8 @@ async fn agents_killed_in_mid_traffic_lose_nothing_and_start_no_twin() {
     nothing_lost(&system).await;
     rebuilt(&system).await;
     for device in &devices {
-        assert_eq!(workloads(&system, device), 1, "{device} runs a twin");
+        assert_eq!(workloads(&system, device, "web").len(), 1, "{device} runs a twin");
     }
-}
-
-fn workloads(system: &System, device: &DeviceKey) -> usize {
-    let unit = format!("MUSTER_UNIT={}/{}/web/main/", device.site, device.device);
-    let home = system.device_dir(device).display().to_string();
-    let carries = |path: std::path::PathBuf| {
-        std::fs::read(path).is_ok_and(|bytes| {
-            let text = String::from_utf8_lossy(&bytes).into_owned();
-            text.contains(&unit) && text.contains(&home)
-        })
-    };
-    std::fs::read_dir("/proc")
-        .unwrap()
-        .flatten()
-        .filter(|entry| carries(entry.path().join("environ")))
-        .count()
 }
 
 #[tokio::test(flavor = "multi_thread")]

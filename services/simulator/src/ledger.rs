@@ -153,10 +153,15 @@ impl Recount {
 impl Numbers {
     /// What is not accounted for up to the head.
     pub fn missing(&self) -> SeqRanges {
+        self.missing_through(self.head)
+    }
+
+    /// What is not accounted for up to a number.
+    pub fn missing_through(&self, through: u64) -> SeqRanges {
         let mut accounted = self.received.clone();
         accounted.extend(&self.coalesced);
         accounted.extend(&self.quarantined);
-        accounted.missing(self.head)
+        accounted.missing(through)
     }
 }
 
