@@ -162,6 +162,22 @@ impl System {
         }
     }
 
+    /// Halts a process where it stands (SIGSTOP), as a machine that is paused does.
+    pub fn freeze(&mut self, name: &str) {
+        self.process(name).running.as_ref().expect("it runs").freeze();
+    }
+
+    /// Lets a halted process go on.
+    pub fn thaw(&mut self, name: &str) {
+        self.process(name).running.as_ref().expect("it runs").thaw();
+    }
+
+    /// Starts a second process just like one that is there, under a name of its own.
+    pub fn start_another(&mut self, name: &str, own_name: &str) {
+        let spec = Spec { name: own_name.to_owned(), ..self.process(name).spec.clone() };
+        self.start_process(spec);
+    }
+
     /// Starts a process again as it was started.
     pub fn start_again(&mut self, name: &str) {
         let spec = self.process(name).spec.clone();

@@ -7,15 +7,18 @@
 #![allow(clippy::unwrap_used, reason = "a failure here is the test's result")]
 
 use std::path::Path;
+use std::time::Duration;
 
 use clap::Parser;
 use muster_simulator::chaos;
+use muster_simulator::child::{Child, Spec, sweep};
 use muster_simulator::config::{Cli, Settings};
 use muster_tests::server;
 use muster_tests::system::program;
+use muster_tests::wait::until;
 use tokio_util::sync::CancellationToken;
 
-const SEED: &str = "7";
+const SEED: &str = "42";
 const SECONDS: &str = "45";
 const AGENTS: &str = "24";
 
@@ -38,7 +41,31 @@ async fn after_a_storm_of_crashes_stalls_cuts_and_full_disks_nothing_is_lost_rep
     assert!(summary.held, "{summary}");
     assert!(summary.full_disk_writes > 0, "a full disk must really be met:\n{summary}");
     let kinds = ["server", "ingest", "rollup", "publisher", "agent"].map(|who| format!("kill.{who}"));
-    for kind in kinds.iter().map(String::as_str).chain(["link.cut", "disk.full", "commit.bad"]) {
+    for kind in
+        kinds.iter().map(String::as_str).chain(["link.cut", "disk.full", "commit.bad", "forget.rollup"])
+    {
         assert!(summary.faults.contains_key(kind), "this schedule has no {kind}; choose another:\n{summary}");
     }
+}
+
+#[tokio::test]
+async fn a_trial_that_is_interrupted_leaves_no_process_behind_and_ends_well() {
+    let dir = tempfile::tempdir().unwrap();
+    let (trial, nats_server) = (dir.path().join("trial"), server::binary().display().to_string());
+    let args = ["chaos", "--seconds", "600", "--agents", "6", "--sites", "2", "--nats-server", &nats_server];
+    let args =
+        args.iter().map(|&arg| arg.to_owned()).chain(["--dir".to_owned(), trial.display().to_string()]);
+    let spec = Spec { name: "trial".to_owned(), program: program("muster-simulator"), args: args.collect() };
+    let child = Child::start(spec, dir.path()).unwrap();
+    let log = || std::fs::read_to_string(dir.path().join("logs/trial.log")).unwrap_or_default();
+    until("the storm blows", async || log(), |log| log.contains("committed")).await;
+    let pid = child.pid().unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+    // Everybody is asked to end; whoever is slow is waited for.
+    let status = tokio::time::timeout(Duration::from_secs(60), child.ended_by_itself()).await;
+    let status = status.unwrap_or_else(|_| panic!("it does not end:\n{}", log())).unwrap();
+    assert!(status.success(), "{status}\n{}", log());
+    assert_eq!(sweep(&trial), 0, "processes were left behind:\n{}", log());
+    let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap();
+    assert!(!mounts.contains(&trial.display().to_string()), "a disk was left mounted");
 }

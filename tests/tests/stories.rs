@@ -293,3 +293,21 @@ async fn a_device_that_falls_silent_is_stale_within_the_lease_and_never_green() 
     let view = &system.hub.deployments().await.unwrap()[0];
     assert_eq!((view.converged.lo, view.converged.hi), (1, 2));
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_ingest_that_was_taken_for_dead_and_wakes_beside_its_successor_repeats_nothing() {
+    let mut system = System::start().await;
+    let devices = fleet_of(&mut system, 3).await;
+    const SUCCESSOR: &str = "muster-ingest-successor";
+    under_traffic(&mut system, &devices, 8, async |system, release| match release {
+        // In the middle of what the release before has set going.
+        3 => system.freeze(INGEST),
+        4 => system.start_another(INGEST, SUCCESSOR),
+        6 => system.thaw(INGEST),
+        7 => system.kill(INGEST).await,
+        _ => {}
+    })
+    .await;
+    nothing_lost(&system).await;
+    rebuilt(&system).await;
+}

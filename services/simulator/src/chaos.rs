@@ -4,7 +4,7 @@
 //! cast: who takes part ──► storm: carries out ── plan (what strikes when), script (what is committed when)
 //!                                    │ heal
 //!                                    ▼
-//!                          judge: at rest? the books right? ──► summary
+//!          witness ─────►  judge: at rest? the books right? ──► summary
 //! ```
 //!
 //! Nothing here knows how a service works: it knows what must be true of them all, after any storm.
@@ -15,6 +15,7 @@ mod plan;
 mod script;
 mod storm;
 mod summary;
+mod witness;
 mod workloads;
 
 use std::net::SocketAddr;
@@ -32,6 +33,7 @@ use self::plan::Role;
 use self::script::Script;
 use self::storm::{Storm, Toll};
 pub use self::summary::Summary;
+use self::witness::Witness;
 use crate::child::sweep;
 use crate::config::chaos::Config;
 use crate::error::Error;
@@ -81,10 +83,20 @@ async fn play(
     let mut cast = cast?;
     let toll = Toll::default();
     tracing::info!(nats.url = format!("nats://{}", cast.nats), logs = %places.logs().display(), "everybody is up");
+    let bus = connect(&cast, stop).await?;
+    let witness = Witness::begin(bus.clone(), stop.clone());
     let storm = Storm::new(&mut cast, script, repository, config.small_disks(), toll.clone());
     storm.blow(config.seed, config.length, stop).await?;
     tracing::info!("everything is healed; the fleet comes to rest");
-    let judge = judge(config, &cast, script, stop).await?;
+    let judge = Judge {
+        hub: Hub::new(bus.clone()),
+        bus,
+        places: places.clone(),
+        nats: cast.nats,
+        wanted: script.wanted(),
+        real: cast.devices[..config.process_agents()].to_vec(),
+        witness,
+    };
     let mut ending = Ending::default();
     if !stop.is_cancelled() {
         ending = settle(&mut cast, &judge, stop).await?;
@@ -95,26 +107,11 @@ async fn play(
     Ok(summary(config, &places, &toll, ending))
 }
 
-async fn judge(
-    config: &Config,
-    cast: &Cast,
-    script: &Script,
-    stop: &CancellationToken,
-) -> Result<Judge, Error> {
-    let nats = cast.nats;
-    let settings = BusConfig {
-        reconnect_max: RECONNECT_MAX,
-        ..BusConfig::service(format!("nats://{nats}"), "muster-simulator")
-    };
-    let bus = Bus::connect(settings, stop).await.map_err(Error::Bus)?;
-    Ok(Judge {
-        hub: Hub::new(bus.clone()),
-        bus,
-        places: cast.places.clone(),
-        nats,
-        wanted: script.wanted(),
-        real: cast.devices[..config.process_agents()].to_vec(),
-    })
+/// A connection of the trial's own, not by way of any link.
+async fn connect(cast: &Cast, stop: &CancellationToken) -> Result<Bus, Error> {
+    let url = format!("nats://{}", cast.nats);
+    let settings = BusConfig { reconnect_max: RECONNECT_MAX, ..BusConfig::service(url, "muster-simulator") };
+    Bus::connect(settings, stop).await.map_err(Error::Bus)
 }
 
 /// How a trial ended.
@@ -182,6 +179,7 @@ fn summary(config: &Config, places: &Places, toll: &Toll, ending: Ending) -> Sum
         facts: count.facts,
         lost: count.lost,
         duplicated: count.duplicated,
+        views_seen: count.views_seen,
         incidents: count.incidents,
         full_disk_writes: lines(&places.logs(), NO_ROOM).len() as u64,
         converged_after_ms: rest_after.map(|after| u64::try_from(after.as_millis()).unwrap_or(u64::MAX)),

@@ -120,6 +120,14 @@ impl Child {
         self.process.wait().await.map_err(|source| Error::Watch { name, source })
     }
 
+    /// Waits for its end without asking for it.
+    ///
+    /// # Errors
+    /// Its end could not be awaited.
+    pub async fn ended_by_itself(mut self) -> Result<ExitStatus, Error> {
+        self.process.wait().await.map_err(|source| Error::Watch { name: self.spec.name, source })
+    }
+
     /// Kills it where it stands, and waits until it is gone.
     ///
     /// # Errors

@@ -165,6 +165,24 @@ impl Cast {
         &mut self.members[at]
     }
 
+    /// Removes what a service that is down keeps for itself: losing it must lose nothing.
+    ///
+    /// # Errors
+    /// It cannot be removed.
+    pub(super) fn forget(&self, role: Role) -> Result<(), Error> {
+        let path = match role {
+            Role::Rollup => self.places.dir.join("rollup"),
+            Role::Publisher => self.places.dir.join("publisher"),
+            Role::Server | Role::Ingest | Role::Agent(_) => return Ok(()),
+        };
+        match std::fs::remove_dir_all(&path) {
+            Err(source) if source.kind() != std::io::ErrorKind::NotFound => {
+                Err(Error::Prepare { path, source })
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Everybody.
     pub(super) fn members(&mut self) -> impl Iterator<Item = &mut Member> {
         self.members.iter_mut()

@@ -15,6 +15,7 @@ use muster_contract::view::{Freshness, Standing, Verdict};
 use muster_service::error::chain;
 use tokio::process::Command;
 
+use super::witness::Witness;
 use super::workloads;
 use crate::fleet::find_program;
 use crate::http;
@@ -52,6 +53,8 @@ pub(super) struct Judge {
     pub(super) wanted: BTreeMap<DeviceKey, BTreeMap<String, u64>>,
     /// The devices that run real processes.
     pub(super) real: Vec<DeviceKey>,
+    /// Who followed the views all the time.
+    pub(super) witness: Witness,
 }
 
 /// What was counted.
@@ -67,6 +70,8 @@ pub(super) struct Count {
     pub(super) duplicated: u64,
     /// Incidents by type.
     pub(super) incidents: BTreeMap<&'static str, u64>,
+    /// Views that the witness saw written.
+    pub(super) views_seen: u64,
 }
 
 /// What a device says of itself.
@@ -152,6 +157,9 @@ impl Judge {
         found.extend(told(self.rebuilt(&rebuild).await));
         found.extend(self.audit().await.err());
         let devices: Vec<_> = self.real.iter().filter_map(|key| Some((key, self.wanted.get(key)?))).collect();
+        let (views, steps_back) = self.witness.testimony();
+        count.views_seen = views;
+        found.extend(steps_back);
         found.extend(told(workloads::differences(&self.places.dir, &devices)));
         found
     }
@@ -185,6 +193,7 @@ impl Judge {
             lost,
             duplicated: recount.twice.len() as u64,
             incidents: recount.incidents.clone(),
+            views_seen: 0,
         };
         found
     }

@@ -26,6 +26,8 @@ pub(super) enum Role {
 pub(super) enum Blow {
     /// kill -9, and a start after a while.
     Kill(Role, Duration),
+    /// The same to a service, which also loses what it may lose: the rollup's snapshot, the publisher's mirror.
+    KillAndForget(Role, Duration),
     /// SIGSTOP, and SIGCONT after a while.
     Freeze(Role, Duration),
     /// The disk of a device is full for a while.
@@ -37,12 +39,15 @@ pub(super) enum Blow {
 /// Kinds of blows, each with the time between two of them and how long one lasts, in milliseconds.
 const STREAMS: [Stream; 6] = [
     Stream { kind: Kind::KillAgent, every_ms: 300..2_500, lasts_ms: 0..5_000 },
-    Stream { kind: Kind::KillService, every_ms: 2_000..9_000, lasts_ms: 0..5_000 },
-    Stream { kind: Kind::KillServer, every_ms: 9_000..25_000, lasts_ms: 0..5_000 },
-    Stream { kind: Kind::Freeze, every_ms: 3_000..12_000, lasts_ms: 500..8_000 },
+    Stream { kind: Kind::KillService, every_ms: 500..6_000, lasts_ms: 0..4_000 },
+    Stream { kind: Kind::KillServer, every_ms: 5_000..20_000, lasts_ms: 0..5_000 },
+    Stream { kind: Kind::Freeze, every_ms: 1_500..8_000, lasts_ms: 500..8_000 },
     Stream { kind: Kind::FillDisk, every_ms: 4_000..12_000, lasts_ms: 2_000..9_000 },
     Stream { kind: Kind::Commit, every_ms: 1_500..6_000, lasts_ms: 0..1 },
 ];
+
+/// One service killed in so many forgets what it may forget.
+const FORGET_ONE_IN: usize = 4;
 
 #[derive(Debug, Clone)]
 struct Stream {
@@ -94,7 +99,11 @@ impl Plan {
         let service = [Role::Ingest, Role::Rollup, Role::Publisher][chance.usize(0..3)];
         match stream.kind {
             Kind::KillAgent => Blow::Kill(agent, lasts),
-            Kind::KillService => Blow::Kill(service, lasts),
+            Kind::KillService => {
+                // What ingest knows is in LEDGER: it has nothing of its own to forget.
+                let forgets = chance.usize(0..FORGET_ONE_IN) == 0 && service != Role::Ingest;
+                if forgets { Blow::KillAndForget(service, lasts) } else { Blow::Kill(service, lasts) }
+            }
             Kind::KillServer => Blow::Kill(Role::Server, lasts),
             Kind::Freeze => {
                 let who = [agent, agent, service, service, service, Role::Server][chance.usize(0..6)];
@@ -142,7 +151,7 @@ mod tests {
             assert!(at >= last && at == due);
             last = at;
             match blow {
-                Blow::Kill(role, _) => _ = killed.insert(role),
+                Blow::Kill(role, _) | Blow::KillAndForget(role, _) => _ = killed.insert(role),
                 Blow::Freeze(role, _) => _ = frozen.insert(role),
                 Blow::FillDisk(at, _) => _ = filled.insert(at),
                 Blow::Commit => {}

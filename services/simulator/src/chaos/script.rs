@@ -83,6 +83,10 @@ impl Script {
         script.put(WEB.to_owned(), Level::Fleet, Mood::Steady);
         // The nearer level wins: what is pretended elsewhere is real there.
         script.put(WEB.to_owned(), Level::Site(0), Mood::Steady);
+        // Every other site has something to say all the time.
+        for at in (1..script.sites.len()).step_by(2) {
+            script.put(format!("busy-site-{at}"), Level::Site(at), Mood::Restless);
+        }
         for at in script.busy.clone() {
             script.put(format!("busy-{at}"), Level::Device(at), Mood::Restless);
         }
@@ -205,7 +209,7 @@ impl Script {
     }
 
     fn add(&mut self) -> String {
-        if self.apps.len() >= APPS_MAX + self.busy.len() {
+        if self.apps.iter().filter(|app| is_loose(app)).count() >= APPS_MAX {
             return self.bump();
         }
         let level = if self.chance.bool() {
@@ -220,7 +224,7 @@ impl Script {
 
     /// A deployment that may go or move.
     fn loose(&mut self) -> Option<usize> {
-        let loose: Vec<_> = (0..self.apps.len()).filter(|at| self.apps[*at].id.starts_with("app")).collect();
+        let loose: Vec<_> = (0..self.apps.len()).filter(|at| is_loose(&self.apps[*at])).collect();
         self.chance.choice(loose)
     }
 
@@ -284,6 +288,11 @@ spec:
 "#
         )
     }
+}
+
+/// Neither the one that is everywhere nor one that keeps somebody busy.
+fn is_loose(app: &App) -> bool {
+    app.id.starts_with("app")
 }
 
 const fn pretended(mood: Mood) -> &'static str {
@@ -351,8 +360,10 @@ mod tests {
         script.gone.insert(2);
         let wanted = script.wanted();
         let of = |key: &str| wanted[&key.parse::<DeviceKey>().unwrap()].clone();
-        assert_eq!(of("site-2/device-1"), BTreeMap::from([(WEB.to_owned(), 9), ("busy-1".to_owned(), 1)]));
-        assert_eq!(of("site-2/device-2"), BTreeMap::from([(WEB.to_owned(), 1)]));
+        let apps =
+            |apps: &[(&str, u64)]| apps.iter().map(|(id, release)| ((*id).to_owned(), *release)).collect();
+        assert_eq!(of("site-2/device-1"), apps(&[("busy-1", 1), ("busy-site-1", 1), (WEB, 9)]));
+        assert_eq!(of("site-2/device-2"), apps(&[("busy-site-1", 1), (WEB, 1)]));
         assert_eq!(of("site-3/device-1"), BTreeMap::new());
     }
 

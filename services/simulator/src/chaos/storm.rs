@@ -76,7 +76,7 @@ impl<'a> Storm<'a> {
         Self { cast, script, repository, small_disks, toll, mends, links, calm: CancellationToken::new() }
     }
 
-    /// Blows for a while, or until `stop`; then heals everything.
+    /// Blows for a while, then heals everything; or ends with `stop`.
     ///
     /// # Errors
     /// Somebody ended by himself, or the machine failed.
@@ -95,7 +95,8 @@ impl<'a> Storm<'a> {
             let mend = self.mends.peek().map_or(end, |Reverse((at, _))| *at);
             let next = due.min(mend).min(end).min(Instant::now() + WATCH);
             if stop.run_until_cancelled(sleep_until(next)).await.is_none() {
-                break;
+                // Whoever asks for the end does not ask for a healed fleet.
+                return Ok(());
             }
             self.watch()?;
             self.mend_due()?;
@@ -127,6 +128,14 @@ impl<'a> Storm<'a> {
             Blow::Kill(role, lasts) => {
                 if self.cast.member(role).kill().await? {
                     self.toll.count(format!("kill.{}", kind(role)));
+                    self.mend(Mend::Start(role), lasts);
+                }
+            }
+            Blow::KillAndForget(role, lasts) => {
+                if self.cast.member(role).kill().await? {
+                    self.cast.forget(role)?;
+                    self.toll.count(format!("kill.{}", kind(role)));
+                    self.toll.count(format!("forget.{}", kind(role)));
                     self.mend(Mend::Start(role), lasts);
                 }
             }

@@ -33,6 +33,8 @@ pub struct Summary {
     pub lost: u64,
     /// Report numbers that are in LEDGER twice.
     pub duplicated: u64,
+    /// Views that somebody who followed them saw written; none went back in time.
+    pub views_seen: u64,
     /// Incidents that the hub recorded, by type.
     pub incidents: BTreeMap<&'static str, u64>,
     /// Writes that agents could not make because a disk was full, as their logs say.
@@ -63,7 +65,11 @@ impl fmt::Display for Summary {
             f,
             "  reports    {head} sent: {received} received, {coalesced} coalesced, {quarantined} quarantined, {missing} missing"
         )?;
-        writeln!(f, "  ledger     {} facts, {} lost, {} duplicated", self.facts, self.lost, self.duplicated)?;
+        let Self { facts, lost, duplicated, views_seen, .. } = self;
+        writeln!(
+            f,
+            "  ledger     {facts} facts, {lost} lost, {duplicated} duplicated; {views_seen} views followed"
+        )?;
         let incidents: Vec<_> =
             self.incidents.iter().map(|(kind, count)| format!("{kind} {count}")).collect();
         let incidents = if incidents.is_empty() { "none".to_owned() } else { incidents.join(", ") };
@@ -100,6 +106,7 @@ mod tests {
             facts: 0,
             lost: 1,
             duplicated: 0,
+            views_seen: 40,
             incidents: BTreeMap::new(),
             full_disk_writes: 2,
             converged_after_ms: None,
