@@ -231,12 +231,7 @@ mod tests {
         let (mine, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let workload = |dir: &Path| {
             let data = dir.join("devices/plant7/press-4");
-            Command::new("sleep")
-                .arg("600")
-                .env(DATA_DIR_VARIABLE, data)
-                .kill_on_drop(true)
-                .spawn()
-                .unwrap()
+            Command::new("sleep").arg("600").env(DATA_DIR_VARIABLE, data).kill_on_drop(true).spawn().unwrap()
         };
         let (mut gone, mut kept) = (workload(mine.path()), workload(other.path()));
         assert_eq!(sweep(mine.path()), 1);
