@@ -46,6 +46,8 @@ use crate::repository::Repository;
 const PATIENCE: Duration = Duration::from_secs(180);
 /// Time between two looks.
 const LOOK: Duration = Duration::from_millis(500);
+/// Time between two words on what is still missing.
+const TELL_EVERY: Duration = Duration::from_secs(5);
 /// Longest delay before the judge's own connection is tried again.
 const RECONNECT_MAX: Duration = Duration::from_secs(1);
 /// What an agent's log says of a write for which there was no room.
@@ -95,6 +97,7 @@ async fn play(
         nats: cast.nats,
         wanted: script.wanted(),
         real: cast.devices[..config.process_agents()].to_vec(),
+        forgotten: cast.forgotten.clone(),
         witness,
     };
     let mut ending = Ending::default();
@@ -128,6 +131,7 @@ struct Ending {
 async fn settle(cast: &mut Cast, judge: &Judge, stop: &CancellationToken) -> Result<Ending, Error> {
     let begin = Instant::now();
     let mut ending = Ending::default();
+    let mut told_at = None;
     loop {
         watch(cast)?;
         let agents = agents(cast);
@@ -137,6 +141,12 @@ async fn settle(cast: &mut Cast, judge: &Judge, stop: &CancellationToken) -> Res
             ending.differences = judge.books(&mut ending.count).await;
         } else {
             ending.rest_after = None;
+        }
+        if let Some(first) = ending.differences.first()
+            && told_at.is_none_or(|told: Instant| told.elapsed() >= TELL_EVERY)
+        {
+            tracing::info!(differences = ending.differences.len(), first, "not yet");
+            told_at = Some(Instant::now());
         }
         let late = begin.elapsed() >= PATIENCE;
         if ending.differences.is_empty() || late || stop.is_cancelled() {

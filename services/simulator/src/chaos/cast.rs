@@ -1,6 +1,7 @@
 //! Who takes part: the server, the services and the agents, each a process of its own that can be killed, halted and
 //! started again, and each but the server behind a link of its own.
 
+use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::Path;
 use std::sync::Arc;
@@ -36,6 +37,8 @@ const TEMPO: Tempo = Tempo {
 const PORTS: std::ops::Range<u16> = 10_240..32_000;
 /// Ports tried before giving up.
 const PORT_TRIES: usize = 1000;
+/// The files of an agent's database.
+const AGENT_FILES: [&str; 3] = ["agent.db", "agent.db-wal", "agent.db-shm"];
 /// Pause between two agents that are started: together they would only wait for each other.
 const SPREAD: Duration = Duration::from_millis(20);
 
@@ -48,6 +51,8 @@ pub(super) struct Cast {
     pub(super) nats: SocketAddr,
     /// The devices, in the order of [`Role::Agent`].
     pub(super) devices: Vec<DeviceKey>,
+    /// The devices whose agents have lost their databases, and how often.
+    pub(super) forgotten: BTreeMap<DeviceKey, u64>,
     members: Vec<Member>,
 }
 
@@ -89,7 +94,7 @@ impl Cast {
         let devices = config.device_keys();
         let server = Member::new(Role::Server, server_spec(&places, nats)?, None);
         let dir = places.dir.clone();
-        let mut cast = Self { places, nats, devices, members: vec![server] };
+        let mut cast = Self { places, nats, devices, forgotten: BTreeMap::new(), members: vec![server] };
         cast.member(Role::Server).start(&dir)?;
         cast.ready(Role::Server).await?;
         let roles = [Role::Ingest, Role::Rollup, Role::Publisher];
@@ -165,22 +170,33 @@ impl Cast {
         &mut self.members[at]
     }
 
-    /// Removes what a service that is down keeps for itself: losing it must lose nothing.
+    /// Removes what somebody who is down keeps for itself. A service must lose nothing by that; an agent begins anew, and
+    /// says so.
     ///
     /// # Errors
     /// It cannot be removed.
-    pub(super) fn forget(&self, role: Role) -> Result<(), Error> {
-        let path = match role {
-            Role::Rollup => self.places.dir.join("rollup"),
-            Role::Publisher => self.places.dir.join("publisher"),
-            Role::Server | Role::Ingest | Role::Agent(_) => return Ok(()),
-        };
-        match std::fs::remove_dir_all(&path) {
-            Err(source) if source.kind() != std::io::ErrorKind::NotFound => {
-                Err(Error::Prepare { path, source })
+    pub(super) fn forget(&mut self, role: Role) -> Result<(), Error> {
+        match role {
+            Role::Rollup => self.set_aside("rollup"),
+            Role::Publisher => self.set_aside("publisher"),
+            Role::Agent(at) => {
+                let key = &self.devices[at];
+                *self.forgotten.entry(key.clone()).or_default() += 1;
+                let dir = device_dir(&self.places, key);
+                AGENT_FILES
+                    .iter()
+                    .try_for_each(|file| gone(&dir.join(file), std::fs::remove_file(dir.join(file))))
             }
-            _ => Ok(()),
+            Role::Server | Role::Ingest => Ok(()),
         }
+    }
+
+    /// Moves a directory away: a child of the process that was killed may still write there.
+    fn set_aside(&self, name: &str) -> Result<(), Error> {
+        let (from, aside) = (self.places.dir.join(name), self.places.dir.join("forgotten"));
+        let made = std::fs::create_dir_all(&aside);
+        made.map_err(|source| Error::Prepare { path: aside.clone(), source })?;
+        gone(&from, std::fs::rename(&from, aside.join(format!("{name}-{:016x}", fastrand::u64(..)))))
     }
 
     /// Everybody.
@@ -336,6 +352,16 @@ impl Member {
             State::Up(child) | State::Frozen(child) => child.stop().await.map(drop),
             State::Down => Ok(()),
         }
+    }
+}
+
+/// It was there and is gone, or was not there at all.
+fn gone(path: &Path, done: std::io::Result<()>) -> Result<(), Error> {
+    match done {
+        Err(source) if source.kind() != std::io::ErrorKind::NotFound => {
+            Err(Error::Prepare { path: path.to_owned(), source })
+        }
+        _ => Ok(()),
     }
 }
 

@@ -33,8 +33,10 @@ const TOLD_MAX: usize = 8;
 const GENERATION_METRIC: &str = "muster_agent_desired_generation";
 /// The agent's metric for what it has not sent.
 const UNSENT_METRIC: &str = "muster_agent_unsent_reports";
-/// Incidents that say that a device was taken for another, or forgot who it is. Nothing in a trial justifies one.
-const FORBIDDEN: [&str; 3] = ["amnesia", "clone", "sequenceFork"];
+/// Incidents that say that a device was taken for another. Nothing in a trial justifies one.
+const FORBIDDEN: [&str; 2] = ["clone", "sequenceFork"];
+/// The incident of a device that forgot: one for each database that was lost, at most.
+const AMNESIA: &str = "amnesia";
 
 /// Something that is not as it must be.
 pub(super) type Difference = String;
@@ -53,6 +55,8 @@ pub(super) struct Judge {
     pub(super) wanted: BTreeMap<DeviceKey, BTreeMap<String, u64>>,
     /// The devices that run real processes.
     pub(super) real: Vec<DeviceKey>,
+    /// The devices whose agents have lost their databases, and how often: what they had not sent is gone with them.
+    pub(super) forgotten: BTreeMap<DeviceKey, u64>,
     /// Who followed the views all the time.
     pub(super) witness: Witness,
 }
@@ -171,6 +175,9 @@ impl Judge {
         for ((device, epoch), numbers) in &recount.numbers {
             let line = lines.iter().find(|line| line.key == *device);
             let current = line.filter(|line| line.epoch.is_some_and(|known| known.get() == *epoch));
+            if current.is_none() && self.forgotten.contains_key(device) {
+                continue;
+            }
             let missing = numbers.missing();
             if !missing.is_empty() && !line.is_some_and(|line| line.retired) {
                 lost += missing.count();
@@ -187,6 +194,11 @@ impl Judge {
         }
         let forbidden = FORBIDDEN.iter().filter_map(|kind| Some((kind, recount.incidents.get(kind)?)));
         found.extend(forbidden.map(|(kind, times)| format!("{times} incidents of {kind}")));
+        let forgot = recount.incidents.get(AMNESIA).copied().unwrap_or_default();
+        let lost_databases: u64 = self.forgotten.values().sum();
+        if forgot > lost_databases {
+            found.push(format!("{forgot} incidents of {AMNESIA}, and {lost_databases} databases were lost"));
+        }
         *count = Count {
             accounting: Accounting::of(lines),
             facts: recount.facts,

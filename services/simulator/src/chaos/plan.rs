@@ -26,7 +26,7 @@ pub(super) enum Role {
 pub(super) enum Blow {
     /// kill -9, and a start after a while.
     Kill(Role, Duration),
-    /// The same to a service, which also loses what it may lose: the rollup's snapshot, the publisher's mirror.
+    /// The same, and it loses what it may lose: the rollup's snapshot, the publisher's mirror, an agent's database.
     KillAndForget(Role, Duration),
     /// SIGSTOP, and SIGCONT after a while.
     Freeze(Role, Duration),
@@ -48,6 +48,8 @@ const STREAMS: [Stream; 6] = [
 
 /// One service killed in so many forgets what it may forget.
 const FORGET_ONE_IN: usize = 4;
+/// One agent killed in so many does.
+const FORGET_AGENT_ONE_IN: usize = 10;
 
 #[derive(Debug, Clone)]
 struct Stream {
@@ -98,6 +100,7 @@ impl Plan {
         let agent = Role::Agent(chance.usize(0..self.agents));
         let service = [Role::Ingest, Role::Rollup, Role::Publisher][chance.usize(0..3)];
         match stream.kind {
+            Kind::KillAgent if chance.usize(0..FORGET_AGENT_ONE_IN) == 0 => Blow::KillAndForget(agent, lasts),
             Kind::KillAgent => Blow::Kill(agent, lasts),
             Kind::KillService => {
                 // What ingest knows is in LEDGER: it has nothing of its own to forget.
