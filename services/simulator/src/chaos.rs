@@ -157,11 +157,11 @@ async fn settle(cast: &mut Cast, judge: &Judge, stop: &CancellationToken) -> Res
     }
 }
 
-/// Nobody ends by himself any more. Who did so before the storm was over, for want of a disk, is started again.
+/// Nobody ends by himself any more. Who fell before the storm was over is started again.
 fn watch(cast: &mut Cast) -> Result<(), Error> {
     let dir = cast.places.dir.clone();
     for member in cast.members() {
-        if member.has_fallen()? {
+        if member.has_fallen()?.is_some() {
             member.start(&dir)?;
         }
     }

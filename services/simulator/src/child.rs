@@ -101,6 +101,11 @@ impl Child {
         self.signal(Signal::CONT);
     }
 
+    /// Asks it to end, and does not wait.
+    pub fn dismiss(&self) {
+        self.signal(Signal::TERM);
+    }
+
     /// Its process id, while it runs.
     pub fn pid(&self) -> Option<Pid> {
         self.process.id().and_then(|id| Pid::from_raw(id.cast_signed()))

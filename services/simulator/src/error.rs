@@ -64,6 +64,16 @@ pub enum Error {
         /// Its output.
         log: PathBuf,
     },
+    /// A process that was asked to end did not.
+    #[error("{name} was asked to end and runs still after {waited:?}; its output is in {}", log.display())]
+    Stays {
+        /// Which.
+        name: String,
+        /// How long it was given.
+        waited: Duration,
+        /// Its output.
+        log: PathBuf,
+    },
     /// A process did not become ready.
     #[error("{name} is not ready after {waited:?}: {last}; its output is in {}", log.display())]
     NotReady {

@@ -9,9 +9,10 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use muster_contract::DeviceKey;
+use tokio::time::Instant;
 
 use super::plan::Role;
-use crate::child::{Child, Spec};
+use crate::child::{Child, STOP_PATIENCE, Spec};
 use crate::config::chaos::Config;
 use crate::disk::{Disk, UNSHOCKED};
 use crate::error::Error;
@@ -77,7 +78,18 @@ pub(super) struct Member {
 enum State {
     Up(Child),
     Frozen(Child),
+    /// Asked to end, since when.
+    Leaving(Child, Instant),
     Down,
+}
+
+/// How somebody came to be down without having been killed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Fall {
+    /// It was asked to.
+    Dismissed,
+    /// For want of room on its disk.
+    NoRoom,
 }
 
 impl Cast {
@@ -154,7 +166,7 @@ impl Cast {
         let sign = member.http.map_or(Sign::Port(nats), Sign::Ready);
         match &mut member.state {
             State::Up(child) => await_ready(child, sign).await,
-            State::Frozen(_) | State::Down => Ok(()),
+            State::Frozen(_) | State::Leaving(..) | State::Down => Ok(()),
         }
     }
 
@@ -290,6 +302,21 @@ impl Member {
         }
     }
 
+    /// Asks it to end; false if it was not up.
+    pub(super) fn dismiss(&mut self) -> bool {
+        match std::mem::replace(&mut self.state, State::Down) {
+            State::Up(child) => {
+                child.dismiss();
+                self.state = State::Leaving(child, Instant::now());
+                true
+            }
+            other => {
+                self.state = other;
+                false
+            }
+        }
+    }
+
     /// Lets it go on if it was halted.
     pub(super) fn thaw(&mut self) {
         match std::mem::replace(&mut self.state, State::Down) {
@@ -324,24 +351,34 @@ impl Member {
         disk.clear(pid).map_err(|source| Error::Disk { name: self.spec.name.clone(), source })
     }
 
-    /// Fails if it ended by itself, unless that was for want of a disk: then true, and it is down.
+    /// Whether it has come to be down since the last look, by being asked to or for want of room.
     ///
     /// # Errors
-    /// Its exit status and where its log is.
-    pub(super) fn has_fallen(&mut self) -> Result<bool, Error> {
-        let State::Up(child) = &mut self.state else { return Ok(false) };
-        let Some(status) = child.ended()? else { return Ok(false) };
-        if self.disk.is_none() {
-            return child.expect_running().map(|()| false);
-        }
-        tracing::info!(process = self.spec.name, %status, full = self.full, "ended; its disk is small");
+    /// It ended by itself, or did not end well or in time when it was asked to.
+    pub(super) fn has_fallen(&mut self) -> Result<Option<Fall>, Error> {
+        let (child, since) = match &mut self.state {
+            State::Up(child) => (child, None),
+            State::Leaving(child, since) => (child, Some(*since)),
+            State::Frozen(_) | State::Down => return Ok(None),
+        };
+        let status = child.ended()?;
+        let fall = match (status, since) {
+            (None, Some(since)) if since.elapsed() > STOP_PATIENCE => {
+                let (name, log) = (self.spec.name.clone(), child.log().to_owned());
+                return Err(Error::Stays { name, waited: STOP_PATIENCE, log });
+            }
+            (None, _) => return Ok(None),
+            (Some(status), Some(_)) if status.success() => Fall::Dismissed,
+            _ if self.disk.is_some() => Fall::NoRoom,
+            _ => return child.expect_running().map(|()| None),
+        };
         self.state = State::Down;
-        Ok(true)
+        Ok(Some(fall))
     }
 
     fn pid(&self) -> Option<rustix::process::Pid> {
         match &self.state {
-            State::Up(child) | State::Frozen(child) => child.pid(),
+            State::Up(child) | State::Frozen(child) | State::Leaving(child, _) => child.pid(),
             State::Down => None,
         }
     }
@@ -349,7 +386,9 @@ impl Member {
     async fn stop(mut self) -> Result<(), Error> {
         self.thaw();
         match std::mem::replace(&mut self.state, State::Down) {
-            State::Up(child) | State::Frozen(child) => child.stop().await.map(drop),
+            State::Up(child) | State::Frozen(child) | State::Leaving(child, _) => {
+                child.stop().await.map(drop)
+            }
             State::Down => Ok(()),
         }
     }

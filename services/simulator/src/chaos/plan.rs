@@ -28,6 +28,8 @@ pub(super) enum Blow {
     Kill(Role, Duration),
     /// The same, and it loses what it may lose: the rollup's snapshot, the publisher's mirror, an agent's database.
     KillAndForget(Role, Duration),
+    /// SIGTERM, in whatever state it is, and a start a while after its end.
+    Dismiss(Role, Duration),
     /// SIGSTOP, and SIGCONT after a while.
     Freeze(Role, Duration),
     /// The disk of a device is full for a while.
@@ -37,10 +39,11 @@ pub(super) enum Blow {
 }
 
 /// Kinds of blows, each with the time between two of them and how long one lasts, in milliseconds.
-const STREAMS: [Stream; 6] = [
+const STREAMS: [Stream; 7] = [
     Stream { kind: Kind::KillAgent, every_ms: 300..2_500, lasts_ms: 0..5_000 },
     Stream { kind: Kind::KillService, every_ms: 500..6_000, lasts_ms: 0..4_000 },
     Stream { kind: Kind::KillServer, every_ms: 5_000..20_000, lasts_ms: 0..5_000 },
+    Stream { kind: Kind::Dismiss, every_ms: 3_000..12_000, lasts_ms: 0..2_000 },
     Stream { kind: Kind::Freeze, every_ms: 1_500..8_000, lasts_ms: 500..8_000 },
     Stream { kind: Kind::FillDisk, every_ms: 4_000..12_000, lasts_ms: 2_000..9_000 },
     Stream { kind: Kind::Commit, every_ms: 1_500..6_000, lasts_ms: 0..1 },
@@ -58,6 +61,7 @@ struct Stream {
     lasts_ms: Range<u64>,
 }
 
+/// In this order for ever, and new ones at the end: the place decides what a seed means.
 #[derive(Debug, Clone, Copy)]
 enum Kind {
     KillAgent,
@@ -66,6 +70,14 @@ enum Kind {
     Freeze,
     FillDisk,
     Commit,
+    Dismiss,
+}
+
+impl Stream {
+    /// The chance of this stream alone.
+    fn chance(&self, seed: u64) -> fastrand::Rng {
+        fastrand::Rng::with_seed(seed ^ (self.kind as u64 + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15))
+    }
 }
 
 /// The schedule: blows in the order of their times, without an end.
@@ -80,8 +92,7 @@ pub(super) struct Plan {
 impl Plan {
     /// A schedule for so many agents and small disks (at least one of each).
     pub(super) fn new(seed: u64, agents: usize, disks: usize) -> Self {
-        let mut chance = fastrand::Rng::with_seed(seed);
-        let mut chances: Vec<_> = STREAMS.iter().map(|_| chance.fork()).collect();
+        let mut chances: Vec<_> = STREAMS.iter().map(|stream| stream.chance(seed)).collect();
         let first = |(at, stream): (usize, &Stream)| {
             Reverse((Duration::from_millis(chances[at].u64(0..stream.every_ms.end)), at))
         };
@@ -108,6 +119,7 @@ impl Plan {
                 if forgets { Blow::KillAndForget(service, lasts) } else { Blow::Kill(service, lasts) }
             }
             Kind::KillServer => Blow::Kill(Role::Server, lasts),
+            Kind::Dismiss => Blow::Dismiss([agent, agent, service][chance.usize(0..3)], lasts),
             Kind::Freeze => {
                 let who = [agent, agent, service, service, service, Role::Server][chance.usize(0..6)];
                 Blow::Freeze(who, lasts)
@@ -155,6 +167,7 @@ mod tests {
             last = at;
             match blow {
                 Blow::Kill(role, _) | Blow::KillAndForget(role, _) => _ = killed.insert(role),
+                Blow::Dismiss(role, _) => assert_ne!(role, Role::Server),
                 Blow::Freeze(role, _) => _ = frozen.insert(role),
                 Blow::FillDisk(at, _) => _ = filled.insert(at),
                 Blow::Commit => {}

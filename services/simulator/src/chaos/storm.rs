@@ -10,7 +10,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-use super::cast::Cast;
+use super::cast::{Cast, Fall};
 use super::plan::{Blow, Plan, Role};
 use super::script::{Commit, Script};
 use crate::error::Error;
@@ -59,6 +59,8 @@ pub(super) struct Storm<'a> {
     small_disks: Vec<usize>,
     toll: Toll,
     mends: BinaryHeap<Reverse<(Instant, Mend)>>,
+    /// Who was asked to end, and how long it is to be away.
+    dismissed: BTreeMap<Role, Duration>,
     links: JoinSet<()>,
     calm: CancellationToken,
 }
@@ -72,8 +74,9 @@ impl<'a> Storm<'a> {
         small_disks: Vec<usize>,
         toll: Toll,
     ) -> Self {
-        let (mends, links) = (BinaryHeap::new(), JoinSet::new());
-        Self { cast, script, repository, small_disks, toll, mends, links, calm: CancellationToken::new() }
+        let (mends, dismissed, links) = (BinaryHeap::new(), BTreeMap::new(), JoinSet::new());
+        let calm = CancellationToken::new();
+        Self { cast, script, repository, small_disks, toll, mends, dismissed, links, calm }
     }
 
     /// Blows for a while, then heals everything; or ends with `stop`.
@@ -139,6 +142,12 @@ impl<'a> Storm<'a> {
                     self.mend(Mend::Start(role), lasts);
                 }
             }
+            Blow::Dismiss(role, lasts) => {
+                if self.cast.member(role).dismiss() {
+                    self.toll.count(format!("dismiss.{}", kind(role)));
+                    self.dismissed.insert(role, lasts);
+                }
+            }
             Blow::Freeze(role, lasts) => {
                 if self.cast.member(role).freeze() {
                     self.toll.count(format!("stall.{}", kind(role)));
@@ -185,17 +194,18 @@ impl<'a> Storm<'a> {
         Ok(())
     }
 
-    /// Nobody ends by himself, but for want of a disk.
+    /// Nobody ends by himself, but for want of a disk; and whoever was asked to end does.
     fn watch(&mut self) -> Result<(), Error> {
         let mut fallen = Vec::new();
         for member in self.cast.members() {
-            if member.has_fallen()? {
-                fallen.push(member.role);
-            }
+            fallen.extend(member.has_fallen()?.map(|fall| (member.role, fall)));
         }
-        for role in fallen {
-            self.toll.count("disk.ended");
-            self.mend(Mend::Start(role), START_AGAIN);
+        for (role, fall) in fallen {
+            if fall == Fall::NoRoom {
+                self.toll.count("disk.ended");
+            }
+            let pause = self.dismissed.remove(&role).unwrap_or(START_AGAIN);
+            self.mend(Mend::Start(role), pause);
         }
         Ok(())
     }
