@@ -50,10 +50,10 @@ const LOOK: Duration = Duration::from_millis(500);
 const TELL_EVERY: Duration = Duration::from_secs(5);
 /// Longest delay before the judge's own connection is tried again.
 const RECONNECT_MAX: Duration = Duration::from_secs(1);
-/// What an agent's log says of a write for which there was no room.
-const NO_ROOM: &str = "is the disk full?";
+/// What SQLite and the system say of a write for which there was no room; the last, where a limit stands for the disk.
+const NO_ROOM: [&str; 3] = ["database or disk is full", "No space left on device", "disk I/O error"];
 /// What any log says of a panic.
-const PANIC: &str = "panicked at";
+const PANIC: [&str; 1] = ["panicked at"];
 
 /// Plays a trial until its end, or until `stop` is cancelled.
 ///
@@ -191,7 +191,7 @@ fn summary(config: &Config, places: &Places, toll: &Toll, ending: Ending) -> Sum
         duplicated: count.duplicated,
         views_seen: count.views_seen,
         incidents: count.incidents,
-        full_disk_writes: lines(&places.logs(), NO_ROOM).len() as u64,
+        full_disk_writes: lines(&places.logs(), &NO_ROOM).len() as u64,
         converged_after_ms: rest_after.map(|after| u64::try_from(after.as_millis()).unwrap_or(u64::MAX)),
         differences,
         replay: format!(
@@ -202,17 +202,33 @@ fn summary(config: &Config, places: &Places, toll: &Toll, ending: Ending) -> Sum
 }
 
 fn panics(logs: &Path) -> Vec<Difference> {
-    lines(logs, PANIC).into_iter().map(|line| format!("somebody panicked: {line}")).collect()
+    lines(logs, &PANIC).into_iter().map(|line| format!("somebody panicked: {line}")).collect()
 }
 
-/// The lines of all logs that hold a text, each with the name of its log.
-fn lines(logs: &Path, text: &str) -> Vec<String> {
+/// The lines of all logs that hold one of some texts, each with the name of its log.
+fn lines(logs: &Path, texts: &[&str]) -> Vec<String> {
+    let holds = |line: &&str| texts.iter().any(|text| line.contains(text));
     let mut found = Vec::new();
     for entry in std::fs::read_dir(logs).into_iter().flatten().flatten() {
         let log = std::fs::read(entry.path()).unwrap_or_default();
         let name = entry.file_name().to_string_lossy().into_owned();
         let log = String::from_utf8_lossy(&log);
-        found.extend(log.lines().filter(|line| line.contains(text)).map(|line| format!("{name}: {line}")));
+        found.extend(log.lines().filter(holds).map(|line| format!("{name}: {line}")));
     }
     found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_log_says_is_found_with_its_name() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("agent.log"), "fine\nError: database or disk is full\n").unwrap();
+        std::fs::write(dir.path().join("ingest.log"), "thread 'main' panicked at src/main.rs:1\n").unwrap();
+        assert_eq!(lines(dir.path(), &NO_ROOM), ["agent.log: Error: database or disk is full"]);
+        assert_eq!(panics(dir.path()).len(), 1);
+        assert!(panics(&dir.path().join("nowhere")).is_empty());
+    }
 }
