@@ -195,7 +195,7 @@ fn summary(config: &Config, places: &Places, toll: &Toll, ending: Ending) -> Sum
         converged_after_ms: rest_after.map(|after| u64::try_from(after.as_millis()).unwrap_or(u64::MAX)),
         differences,
         replay: format!(
-            "muster-simulator chaos --seconds {seconds} --agents {agents} --sites {sites} --seed {seed} (or CHAOS_SEED={seed})"
+            "muster-simulator chaos --seconds {seconds} --agents {agents} --sites {sites} --seed {seed}, or make chaos CHAOS_SEED={seed}"
         ),
         logs: places.logs().display().to_string(),
     }

@@ -13,8 +13,8 @@ use crate::link::Profile;
 pub(super) const EXAMPLES: &str = "\
 Profiles:
   steady      nothing goes wrong
-  flapping    fast, and cut or stalled for 1 to 5 s every few seconds
-  flaky       fast, and every kind of fault for 1 to 12 s every few seconds
+  flapping    fast, and cut or stalled for up to 5 s every few seconds
+  flaky       fast, and every kind of fault for up to 12 s every few seconds
   thin        16 KiB/s up, 64 KiB/s down, 80 ms; cut for seconds every few minutes
   satellite   32 KiB/s up, 256 KiB/s down, 600 ms; dark for up to minutes
   mobile      256 KiB/s up, 1 MiB/s down, 60 ms, all of it changing; away for up to minutes

@@ -44,22 +44,22 @@ Exit codes: 0 everything held (or Ctrl-C); 1 it did not, or a process ended by i
 #[derive(Debug, Args)]
 pub struct ChaosArgs {
     /// How long faults go on; healing and the final checks come on top
-    #[arg(long, env = "CHAOS_SECONDS", value_name = "N", default_value = "60")]
+    #[arg(long, env = "MUSTER_SECONDS", value_name = "N", default_value = "60")]
     seconds: String,
     /// Agents, each behind a link of its own
-    #[arg(long, env = "CHAOS_AGENTS", value_name = "N", default_value = "20")]
+    #[arg(long, env = "MUSTER_AGENTS", value_name = "N", default_value = "20")]
     agents: String,
     /// Sites over which the agents are spread; the first runs real processes, the others pretend
-    #[arg(long, env = "CHAOS_SITES", value_name = "N", default_value = "4")]
+    #[arg(long, env = "MUSTER_SITES", value_name = "N", default_value = "4")]
     sites: String,
     /// Seed of the schedule; drawn and printed if left out
-    #[arg(long, env = "CHAOS_SEED", value_name = "N")]
+    #[arg(long, env = "MUSTER_SEED", value_name = "N")]
     seed: Option<String>,
     /// Close with one JSON object on standard output
-    #[arg(long, env = "CHAOS_JSON")]
+    #[arg(long, env = "MUSTER_JSON")]
     json: bool,
     /// Directory of the trial, kept afterwards; what an earlier one left in it is removed first
-    #[arg(long, env = "CHAOS_DIR", value_name = "DIR", default_value = ".demo")]
+    #[arg(long, env = "MUSTER_DIR", value_name = "DIR", default_value = ".demo")]
     dir: PathBuf,
     #[command(flatten)]
     stage: StageArgs,
@@ -91,7 +91,7 @@ impl ChaosArgs {
         let mut problems = Problems::default();
         let length = super::seconds(&mut problems, &self.seconds, SECONDS_MIN);
         let agents = problems.number("--agents", &self.agents, AGENTS_MIN..=DEVICES_MAX);
-        let sites = problems.number("--sites", &self.sites, SITES_MIN..=agents.unwrap_or(AGENTS_MIN) / 2);
+        let sites = problems.number("--sites", &self.sites, SITES_MIN..=agents.unwrap_or(DEVICES_MAX) / 2);
         let seed = super::seed(&mut problems, "--seed", self.seed.as_deref(), seed);
         let common = self.log.check(&mut problems);
         let stage = self.stage.check(&mut problems, self.dir, programs);

@@ -106,7 +106,7 @@ impl Profile {
     /// What the demo's links are like.
     pub const FLAPPING: Self = Self {
         name: "flapping",
-        about: "fast, and cut or stalled for 1 to 5 s every few seconds",
+        about: "fast, and cut or stalled for up to 5 s every few seconds",
         shape: Shape::PLAIN,
         well_ms: 3 * SECOND..12 * SECOND,
         broken_ms: 800..5 * SECOND,
@@ -115,7 +115,7 @@ impl Profile {
     /// Everything goes wrong, often.
     pub const FLAKY: Self = Self {
         name: "flaky",
-        about: "fast, and every kind of fault for 1 to 12 s every few seconds",
+        about: "fast, and every kind of fault for up to 12 s every few seconds",
         shape: Shape::PLAIN,
         well_ms: 2 * SECOND..20 * SECOND,
         broken_ms: 500..12 * SECOND,
