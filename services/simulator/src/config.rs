@@ -128,7 +128,8 @@ impl StageArgs {
         }
         let occupied = std::fs::read_dir(&dir).is_ok_and(|mut entries| entries.next().is_some());
         if occupied && !dir.join(MARKER).is_file() {
-            let rule = "is not empty and was not made by a run of this program: it would be emptied; name another";
+            let rule =
+                "is not empty and was not made by a run of this program: it would be emptied; name another";
             problems.refuse("--dir", dir.display(), rule);
         }
         Stage { dir, programs: self.bin_dir.unwrap_or(programs), nats_server: self.nats_server }
