@@ -186,11 +186,14 @@ async fn m14_what_is_deleted_on_a_disconnected_device_is_leaving_and_no_target_a
 async fn m14_a_disconnected_device_that_never_returns_leaves_no_ghost_once_it_is_retired() {
     let mut system = System::start().await;
     let (device, link) = behind_a_link(&mut system, "plant-a/press-1").await;
-    publish(&system, std::slice::from_ref(&device), "web", 1).await;
+    // Somebody stays: a repository without any device is taken for a mistake.
+    write_devices(&system.repository, &[device.clone(), key("plant-b/saw-1")]).unwrap();
+    system.repository.write("sites/plant-a/web.yaml", &sleeper("web", 1)).unwrap();
+    system.repository.commit("web on the press").await.unwrap();
     verdict(&system, "web", 1, Verdict::Converged).await;
     link.set(Condition::Cut);
     system.kill(&agent_name(&device)).await;
-    std::fs::remove_dir_all(system.repository.dir().join("sites")).unwrap();
+    std::fs::remove_dir_all(system.repository.dir().join("sites/plant-a")).unwrap();
     system.repository.commit("the press is scrapped").await.unwrap();
     published(&system, &device, |document| document.deployments.is_empty()).await;
     verdict(&system, "web", 0, Verdict::Removing).await;
