@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use muster_bus::BusConfig;
 use muster_bus::version::{SERVER_RULE, is_acceptable};
 use muster_contract::{DeviceKey, SiteId};
+use muster_identity::Rights;
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
@@ -297,18 +298,10 @@ fn user(key: &DeviceKey) -> String {
 
 /// The rights of a device, as the contract's section 8 lists them.
 fn device_rights(key: &DeviceKey) -> String {
-    let (user, DeviceKey { site, device }) = (user(key), key);
+    let (user, Rights { publish, subscribe }) = (user(key), Rights::of_device(key));
     format!(
-        r#"{{ user: "{user}", password: "{user}", permissions: {{
-            publish: {{ allow: [
-                "muster.report.{site}.{device}",
-                "muster.presence.{site}.{device}",
-                "$JS.API.DIRECT.GET.DOWNLINK.muster.desired.{site}.{device}",
-                "$JS.API.DIRECT.GET.DOWNLINK.muster.receipt.{site}.{device}",
-            ] }}
-            subscribe: {{ allow: ["_INBOX_{user}.>", "muster.live.*.{site}.{device}"] }}
-        }} }}
-        "#
+        "{{ user: \"{user}\", password: \"{user}\", permissions: {{ publish: {{ allow: {publish:?} }}, \
+         subscribe: {{ allow: {subscribe:?} }} }} }}\n"
     )
 }
 

@@ -127,6 +127,7 @@ impl Cli {
                 common: Common {
                     nats_url: nats_url?,
                     creds: None,
+                    tls_ca: None,
                     http_addr: None,
                     log_format: log_format?,
                     log_filter: args.log,

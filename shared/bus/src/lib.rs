@@ -9,6 +9,7 @@ pub mod bus;
 pub mod config;
 pub mod connect;
 pub mod converge;
+pub mod creds;
 pub mod deliveries;
 pub mod event;
 pub mod link;
@@ -26,9 +27,9 @@ pub mod window;
 pub mod wire;
 
 mod batch;
-mod creds;
 mod heal;
 mod pull;
+mod renew;
 mod replies;
 
 pub use bus::Bus;
