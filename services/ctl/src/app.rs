@@ -10,11 +10,12 @@ use muster_service::{VERSION, telemetry};
 use serde_json::json;
 
 use crate::ask::Hub;
+use crate::auth::Office;
 use crate::config::{Cli, Command, Format, PublisherCommand, QuarantineCommand};
 use crate::error::{CtlError, NO, USAGE, YES};
 use crate::session::Session;
 use crate::terminal::Terminal;
-use crate::{audit, devices, publish, quarantine, reach, status, watch, why};
+use crate::{audit, auth, devices, publish, quarantine, reach, status, watch, why};
 
 /// What of the bus's own log reaches the person: that it cannot connect and why, permissions that are missing.
 const LOG_FILTER: &str = "warn";
@@ -71,6 +72,10 @@ async fn execute(cli: Cli, terminal: &mut Terminal) -> Result<bool, CtlError> {
             clap_complete::generate(shell, &mut Cli::command(), "muster", &mut script);
             return Ok(terminal.print(&String::from_utf8_lossy(&script)).map(|()| true)?);
         }
+        Command::Auth(_) | Command::Enroll(_) | Command::Revoke(_) => {
+            let mut office = Office { format, terminal, clock: &SystemClock, connection: &connection };
+            return decide(&mut office, command).await.map(|()| true);
+        }
         _ => {}
     }
     let connection = connection.check()?;
@@ -78,6 +83,16 @@ async fn execute(cli: Cli, terminal: &mut Terminal) -> Result<bool, CtlError> {
     let hub = Hub::new(bus, connection.timeout);
     let mut session = Session { hub, format, terminal, clock: Arc::new(SystemClock) };
     ask(&mut session, command).await
+}
+
+/// Who may do what: decided here, without a service.
+async fn decide(office: &mut Office<'_>, command: Command) -> Result<(), CtlError> {
+    match command {
+        Command::Auth(command) => auth::run(office, command).await,
+        Command::Enroll(args) => auth::enroll(office, args).await,
+        Command::Revoke(args) => auth::revoke(office, args).await,
+        _ => Ok(()),
+    }
 }
 
 async fn ask(session: &mut Session<'_>, command: Command) -> Result<bool, CtlError> {
@@ -101,7 +116,11 @@ async fn ask(session: &mut Session<'_>, command: Command) -> Result<bool, CtlErr
         Command::Retire { device } => publish::retire(session, device).await?,
         Command::Publisher(PublisherCommand::Status) => publish::status(session).await?,
         // Answered before a connection was made.
-        Command::Version | Command::Completions { .. } => {}
+        Command::Auth(_)
+        | Command::Enroll(_)
+        | Command::Revoke(_)
+        | Command::Version
+        | Command::Completions { .. } => {}
     }
     Ok(true)
 }
