@@ -159,9 +159,14 @@ impl Server {
         copy(backup.path(), &self.store());
     }
 
+    /// All of its log.
+    pub fn log(&self) -> String {
+        fs::read_to_string(self.dir.path().join("log")).unwrap_or_default()
+    }
+
     /// The last lines of its log.
     pub fn log_tail(&self) -> String {
-        let log = fs::read_to_string(self.dir.path().join("log")).unwrap_or_default();
+        let log = self.log();
         let lines: Vec<_> = log.lines().collect();
         lines[lines.len().saturating_sub(LOG_LINES_SHOWN)..].join("\n")
     }
