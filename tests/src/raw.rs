@@ -95,6 +95,8 @@ impl Raw {
                 "PING" => {
                     let _ = self.stream.get_mut().write_all(b"PONG\r\n");
                 }
+                // The server may speak of itself at any time.
+                _ if line.starts_with("INFO ") => {}
                 _ => said.push(line),
             }
         }

@@ -87,8 +87,8 @@ pub async fn run(office: &mut Office<'_>, command: AuthCommand) -> Result<(), Ct
         AuthCommand::Push(args) => {
             let connection = office.connection.check()?;
             let mut vault = Vault::open(&args.dir)?;
-            let token = vault.sign_account(office.now())?;
-            push::run(&vault, token, &connection).await?;
+            let tokens = vault.sign_accounts(office.now())?;
+            push::run(&vault, tokens, &connection).await?;
             let out = vault.roster.users.into_iter().filter(Entry::is_revoked).collect();
             office.show(&Out { revoked: out }, |out, _| render::auth::pushed(out))
         }
@@ -113,7 +113,7 @@ pub async fn enroll(office: &mut Office<'_>, args: EnrollArgs) -> Result<(), Ctl
     let user = user(&vault, &entry);
     let token = claims::device(&vault.signer(Role::Device)?, &user, &args.device).map_err(AuthError::from)?;
     let others_out = before != vault.roster.revocations();
-    let account = if others_out { Some(vault.sign_account(office.now())?) } else { None };
+    let accounts = if others_out { Some(vault.sign_accounts(office.now())?) } else { None };
     vault.keep_roster()?;
     let (file, key_made_here) = match (&args.creds_file, pair, &args.output) {
         (Some(file), Some((pair, new)), _) => {
@@ -128,8 +128,8 @@ pub async fn enroll(office: &mut Office<'_>, args: EnrollArgs) -> Result<(), Ctl
     };
     let jwt = file.is_none().then_some(token);
     office.show(&Admitted { entry, jwt, file, key_made_here }, render::auth::admitted)?;
-    if let (Some(account), Some(connection)) = (account, connection) {
-        told(&vault, account, &connection).await?;
+    if let (Some(accounts), Some(connection)) = (accounts, connection) {
+        told(&vault, accounts, &connection).await?;
     }
     Ok(())
 }
@@ -143,13 +143,13 @@ pub async fn revoke(office: &mut Office<'_>, args: RevokeArgs) -> Result<(), Ctl
     let mut vault = Vault::open(&args.vault.dir)?;
     let whom = args.device.map(|device| device.to_string()).or(args.key).unwrap_or_default();
     let revoked = vault.roster.revoke(&whom, office.now()).map_err(AuthError::from)?;
-    let account = vault.sign_account(office.now())?;
-    told(&vault, account, &connection).await?;
+    let accounts = vault.sign_accounts(office.now())?;
+    told(&vault, accounts, &connection).await?;
     office.show(&Out { revoked }, |out, _| render::auth::revoked(out))
 }
 
-async fn told(vault: &Vault, account: String, connection: &Connection) -> Result<(), AuthError> {
-    push::run(vault, account, connection).await.map_err(|why| AuthError::NotPushed(Box::new(why)))
+async fn told(vault: &Vault, accounts: [String; 2], connection: &Connection) -> Result<(), AuthError> {
+    push::run(vault, accounts, connection).await.map_err(|why| AuthError::NotPushed(Box::new(why)))
 }
 
 fn give_creds(office: &mut Office<'_>, args: CredsArgs) -> Result<(), CtlError> {
@@ -182,7 +182,8 @@ fn service(
 }
 
 fn user<'a>(vault: &'a Vault, entry: &'a Entry) -> claims::User<'a> {
-    let account = &vault.authority.account;
+    let device = entry.role == Role::Device.as_str();
+    let account = if device { &vault.authority.devices } else { &vault.authority.hub };
     claims::User { account, key: &entry.key, issued: entry.issued, expires: entry.expires }
 }
 

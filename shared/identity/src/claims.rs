@@ -1,4 +1,4 @@
-//! What stands in the tokens: an operator that signs accounts, an account with one signing key a role, users.
+//! What stands in the tokens: an operator that signs accounts, two accounts with one signing key a role, users.
 //!
 //! A user's token of a role carries no rights: the server takes them from the account, by the key that signed. So a
 //! signing key that gets lost can let in users of its own role and nothing else, and a role's rights change in one
@@ -11,7 +11,7 @@ use nkeys::KeyPair;
 use serde_json::{Map, Value, json};
 
 use crate::jwt::{self, TokenError};
-use crate::roles::{Role, inbox};
+use crate::roles::{OFFERED_SERVICES, OFFERED_STREAMS, Role, inbox};
 
 /// Streams an account may have: the contract's five and some of the fleet's owner.
 const STREAMS_MAX: i64 = 32;
@@ -22,13 +22,15 @@ const UNLIMITED: i64 = -1;
 /// Where an account's new token is handed to a running server.
 pub const UPDATE_ACCOUNT: &str = "$SYS.REQ.CLAIMS.UPDATE";
 
-/// An account of the fleet as it is to be signed.
+/// The fleet's two accounts as they are to be signed.
 #[derive(Debug, Clone)]
-pub struct Account<'a> {
-    /// Its public key.
-    pub key: &'a str,
-    /// Its name.
+pub struct Fleet<'a> {
+    /// Their name.
     pub name: &'a str,
+    /// The public key of the hub's account: streams, services, people.
+    pub hub: &'a str,
+    /// The public key of the devices' account, which has nothing but what the hub offers it.
+    pub devices: &'a str,
     /// The public signing key of each role.
     pub signers: &'a BTreeMap<Role, String>,
     /// Public keys that are out, each with the second up to which its tokens are.
@@ -66,22 +68,50 @@ pub fn system(operator: &KeyPair, key: &str, issued: u64) -> Result<String, Toke
     jwt::sign(operator, claims(key, "system", issued, None, &nats))
 }
 
-/// The token of the fleet's account.
+/// The tokens of the devices' account and of the hub's.
 ///
-/// Storage is bounded by the server's own `max_file_store`: only its owner knows the disk.
+/// Storage is bounded by the server's own `max_file_store`: only its owner knows the disk. A key that is out is out of
+/// both accounts: which one it was of is not asked.
 ///
 /// # Errors
 /// The key cannot sign.
-pub fn account(operator: &KeyPair, account: &Account<'_>, issued: u64) -> Result<String, TokenError> {
+pub fn fleet(operator: &KeyPair, fleet: &Fleet<'_>, issued: u64) -> Result<[String; 2], TokenError> {
+    let of_devices = |role: &Role| *role == Role::Device;
+    let mut devices = account(fleet, limits(0, 0, 0), of_devices);
+    devices["imports"] = offered(Some(fleet.hub)).into();
+    let mut hub = account(fleet, limits(UNLIMITED, STREAMS_MAX, CONSUMERS_MAX), |role| !of_devices(role));
+    hub["exports"] = offered(None).into();
+    let sign =
+        |key: &str, name: &str, nats: &Value| jwt::sign(operator, claims(key, name, issued, None, nats));
+    Ok([
+        sign(fleet.devices, &format!("{} devices", fleet.name), &devices)?,
+        sign(fleet.hub, fleet.name, &hub)?,
+    ])
+}
+
+fn account(fleet: &Fleet<'_>, limits: Value, of: impl Fn(&Role) -> bool) -> Value {
     let scope = |(role, key): (&Role, &String)| json!({ "kind": "user_scope", "key": key, "role": role.as_str(), "template": role.template() });
-    let mut nats = json!({
-        "type": "account", "version": 2, "limits": limits(UNLIMITED, STREAMS_MAX, CONSUMERS_MAX),
-        "signing_keys": account.signers.iter().map(scope).collect::<Vec<_>>(),
-    });
-    if !account.revocations.is_empty() {
-        nats["revocations"] = json!(account.revocations);
+    let signers: Vec<_> = fleet.signers.iter().filter(|(role, _)| of(role)).map(scope).collect();
+    let mut nats = json!({ "type": "account", "version": 2, "limits": limits, "signing_keys": signers });
+    if !fleet.revocations.is_empty() {
+        nats["revocations"] = json!(fleet.revocations);
     }
-    jwt::sign(operator, claims(account.key, account.name, issued, None, &nats))
+    nats
+}
+
+/// What the hub offers: as it exports it, or as it is imported from it.
+fn offered(from: Option<&str>) -> Vec<Value> {
+    let kinds = [("service", &OFFERED_SERVICES[..]), ("stream", &OFFERED_STREAMS)];
+    let entry = |kind: &str, subject: &str| {
+        let mut entry = json!({ "name": subject, "subject": subject, "type": kind });
+        match (from, kind) {
+            (Some(account), _) => entry["account"] = json!(account),
+            (None, "service") => entry["response_type"] = json!("Singleton"),
+            (None, _) => {}
+        }
+        entry
+    };
+    kinds.iter().flat_map(|(kind, subjects)| subjects.iter().map(|subject| entry(kind, subject))).collect()
 }
 
 /// The token of a device. Its name and tags are identifiers of the contract, which can hold no wildcard: the server
@@ -155,12 +185,22 @@ mod tests {
     fn tokens() -> String {
         let (operator_key, system_key) = (key(KeyPairType::Operator, 1), key(KeyPairType::Account, 2));
         let account_key = key(KeyPairType::Account, 3).public_key();
+        let devices_key = key(KeyPairType::Account, 7).public_key();
         let signer = key(KeyPairType::Account, 4);
         let user_key = key(KeyPairType::User, 5).public_key();
-        let signers = BTreeMap::from([(Role::Device, signer.public_key())]);
+        let signers = BTreeMap::from([
+            (Role::Device, signer.public_key()),
+            (Role::Viewer, key(KeyPairType::Account, 8).public_key()),
+        ]);
         let revocations = BTreeMap::from([(key(KeyPairType::User, 6).public_key(), 1_795_000_000)]);
-        let described =
-            Account { key: &account_key, name: "fleet", signers: &signers, revocations: &revocations };
+        let described = Fleet {
+            name: "fleet",
+            hub: &account_key,
+            devices: &devices_key,
+            signers: &signers,
+            revocations: &revocations,
+        };
+        let [devices, hub] = fleet(&operator_key, &described, 1_795_000_001).unwrap();
         let user = User {
             account: &account_key,
             key: &user_key,
@@ -170,7 +210,8 @@ mod tests {
         [
             operator(&operator_key, "muster", &system_key.public_key(), 1_795_000_000),
             system(&operator_key, &system_key.public_key(), 1_795_000_000),
-            account(&operator_key, &described, 1_795_000_001),
+            Ok(devices),
+            Ok(hub),
             device(&signer, &user, &"plant7/press-4".parse().unwrap()),
             service(&signer, &user, Role::Ingest, "ingest"),
             pusher(&system_key, &user_key, 1_795_000_000),

@@ -116,6 +116,19 @@ const DEVICE_PUBLISH: [&str; 4] = [
     "$JS.API.DIRECT.GET.DOWNLINK.muster.receipt.{site}.{device}",
 ];
 const DEVICE_SUBSCRIBE: [&str; 2] = ["_INBOX_{site}_{device}.>", "muster.live.*.{site}.{device}"];
+/// What the hub offers to the devices' account: requests whose answers find back, and what is told to all who listen.
+///
+/// Devices have an account of their own because a request names the subject of its answer, and the server asks nobody
+/// whether the requester may write there. In the hub's account a device could so have its own document stored as
+/// another's desired state. From another account the answer comes back to that account, where nothing is stored.
+pub(crate) const OFFERED_SERVICES: [&str; 4] = [
+    "muster.report.*.*",
+    "muster.presence.*.*",
+    "$JS.API.DIRECT.GET.DOWNLINK.muster.desired.*.*",
+    "$JS.API.DIRECT.GET.DOWNLINK.muster.receipt.*.*",
+];
+/// See [`OFFERED_SERVICES`].
+pub(crate) const OFFERED_STREAMS: [&str; 1] = ["muster.live.*.*.*"];
 /// Where whoever is no device gets answers: nobody else may listen there.
 const OWN_INBOX: &str = "_INBOX.{key}.>";
 /// Where services answer.

@@ -18,6 +18,7 @@ struct Stage {
     hub: Guarded,
     ingest: Bus,
     attacker: Raw,
+    asked: u32,
 }
 
 impl Stage {
@@ -29,7 +30,7 @@ impl Stage {
         publisher.publish(Outgoing::new(subjects::desired(&device("press-4")), "own")).await.unwrap();
         let creds = hub.enroll(&device("press-4"), "1h");
         let attacker = Raw::connect(hub.server.port(), &creds).unwrap();
-        Self { hub, ingest, attacker }
+        Self { hub, ingest, attacker, asked: 100 }
     }
 
     fn cannot_publish(&mut self, subjects: &[&str]) {
@@ -48,8 +49,10 @@ impl Stage {
 
     /// What is answered to a request that may be made.
     fn asked(&mut self, subject: &str, header: Option<&str>, payload: &str) -> String {
-        let inbox = "_INBOX_plant7_press-4.a";
-        assert!(self.attacker.subscribe(inbox, 1).is_empty());
+        self.asked += 1;
+        let inbox = &format!("_INBOX_plant7_press-4.{}", self.asked);
+        let said = self.attacker.subscribe(inbox, self.asked);
+        assert!(said.is_empty(), "{said:?}");
         let said = match header {
             Some(header) => self.attacker.publish_with(subject, inbox, header, payload),
             None => self.attacker.publish(subject, inbox, payload),

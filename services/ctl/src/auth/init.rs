@@ -15,7 +15,7 @@ use crate::config::InitArgs;
 
 /// Makes operator, accounts, signing keys and the credentials of every role.
 ///
-/// The account's own key signs nothing, so it is forgotten as soon as it is named.
+/// The accounts' own keys sign nothing, so they are forgotten as soon as they are named.
 pub(super) fn run(args: &InitArgs, now: u64) -> Result<Made, AuthError> {
     let dir = &args.vault.dir;
     refuse_if_there(dir)?;
@@ -54,7 +54,8 @@ fn fill(folder: &Path, args: &InitArgs, now: u64) -> Result<(), AuthError> {
     keep_seed(&folder.join(SYSTEM_SEED), &system)?;
     let authority = Authority {
         name: args.name.clone(),
-        account: KeyPair::new_account().public_key(),
+        hub: KeyPair::new_account().public_key(),
+        devices: KeyPair::new_account().public_key(),
         system: system.public_key(),
         operator_token: claims::operator(&operator, "muster", &system.public_key(), now)?,
         system_token: claims::system(&operator, &system.public_key(), now)?,
@@ -70,7 +71,7 @@ fn fill(folder: &Path, args: &InitArgs, now: u64) -> Result<(), AuthError> {
         let file = vault.path(&format!("creds/{}.creds", role.as_str()));
         service(&mut vault, role, role.as_str(), &file, (now, None))?;
     }
-    vault.sign_account(now).map(drop)
+    vault.sign_accounts(now).map(drop)
 }
 
 fn signers(folder: &Path) -> Result<BTreeMap<String, String>, AuthError> {

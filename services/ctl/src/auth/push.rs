@@ -1,4 +1,4 @@
-//! Handing the account to the running servers. They end the connections of those who are out at once, keep the token,
+//! Handing the accounts to the running servers. They end the connections of those who are out at once, keep the tokens,
 //! and tell each other.
 
 use bytes::Bytes;
@@ -10,14 +10,21 @@ use super::vault::{PUSH_CREDS, Vault};
 use crate::config::Connection;
 use crate::reach;
 
-/// Hands a token over and waits until a server confirms it.
-pub(super) async fn run(vault: &Vault, token: String, connection: &Connection) -> Result<(), AuthError> {
+/// Hands the tokens over and waits until a server confirms each.
+pub(super) async fn run(
+    vault: &Vault,
+    tokens: [String; 2],
+    connection: &Connection,
+) -> Result<(), AuthError> {
     // Whoever calls may have credentials of their own in the environment: those are not for this.
     let creds = Some(vault.path(PUSH_CREDS));
     let connection = Connection { creds, inbox_prefix: None, ..connection.clone() };
     let bus = reach::connect(&connection).await?;
-    let answer = bus.request(UPDATE_ACCOUNT, Bytes::from(token), connection.timeout).await;
-    confirmed(&answer.map_err(AuthError::Silent)?)
+    for token in tokens {
+        let answer = bus.request(UPDATE_ACCOUNT, Bytes::from(token), connection.timeout).await;
+        confirmed(&answer.map_err(AuthError::Silent)?)?;
+    }
+    Ok(())
 }
 
 fn confirmed(answer: &[u8]) -> Result<(), AuthError> {

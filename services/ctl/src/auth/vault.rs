@@ -1,7 +1,7 @@
 //! The directory of keys: one writer at a time, every file whole or absent, nothing readable by anybody else.
 //!
-//! `roster.json` is the truth about who is in and who is out; `account.jwt` and `nats-server.conf` follow from it and
-//! are written after it, again by every signing.
+//! `roster.json` is the truth about who is in and who is out; `nats-server.conf` follows from it and is written after it,
+//! again by every signing.
 
 use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder, File};
@@ -22,7 +22,6 @@ pub(super) const OPERATOR_SEED: &str = "operator.seed";
 pub(super) const SYSTEM_SEED: &str = "system.seed";
 pub(super) const SERVER_CONFIG: &str = "nats-server.conf";
 pub(super) const PUSH_CREDS: &str = "creds/push.creds";
-const ACCOUNT_TOKEN: &str = "account.jwt";
 const ROSTER: &str = "roster.json";
 const LOCK: &str = "lock";
 
@@ -30,10 +29,12 @@ const LOCK: &str = "lock";
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Authority {
-    /// The account's name.
+    /// The accounts' name.
     pub(super) name: String,
-    /// The account's public key.
-    pub(super) account: String,
+    /// The public key of the hub's account.
+    pub(super) hub: String,
+    /// The public key of the devices' account.
+    pub(super) devices: String,
     /// The public key of the account that looks after servers.
     pub(super) system: String,
     /// The operator's token.
@@ -86,8 +87,9 @@ impl Vault {
         keep(&self.path(ROSTER), &(json(&self.roster) + "\n"), true)
     }
 
-    /// Signs the account as the roster now says, and keeps roster, token and the server's configuration; the token.
-    pub(super) fn sign_account(&mut self, now: u64) -> Result<String, AuthError> {
+    /// Signs the accounts as the roster now says, and keeps roster, tokens and the server's configuration; the tokens,
+    /// the devices' first.
+    pub(super) fn sign_accounts(&mut self, now: u64) -> Result<[String; 2], AuthError> {
         let issued = self.roster.next_signing(now);
         // The truth first: if the rest is cut short, the next signing makes up for it.
         self.keep_roster()?;
@@ -95,18 +97,17 @@ impl Vault {
         let named = self.authority.signers.iter();
         let signers = named.filter_map(|(name, key)| Some((Role::of(name)?, key.clone()))).collect();
         let revocations = self.roster.revocations();
-        let Authority { name, account, .. } = &self.authority;
-        let described = claims::Account { key: account, name, signers: &signers, revocations: &revocations };
-        let token = claims::account(&operator, &described, issued)?;
-        keep(&self.path(ACCOUNT_TOKEN), &format!("{token}\n"), false)?;
-        keep(&self.path(SERVER_CONFIG), &server_config(&self.authority, &token), false)?;
-        Ok(token)
+        let Authority { name, hub, devices, .. } = &self.authority;
+        let described = claims::Fleet { name, hub, devices, signers: &signers, revocations: &revocations };
+        let tokens = claims::fleet(&operator, &described, issued)?;
+        keep(&self.path(SERVER_CONFIG), &server_config(&self.authority, &tokens), false)?;
+        Ok(tokens)
     }
 }
 
 /// The lines that a server's configuration includes.
-fn server_config(authority: &Authority, account_token: &str) -> String {
-    let Authority { account, system, operator_token, system_token, resolver_dir, .. } = authority;
+fn server_config(authority: &Authority, [of_devices, of_hub]: &[String; 2]) -> String {
+    let Authority { hub, devices, system, operator_token, system_token, resolver_dir, .. } = authority;
     format!(
         "# Who may do what, for nats-server: include this in its configuration, beside a jetstream block and\n\
          #   tls {{ cert_file: \"…\", key_file: \"…\" }}\n\
@@ -114,7 +115,7 @@ fn server_config(authority: &Authority, account_token: &str) -> String {
          operator: {operator_token}\n\
          system_account: {system}\n\
          resolver: {{ type: full, dir: {resolver_dir:?}, allow_delete: false, interval: \"2m\" }}\n\
-         resolver_preload: {{\n  {system}: {system_token}\n  {account}: {account_token}\n}}\n"
+         resolver_preload: {{\n  {system}: {system_token}\n  {hub}: {of_hub}\n  {devices}: {of_devices}\n}}\n"
     )
 }
 

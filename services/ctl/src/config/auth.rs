@@ -16,7 +16,8 @@ DIR holds the keys that decide who may do what: keep it on one machine, readable
 
 The way, once:
   muster auth init --dir DIR                        keys, credentials of every role, and nats-server.conf to include
-  nats-server -c hub.conf                           with `include DIR/nats-server.conf`, a jetstream and a tls block
+  nats-server -c hub.conf                           with `include`, a jetstream and a tls block; the path of the
+                                                    included file counts from the including one
   muster-ingest --creds DIR/creds/ingest.creds --tls-ca ca.pem --nats-url tls://hub:4222
                                                     and so on for each service, with its own credentials
 Then for each device:

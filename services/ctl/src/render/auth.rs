@@ -16,6 +16,7 @@ pub fn made(made: &Made) -> String {
         "made {dir}: keep it on one machine, and keep a backup\n\
          \n\
          1. in the configuration of nats-server, beside jetstream and tls:   include {config}\n\
+         \x20  (by its path from that configuration; nats-server knows no other)\n\
          2. each service with its own credentials:                           --creds {dir}/creds/SERVICE.creds\n\
          3. each device:   muster enroll SITE/DEVICE --dir {dir} --key U…\n"
     )
@@ -66,7 +67,7 @@ pub fn revoked(out: &Out) -> String {
 
 /// The account that was handed to the servers.
 pub fn pushed(out: &Out) -> String {
-    format!("a server confirmed the account, with {} out\n", plural(out.revoked.len() as u64, "key"))
+    format!("a server confirmed the accounts, with {} out\n", plural(out.revoked.len() as u64, "key"))
 }
 
 fn until(entry: &Entry, now: Timestamp) -> String {
