@@ -363,8 +363,13 @@ mod tests {
 
     #[test]
     fn three_settings_are_enough() {
-        let config =
-            check(&["--site=plant7", "--device=press-4", "--data-dir=/tmp/muster-agent-of-a-test", "--label=a=b,c="]).unwrap();
+        let config = check(&[
+            "--site=plant7",
+            "--device=press-4",
+            "--data-dir=/tmp/muster-agent-of-a-test",
+            "--label=a=b,c=",
+        ])
+        .unwrap();
         assert_eq!(config.device.to_string(), "plant7/press-4");
         assert_eq!((config.runtime, config.on_exit), (RuntimeKind::Process, OnExit::Keep));
         assert_eq!(config.heartbeat, muster_contract::limits::HEARTBEAT);
