@@ -1,16 +1,19 @@
 //! What the end-to-end tests share: [`server`], a real nats-server for one test; [`system`], a whole system of processes;
-//! [`story`], what is told about one; [`backlog`], a device with much to tell, and [`thin`], a link for it; [`wait`],
-//! waiting for facts; [`golden`] files; [`python`], examples in another language; and [`schemas`], the documents of
-//! `schemas/` as the code has them.
+//! [`story`], what is told about one; [`guarded`], a hub with real rights over [`tls`]; [`raw`], a client without scruples;
+//! [`backlog`], a device with much to tell, and [`thin`], a link for it; [`wait`], waiting for facts; [`golden`] files;
+//! [`python`], examples in another language; and [`schemas`], the documents of `schemas/` as the code has them.
 //!
 //! Nothing here ships.
 
 pub mod backlog;
 pub mod golden;
+pub mod guarded;
 pub mod python;
+pub mod raw;
 pub mod schemas;
 pub mod server;
 pub mod story;
 pub mod system;
 pub mod thin;
+pub mod tls;
 pub mod wait;

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use muster_bus::BusConfig;
 use muster_bus::version::{SERVER_RULE, is_acceptable};
 use muster_contract::{DeviceKey, SiteId};
+use muster_identity::Rights;
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
@@ -158,9 +159,14 @@ impl Server {
         copy(backup.path(), &self.store());
     }
 
+    /// All of its log.
+    pub fn log(&self) -> String {
+        fs::read_to_string(self.dir.path().join("log")).unwrap_or_default()
+    }
+
     /// The last lines of its log.
     pub fn log_tail(&self) -> String {
-        let log = fs::read_to_string(self.dir.path().join("log")).unwrap_or_default();
+        let log = self.log();
         let lines: Vec<_> = log.lines().collect();
         lines[lines.len().saturating_sub(LOG_LINES_SHOWN)..].join("\n")
     }
@@ -297,18 +303,10 @@ fn user(key: &DeviceKey) -> String {
 
 /// The rights of a device, as the contract's section 8 lists them.
 fn device_rights(key: &DeviceKey) -> String {
-    let (user, DeviceKey { site, device }) = (user(key), key);
+    let (user, Rights { publish, subscribe }) = (user(key), Rights::of_device(key));
     format!(
-        r#"{{ user: "{user}", password: "{user}", permissions: {{
-            publish: {{ allow: [
-                "muster.report.{site}.{device}",
-                "muster.presence.{site}.{device}",
-                "$JS.API.DIRECT.GET.DOWNLINK.muster.desired.{site}.{device}",
-                "$JS.API.DIRECT.GET.DOWNLINK.muster.receipt.{site}.{device}",
-            ] }}
-            subscribe: {{ allow: ["_INBOX_{user}.>", "muster.live.*.{site}.{device}"] }}
-        }} }}
-        "#
+        "{{ user: \"{user}\", password: \"{user}\", permissions: {{ publish: {{ allow: {publish:?} }}, \
+         subscribe: {{ allow: {subscribe:?} }} }} }}\n"
     )
 }
 

@@ -30,6 +30,7 @@ use crate::connection::Keeper;
 use crate::db::{self, Db};
 use crate::error::{RunError, StartError};
 use crate::follow::Follower;
+use crate::identity;
 use crate::metrics::{self, Metrics};
 use crate::observe::{self, Observer};
 use crate::outbox::{self, Outbox, Summary};
@@ -248,7 +249,8 @@ fn speak(
         batches: true,
     };
     let settings = BusConfig {
-        creds: config.common.creds.clone(),
+        creds: config.common.creds.clone().or_else(|| identity::folder(&config.data_dir)),
+        tls_ca: config.common.tls_ca.clone(),
         reconnect_max: config.reconnect_max,
         ping_interval: PING_INTERVAL.min(config.heartbeat / PINGS_PER_HEARTBEAT),
         ..BusConfig::device(config.common.nats_url.as_str(), &config.device)

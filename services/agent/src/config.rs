@@ -58,8 +58,18 @@ Hours are those of this machine unless a time zone stands behind them. Outside o
 
 Examples:
   muster-agent --site plant7 --device press-4 --data-dir /var/lib/muster --label line=press
-  muster-agent … --uplink-limit 64kbit --polling-hours 22:00-06:00 --downtime '01:30-02:00 UTC'")]
+  muster-agent … --uplink-limit 64kbit --polling-hours 22:00-06:00 --downtime '01:30-02:00 UTC'
+
+A device of a guarded hub makes its own key, which never leaves it, and gets a JWT for it:
+  muster-agent key --data-dir /var/lib/muster               prints the public key, for `muster enroll`
+  muster-agent accept --data-dir /var/lib/muster FILE       keeps the JWT that came back, also a renewed one
+An agent that runs takes a renewed JWT up by itself. --creds goes before what is in DIR.")]
+#[command(args_conflicts_with_subcommands = true)]
 pub struct Args {
+    /// What to do instead of running.
+    #[command(subcommand)]
+    pub command: Option<IdentityCommand>,
+
     /// Site of this device: 1 to 63 characters of a-z, 0-9 and '-'
     #[arg(long, env = "MUSTER_SITE", value_name = "SITE")]
     pub site: Option<String>,
@@ -127,6 +137,25 @@ pub struct Args {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub common: CommonArgs,
+}
+
+/// Who this device is to the hub.
+#[derive(Debug, Clone, clap::Subcommand)]
+pub enum IdentityCommand {
+    /// Make this device's key, if it has none, and print the public one
+    Key {
+        /// Where the agent keeps its things
+        #[arg(long, env = "MUSTER_DATA_DIR", value_name = "DIR")]
+        data_dir: PathBuf,
+    },
+    /// Keep the JWT that `muster enroll` wrote for this device's key
+    Accept {
+        /// Where the agent keeps its things
+        #[arg(long, env = "MUSTER_DATA_DIR", value_name = "DIR")]
+        data_dir: PathBuf,
+        /// The JWT; `-` is standard input
+        file: PathBuf,
+    },
 }
 
 /// How workloads run.

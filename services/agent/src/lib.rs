@@ -5,13 +5,14 @@
 //! down: [`follow`] → [`store`] → [`reconcile`].
 //!
 //! [`app`] wires it and says in which order it stops; [`config`] holds the settings; [`connection`] keeps the agent
-//! connected when the [`schedule`] lets it; [`capabilities`] says what the device is, [`metrics`] what there is to count.
-//! The entry point is [`start`].
+//! connected when the [`schedule`] lets it; [`capabilities`] says what the device is, [`identity`] who it is to the hub,
+//! [`metrics`] what there is to count. The entry point is [`start`].
 
 pub mod app;
 pub mod config;
 pub mod connection;
 pub mod error;
+pub mod identity;
 pub mod schedule;
 
 pub mod follow;

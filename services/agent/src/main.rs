@@ -6,7 +6,11 @@ use clap::Parser;
 use muster_agent::config::Args;
 
 fn main() -> ExitCode {
-    match Args::parse().check() {
+    let args = Args::parse();
+    if let Some(command) = &args.command {
+        return muster_agent::identity::main(command);
+    }
+    match args.check() {
         Ok(config) => {
             let common = config.common.clone();
             muster_service::run("muster-agent", &common, |life| async move {

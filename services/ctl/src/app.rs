@@ -9,11 +9,12 @@ use muster_service::clock::SystemClock;
 use serde_json::json;
 
 use crate::ask::Hub;
+use crate::auth::Office;
 use crate::config::{Cli, Command, Format, PublisherCommand, QuarantineCommand};
 use crate::error::{CtlError, NO, USAGE, YES};
 use crate::session::Session;
 use crate::terminal::Terminal;
-use crate::{audit, devices, publish, quarantine, reach, status, watch, why};
+use crate::{audit, auth, devices, publish, quarantine, reach, status, watch, why};
 
 /// Runs the command line of this process. It sets up no log: standard error is for what the person is told.
 pub fn main(terminal: &mut Terminal) -> ExitCode {
@@ -65,6 +66,10 @@ async fn execute(cli: Cli, terminal: &mut Terminal) -> Result<bool, CtlError> {
             clap_complete::generate(shell, &mut Cli::command(), "muster", &mut script);
             return Ok(terminal.print(&String::from_utf8_lossy(&script)).map(|()| true)?);
         }
+        Command::Auth(_) | Command::Enroll(_) | Command::Revoke(_) => {
+            let mut office = Office { format, terminal, clock: &SystemClock, connection: &connection };
+            return decide(&mut office, command).await.map(|()| true);
+        }
         _ => {}
     }
     let connection = connection.check()?;
@@ -73,6 +78,16 @@ async fn execute(cli: Cli, terminal: &mut Terminal) -> Result<bool, CtlError> {
     let mut session = Session { hub, format, terminal, clock: Arc::new(SystemClock) };
     let answered = ask(&mut session, command).await;
     answered.map_err(|error| error.because(session.hub.bus().refusal()))
+}
+
+/// Who may do what: decided here, without a service.
+async fn decide(office: &mut Office<'_>, command: Command) -> Result<(), CtlError> {
+    match command {
+        Command::Auth(command) => auth::run(office, command).await,
+        Command::Enroll(args) => auth::enroll(office, args).await,
+        Command::Revoke(args) => auth::revoke(office, args).await,
+        _ => Ok(()),
+    }
 }
 
 async fn ask(session: &mut Session<'_>, command: Command) -> Result<bool, CtlError> {
@@ -96,7 +111,11 @@ async fn ask(session: &mut Session<'_>, command: Command) -> Result<bool, CtlErr
         Command::Retire { device } => publish::retire(session, device).await?,
         Command::Publisher(PublisherCommand::Status) => publish::status(session).await?,
         // Answered before a connection was made.
-        Command::Version | Command::Completions { .. } => {}
+        Command::Auth(_)
+        | Command::Enroll(_)
+        | Command::Revoke(_)
+        | Command::Version
+        | Command::Completions { .. } => {}
     }
     Ok(true)
 }

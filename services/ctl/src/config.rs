@@ -1,5 +1,6 @@
 //! The command line of `muster`: every command, flag, default and example. What a flag says becomes a type here.
 
+mod auth;
 mod connection;
 
 use std::path::PathBuf;
@@ -10,6 +11,7 @@ use muster_contract::query::{Output, PAGE_MAX};
 use muster_contract::{DeploymentId, DeviceKey, SiteId};
 use muster_service::VERSION;
 
+pub use auth::{AuthCommand, CredsArgs, EnrollArgs, InitArgs, RevokeArgs, Valid, VaultArgs};
 pub use connection::{Connection, ConnectionArgs, ConnectionError};
 
 const EXAMPLES: &str = "\
@@ -143,6 +145,15 @@ pub enum Command {
     /// The publisher and its sources
     #[command(subcommand)]
     Publisher(PublisherCommand),
+    /// Who may do what on the bus: keys, credentials, roster
+    #[command(subcommand, after_help = auth::AUTH_EXAMPLES)]
+    Auth(AuthCommand),
+    /// Let a device in, or in again
+    #[command(after_help = auth::ENROLL_EXAMPLES)]
+    Enroll(EnrollArgs),
+    /// Put a device or a key out, at once
+    #[command(after_help = auth::REVOKE_EXAMPLES)]
+    Revoke(RevokeArgs),
     /// The version of this program
     Version,
     /// Completions for a shell

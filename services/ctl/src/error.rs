@@ -9,6 +9,7 @@ use muster_contract::query::ErrorCode;
 use muster_service::error::chain;
 
 use crate::ask::AskError;
+use crate::auth::AuthError;
 use crate::config::ConnectionError;
 use crate::reach::ReachError;
 use crate::render::words::clean_lines;
@@ -92,6 +93,12 @@ pub enum CtlError {
         /// The limit.
         limit: usize,
     },
+    /// An identity is not made, given or taken.
+    #[error(transparent)]
+    Auth(#[from] AuthError),
+    /// A name that is none.
+    #[error("{0}")]
+    Name(String),
     /// The machine gives no runtime.
     #[error("cannot start")]
     Runtime(#[source] io::Error),
@@ -115,6 +122,7 @@ impl CtlError {
         match self {
             Self::Output(error) if error.kind() == io::ErrorKind::BrokenPipe => YES,
             Self::Unknown { .. } | Self::NotQuarantined(_) => NO,
+            Self::Auth(error) if error.is_no() => NO,
             Self::Ask(AskError::Refused(body)) => match body.code {
                 ErrorCode::NotFound | ErrorCode::BadRequest | ErrorCode::Conflict => NO,
                 ErrorCode::NotReady | ErrorCode::Internal => USAGE,

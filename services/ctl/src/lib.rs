@@ -3,7 +3,8 @@
 //! [`config`] is the command line, [`context`] the nats CLI's settings, [`app`] goes from a command line to an exit
 //! code. [`reach`] connects, [`ask`] puts questions to the services, a [`session`] shows the answers. The commands: [`status`], [`devices`], [`watch`],
 //! [`audit`], [`quarantine`], [`publish`]. [`render`] turns answers into text and is pure; [`terminal`] is where text
-//! goes. Nothing here creates or changes anything on the bus but by request to the publisher.
+//! goes. [`auth`] decides who may do what on the bus, in a directory of keys. Nothing else here creates or changes anything,
+//! but by request to the publisher.
 
 pub mod app;
 pub mod config;
@@ -17,6 +18,7 @@ pub mod session;
 pub mod terminal;
 
 pub mod audit;
+pub mod auth;
 pub mod devices;
 pub mod publish;
 pub mod quarantine;

@@ -4,6 +4,7 @@
 //! percentage names its base; the last lines say up to where the answer has read and how much is not known.
 
 pub mod audit;
+pub mod auth;
 pub mod cut;
 pub mod deployment;
 pub mod device;

@@ -65,6 +65,7 @@ pub async fn start(config: Config, life: &Life) -> Result<Handle, StartError> {
     let ping_interval = PING_INTERVAL.min(config.rules.lease / PINGS_PER_LEASE);
     let bus = BusConfig {
         creds: config.common.creds.clone(),
+        tls_ca: config.common.tls_ca.clone(),
         ping_interval,
         ..BusConfig::service(config.common.nats_url.as_str(), NAME)
     };

@@ -66,12 +66,15 @@ pub async fn start(config: Config, life: &Life) -> Result<Handle, StartError> {
         Surroundings { clock: Arc::new(SystemClock), status: status.clone(), metrics, git: source.is_some() };
     let (place, mirror) = place(&config)?;
 
-    let bus =
-        BusConfig { creds: config.common.creds, ..BusConfig::service(config.common.nats_url.as_str(), NAME) };
+    let bus = BusConfig {
+        creds: config.common.creds,
+        tls_ca: config.common.tls_ca,
+        ..BusConfig::service(config.common.nats_url.as_str(), NAME)
+    };
     // A start that is interrupted is dropped by its caller, which is no failure; so nothing here asks it to stop.
     let bus = Bus::connect(bus, &CancellationToken::new()).await?;
     LinkHealth::register(life.health()).follow(&bus);
-    bus.converge().await?;
+    bus.converge_streams().await?;
 
     let (announcer, desk) = Announcer::new(bus.clone(), around.clone(), Rng::new());
     life.spawn(Stage::Publish, "announce", announcer.run(recovered, life.token(Stage::Publish)));

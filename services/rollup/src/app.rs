@@ -66,11 +66,14 @@ pub async fn start(config: Config, life: &Life) -> Result<Handle, StartError> {
     let metrics = Metrics::register(life.health());
     let (store, found) = open(config.data_dir).await?;
 
-    let bus =
-        BusConfig { creds: config.common.creds, ..BusConfig::service(config.common.nats_url.as_str(), NAME) };
+    let bus = BusConfig {
+        creds: config.common.creds,
+        tls_ca: config.common.tls_ca,
+        ..BusConfig::service(config.common.nats_url.as_str(), NAME)
+    };
     let bus = Bus::connect(bus, &life.stop_token()).await?;
     LinkHealth::register(life.health()).follow(&bus);
-    bus.converge().await?;
+    bus.converge_streams().await?;
     let created_at = ledger_created_at(&bus).await;
     let (store, fleet) = begin_with(store, found, created_at)?;
     let present = Arc::new(Present::new(created_at, fleet));

@@ -144,6 +144,7 @@ impl LogArgs {
         Some(Common {
             nats_url: nats_url?,
             creds: None,
+            tls_ca: None,
             http_addr: None,
             log_format: log_format?,
             log_filter: self.log,

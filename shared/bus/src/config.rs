@@ -7,6 +7,8 @@ use std::time::Duration;
 use muster_contract::DeviceKey;
 use muster_contract::limits::{MESSAGE_BYTES_MAX, RECONNECT_MAX};
 
+use crate::renew::CREDS_LOOK;
+
 /// Commands a service may have queued for the connection.
 pub const SERVICE_CLIENT_CAPACITY: usize = 2048;
 /// Commands a device may have queued. What is queued while the link is down is sent after it is up again, so
@@ -29,13 +31,17 @@ pub const UPLINK_BYTES_MAX: u64 = 4 * 1024 * 1024 * 1024;
 pub struct BusConfig {
     /// `nats://` or `tls://` addresses, separated by commas; each may carry `user:password@`.
     pub url: String,
-    /// A `.creds` file with JWT and seed; read again at every connect.
+    /// A `.creds` file with JWT and seed, or a folder with the files `seed` and `user.jwt`; read again at every connect,
+    /// and when it changes.
     pub creds: Option<PathBuf>,
-    /// Certificates (PEM) to trust besides the system's.
+    /// How often `creds` is looked at for a newer JWT.
+    pub creds_look: Duration,
+    /// Certificates (PEM) to trust besides the system's. With these, nothing is ever sent in plain text.
     pub tls_ca: Option<PathBuf>,
     /// The client's name in the server's monitoring.
     pub name: String,
-    /// One token under which replies arrive, `_INBOX_<site>_<device>` for a device; the library's own if unset.
+    /// One token under which replies arrive, `_INBOX_<site>_<device>` for a device; if unset, what the role
+    /// in `creds` gives, else the library's own.
     pub inbox_prefix: Option<String>,
     /// Longest delay between two attempts to connect.
     pub reconnect_max: Duration,
@@ -53,6 +59,7 @@ impl BusConfig {
         Self {
             url: url.into(),
             creds: None,
+            creds_look: CREDS_LOOK,
             tls_ca: None,
             name: name.into(),
             inbox_prefix: None,
@@ -95,6 +102,8 @@ impl fmt::Debug for BusConfig {
 }
 
 const _: () = {
+    // A device's rights let a document of the largest size through.
+    assert!(SERVER_PAYLOAD_MIN == muster_identity::roles::DEVICE_PAYLOAD_MAX);
     assert!(DEVICE_CLIENT_CAPACITY < SERVICE_CLIENT_CAPACITY);
     // A half-open link must be found before the device is taken for silent.
     assert!(PINGS_UNTIL_LOST as u64 * PING_INTERVAL.as_secs() < muster_contract::limits::LEASE.as_secs());

@@ -9,6 +9,7 @@ use async_nats::{Client, ConnectErrorKind, ConnectOptions, Event, ServerAddr, Se
 use fastrand::Rng;
 use muster_contract::limits::RECONNECT_MIN;
 use muster_service::backoff::FullJitter;
+use muster_service::clock::SystemClock;
 use muster_service::error::chain;
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
@@ -17,6 +18,7 @@ use crate::bus::Bus;
 use crate::config::{BusConfig, SERVER_PAYLOAD_MIN};
 use crate::creds;
 use crate::link::{self, Link, Silence};
+use crate::renew::{InUse, Renewal};
 use crate::replies::Replies;
 use crate::version::{SERVER_RULE, is_acceptable};
 use crate::wire::Wire;
@@ -149,7 +151,7 @@ fn check_settings(config: &BusConfig) -> Result<Vec<ServerAddr>, ConnectError> {
         std::fs::File::open(path).map_err(unusable(format!("the file {}", path.display())))?;
     }
     if let Some(path) = &config.creds {
-        creds::read(path).map_err(unusable(format!("the credentials file {}", path.display())))?;
+        creds::read(path).map_err(unusable(format!("the credentials {}", path.display())))?;
     }
     let servers = config.url.split(',').map(|url| url.trim().parse::<ServerAddr>());
     servers.collect::<Result<_, _>>().map_err(unusable(format!("the address {}", config.shown_url())))
@@ -176,7 +178,8 @@ fn check_server(server: &ServerInfo, config: &BusConfig) -> Result<(), ConnectEr
 /// One attempt.
 async fn open(config: &BusConfig, servers: &[ServerAddr], pace: &Arc<Pace>) -> Result<Bus, Failed> {
     let (events, heard) = mpsc::channel(link::EVENTS_WAITING);
-    let options = creds::from_address(options(config, pace, events), servers);
+    let in_use = Arc::new(InUse::default());
+    let options = creds::from_address(options(config, pace, events, &in_use), servers);
     // Boxed: 28 KiB that would otherwise be part of every future that connects.
     let client = Box::pin(options.connect(servers.to_vec())).await?;
     pace.connected();
@@ -184,6 +187,10 @@ async fn open(config: &BusConfig, servers: &[ServerAddr], pace: &Arc<Pace>) -> R
     let lost = |error| Failed { refused: false, cause: chain(&error) };
     let replies = Replies::open(&client, stop.clone()).await.map_err(lost)?;
     let (link, refusal) = watch_link(&client, heard, &stop);
+    if let Some(path) = config.creds.clone() {
+        let (client, look, clock) = (client.clone(), config.creds_look, Arc::new(SystemClock));
+        tokio::spawn(Renewal { client, path, in_use, look, clock }.run(stop.clone()));
+    }
     let (silence, uplink_bytes_max) = (Silence::new(), config.uplink_bytes_max);
     let wire = Wire { client, link, refusal, silence, replies, uplink_bytes_max, _tasks: stop.drop_guard() };
     Ok(Bus { wire: Arc::new(wire) })
@@ -200,15 +207,23 @@ fn watch_link(
     (link, refusal)
 }
 
-fn options(config: &BusConfig, pace: &Arc<Pace>, events: mpsc::Sender<Event>) -> ConnectOptions {
+fn options(
+    config: &BusConfig,
+    pace: &Arc<Pace>,
+    events: mpsc::Sender<Event>,
+    in_use: &Arc<InUse>,
+) -> ConnectOptions {
     let mut options = match &config.creds {
-        Some(path) => sign_with(path),
+        Some(path) => sign_with(path, in_use),
         None => ConnectOptions::new(),
     };
     if let Some(path) = &config.tls_ca {
-        options = options.add_root_certificates(path.clone());
+        // Whoever names an authority wants it asked: without this, somebody in between who leaves "TLS required" out
+        // of the server's greeting would get everything in plain text.
+        options = options.add_root_certificates(path.clone()).require_tls(true);
     }
-    if let Some(prefix) = &config.inbox_prefix {
+    let inbox = config.inbox_prefix.clone().or_else(|| creds::inbox(config.creds.as_deref()?));
+    if let Some(prefix) = inbox {
         options = options.custom_inbox_prefix(prefix);
     }
     let pace = Arc::clone(pace);
@@ -227,10 +242,13 @@ fn options(config: &BusConfig, pace: &Arc<Pace>, events: mpsc::Sender<Event>) ->
 }
 
 /// Credentials read at every connect, so that renewed ones are used without a restart.
-fn sign_with(path: &Path) -> ConnectOptions {
-    let path = path.to_owned();
+fn sign_with(path: &Path, in_use: &Arc<InUse>) -> ConnectOptions {
+    let (path, in_use) = (path.to_owned(), Arc::clone(in_use));
     ConnectOptions::with_auth_callback(move |nonce| {
         let auth = creds::sign(&path, &nonce);
+        let token = auth.as_ref().ok().and_then(|auth| auth.jwt.as_deref());
+        // Of foreign credentials that cannot be read the server is the judge; only renewal does without.
+        in_use.set(token.and_then(|token| muster_identity::jwt::read(token).ok()));
         async move { auth.map_err(async_nats::AuthError::new) }
     })
 }

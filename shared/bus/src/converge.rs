@@ -110,7 +110,16 @@ impl Bus {
     /// Creates every missing stream and consumer and the bucket; reports those of another shape and changes none.
     /// Waits while the server does not answer; ends only well or with something for a person to mend.
     pub async fn converge(&self) -> Result<(), TopologyError> {
-        let mut topology = contract(self.wire.uplink_bytes_max);
+        self.stand(contract(self.wire.uplink_bytes_max)).await
+    }
+
+    /// The same without the consumers of UPLINK's partitions, which are ingest's: nobody else needs the right to make
+    /// any there.
+    pub async fn converge_streams(&self) -> Result<(), TopologyError> {
+        self.stand(Topology { consumers: Vec::new(), ..contract(self.wire.uplink_bytes_max) }).await
+    }
+
+    async fn stand(&self, mut topology: Topology) -> Result<(), TopologyError> {
         if !knows_batches(&self.wire.client.server_info().version) {
             topology = topology.without_batches();
         }

@@ -1,35 +1,81 @@
-//! Who we are to the server: a `.creds` file (a user's JWT and the seed that proves it), or what the address carries.
-//! Never printed.
+//! Who we are to the server: a credentials file (a JWT and the seed that proves it), a folder that holds the two apart,
+//! or what the address carries. Never printed.
 
 use std::io;
 use std::path::Path;
 
 use async_nats::{Auth, ConnectOptions, ServerAddr};
+use muster_identity::{Known, creds, jwt, roles};
 use nkeys::KeyPair;
 
-/// The JWT and the key of a credentials file.
+/// In a folder: the seed, which never leaves the machine that made it.
+pub const SEED_FILE: &str = "seed";
+/// In a folder: the JWT that came for it.
+pub const TOKEN_FILE: &str = "user.jwt";
+
+/// The JWT and the key of credentials.
 pub(crate) struct Creds {
     jwt: String,
     key: KeyPair,
 }
 
-/// Reads a credentials file.
+/// Reads credentials: a file, or a folder with [`SEED_FILE`] and [`TOKEN_FILE`].
 pub(crate) fn read(path: &Path) -> io::Result<Creds> {
+    if path.is_dir() { read_folder(path) } else { read_file(path) }
+}
+
+fn read_file(path: &Path) -> io::Result<Creds> {
     let text = std::fs::read_to_string(path)?;
-    let invalid = |what: &str| io::Error::new(io::ErrorKind::InvalidData, what.to_owned());
-    let jwt = block(&text, "NATS USER JWT").ok_or_else(|| invalid("it has no NATS USER JWT block"))?;
-    let seed = block(&text, "USER NKEY SEED").ok_or_else(|| invalid("it has no USER NKEY SEED block"))?;
+    let jwt = creds::token(&text).ok_or_else(|| invalid("it has no NATS USER JWT block"))?;
+    let seed = creds::seed(&text).ok_or_else(|| invalid("it has no USER NKEY SEED block"))?;
     let key = KeyPair::from_seed(seed).map_err(|_| invalid("its USER NKEY SEED is not a seed"))?;
     Ok(Creds { jwt: jwt.to_owned(), key })
+}
+
+fn read_folder(path: &Path) -> io::Result<Creds> {
+    let part = |name: &str| {
+        let read = std::fs::read_to_string(path.join(name));
+        read.map_err(|error| io::Error::new(error.kind(), format!("{name} in it: {error}")))
+    };
+    let seed = part(SEED_FILE)?;
+    let key = KeyPair::from_seed(seed.trim()).map_err(|_| invalid("the seed in it is not a seed"))?;
+    let jwt = part(TOKEN_FILE)?.trim().to_owned();
+    Ok(Creds { jwt, key })
+}
+
+fn invalid(what: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, what.to_owned())
+}
+
+impl Creds {
+    /// What the JWT says, if it is one and its key is ours.
+    pub(crate) fn known(&self) -> io::Result<Known> {
+        let known =
+            jwt::read(&self.jwt).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
+        if known.sub == self.key.public_key() {
+            Ok(known)
+        } else {
+            Err(invalid("its JWT is for another key than its seed's"))
+        }
+    }
 }
 
 /// Signs the server's nonce with the file as it is now.
 pub(crate) fn sign(path: &Path, nonce: &[u8]) -> io::Result<Auth> {
     let creds = read(path)?;
     let mut auth = Auth::new();
-    auth.jwt = Some(creds.jwt);
     auth.signature = Some(creds.key.sign(nonce).map_err(io::Error::other)?);
+    auth.jwt = Some(creds.jwt);
     Ok(auth)
+}
+
+/// The inbox that a role's rights give; none if the credentials are of no role of ours.
+pub(crate) fn inbox(path: &Path) -> Option<String> {
+    let known = read(path).ok()?.known().ok()?;
+    match (known.tag("role")?, known.tag("site"), known.tag("device")) {
+        ("device", Some(site), Some(device)) => Some(format!("_INBOX_{site}_{device}")),
+        _ => Some(roles::inbox(&known.sub)),
+    }
 }
 
 /// Uses the `user:password@` or `token@` of the first address that has one; the library leaves them out.
@@ -55,13 +101,6 @@ fn decoded(text: &str) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// The line between `-----BEGIN <name>-----` and the next line of dashes.
-fn block<'a>(text: &'a str, name: &str) -> Option<&'a str> {
-    let mut lines = text.lines().map(str::trim).skip_while(|line| !line.contains(&format!("BEGIN {name}")));
-    lines.next()?;
-    lines.find(|line| !line.is_empty()).filter(|line| !line.starts_with('-'))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -75,12 +114,20 @@ mod tests {
     #[test]
     fn a_nonce_is_signed_with_the_seed_of_the_file() {
         let key = KeyPair::new_user();
-        let text = format!(
-            "-----BEGIN NATS USER JWT-----\nabc.def.ghi\n------END NATS USER JWT------\n\n*** IMPORTANT ***\n\n\
-             -----BEGIN USER NKEY SEED-----\n{}\n------END USER NKEY SEED------\n",
-            key.seed().unwrap()
-        );
+        let text = creds::written("abc.def.ghi", &key.seed().unwrap());
         let auth = sign(file(&text).path(), b"nonce").unwrap();
+        assert_eq!(auth.jwt.as_deref(), Some("abc.def.ghi"));
+        key.verify(b"nonce", &auth.signature.unwrap()).unwrap();
+    }
+
+    #[test]
+    fn a_folder_holds_seed_and_token_apart() {
+        let (key, folder) = (KeyPair::new_user(), tempfile::tempdir().unwrap());
+        std::fs::write(folder.path().join(SEED_FILE), key.seed().unwrap() + "\n").unwrap();
+        let missing = read(folder.path()).err().unwrap().to_string();
+        assert!(missing.contains(TOKEN_FILE), "{missing}");
+        std::fs::write(folder.path().join(TOKEN_FILE), "abc.def.ghi\n").unwrap();
+        let auth = sign(folder.path(), b"nonce").unwrap();
         assert_eq!(auth.jwt.as_deref(), Some("abc.def.ghi"));
         key.verify(b"nonce", &auth.signature.unwrap()).unwrap();
     }

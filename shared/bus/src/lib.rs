@@ -9,6 +9,7 @@ pub mod bus;
 pub mod config;
 pub mod connect;
 pub mod converge;
+pub mod creds;
 pub mod deliveries;
 pub mod event;
 pub mod health;
@@ -27,9 +28,9 @@ pub mod window;
 pub mod wire;
 
 mod batch;
-mod creds;
 mod heal;
 mod pull;
+mod renew;
 mod replies;
 
 pub use bus::Bus;

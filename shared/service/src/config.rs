@@ -35,6 +35,11 @@ pub struct CommonArgs {
     #[arg(long, help_heading = HEADING, env = "MUSTER_CREDS", value_name = "FILE")]
     pub creds: Option<String>,
 
+    /// File with the certificates (PEM) of the authority that vouches for the NATS server; nothing is sent in plain
+    /// text then. A tls:// address alone trusts the system's authorities
+    #[arg(long, help_heading = HEADING, env = "MUSTER_TLS_CA", value_name = "FILE")]
+    pub tls_ca: Option<String>,
+
     /// Where to serve /live, /ready and /metrics, such as 127.0.0.1:9100; port 0 takes any free one. Ready once is
     /// ready for good: whether NATS is reached now is said in the body of /ready and by the metric muster_link_up
     #[arg(long, help_heading = HEADING, env = "MUSTER_HTTP_ADDR", value_name = "IP:PORT")]
@@ -70,6 +75,8 @@ pub struct Common {
     pub nats_url: NatsUrl,
     /// File with the NATS credentials; it existed when the settings were checked.
     pub creds: Option<PathBuf>,
+    /// Certificates to trust besides the system's; the file existed when the settings were checked.
+    pub tls_ca: Option<PathBuf>,
     /// Where to serve health and metrics; nowhere if none.
     pub http_addr: Option<SocketAddr>,
     /// How log lines look.
@@ -83,12 +90,14 @@ impl CommonArgs {
     pub fn check(&self, problems: &mut Problems) -> Option<Common> {
         let nats_url = problems.parse("--nats-url", &self.nats_url);
         let creds = problems.optional("--creds", self.creds.as_deref(), Problems::file);
+        let tls_ca = problems.optional("--tls-ca", self.tls_ca.as_deref(), Problems::file);
         let http_addr = problems.optional("--http-addr", self.http_addr.as_deref(), Problems::address);
         let log_format = problems.parse("--log-format", &self.log_format);
         let log_filter = problems.log_filter("--log", &self.log);
         Some(Common {
             nats_url: nats_url?,
             creds: creds?,
+            tls_ca: tls_ca?,
             http_addr: http_addr?,
             log_format: log_format?,
             log_filter: log_filter?,
@@ -132,7 +141,7 @@ mod tests {
     fn defaults_reach_a_local_server_and_serve_nothing() {
         let (common, lease, _) = check(&["--site", "7"]).unwrap();
         assert_eq!(common.nats_url.as_str(), "nats://127.0.0.1:4222");
-        assert_eq!((common.creds, common.http_addr), (None, None));
+        assert_eq!((common.creds, common.tls_ca, common.http_addr), (None, None, None));
         assert_eq!((common.log_format, common.log_filter.as_str()), (LogFormat::Text, "info"));
         assert_eq!(lease, Duration::from_secs(90));
     }
@@ -142,6 +151,7 @@ mod tests {
         let words = [
             "--nats-url=nats://a,http://me:secret@b:4222,nats://c:99999",
             "--creds=/no/such/file.creds",
+            "--tls-ca=/no/such/ca.pem",
             "--http-addr=localhost",
             "--log-format=xml",
             "--log=muster=loud",

@@ -80,6 +80,7 @@ impl Hub {
             common: Common {
                 nats_url: self.server.device_url(&self.device).parse().unwrap(),
                 creds: None,
+                tls_ca: None,
                 http_addr: None,
                 log_format: LogFormat::Text,
                 log_filter: "info".to_owned(),

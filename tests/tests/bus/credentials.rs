@@ -1,13 +1,14 @@
 //! Who is who: a credentials file is used, a renewed one without a restart; a private authority is trusted.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use muster_bus::{Bus, BusConfig, Link, Outgoing};
 use muster_tests::server::{Server, Setup};
+use muster_tests::tls::certified;
 use muster_tests::wait::soon;
 use nkeys::KeyPair;
 use serde_json::{Value, json};
@@ -70,22 +71,6 @@ fn signed(issuer: &KeyPair, subject: &str, nats: &Value, valid_for: Option<Durat
     let text = format!("{}.{}", part(&json!({ "typ": "JWT", "alg": "ed25519-nkey" })), part(&claims));
     let signature = URL_SAFE_NO_PAD.encode(issuer.sign(text.as_bytes()).unwrap());
     format!("{text}.{signature}")
-}
-
-/// A certificate for 127.0.0.1 from an authority of its own; returns the authority's certificate and the server's lines.
-fn certified(folder: &Path) -> (PathBuf, String) {
-    let authority_key = rcgen::KeyPair::generate().unwrap();
-    let mut authority = rcgen::CertificateParams::new(Vec::new()).unwrap();
-    authority.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
-    let authority_file = folder.join("ca.pem");
-    fs::write(&authority_file, authority.self_signed(&authority_key).unwrap().pem()).unwrap();
-
-    let (key, issuer) = (rcgen::KeyPair::generate().unwrap(), rcgen::Issuer::new(authority, authority_key));
-    let certificate = rcgen::CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap();
-    fs::write(folder.join("cert.pem"), certificate.signed_by(&key, &issuer).unwrap().pem()).unwrap();
-    fs::write(folder.join("key.pem"), key.serialize_pem()).unwrap();
-    let folder = folder.display();
-    (authority_file, format!("tls {{ cert_file: \"{folder}/cert.pem\", key_file: \"{folder}/key.pem\" }}\n"))
 }
 
 #[tokio::test]

@@ -76,6 +76,7 @@ impl Stage {
         let common = Common {
             nats_url: self.server.url().parse().unwrap(),
             creds: None,
+            tls_ca: None,
             http_addr: None,
             log_format: LogFormat::Text,
             log_filter: "info".to_owned(),

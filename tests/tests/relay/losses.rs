@@ -105,6 +105,7 @@ async fn agent(hub: &Hub, backlog: &Backlog, clock: &ManualClock, life: &Life) -
         common: Common {
             nats_url: hub.server.url().parse().unwrap(),
             creds: None,
+            tls_ca: None,
             http_addr: None,
             log_format: LogFormat::Text,
             log_filter: "info".to_owned(),

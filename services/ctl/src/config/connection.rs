@@ -26,7 +26,11 @@ pub struct ConnectionArgs {
     #[arg(long, global = true, env = "MUSTER_CREDS", value_name = "FILE")]
     pub creds: Option<String>,
 
-    /// A context of the nats CLI to take both from; `-` is the selected one
+    /// File with the certificates (PEM) of the authority that vouches for the server
+    #[arg(long, global = true, env = "MUSTER_TLS_CA", value_name = "FILE")]
+    pub tls_ca: Option<String>,
+
+    /// A context of the nats CLI to take these from; `-` is the selected one
     #[arg(long, global = true, env = "MUSTER_CONTEXT", value_name = "NAME")]
     pub context: Option<String>,
 
@@ -84,9 +88,21 @@ impl ConnectionArgs {
             (creds, _) => problems.optional("--creds", creds.as_deref(), Problems::file),
         };
         let timeout = problems.duration("--timeout", &self.timeout, TIMEOUT_MIN..=TIMEOUT_MAX);
-        let (tls_ca, inbox_prefix) = (context.tls_ca, context.inbox_prefix);
+        let tls_ca = match (&self.tls_ca, context.tls_ca) {
+            (None, Some(path)) => problems.file("--tls-ca", &path.to_string_lossy()).map(Some),
+            (tls_ca, _) => problems.optional("--tls-ca", tls_ca.as_deref(), Problems::file),
+        };
+        let inbox_prefix = context.inbox_prefix;
         problems
-            .finish(|| Some(Connection { url: url?, creds: creds?, tls_ca, inbox_prefix, timeout: timeout? }))
+            .finish(|| {
+                Some(Connection {
+                    url: url?,
+                    creds: creds?,
+                    tls_ca: tls_ca?,
+                    inbox_prefix,
+                    timeout: timeout?,
+                })
+            })
             .map_err(ConnectionError::Problems)
     }
 
@@ -116,6 +132,7 @@ mod tests {
         ConnectionArgs {
             nats_url: None,
             creds: None,
+            tls_ca: None,
             context: None,
             timeout: "5s".to_owned(),
             config_home: None,

@@ -1,0 +1,230 @@
+//! `muster auth`, `enroll` and `revoke`: who may do what on the bus.
+//!
+//! Everything is decided in one directory of keys ([`vault`]): what a command changes is in the roster before anybody
+//! is told. Only putting somebody out needs a server, which [`push`] tells; letting in needs none, because a token
+//! proves itself. The rules are `muster_identity`'s.
+
+mod error;
+mod init;
+mod push;
+mod vault;
+
+use std::path::{Path, PathBuf};
+
+use muster_contract::Timestamp;
+use muster_identity::{Entry, KeyPair, Role, claims, creds};
+use muster_service::clock::Clock;
+use serde::Serialize;
+
+pub use error::AuthError;
+
+use self::vault::{Vault, failed, keep};
+use crate::config::{AuthCommand, Connection, ConnectionArgs, CredsArgs, EnrollArgs, Format, RevokeArgs};
+use crate::error::CtlError;
+use crate::render;
+use crate::terminal::Terminal;
+
+/// What a command of this room works with.
+pub struct Office<'a> {
+    /// How answers are shown.
+    pub format: Format,
+    /// Where they are shown.
+    pub terminal: &'a mut Terminal,
+    /// What time it is.
+    pub clock: &'a dyn Clock,
+    /// How to reach a server, for what is to be handed to one.
+    pub connection: &'a ConnectionArgs,
+}
+
+/// A directory of keys that was made.
+#[derive(Debug, Serialize)]
+pub struct Made {
+    /// The directory.
+    pub dir: PathBuf,
+    /// What a server's configuration includes.
+    pub config: PathBuf,
+}
+
+/// Somebody who was let in.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Admitted {
+    /// The entry of the roster.
+    #[serde(flatten)]
+    pub entry: Entry,
+    /// The token, where it was not written to a file.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub jwt: Option<String>,
+    /// The file it was written to.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub file: Option<PathBuf>,
+    /// Whether the key was made here.
+    pub key_made_here: bool,
+}
+
+/// Those who were put out.
+#[derive(Debug, Serialize)]
+pub struct Out {
+    /// Their entries.
+    pub revoked: Vec<Entry>,
+}
+
+/// `muster auth …`
+///
+/// # Errors
+/// What is asked for is against the rules, a file cannot be used, or no server can be reached.
+pub async fn run(office: &mut Office<'_>, command: AuthCommand) -> Result<(), CtlError> {
+    match command {
+        AuthCommand::Init(args) => {
+            let made = init::run(&args, office.now())?;
+            office.show(&made, |made, _| render::auth::made(made))
+        }
+        AuthCommand::List(args) => {
+            let vault = Vault::open(&args.dir)?;
+            office.show(&vault.roster, render::auth::roster)
+        }
+        AuthCommand::Creds(args) => give_creds(office, args),
+        AuthCommand::Push(args) => {
+            let connection = office.connection.check()?;
+            let mut vault = Vault::open(&args.dir)?;
+            let tokens = vault.sign_accounts(office.now())?;
+            push::run(&vault, tokens, &connection).await?;
+            let out = vault.roster.users.into_iter().filter(Entry::is_revoked).collect();
+            office.show(&Out { revoked: out }, |out, _| render::auth::pushed(out))
+        }
+    }
+}
+
+/// `muster enroll`
+///
+/// # Errors
+/// As [`run`].
+pub async fn enroll(office: &mut Office<'_>, args: EnrollArgs) -> Result<(), CtlError> {
+    // Bad settings are said before anything is changed.
+    let connection = if args.replace { Some(office.connection.check()?) } else { None };
+    let mut vault = Vault::open(&args.vault.dir)?;
+    let pair = args.creds_file.as_deref().map(key_of_file).transpose()?;
+    let key = chosen_key(&vault, &args, pair.as_ref().map(|(pair, _)| pair))?;
+    let name = args.device.to_string();
+    let before = vault.roster.revocations();
+    let terms = (office.now(), Some(args.valid.0));
+    let admitted = vault.roster.admit(&name, Role::Device.as_str(), &key, terms, args.replace);
+    let entry = admitted.map_err(AuthError::from)?;
+    let user = user(&vault, &entry);
+    let token = claims::device(&vault.signer(Role::Device)?, &user, &args.device).map_err(AuthError::from)?;
+    let others_out = before != vault.roster.revocations();
+    let accounts = if others_out { Some(vault.sign_accounts(office.now())?) } else { None };
+    vault.keep_roster()?;
+    let (file, key_made_here) = match (&args.creds_file, pair, &args.output) {
+        (Some(file), Some((pair, new)), _) => {
+            keep(file, &creds::written(&token, &init::seed(&pair)?), true)?;
+            (Some(file.clone()), new)
+        }
+        (_, _, Some(file)) => {
+            keep(file, &format!("{token}\n"), false)?;
+            (Some(file.clone()), false)
+        }
+        _ => (None, false),
+    };
+    let jwt = file.is_none().then_some(token);
+    office.show(&Admitted { entry, jwt, file, key_made_here }, render::auth::admitted)?;
+    if let (Some(accounts), Some(connection)) = (accounts, connection) {
+        told(&vault, accounts, &connection).await?;
+    }
+    Ok(())
+}
+
+/// `muster revoke`
+///
+/// # Errors
+/// As [`run`]; also when it stands but no server could be told.
+pub async fn revoke(office: &mut Office<'_>, args: RevokeArgs) -> Result<(), CtlError> {
+    let connection = office.connection.check()?;
+    let mut vault = Vault::open(&args.vault.dir)?;
+    let whom = args.device.map(|device| device.to_string()).or(args.key).unwrap_or_default();
+    let revoked = vault.roster.revoke(&whom, office.now()).map_err(AuthError::from)?;
+    let accounts = vault.sign_accounts(office.now())?;
+    told(&vault, accounts, &connection).await?;
+    office.show(&Out { revoked }, |out, _| render::auth::revoked(out))
+}
+
+async fn told(vault: &Vault, accounts: [String; 2], connection: &Connection) -> Result<(), AuthError> {
+    push::run(vault, accounts, connection).await.map_err(|why| AuthError::NotPushed(Box::new(why)))
+}
+
+fn give_creds(office: &mut Office<'_>, args: CredsArgs) -> Result<(), CtlError> {
+    let mut vault = Vault::open(&args.vault.dir)?;
+    let name = args.name.unwrap_or_else(|| args.role.as_str().to_owned());
+    let label: Result<muster_contract::DeviceId, _> = name.parse();
+    // The name becomes a file name and a column: an identifier is safe as both.
+    label.map_err(|error| CtlError::Name(error.to_string()))?;
+    let file = args.output.unwrap_or_else(|| vault.path(&format!("creds/{name}.creds")));
+    let terms = (office.now(), args.valid.map(|valid| valid.0));
+    let (entry, new) = service(&mut vault, args.role, &name, &file, terms)?;
+    let admitted = Admitted { entry, jwt: None, file: Some(file), key_made_here: new };
+    office.show(&admitted, render::auth::admitted)
+}
+
+/// Writes the credentials of somebody who is no device; whether the key is new.
+fn service(
+    vault: &mut Vault,
+    role: Role,
+    name: &str,
+    file: &Path,
+    terms: (u64, Option<u64>),
+) -> Result<(Entry, bool), AuthError> {
+    let (pair, new) = key_of_file(file)?;
+    let entry = vault.roster.admit(name, role.as_str(), &pair.public_key(), terms, false)?;
+    let token = claims::service(&vault.signer(role)?, &user(vault, &entry), role, name)?;
+    vault.keep_roster()?;
+    keep(file, &creds::written(&token, &init::seed(&pair)?), true)?;
+    Ok((entry, new))
+}
+
+fn user<'a>(vault: &'a Vault, entry: &'a Entry) -> claims::User<'a> {
+    let device = entry.role == Role::Device.as_str();
+    let account = if device { &vault.authority.devices } else { &vault.authority.hub };
+    claims::User { account, key: &entry.key, issued: entry.issued, expires: entry.expires }
+}
+
+/// The key that is to be let in: the one of the file, the one that is given, else the one that is recorded.
+fn chosen_key(vault: &Vault, args: &EnrollArgs, pair: Option<&KeyPair>) -> Result<String, AuthError> {
+    if let Some(key) = pair.map(KeyPair::public_key).or_else(|| args.key.clone()) {
+        return Ok(key);
+    }
+    let name = args.device.to_string();
+    let recorded = vault.roster.users.iter().filter(|entry| entry.name == name && entry.role == "device");
+    // Nobody who was put out comes back without being named.
+    let recorded = recorded.filter(|entry| !entry.is_revoked()).max_by_key(|entry| entry.issued);
+    recorded.map(|entry| entry.key.clone()).ok_or(AuthError::NoKey(name))
+}
+
+/// The key of a credentials file, or a new one if there is no such file; whether it is new.
+fn key_of_file(path: &Path) -> Result<(KeyPair, bool), AuthError> {
+    match std::fs::read_to_string(path) {
+        Ok(text) => {
+            let pair = creds::seed(&text).and_then(|seed| KeyPair::from_seed(seed).ok());
+            pair.map(|pair| (pair, false)).ok_or_else(|| AuthError::NoCreds(path.to_owned()))
+        }
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok((KeyPair::new_user(), true)),
+        Err(error) => Err(failed("read", path)(error)),
+    }
+}
+
+impl Office<'_> {
+    fn now(&self) -> u64 {
+        u64::try_from(self.clock.now().as_second()).unwrap_or(0)
+    }
+
+    fn show<T: Serialize>(
+        &mut self,
+        found: &T,
+        render: impl FnOnce(&T, Timestamp) -> String,
+    ) -> Result<(), CtlError> {
+        let text = match self.format {
+            Format::Json => vault::json(found) + "\n",
+            Format::Table => render(found, self.clock.now()),
+        };
+        Ok(self.terminal.print(&text)?)
+    }
+}

@@ -1,0 +1,94 @@
+//! `muster auth init`: everything is made beside the directory and moved into place as a whole.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use muster_identity::{KeyPair, Role, Roster, claims, creds};
+
+use super::error::AuthError;
+use super::vault::{
+    self, Authority, OPERATOR_SEED, PUSH_CREDS, SYSTEM_SEED, Vault, failed, keep, private_folder, signer_seed,
+};
+use super::{Made, service};
+use crate::config::InitArgs;
+
+/// Makes operator, accounts, signing keys and the credentials of every role.
+///
+/// The accounts' own keys sign nothing, so they are forgotten as soon as they are named.
+pub(super) fn run(args: &InitArgs, now: u64) -> Result<Made, AuthError> {
+    let dir = &args.vault.dir;
+    refuse_if_there(dir)?;
+    let beside = beside(dir);
+    // What an init that was killed left behind let nobody in.
+    if beside.exists() {
+        fs::remove_dir_all(&beside).map_err(failed("remove", &beside))?;
+    }
+    fill(&beside, args, now)?;
+    refuse_if_there(dir)?;
+    fs::rename(&beside, dir).map_err(failed("write", dir))?;
+    Ok(Made { dir: dir.clone(), config: dir.join(vault::SERVER_CONFIG) })
+}
+
+fn refuse_if_there(dir: &Path) -> Result<(), AuthError> {
+    let there = match fs::read_dir(dir) {
+        Ok(mut entries) => entries.next().is_some(),
+        Err(_) => dir.exists(),
+    };
+    if there { Err(AuthError::Exists(dir.to_owned())) } else { Ok(()) }
+}
+
+fn beside(dir: &Path) -> PathBuf {
+    // Without a slash at its end, if it has one.
+    let mut name = dir.components().collect::<PathBuf>().into_os_string();
+    name.push(".being-made");
+    name.into()
+}
+
+fn fill(folder: &Path, args: &InitArgs, now: u64) -> Result<(), AuthError> {
+    for folder in [folder.to_owned(), folder.join("signers"), folder.join("creds")] {
+        private_folder(&folder)?;
+    }
+    let (operator, system) = (KeyPair::new_operator(), KeyPair::new_account());
+    keep_seed(&folder.join(OPERATOR_SEED), &operator)?;
+    keep_seed(&folder.join(SYSTEM_SEED), &system)?;
+    let authority = Authority {
+        name: args.name.clone(),
+        hub: KeyPair::new_account().public_key(),
+        devices: KeyPair::new_account().public_key(),
+        system: system.public_key(),
+        operator_token: claims::operator(&operator, "muster", &system.public_key(), now)?,
+        system_token: claims::system(&operator, &system.public_key(), now)?,
+        signers: signers(folder)?,
+        resolver_dir: args.resolver_dir.clone(),
+    };
+    vault::begin(folder, &authority, &Roster::default())?;
+    let pusher = KeyPair::new_user();
+    let token = claims::pusher(&system, &pusher.public_key(), now)?;
+    keep(&folder.join(PUSH_CREDS), &creds::written(&token, &seed(&pusher)?), true)?;
+    let mut vault = Vault::open(folder)?;
+    for role in Role::ALL.into_iter().filter(|role| *role != Role::Device) {
+        let file = vault.path(&format!("creds/{}.creds", role.as_str()));
+        service(&mut vault, role, role.as_str(), &file, (now, None))?;
+    }
+    vault.sign_accounts(now).map(drop)
+}
+
+fn signers(folder: &Path) -> Result<BTreeMap<String, String>, AuthError> {
+    let mut signers = BTreeMap::new();
+    for role in Role::ALL {
+        let key = KeyPair::new_account();
+        keep_seed(&folder.join(signer_seed(role)), &key)?;
+        signers.insert(role.as_str().to_owned(), key.public_key());
+    }
+    Ok(signers)
+}
+
+fn keep_seed(path: &Path, key: &KeyPair) -> Result<(), AuthError> {
+    keep(path, &format!("{}\n", seed(key)?), true)
+}
+
+/// The seed of a key that has one.
+pub(super) fn seed(key: &KeyPair) -> Result<String, AuthError> {
+    Ok(key.seed().map_err(|error| muster_identity::TokenError::Key(error.to_string()))?)
+}

@@ -1,0 +1,191 @@
+//! The directory of keys: one writer at a time, every file whole or absent, nothing readable by anybody else.
+//!
+//! `roster.json` is the truth about who is in and who is out; `nats-server.conf` follows from it and is written after it,
+//! again by every signing.
+
+use std::collections::BTreeMap;
+use std::fs::{self, DirBuilder, File};
+use std::io::{self, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+use muster_identity::{KeyPair, Role, Roster, claims};
+use serde::{Deserialize, Serialize};
+
+use super::error::AuthError;
+
+const SECRET: u32 = 0o600;
+const PUBLIC: u32 = 0o644;
+const PRIVATE_FOLDER: u32 = 0o700;
+pub(super) const AUTHORITY: &str = "authority.json";
+pub(super) const OPERATOR_SEED: &str = "operator.seed";
+pub(super) const SYSTEM_SEED: &str = "system.seed";
+pub(super) const SERVER_CONFIG: &str = "nats-server.conf";
+pub(super) const PUSH_CREDS: &str = "creds/push.creds";
+const ROSTER: &str = "roster.json";
+const LOCK: &str = "lock";
+
+/// What was decided when the directory was made.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Authority {
+    /// The accounts' name.
+    pub(super) name: String,
+    /// The public key of the hub's account.
+    pub(super) hub: String,
+    /// The public key of the devices' account.
+    pub(super) devices: String,
+    /// The public key of the account that looks after servers.
+    pub(super) system: String,
+    /// The operator's token.
+    pub(super) operator_token: String,
+    /// The token of the account that looks after servers.
+    pub(super) system_token: String,
+    /// The public signing key of each role, by its name.
+    pub(super) signers: BTreeMap<String, String>,
+    /// Where nats-server keeps accounts.
+    pub(super) resolver_dir: String,
+}
+
+/// The directory, held by this process alone.
+#[derive(Debug)]
+pub(super) struct Vault {
+    dir: PathBuf,
+    pub(super) authority: Authority,
+    pub(super) roster: Roster,
+    _lock: File,
+}
+
+impl Vault {
+    /// Waits for whoever else holds it, and reads it.
+    pub(super) fn open(dir: &Path) -> Result<Self, AuthError> {
+        if !dir.join(AUTHORITY).is_file() {
+            return Err(AuthError::Nothing(dir.to_owned()));
+        }
+        let lock = dir.join(LOCK);
+        let held = options(SECRET).create(true).truncate(false).open(&lock).and_then(|file| {
+            file.lock()?;
+            Ok(file)
+        });
+        let held = held.map_err(failed("lock", &lock))?;
+        let authority = parsed(&dir.join(AUTHORITY), "what `muster auth init` wrote")?;
+        let roster = parsed(&dir.join(ROSTER), "a roster")?;
+        Ok(Self { dir: dir.to_owned(), authority, roster, _lock: held })
+    }
+
+    pub(super) fn path(&self, name: &str) -> PathBuf {
+        self.dir.join(name)
+    }
+
+    /// The key that lets users of a role in.
+    pub(super) fn signer(&self, role: Role) -> Result<KeyPair, AuthError> {
+        key(&self.path(&signer_seed(role)))
+    }
+
+    /// Makes what was changed in the roster true.
+    pub(super) fn keep_roster(&self) -> Result<(), AuthError> {
+        keep(&self.path(ROSTER), &(json(&self.roster) + "\n"), true)
+    }
+
+    /// Signs the accounts as the roster now says, and keeps roster, tokens and the server's configuration; the tokens,
+    /// the devices' first.
+    pub(super) fn sign_accounts(&mut self, now: u64) -> Result<[String; 2], AuthError> {
+        let issued = self.roster.next_signing(now);
+        // The truth first: if the rest is cut short, the next signing makes up for it.
+        self.keep_roster()?;
+        let operator = key(&self.path(OPERATOR_SEED))?;
+        let named = self.authority.signers.iter();
+        let signers = named.filter_map(|(name, key)| Some((Role::of(name)?, key.clone()))).collect();
+        let revocations = self.roster.revocations();
+        let Authority { name, hub, devices, .. } = &self.authority;
+        let described = claims::Fleet { name, hub, devices, signers: &signers, revocations: &revocations };
+        let tokens = claims::fleet(&operator, &described, issued)?;
+        keep(&self.path(SERVER_CONFIG), &server_config(&self.authority, &tokens), false)?;
+        Ok(tokens)
+    }
+}
+
+/// The lines that a server's configuration includes.
+fn server_config(authority: &Authority, [of_devices, of_hub]: &[String; 2]) -> String {
+    let Authority { hub, devices, system, operator_token, system_token, resolver_dir, .. } = authority;
+    format!(
+        "# Who may do what, for nats-server: include this in its configuration, beside a jetstream block and\n\
+         #   tls {{ cert_file: \"…\", key_file: \"…\" }}\n\
+         # Made by `muster auth`; each signing writes it again. A server that runs keeps the newest in {resolver_dir:?}.\n\
+         operator: {operator_token}\n\
+         system_account: {system}\n\
+         resolver: {{ type: full, dir: {resolver_dir:?}, allow_delete: false, interval: \"2m\" }}\n\
+         resolver_preload: {{\n  {system}: {system_token}\n  {hub}: {of_hub}\n  {devices}: {of_devices}\n}}\n"
+    )
+}
+
+/// Where a role's signing key is.
+pub(super) fn signer_seed(role: Role) -> String {
+    format!("signers/{}.seed", role.as_str())
+}
+
+/// Reads a key.
+pub(super) fn key(path: &Path) -> Result<KeyPair, AuthError> {
+    let text = fs::read_to_string(path).map_err(failed("read", path))?;
+    KeyPair::from_seed(text.trim())
+        .map_err(|_| AuthError::Broken { path: path.to_owned(), wanted: "a key that muster made" })
+}
+
+fn parsed<T: serde::de::DeserializeOwned>(path: &Path, wanted: &'static str) -> Result<T, AuthError> {
+    let text = fs::read_to_string(path).map_err(failed("read", path))?;
+    serde_json::from_str(&text).map_err(|_| AuthError::Broken { path: path.to_owned(), wanted })
+}
+
+/// JSON of what is ours to write, which cannot fail.
+pub(super) fn json<T: Serialize>(value: &T) -> String {
+    serde_json::to_string_pretty(value).unwrap_or_default()
+}
+
+/// Writes a file as a whole, in the place of an older one.
+pub(super) fn keep(path: &Path, text: &str, secret: bool) -> Result<(), AuthError> {
+    let mut beside = path.as_os_str().to_owned();
+    beside.push(format!(".{}.new", std::process::id()));
+    let (beside, mode) = (PathBuf::from(beside), if secret { SECRET } else { PUBLIC });
+    let written = write_through(&beside, text, mode).and_then(|()| fs::rename(&beside, path));
+    if written.is_err() {
+        // What was begun is of no use to anybody.
+        let _ = fs::remove_file(&beside);
+    }
+    written.and_then(|()| sync_folder(path)).map_err(failed("write", path))
+}
+
+fn write_through(path: &Path, text: &str, mode: u32) -> io::Result<()> {
+    // One that a killed process of the same number left would keep its own mode.
+    let _ = fs::remove_file(path);
+    let mut file = options(mode).create_new(true).open(path)?;
+    file.write_all(text.as_bytes())?;
+    file.sync_all()
+}
+
+fn sync_folder(path: &Path) -> io::Result<()> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
+}
+
+/// Makes a folder that nobody else can look into.
+pub(super) fn private_folder(path: &Path) -> Result<(), AuthError> {
+    DirBuilder::new().recursive(true).mode(PRIVATE_FOLDER).create(path).map_err(failed("make", path))
+}
+
+fn options(mode: u32) -> fs::OpenOptions {
+    let mut options = File::options();
+    options.write(true).mode(mode);
+    options
+}
+
+/// An error of doing something to a file.
+pub(super) fn failed(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> AuthError {
+    let path = path.to_owned();
+    move |source| AuthError::File { doing, path, source }
+}
+
+/// A new, empty roster and what was decided, into a folder that is being made.
+pub(super) fn begin(folder: &Path, authority: &Authority, roster: &Roster) -> Result<(), AuthError> {
+    keep(&folder.join(ROSTER), &(json(roster) + "\n"), true)?;
+    keep(&folder.join(AUTHORITY), &(json(authority) + "\n"), true)
+}

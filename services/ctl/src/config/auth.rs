@@ -1,0 +1,180 @@
+//! The command line of `muster auth`, `enroll` and `revoke`.
+
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use clap::{Args, Subcommand};
+use muster_contract::DeviceKey;
+use muster_identity::Role;
+
+const DAY: u64 = 24 * 60 * 60;
+/// The longest validity: whoever is let in longer is forgotten.
+const VALID_MAX: u64 = 3650 * DAY;
+
+pub(super) const AUTH_EXAMPLES: &str = "\
+DIR holds the keys that decide who may do what: keep it on one machine, readable by one person, with a backup.
+
+The way, once:
+  muster auth init --dir DIR                        keys, credentials of every role, and nats-server.conf to include
+  nats-server -c hub.conf                           with `include`, a jetstream and a tls block; the path of the
+                                                    included file counts from the including one
+  muster-ingest --creds DIR/creds/ingest.creds --tls-ca ca.pem --nats-url tls://hub:4222
+                                                    and so on for each service, with its own credentials
+Then for each device:
+  muster-agent key --data-dir DATA                  on the device: makes its key, prints the public one
+  muster enroll plant7/press-4 --key U… -o press-4.jwt
+  muster-agent accept --data-dir DATA press-4.jwt   on the device
+And for each person who asks:
+  muster auth creds viewer --name anna -o anna.creds --valid 90d";
+
+pub(super) const ENROLL_EXAMPLES: &str = "\
+The device's seed stays on the device; what is written here is no secret. Run it again before the end to renew: the
+agent takes a newer JWT up by itself, without a restart.
+
+Examples:
+  muster enroll plant7/press-4 --key U… -o press-4.jwt      first time
+  muster enroll plant7/press-4 -o press-4.jwt               again, for the key that is recorded
+  muster enroll plant7/press-4 --key U… --replace           a device with a new key; the old one is put out
+  muster enroll plant7/press-4 --creds-file press-4.creds   for a lab: makes the key here as well";
+
+pub(super) const REVOKE_EXAMPLES: &str = "\
+It is recorded first, then handed to the running servers, which end the connection within 5 seconds of confirming it
+and let nobody in with what was issued before. `muster enroll` lets the device in again.
+
+Examples:
+  muster revoke plant7/press-4
+  muster revoke --key U…                                    one key, of a device or of anybody else
+  muster auth push                                          later, when no server could be reached";
+
+/// Where the keys are.
+#[derive(Debug, Clone, Args)]
+pub struct VaultArgs {
+    /// The directory that `muster auth init` made
+    #[arg(long, env = "MUSTER_AUTH_DIR", value_name = "DIR")]
+    pub dir: PathBuf,
+}
+
+/// `muster auth`
+#[derive(Debug, Subcommand)]
+pub enum AuthCommand {
+    /// Make operator, account and the keys and credentials of every role
+    Init(InitArgs),
+    /// Who was let in, until when, and who was put out
+    List(VaultArgs),
+    /// Make or renew the credentials of a service or a person
+    Creds(CredsArgs),
+    /// Hand the account, with everybody who is out, to the running servers
+    Push(VaultArgs),
+}
+
+/// `muster auth init`
+#[derive(Debug, Args)]
+pub struct InitArgs {
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub vault: VaultArgs,
+    /// Name of the account, for people
+    #[arg(long, default_value = "fleet")]
+    pub name: String,
+    /// Where nats-server keeps accounts: a folder that it may write, seen from where it runs
+    #[arg(long, value_name = "DIR", default_value = "muster-accounts")]
+    pub resolver_dir: String,
+}
+
+/// `muster auth creds`
+#[derive(Debug, Args)]
+pub struct CredsArgs {
+    /// publisher, ingest, rollup, viewer, subscriber or operator
+    #[arg(value_parser = role)]
+    pub role: Role,
+    /// For whom [default: the role's name]
+    #[arg(long)]
+    pub name: Option<String>,
+    /// The credentials file [default: creds/NAME.creds in DIR]; one that exists is renewed for its own key
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+    /// How long they count, such as 90d [default: for ever]
+    #[arg(long, value_name = "TIME")]
+    pub valid: Option<Valid>,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub vault: VaultArgs,
+}
+
+/// `muster enroll`
+#[derive(Debug, Args)]
+pub struct EnrollArgs {
+    /// The device, as SITE/DEVICE
+    pub device: DeviceKey,
+    /// Its public key, as `muster-agent key` prints it [default: the one that is recorded]
+    #[arg(long, value_name = "KEY", conflicts_with = "creds_file")]
+    pub key: Option<String>,
+    /// How long it is let in, such as 30d, 12h or 90m
+    #[arg(long, value_name = "TIME", default_value = "30d")]
+    pub valid: Valid,
+    /// Where to write the JWT, in the place of an older one [default: standard output]
+    #[arg(short, long, value_name = "FILE", conflicts_with = "creds_file")]
+    pub output: Option<PathBuf>,
+    /// Put another key of this device out
+    #[arg(long)]
+    pub replace: bool,
+    /// Make the key here too, and write key and JWT to a credentials file; one that exists is renewed
+    #[arg(long, value_name = "FILE")]
+    pub creds_file: Option<PathBuf>,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub vault: VaultArgs,
+}
+
+/// `muster revoke`
+#[derive(Debug, Args)]
+pub struct RevokeArgs {
+    /// The device, as SITE/DEVICE
+    #[arg(required_unless_present = "key", conflicts_with = "key")]
+    pub device: Option<DeviceKey>,
+    /// A public key
+    #[arg(long, value_name = "KEY")]
+    pub key: Option<String>,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub vault: VaultArgs,
+}
+
+/// A validity in seconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Valid(pub u64);
+
+impl FromStr for Valid {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let units = [("d", DAY), ("h", 60 * 60), ("m", 60), ("s", 1)];
+        let found = units.into_iter().find_map(|(unit, seconds)| Some((text.strip_suffix(unit)?, seconds)));
+        let seconds = found.and_then(|(number, unit)| number.parse::<u64>().ok()?.checked_mul(unit));
+        let rule = "must be a time such as 30d, 12h, 90m or 45s, up to 3650d";
+        seconds.filter(|seconds| (1..=VALID_MAX).contains(seconds)).map(Self).ok_or(rule)
+    }
+}
+
+fn role(name: &str) -> Result<Role, &'static str> {
+    let rule =
+        "must be publisher, ingest, rollup, viewer, subscriber or operator; `muster enroll` is for devices";
+    Role::of(name).filter(|role| *role != Role::Device).ok_or(rule)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_validity_has_a_unit() {
+        for (text, seconds) in
+            [("30d", 30 * DAY), ("12h", 43_200), ("90m", 5_400), ("45s", 45), ("3650d", VALID_MAX)]
+        {
+            assert_eq!(text.parse(), Ok(Valid(seconds)));
+        }
+        for bad in ["", "d", "0s", "3651d", "30", "-1d", "99999999999999999999d", "1w"] {
+            assert!(bad.parse::<Valid>().is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! Identities: what was made, who is in, until when, and who is out. No seed is ever shown.
+
+use muster_contract::Timestamp;
+use muster_identity::{Entry, OUT_WITHIN, Roster};
+
+use super::paint::{BAD, PLAIN, UNSURE, WELL, styled};
+use super::table::{Cell, Table};
+use super::words::{plural, span};
+use crate::auth::{Admitted, Made, Out};
+
+/// A directory of keys that was made, and what comes next.
+pub fn made(made: &Made) -> String {
+    let Made { dir, config } = made;
+    let (dir, config) = (dir.display(), config.display());
+    format!(
+        "made {dir}: keep it on one machine, and keep a backup\n\
+         \n\
+         1. in the configuration of nats-server, beside jetstream and tls:   include {config}\n\
+         \x20  (by its path from that configuration; nats-server knows no other)\n\
+         2. each service with its own credentials:                           --creds {dir}/creds/SERVICE.creds\n\
+         3. each device:   muster enroll SITE/DEVICE --dir {dir} --key U…\n"
+    )
+}
+
+/// Everybody who was ever let in.
+pub fn roster(roster: &Roster, now: Timestamp) -> String {
+    let mut table = Table::new(&["NAME", "ROLE", "STATE", "UNTIL", "KEY"]);
+    let mut users: Vec<&Entry> = roster.users.iter().collect();
+    users.sort_by(|a, b| (&a.role, &a.name, a.issued).cmp(&(&b.role, &b.name, b.issued)));
+    for entry in users {
+        let (state, style) = match entry {
+            _ if entry.is_revoked() => ("out", BAD),
+            _ if !entry.is_in(seconds(now)) => ("expired", UNSURE),
+            _ => ("in", WELL),
+        };
+        let until = if state == "in" { until(entry, now) } else { String::new() };
+        let name = Cell::styled(entry.name.clone(), PLAIN);
+        let (role, key) = (entry.role.clone(), entry.key.clone());
+        table.row([name, role.into(), Cell::styled(state, style), until.into(), key.into()]);
+    }
+    table.to_string()
+}
+
+/// Somebody who was let in. A token without a file is data and stands alone.
+pub fn admitted(admitted: &Admitted, now: Timestamp) -> String {
+    let Admitted { entry, jwt, file, key_made_here } = admitted;
+    if let Some(jwt) = jwt {
+        return format!("{jwt}\n");
+    }
+    let file = file.as_ref().map(|file| file.display().to_string()).unwrap_or_default();
+    let mut text = format!("{} is in as {}, {}: {file}\n", entry.name, entry.role, until(entry, now));
+    if *key_made_here && entry.role == "device" {
+        let warning = "its key was made HERE, not on the device: the file is a secret, and whoever copies it is the device";
+        text += &format!("{}\n", styled(UNSURE, warning));
+    }
+    text
+}
+
+/// Those who were put out.
+pub fn revoked(out: &Out) -> String {
+    let line = |entry: &Entry| {
+        let seconds = OUT_WITHIN.as_secs();
+        format!("{} ({}, {}) is out within {seconds} seconds\n", entry.name, entry.role, entry.key)
+    };
+    out.revoked.iter().map(line).collect::<String>() + "a server confirmed it\n"
+}
+
+/// The account that was handed to the servers.
+pub fn pushed(out: &Out) -> String {
+    format!("a server confirmed the accounts, with {} out\n", plural(out.revoked.len() as u64, "key"))
+}
+
+fn until(entry: &Entry, now: Timestamp) -> String {
+    let left = |expires: u64| span(expires.saturating_sub(seconds(now)));
+    entry.expires.map_or_else(|| "for ever".to_owned(), |expires| format!("for {}", left(expires)))
+}
+
+fn seconds(now: Timestamp) -> u64 {
+    u64::try_from(now.as_second()).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_roster_says_who_is_in_and_who_is_out() {
+        let entry = |name: &str, role: &str, expires, revoked| Entry {
+            name: name.to_owned(),
+            role: role.to_owned(),
+            key: "U".to_owned(),
+            issued: 100,
+            expires,
+            revoked,
+        };
+        let users = vec![
+            entry("ingest", "ingest", None, None),
+            entry("a/b", "device", Some(7300), None),
+            entry("a/c", "device", Some(150), None),
+            entry("a/d", "device", Some(7300), Some(100)),
+        ];
+        let shown = roster(&Roster { users, account_issued: 1 }, Timestamp::from_second(200).unwrap());
+        let shown = anstream::adapter::strip_str(&shown).to_string();
+        let expected = "NAME    ROLE    STATE    UNTIL     KEY\n\
+                        a/b     device  in       for 1h    U\n\
+                        a/c     device  expired            U\n\
+                        a/d     device  out                U\n\
+                        ingest  ingest  in       for ever  U\n";
+        assert_eq!(shown, expected);
+    }
+}

@@ -1,0 +1,247 @@
+//! What stands in the tokens: an operator that signs accounts, two accounts with one signing key a role, users.
+//!
+//! A user's token of a role carries no rights: the server takes them from the account, by the key that signed. So a
+//! signing key that gets lost can let in users of its own role and nothing else, and a role's rights change in one
+//! place.
+
+use std::collections::BTreeMap;
+
+use muster_contract::DeviceKey;
+use nkeys::KeyPair;
+use serde_json::{Map, Value, json};
+
+use crate::jwt::{self, TokenError};
+use crate::roles::{OFFERED_SERVICES, OFFERED_STREAMS, Role, inbox};
+
+/// Streams an account may have: the contract's five and some of the fleet's owner.
+const STREAMS_MAX: i64 = 32;
+/// Consumers an account may have: partitions, readers of services, and subscribers.
+const CONSUMERS_MAX: i64 = 4096;
+/// As the server writes "no limit".
+const UNLIMITED: i64 = -1;
+/// Where an account's new token is handed to a running server.
+pub const UPDATE_ACCOUNT: &str = "$SYS.REQ.CLAIMS.UPDATE";
+
+/// The fleet's two accounts as they are to be signed.
+#[derive(Debug, Clone)]
+pub struct Fleet<'a> {
+    /// Their name.
+    pub name: &'a str,
+    /// The public key of the hub's account: streams, services, people.
+    pub hub: &'a str,
+    /// The public key of the devices' account, which has nothing but what the hub offers it.
+    pub devices: &'a str,
+    /// The public signing key of each role.
+    pub signers: &'a BTreeMap<Role, String>,
+    /// Public keys that are out, each with the second up to which its tokens are.
+    pub revocations: &'a BTreeMap<String, u64>,
+}
+
+/// A user as it is to be let in.
+#[derive(Debug, Clone)]
+pub struct User<'a> {
+    /// Public key of the account it belongs to.
+    pub account: &'a str,
+    /// Its own public key.
+    pub key: &'a str,
+    /// When it is let in: Unix seconds.
+    pub issued: u64,
+    /// Until when: Unix seconds; for ever if none.
+    pub expires: Option<u64>,
+}
+
+/// The operator's own token; it names the account that may look after servers.
+///
+/// # Errors
+/// The key cannot sign.
+pub fn operator(key: &KeyPair, name: &str, system: &str, issued: u64) -> Result<String, TokenError> {
+    let nats = json!({ "type": "operator", "version": 2, "system_account": system });
+    jwt::sign(key, claims(&key.public_key(), name, issued, None, &nats))
+}
+
+/// The token of the account that may look after servers: no streams, no room for any.
+///
+/// # Errors
+/// The key cannot sign.
+pub fn system(operator: &KeyPair, key: &str, issued: u64) -> Result<String, TokenError> {
+    let nats = json!({ "type": "account", "version": 2, "limits": limits(0, 0, 0) });
+    jwt::sign(operator, claims(key, "system", issued, None, &nats))
+}
+
+/// The tokens of the devices' account and of the hub's.
+///
+/// Storage is bounded by the server's own `max_file_store`: only its owner knows the disk. A key that is out is out of
+/// both accounts: which one it was of is not asked.
+///
+/// # Errors
+/// The key cannot sign.
+pub fn fleet(operator: &KeyPair, fleet: &Fleet<'_>, issued: u64) -> Result<[String; 2], TokenError> {
+    let of_devices = |role: &Role| *role == Role::Device;
+    let mut devices = account(fleet, &limits(0, 0, 0), of_devices);
+    devices["imports"] = offered(Some(fleet.hub)).into();
+    let mut hub = account(fleet, &limits(UNLIMITED, STREAMS_MAX, CONSUMERS_MAX), |role| !of_devices(role));
+    hub["exports"] = offered(None).into();
+    let sign =
+        |key: &str, name: &str, nats: &Value| jwt::sign(operator, claims(key, name, issued, None, nats));
+    Ok([
+        sign(fleet.devices, &format!("{} devices", fleet.name), &devices)?,
+        sign(fleet.hub, fleet.name, &hub)?,
+    ])
+}
+
+fn account(fleet: &Fleet<'_>, limits: &Value, of: impl Fn(&Role) -> bool) -> Value {
+    let scope = |(role, key): (&Role, &String)| json!({ "kind": "user_scope", "key": key, "role": role.as_str(), "template": role.template() });
+    let signers: Vec<_> = fleet.signers.iter().filter(|(role, _)| of(role)).map(scope).collect();
+    let mut nats = json!({ "type": "account", "version": 2, "limits": limits, "signing_keys": signers });
+    if !fleet.revocations.is_empty() {
+        nats["revocations"] = json!(fleet.revocations);
+    }
+    nats
+}
+
+/// What the hub offers: as it exports it, or as it is imported from it.
+fn offered(from: Option<&str>) -> Vec<Value> {
+    let kinds = [("service", &OFFERED_SERVICES[..]), ("stream", &OFFERED_STREAMS)];
+    let entry = |kind: &str, subject: &str| {
+        let mut entry = json!({ "name": subject, "subject": subject, "type": kind });
+        match (from, kind) {
+            (Some(account), _) => entry["account"] = json!(account),
+            (None, "service") => entry["response_type"] = json!("Singleton"),
+            (None, _) => {}
+        }
+        entry
+    };
+    kinds.iter().flat_map(|(kind, subjects)| subjects.iter().map(|subject| entry(kind, subject))).collect()
+}
+
+/// The token of a device. Its name and tags are identifiers of the contract, which can hold no wildcard: the server
+/// would take one at its word.
+///
+/// # Errors
+/// The key cannot sign.
+pub fn device(signer: &KeyPair, user: &User<'_>, device: &DeviceKey) -> Result<String, TokenError> {
+    let tags = [format!("site:{}", device.site), format!("device:{}", device.device)];
+    let tags = [&tags[..], &["role:device".to_owned()]].concat();
+    signed_user(signer, user, &device.to_string(), &tags)
+}
+
+/// The token of somebody with another role.
+///
+/// # Errors
+/// The key cannot sign.
+pub fn service(signer: &KeyPair, user: &User<'_>, role: Role, name: &str) -> Result<String, TokenError> {
+    signed_user(signer, user, name, &[format!("role:{}", role.as_str())])
+}
+
+/// The token of the user who hands new account tokens to servers and may do nothing else there.
+///
+/// # Errors
+/// The key cannot sign.
+pub fn pusher(system: &KeyPair, key: &str, issued: u64) -> Result<String, TokenError> {
+    let nats = json!({
+        "type": "user", "version": 2, "subs": UNLIMITED, "data": UNLIMITED, "payload": UNLIMITED,
+        "pub": { "allow": [UPDATE_ACCOUNT] }, "sub": { "allow": [format!("{}.>", inbox(key))] },
+        "tags": ["role:push"],
+    });
+    jwt::sign(system, claims(key, "push", issued, None, &nats))
+}
+
+fn signed_user(signer: &KeyPair, user: &User<'_>, name: &str, tags: &[String]) -> Result<String, TokenError> {
+    let nats = json!({ "type": "user", "version": 2, "issuer_account": user.account, "tags": tags });
+    jwt::sign(signer, claims(user.key, name, user.issued, user.expires, &nats))
+}
+
+fn claims(sub: &str, name: &str, issued: u64, expires: Option<u64>, nats: &Value) -> Map<String, Value> {
+    let mut claims = Map::new();
+    claims.insert("sub".to_owned(), json!(sub));
+    claims.insert("name".to_owned(), json!(name));
+    claims.insert("iat".to_owned(), json!(issued));
+    if let Some(expires) = expires {
+        claims.insert("exp".to_owned(), json!(expires));
+    }
+    claims.insert("nats".to_owned(), nats.clone());
+    claims
+}
+
+fn limits(storage: i64, streams: i64, consumers: i64) -> Value {
+    json!({
+        "subs": UNLIMITED, "data": UNLIMITED, "payload": UNLIMITED, "imports": UNLIMITED, "exports": UNLIMITED,
+        "wildcards": true, "conn": UNLIMITED, "leaf": UNLIMITED,
+        "mem_storage": storage, "disk_storage": storage, "streams": streams, "consumer": consumers,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use data_encoding::BASE64URL_NOPAD;
+    use nkeys::KeyPairType;
+
+    use super::*;
+
+    fn key(kind: KeyPairType, byte: u8) -> KeyPair {
+        KeyPair::new_from_raw(kind, [byte; 32]).unwrap()
+    }
+
+    fn tokens() -> String {
+        let (operator_key, system_key) = (key(KeyPairType::Operator, 1), key(KeyPairType::Account, 2));
+        let account_key = key(KeyPairType::Account, 3).public_key();
+        let devices_key = key(KeyPairType::Account, 7).public_key();
+        let signer = key(KeyPairType::Account, 4);
+        let user_key = key(KeyPairType::User, 5).public_key();
+        let signers = BTreeMap::from([
+            (Role::Device, signer.public_key()),
+            (Role::Viewer, key(KeyPairType::Account, 8).public_key()),
+        ]);
+        let revocations = BTreeMap::from([(key(KeyPairType::User, 6).public_key(), 1_795_000_000)]);
+        let described = Fleet {
+            name: "fleet",
+            hub: &account_key,
+            devices: &devices_key,
+            signers: &signers,
+            revocations: &revocations,
+        };
+        let [devices, hub] = fleet(&operator_key, &described, 1_795_000_001).unwrap();
+        let user = User {
+            account: &account_key,
+            key: &user_key,
+            issued: 1_795_000_000,
+            expires: Some(1_797_592_000),
+        };
+        [
+            operator(&operator_key, "muster", &system_key.public_key(), 1_795_000_000),
+            system(&operator_key, &system_key.public_key(), 1_795_000_000),
+            Ok(devices),
+            Ok(hub),
+            device(&signer, &user, &"plant7/press-4".parse().unwrap()),
+            service(&signer, &user, Role::Ingest, "ingest"),
+            pusher(&system_key, &user_key, 1_795_000_000),
+        ]
+        .map(|token| shown(&token.unwrap()))
+        .concat()
+    }
+
+    /// The claims as a person reads them, and the token.
+    fn shown(token: &str) -> String {
+        let body = BASE64URL_NOPAD.decode(token.split('.').nth(1).unwrap().as_bytes()).unwrap();
+        let body: Value = serde_json::from_slice(&body).unwrap();
+        format!("{}\n{token}\n\n", serde_json::to_string_pretty(&body).unwrap())
+    }
+
+    #[test]
+    fn tokens_are_what_they_were() {
+        let tokens = tokens();
+        assert_eq!(tokens, include_str!("claims.golden"), "\n{tokens}");
+    }
+
+    #[test]
+    fn a_user_of_a_role_carries_no_rights_of_its_own() {
+        let signer = key(KeyPairType::Account, 4);
+        let user =
+            User { account: "A", key: &key(KeyPairType::User, 5).public_key(), issued: 1, expires: None };
+        let token = device(&signer, &user, &"a/b".parse().unwrap()).unwrap();
+        let body = BASE64URL_NOPAD.decode(token.split('.').nth(1).unwrap().as_bytes()).unwrap();
+        let body: Value = serde_json::from_slice(&body).unwrap();
+        let fields: Vec<&String> = body["nats"].as_object().unwrap().keys().collect();
+        assert_eq!(fields, ["issuer_account", "tags", "type", "version"]);
+    }
+}

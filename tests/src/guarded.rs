@@ -1,0 +1,138 @@
+//! A hub whose rights are real: keys made by `muster auth init`, a server that includes what it wrote, over TLS.
+
+#![allow(clippy::unwrap_used, reason = "a failure here is the test's result")]
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::time::Duration;
+
+use muster_bus::BusConfig;
+use muster_contract::DeviceKey;
+use muster_identity::Role;
+use tempfile::TempDir;
+
+use crate::server::{Server, Setup};
+use crate::system::program;
+use crate::tls::certified;
+
+/// A server with an operator, and the directory of the operator's keys.
+pub struct Guarded {
+    /// The server.
+    pub server: Server,
+    dir: TempDir,
+    authority: Option<PathBuf>,
+}
+
+impl Guarded {
+    /// One that speaks TLS.
+    pub fn start() -> Self {
+        Self::start_with(true)
+    }
+
+    /// One that speaks plain text, for a test that speaks the protocol itself.
+    pub fn start_plain() -> Self {
+        Self::start_with(false)
+    }
+
+    fn start_with(tls: bool) -> Self {
+        let dir = tempfile::Builder::new().prefix("muster-guarded-").tempdir().unwrap();
+        let resolver = dir.path().join("accounts").display().to_string();
+        let auth = dir.path().join("auth");
+        let made = Command::new(program("muster"))
+            .args(["auth", "init", "--resolver-dir", &resolver, "--dir"])
+            .arg(&auth)
+            .output()
+            .unwrap();
+        assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+        // The server reads an included file from beside its own configuration.
+        let name = dir.path().file_name().unwrap().to_str().unwrap();
+        let mut more = format!("include \"../{name}/auth/nats-server.conf\"\n");
+        let authority = tls.then(|| {
+            let (authority, lines) = certified(dir.path());
+            more += &lines;
+            authority
+        });
+        let server = Server::start_with(Setup { more, ..Setup::default() });
+        Self { server, dir, authority }
+    }
+
+    /// A directory that ends with the hub.
+    pub fn dir(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// The operator's keys.
+    pub fn auth(&self) -> PathBuf {
+        self.dir.path().join("auth")
+    }
+
+    /// The authority of the server's certificate.
+    pub fn authority(&self) -> Option<&Path> {
+        self.authority.as_deref()
+    }
+
+    /// Where it listens.
+    pub fn url(&self) -> String {
+        let scheme = if self.authority.is_some() { "tls" } else { "nats" };
+        format!("{scheme}://127.0.0.1:{}", self.server.port())
+    }
+
+    /// The credentials of a role, as they were made at the beginning.
+    pub fn creds(&self, role: Role) -> PathBuf {
+        self.auth().join(format!("creds/{}.creds", role.as_str()))
+    }
+
+    /// `muster` with the address of the server and these arguments.
+    pub fn muster(&self, args: &[&str]) -> Output {
+        let mut command = Command::new(program("muster"));
+        command.args(args).args(["--nats-url", &self.url()]).env("NO_COLOR", "1");
+        if let Some(authority) = &self.authority {
+            command.arg("--tls-ca").arg(authority);
+        }
+        command.output().unwrap()
+    }
+
+    /// The same about the operator's keys; what it printed, if it went well.
+    ///
+    /// # Panics
+    ///
+    /// If it did not.
+    pub fn decide(&self, args: &[&str]) -> String {
+        let auth = self.auth().display().to_string();
+        let done = self.muster(&[args, &["--dir", &auth]].concat());
+        assert!(done.status.success(), "{args:?}: {}", String::from_utf8_lossy(&done.stderr));
+        String::from_utf8(done.stdout).unwrap()
+    }
+
+    /// Lets a device in with a key that is made here; its credentials file.
+    pub fn enroll(&self, key: &DeviceKey, valid: &str) -> PathBuf {
+        let file = self.device_creds(key);
+        let name = file.display().to_string();
+        self.decide(&["enroll", &key.to_string(), "--valid", valid, "--creds-file", &name]);
+        file
+    }
+
+    fn device_creds(&self, key: &DeviceKey) -> PathBuf {
+        self.dir.path().join(format!("{}_{}.creds", key.site, key.device))
+    }
+
+    /// The settings of somebody with a role.
+    pub fn config(&self, role: Role) -> BusConfig {
+        self.settings(self.creds(role), BusConfig::service(self.url(), role.as_str()))
+    }
+
+    /// The settings of a device that was let in.
+    pub fn device_config(&self, key: &DeviceKey) -> BusConfig {
+        self.settings(self.device_creds(key), BusConfig::device(self.url(), key))
+    }
+
+    fn settings(&self, creds: PathBuf, config: BusConfig) -> BusConfig {
+        BusConfig {
+            creds: Some(creds),
+            creds_look: Duration::from_millis(100),
+            tls_ca: self.authority.clone(),
+            reconnect_max: Duration::from_millis(100),
+            ..config
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! A client of the server's own protocol, for attempts that no library would make. What the server says comes back.
+
+#![allow(clippy::unwrap_used, reason = "a failure here is the test's result")]
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{Ipv4Addr, TcpStream};
+use std::path::Path;
+use std::time::Duration;
+
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use muster_identity::{KeyPair, creds};
+use serde_json::{Value, json};
+
+/// How long the server may be silent.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A connection.
+pub struct Raw {
+    stream: BufReader<TcpStream>,
+}
+
+impl Raw {
+    /// Connects with a credentials file; what the server says if it lets nobody in.
+    ///
+    /// # Errors
+    /// The server's words.
+    pub fn connect(port: u16, file: &Path) -> Result<Self, String> {
+        let text = std::fs::read_to_string(file).unwrap();
+        Self::with(port, creds::token(&text).unwrap(), creds::seed(&text).unwrap())
+    }
+
+    /// Connects with a token and a seed.
+    ///
+    /// # Errors
+    /// The server's words.
+    pub fn with(port: u16, token: &str, seed: &str) -> Result<Self, String> {
+        let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        let mut raw = Self { stream: BufReader::new(stream) };
+        let info: Value = serde_json::from_str(raw.line().trim_start_matches("INFO ")).unwrap();
+        let nonce = info["nonce"].as_str().unwrap_or_default();
+        let signature = KeyPair::from_seed(seed).unwrap().sign(nonce.as_bytes()).unwrap();
+        let options = json!({ "jwt": token, "sig": URL_SAFE_NO_PAD.encode(signature), "verbose": false,
+            "pedantic": false, "headers": true, "no_responders": true, "lang": "test", "version": "1", "protocol": 1 });
+        let said = raw.say(&format!("CONNECT {options}\r\n"));
+        match said.iter().find(|line| line.starts_with("-ERR")) {
+            Some(error) => Err(error.clone()),
+            None => Ok(raw),
+        }
+    }
+
+    /// Publishes; what the server said until it answered a ping after it.
+    pub fn publish(&mut self, subject: &str, reply: &str, payload: &str) -> Vec<String> {
+        self.say(&format!("PUB {subject} {reply} {}\r\n{payload}\r\n", payload.len()))
+    }
+
+    /// Publishes with a header.
+    pub fn publish_with(&mut self, subject: &str, reply: &str, header: &str, payload: &str) -> Vec<String> {
+        let head = format!("NATS/1.0\r\n{header}\r\n\r\n");
+        let (own, all) = (head.len(), head.len() + payload.len());
+        self.say(&format!("HPUB {subject} {reply} {own} {all}\r\n{head}{payload}\r\n"))
+    }
+
+    /// Subscribes.
+    pub fn subscribe(&mut self, subject: &str, number: u32) -> Vec<String> {
+        self.say(&format!("SUB {subject} {number}\r\n"))
+    }
+
+    /// Everything that comes until a message has come, which is the last of it.
+    pub fn message(&mut self) -> String {
+        loop {
+            let line = self.line();
+            if line.starts_with("MSG") || line.starts_with("HMSG") {
+                let bytes = line.rsplit(' ').next().unwrap().parse::<usize>().unwrap();
+                let mut body = vec![0; bytes + 2];
+                self.stream.read_exact(&mut body).unwrap();
+                return format!("{line}\n{}", String::from_utf8_lossy(&body).trim_end());
+            }
+        }
+    }
+
+    fn say(&mut self, text: &str) -> Vec<String> {
+        // A server that has hung up is heard below.
+        let _ = self.stream.get_mut().write_all(format!("{text}PING\r\n").as_bytes());
+        let mut said = Vec::new();
+        loop {
+            let line = self.line();
+            match line.as_str() {
+                "PONG" => return said,
+                "" => {
+                    said.push("-ERR hung up".to_owned());
+                    return said;
+                }
+                "PING" => {
+                    let _ = self.stream.get_mut().write_all(b"PONG\r\n");
+                }
+                // The server may speak of itself at any time.
+                _ if line.starts_with("INFO ") => {}
+                _ => said.push(line),
+            }
+        }
+    }
+
+    fn line(&mut self) -> String {
+        let mut line = String::new();
+        // An error is a hang-up as well.
+        let _ = self.stream.read_line(&mut line);
+        line.trim_end().to_owned()
+    }
+}

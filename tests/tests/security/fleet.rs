@@ -1,0 +1,199 @@
+//! A whole fleet that runs with nothing but the rights of its roles, over TLS.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use muster_bus::{Bus, Start};
+use muster_contract::DeviceKey;
+use muster_contract::subjects::stream;
+use muster_identity::Role;
+use muster_simulator::child::{Child, Spec};
+use muster_tests::guarded::Guarded;
+use muster_tests::server::device;
+use muster_tests::system::{INGEST, PUBLISHER, ROLLUP, program};
+use muster_tests::wait::{soon, until};
+use serde_json::Value;
+
+use crate::connect;
+
+const WEB: &str = "id: web
+metadata: {name: web}
+spec:
+  applicationId: com-example-web
+  deploymentProfile:
+    type: simulated
+    components:
+      - name: main
+        properties: {}
+";
+
+/// The agent of a device that made its own key and was let in with it.
+pub(crate) struct Agent {
+    pub(crate) key: DeviceKey,
+    pub(crate) data: PathBuf,
+    process: Child,
+}
+
+impl Agent {
+    /// A device that was never seen before.
+    pub(crate) fn start(hub: &Guarded, key: &DeviceKey) -> Self {
+        let data = hub.dir().join("devices").join(key.device.as_str());
+        let public_key = device_command(&data, &["key"]);
+        let args = ["--site", key.site.as_str(), "--device", key.device.as_str(), "--runtime", "simulated"];
+        let data_arg = data.display().to_string();
+        let own = ["--data-dir", &data_arg, "--heartbeat", "1s", "--reconnect-max", "500ms"];
+        let name = format!("agent-{}", key.device);
+        admit(hub, key, &data, &["--key", &public_key, "--replace"]);
+        let process = start(hub, &name, "muster-agent", &[&args[..], &own].concat());
+        Self { key: key.clone(), data, process }
+    }
+
+    /// Has its JWT renewed for a time, as a person would.
+    pub(crate) fn renew(&self, hub: &Guarded, valid: &str) {
+        admit(hub, &self.key, &self.data, &["--valid", valid]);
+    }
+
+    /// What it has said.
+    pub(crate) fn log(&self) -> String {
+        std::fs::read_to_string(self.process.log()).unwrap_or_default()
+    }
+
+    /// Message ids of its reports in UPLINK.
+    pub(crate) async fn reports(&self, ingest: &Bus) -> Vec<String> {
+        let filter = format!("muster.report.*.{}.{}", self.key.site, self.key.device);
+        let mut replay = ingest.replay(stream::UPLINK, &[&filter], Start::First).await.unwrap();
+        if replay.waiting() == 0 {
+            return Vec::new();
+        }
+        let batch = soon("reports", replay.next_batch(1000)).await.unwrap();
+        batch.iter().filter_map(|report| Some(report.headers.get("Nats-Msg-Id")?.to_owned())).collect()
+    }
+}
+
+fn admit(hub: &Guarded, key: &DeviceKey, data: &Path, more: &[&str]) {
+    let file = hub.dir().join(format!("{}.jwt", key.device));
+    let name = file.display().to_string();
+    hub.decide(&[&["enroll", &key.to_string(), "-o", &name], more].concat());
+    device_command(data, &["accept", &name]);
+}
+
+/// `muster-agent key` or `accept` on the device; what it prints.
+fn device_command(data: &Path, args: &[&str]) -> String {
+    let (first, rest) = args.split_first().unwrap();
+    let mut command = Command::new(program("muster-agent"));
+    let done = command.arg(first).arg("--data-dir").arg(data).args(rest).output().unwrap();
+    assert!(done.status.success(), "{args:?}: {}", String::from_utf8_lossy(&done.stderr));
+    String::from_utf8(done.stdout).unwrap().trim().to_owned()
+}
+
+fn start(hub: &Guarded, name: &str, binary: &str, args: &[&str]) -> Child {
+    let url = hub.url();
+    let mut all: Vec<String> = ["--nats-url", &url].iter().chain(args).map(ToString::to_string).collect();
+    if let Some(authority) = hub.authority() {
+        all.extend(["--tls-ca".to_owned(), authority.display().to_string()]);
+    }
+    let spec = Spec { name: name.to_owned(), program: program(binary), args: all };
+    Child::start(spec, hub.dir()).unwrap()
+}
+
+fn start_service(hub: &Guarded, role: Role, binary: &str, more: &[&str]) -> Child {
+    let creds = hub.creds(role).display().to_string();
+    start(hub, binary, binary, &[&["--creds", &creds], more].concat())
+}
+
+/// What `muster` answers to somebody with a role.
+fn asked(hub: &Guarded, role: Role, args: &[&str]) -> Result<Value, String> {
+    let creds = hub.creds(role).display().to_string();
+    let done = hub.muster(&[&["--format", "json", "--creds", &creds], args].concat());
+    let error = String::from_utf8_lossy(&done.stderr).into_owned();
+    if done.status.success() { serde_json::from_slice(&done.stdout).map_err(|_| error) } else { Err(error) }
+}
+
+/// Every secret that was made, by the file that holds it.
+fn secrets(folder: &Path, found: &mut Vec<String>) {
+    for entry in std::fs::read_dir(folder).unwrap().flatten() {
+        let path = entry.path();
+        if path.is_dir() {
+            secrets(&path, found);
+            continue;
+        }
+        let text = std::fs::read_to_string(&path).unwrap_or_default();
+        let seed = |word: &&str| word.len() == 58 && word.starts_with('S');
+        found.extend(text.split_whitespace().filter(seed).map(str::to_owned));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_whole_fleet_runs_with_only_the_rights_of_its_roles_over_tls() {
+    let hub = Guarded::start();
+    let rollup_data = hub.dir().join("rollup").display().to_string();
+    let _rollup = start_service(&hub, Role::Rollup, ROLLUP, &["--data-dir", &rollup_data]);
+    let _publisher = start_service(&hub, Role::Publisher, PUBLISHER, &[]);
+    let _ingest = start_service(&hub, Role::Ingest, INGEST, &["--lease", "5s"]);
+    let agents = ["press-4", "press-5"].map(|name| Agent::start(&hub, &device(name)));
+
+    let file = hub.dir().join("web.yaml");
+    std::fs::write(&file, WEB).unwrap();
+    let file = file.display().to_string();
+    for agent in &agents {
+        let name = agent.key.to_string();
+        let apply = async || asked(&hub, Role::Operator, &["apply", "-f", &file, "--device", &name]);
+        until("the publisher takes a request", apply, Result::is_ok).await.unwrap();
+    }
+    let converged = |answer: &Result<Value, String>| {
+        answer.as_ref().is_ok_and(|view| view["verdict"] == "converged" && view["targets"] == 2)
+    };
+    let status = async || asked(&hub, Role::Viewer, &["status", "web"]).map(|answer| answer["view"].clone());
+    until("a viewer sees that web has converged", status, converged).await.unwrap();
+    let audit = async || asked(&hub, Role::Operator, &["audit"]);
+    until("an operator finds everything accounted for", audit, Result::is_ok).await.unwrap();
+    asked(&hub, Role::Viewer, &["devices"]).unwrap();
+    asked(&hub, Role::Operator, &["quarantine", "list"]).unwrap();
+    for role in [Role::Operator, Role::Subscriber] {
+        let bus = connect(hub.config(role)).await;
+        let mut watch = soon("views", bus.view_watch(">")).await.unwrap();
+        assert!(!soon("a view", watch.next_batch(10)).await.unwrap().is_empty());
+        let mut ledger = soon("LEDGER", bus.replay(stream::LEDGER, &[], Start::First)).await.unwrap();
+        assert!(!soon("a fact", ledger.next_batch(10)).await.unwrap().is_empty());
+    }
+    nothing_was_refused_or_given_away(&hub);
+}
+
+/// Nobody lacked a right, and no secret got into a log.
+fn nothing_was_refused_or_given_away(hub: &Guarded) {
+    let mut logs = vec![hub.server.log()];
+    for entry in std::fs::read_dir(hub.dir().join("logs")).unwrap().flatten() {
+        logs.push(std::fs::read_to_string(entry.path()).unwrap());
+    }
+    assert_eq!(logs.len(), 6);
+    let mut seeds = Vec::new();
+    secrets(hub.dir(), &mut seeds);
+    // Operator, system, signers and credentials of the roles, and a key a device.
+    assert_eq!(seeds.len(), 2 + 7 + 7 + 2, "{}", hub.dir().display());
+    for log in logs {
+        let refused = log.lines().find(|line| line.contains("ermissions"));
+        assert_eq!(refused, None, "somebody lacked a right:\n{log}");
+        assert!(!seeds.iter().any(|seed| log.contains(seed)), "a secret is in a log:\n{log}");
+        assert!(!log.contains("Plaintext"), "{log}");
+    }
+}
+
+#[tokio::test]
+async fn a_viewer_can_ask_and_nothing_else() {
+    let hub = Guarded::start();
+    let _ingest = crate::ingest(&hub).await;
+    let bus = connect(hub.config(Role::Viewer)).await;
+    let (desired, request) = (
+        muster_bus::Outgoing::new("muster.desired.plant7.press-4", "{}"),
+        muster_bus::Outgoing::new("muster.publisher.apply", "{}"),
+    );
+    let (write, ask, ledger, watch) = tokio::join!(
+        bus.publish(desired),
+        bus.publish(request),
+        bus.replay(stream::LEDGER, &[], Start::First),
+        bus.view_watch(">"),
+    );
+    assert!(write.is_err() && ask.is_err(), "wrote what it may not");
+    assert!(ledger.is_err() && watch.is_err(), "a consumer would let it write anywhere");
+    assert_eq!(bus.view_get("fleet").await.unwrap(), None);
+}

@@ -1,0 +1,26 @@
+//! What somebody on the bus cannot do: each test is an attempt, against a real server with the rights that
+//! `muster auth` gives. [`attempts`] by a device, [`life`] of an identity, [`command`] line, and a whole [`fleet`].
+
+#![allow(clippy::unwrap_used, reason = "a failure here is the test's result")]
+
+mod attempts;
+mod command;
+mod fleet;
+mod life;
+
+use muster_bus::{Bus, BusConfig};
+use muster_tests::guarded::Guarded;
+use muster_tests::wait::soon;
+use tokio_util::sync::CancellationToken;
+
+async fn connect(config: BusConfig) -> Bus {
+    let stop = CancellationToken::new();
+    soon("a connection", Box::pin(Bus::connect(config, &stop))).await.unwrap()
+}
+
+/// A connection of ingest, which sees to the streams.
+async fn ingest(hub: &Guarded) -> Bus {
+    let bus = connect(hub.config(muster_identity::Role::Ingest)).await;
+    soon("the streams", Box::pin(bus.converge())).await.unwrap();
+    bus
+}
