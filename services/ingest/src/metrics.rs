@@ -27,6 +27,8 @@ pub struct Metrics {
     pub receipts: Counter,
     /// Times a partition read LEDGER again, because the fate of a publication was unknown.
     pub rewinds: Counter,
+    /// Facts that LEDGER refused for good.
+    pub unstorable: Counter,
     /// Messages removed from UPLINK after everybody was done with them.
     pub trimmed: Counter,
     lag: Family<PartitionLabels, Gauge>,
@@ -115,6 +117,7 @@ impl Metrics {
             );
             registry.register("receipts", "Receipts that DOWNLINK confirmed", all.receipts);
             registry.register("rewinds", "Times a partition read LEDGER again", all.rewinds);
+            registry.register("unstorable", "Facts that LEDGER refused for good", all.unstorable);
             registry.register("trimmed", "Messages removed from UPLINK", all.trimmed);
             registry.register("lag", "Reports that wait in UPLINK", all.lag);
             registry.register("unconfirmed", "Facts that LEDGER has yet to confirm", all.unconfirmed);

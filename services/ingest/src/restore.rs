@@ -8,6 +8,7 @@ use muster_contract::Timestamp;
 use muster_contract::fact::Fact;
 use muster_contract::subjects::{LedgerSubject, stream};
 use muster_domain::border::Border;
+use muster_service::error::chain;
 use tokio::time::timeout;
 
 /// Facts read at once.
@@ -47,10 +48,11 @@ pub async fn all(bus: &Bus, borders: &mut BTreeMap<u16, Border>) -> Result<Resto
     read(bus, 0, |partition| owned.contains(&partition), take).await
 }
 
-/// Reads the end of LEDGER into the border of one partition.
+/// Reads the end of LEDGER into the border of one partition. What follows `after` may have aged out, in a fleet that
+/// says little: it was confirmed long ago, so the border has it, and what LEDGER still holds is read.
 ///
 /// # Errors
-/// LEDGER cannot be read, or no longer holds what follows `after`.
+/// LEDGER cannot be read, or is another one now.
 pub async fn tail(bus: &Bus, own: u16, border: &mut Border, after: u64) -> Result<Restored, ReadError> {
     read(bus, after, |partition| partition == own, |subject, fact, at| border.restore(subject, fact, at))
         .await
@@ -60,12 +62,29 @@ fn partition(subject: &LedgerSubject) -> Option<u16> {
     subject.device().map(partition_of)
 }
 
-/// Reads what waits in LEDGER after a position: the facts of some partitions and those of nobody.
+/// Reads what waits in LEDGER after a position: the facts of some partitions and those of nobody. Where LEDGER has
+/// forgotten what comes next, also in the middle, it begins again at the first fact held: the same fact twice changes
+/// nothing.
 async fn read(
     bus: &Bus,
     after: u64,
     wanted: impl Fn(u16) -> bool,
     mut take: impl FnMut(&LedgerSubject, &Fact, Timestamp),
+) -> Result<Restored, ReadError> {
+    match read_on(bus, after, &wanted, &mut take).await {
+        Err(error @ ReadError::Trimmed { .. }) => {
+            tracing::info!(error = chain(&error), "reading LEDGER from the first fact it holds");
+            read_on(bus, 0, &wanted, &mut take).await
+        }
+        end => end,
+    }
+}
+
+async fn read_on(
+    bus: &Bus,
+    after: u64,
+    wanted: &impl Fn(u16) -> bool,
+    take: &mut impl FnMut(&LedgerSubject, &Fact, Timestamp),
 ) -> Result<Restored, ReadError> {
     let mut replay = bus.replay(stream::LEDGER, &SUBJECTS, Start::After(after)).await?;
     let waiting = replay.waiting();
@@ -76,7 +95,7 @@ async fn read(
             restored.facts += 1;
             restored.position = delivery.stream_seq;
             let subject = LedgerSubject::parse(&delivery.subject);
-            let subject = subject.filter(|subject| partition(subject).is_none_or(&wanted));
+            let subject = subject.filter(|subject| partition(subject).is_none_or(wanted));
             if let Some((subject, fact)) = subject.and_then(|subject| parse(subject, &delivery)) {
                 take(&subject, &fact, delivery.stored_at);
             }

@@ -11,7 +11,8 @@
 //! its way is forgotten ([`Border::rewind`]), LEDGER says what did arrive ([`Border::restore`]), and what was not
 //! settled is taken in again.
 //!
-//! Reading order: this file (the shape), `admit` (reports), `refuse` (quarantine), `watch` (time), `receipts`;
+//! Reading order: this file (the shape), `admit` (reports), `refuse` (quarantine), `unstorable` (what LEDGER will not
+//! take), `watch` (time), `receipts`;
 //! beneath them `device`, `memory` and `content`. No IO, no clock.
 
 mod admit;
@@ -21,6 +22,7 @@ mod ids;
 mod memory;
 mod receipts;
 mod refuse;
+mod unstorable;
 mod watch;
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
@@ -28,7 +30,7 @@ use std::time::Duration;
 
 use muster_contract::desired::DesiredState;
 use muster_contract::fact::Fact;
-use muster_contract::limits::{DEADLINE_DEFAULT, LEASE};
+use muster_contract::limits::{DEADLINE_DEFAULT, LEASE, QUARANTINE_PAYLOAD_BYTES_MAX};
 use muster_contract::presence::Heartbeat;
 use muster_contract::subjects::LedgerSubject;
 use muster_contract::{DeviceKey, Timestamp};
@@ -38,6 +40,7 @@ use self::device::Device;
 use self::memory::Change;
 pub use self::memory::{CLONES_KEPT, REFUSALS_KEPT, STANDINGS_KEPT};
 pub use self::refuse::Refused;
+pub use self::unstorable::Unrecordable;
 pub use self::watch::{ASK_AFTER, ASK_EVERY, BACKLOG_GRACE, GAP_AFTER, REPEAT_AFTER};
 
 /// The spans of time that are a matter of configuration.
@@ -82,12 +85,27 @@ pub struct Border {
     /// Made, not yet taken by whoever publishes.
     made: VecDeque<Publication>,
     /// Made, not yet confirmed.
-    in_flight: VecDeque<(usize, Change)>,
+    in_flight: VecDeque<UnderWay>,
     made_count: u64,
     confirmed_count: u64,
     /// For each message taken in and not settled, how many publications must be confirmed first.
     unsettled: VecDeque<u64>,
+    /// Messages taken in and settled in this border's life.
+    settled_count: u64,
+    /// The message being taken in, counted from the first of this border's life.
+    taking: Option<u64>,
+    /// Bytes of a refused message that quarantine keeps.
+    kept_bytes_max: usize,
     receipts_due: BTreeSet<(Timestamp, usize)>,
+}
+
+/// A publication on its way.
+#[derive(Debug)]
+struct UnderWay {
+    place: usize,
+    change: Change,
+    /// The message that led to it; none where time did.
+    cause: Option<u64>,
 }
 
 /// The place of senders without a valid name.
@@ -107,6 +125,9 @@ impl Border {
             made_count: 0,
             confirmed_count: 0,
             unsettled: VecDeque::new(),
+            settled_count: 0,
+            taking: None,
+            kept_bytes_max: QUARANTINE_PAYLOAD_BYTES_MAX,
             receipts_due: BTreeSet::new(),
         }
     }
@@ -176,7 +197,7 @@ impl Border {
 
     /// The oldest publication on its way is in LEDGER.
     pub fn confirm(&mut self) {
-        let Some((place, change)) = self.in_flight.pop_front() else { return };
+        let Some(UnderWay { place, change, .. }) = self.in_flight.pop_front() else { return };
         self.confirmed_count += 1;
         self.devices[place].arrived(&change);
         if matches!(change, Change::Received { .. } | Change::Quarantined { .. }) {
@@ -192,6 +213,7 @@ impl Border {
             self.unsettled.pop_front();
             count += 1;
         }
+        self.settled_count += count as u64;
         count
     }
 
@@ -200,7 +222,7 @@ impl Border {
         self.made.clear();
         self.unsettled.clear();
         self.made_count = self.confirmed_count;
-        for (place, change) in self.in_flight.drain(..) {
+        for UnderWay { place, change, .. } in self.in_flight.drain(..) {
             let device = &mut self.devices[place];
             device.rewind();
             device.retell |= matches!(change, Change::Liveness { .. });
@@ -251,7 +273,7 @@ impl Border {
         };
         let Some(change) = Change::of(fact, deployment, self.now) else { return };
         self.devices[place].send(&change);
-        self.in_flight.push_back((place, change));
+        self.in_flight.push_back(UnderWay { place, change, cause: self.taking });
         self.made_count += 1;
         self.made.push_back(Publication { subject, kind: fact.kind(), payload, message_id });
     }

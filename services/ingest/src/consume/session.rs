@@ -243,11 +243,16 @@ impl<'a> Session<'a> {
 
     /// Sends what is written, takes what is confirmed, acknowledges what is settled.
     async fn pass_on(&mut self) -> Result<(), PublishError> {
-        for (letter, kind) in self.letters.drain(..) {
-            self.facts.send(letter, kind).await;
-        }
-        while let Some(answer) = self.facts.try_confirmation() {
-            self.confirm(answer)?;
+        loop {
+            for (letter, kind) in self.letters.drain(..) {
+                self.facts.send(letter, kind).await;
+            }
+            while let Some(answer) = self.facts.try_confirmation() {
+                self.confirm(answer)?;
+            }
+            if self.letters.is_empty() {
+                break;
+            }
         }
         self.own.metrics.unconfirmed.set(i64::try_from(self.facts.len()).unwrap_or(i64::MAX));
         self.acknowledge().await;
@@ -255,10 +260,31 @@ impl<'a> Session<'a> {
     }
 
     fn confirm(&mut self, answer: Result<&'static str, PublishError>) -> Result<(), PublishError> {
-        let kind = answer?;
+        let kind = match answer {
+            Ok(kind) => kind,
+            Err(error) if error.is_of_the_message() => return self.set_aside(error),
+            Err(error) => return Err(error),
+        };
         self.own.border.confirm();
         self.own.metrics.all.fact(kind, 1);
         self.own.retry.reset();
+        Ok(())
+    }
+
+    /// LEDGER will never take the oldest publication: something else is said in its place, and nobody waits.
+    fn set_aside(&mut self, error: PublishError) -> Result<(), PublishError> {
+        self.own.metrics.all.unstorable.inc();
+        tracing::error!(
+            partition = self.own.number,
+            error = chain(&error),
+            "LEDGER refuses a fact for good; the report behind it goes to quarantine"
+        );
+        let (now, border) = (self.own.around.clock.now(), &mut self.own.border);
+        let cause = border.cause_of_oldest().and_then(|at| self.taken.get(at));
+        let words = error.cause.to_string();
+        border.unstorable(&words, cause.map(|delivery| arrival(delivery, now))).map_err(|_| error)?;
+        let trace = Trace::begin(&mut self.own.chance);
+        self.write(&trace);
         Ok(())
     }
 
@@ -286,7 +312,11 @@ impl<'a> Session<'a> {
     /// Finishes what was taken in: everything confirmed, acknowledged, and told to the devices.
     async fn finish(mut self) -> Ending {
         while let Some(answer) = self.facts.confirmation().await {
-            if let Err(cause) = self.confirm(answer) {
+            let went_well = match self.confirm(answer) {
+                Ok(()) => self.pass_on().await,
+                lost => lost,
+            };
+            if let Err(cause) = went_well {
                 tracing::warn!(
                     partition = self.own.number,
                     error = chain(&cause),
