@@ -12,7 +12,7 @@
 //! acknowledged last, when everything it led to is in LEDGER.
 //!
 //! Reading order: [`consume`] (the corridor), then [`intake`], [`presence`], [`desired`] (what comes in), [`outlet`],
-//! [`letter`] (what goes out), [`restore`], [`trim`], [`guard`], and [`app`] (how it is put together). The rules are
+//! [`letter`] (what goes out), [`ownership`] (whose a partition is), [`restore`], [`trim`], [`guard`], and [`app`] (how it is put together). The rules are
 //! `muster_domain::border`.
 
 pub mod app;
@@ -25,6 +25,7 @@ pub mod intake;
 pub mod letter;
 pub mod metrics;
 pub mod outlet;
+pub mod ownership;
 pub mod partitions;
 pub mod presence;
 pub mod restore;

@@ -34,6 +34,9 @@ pub struct Metrics {
     lag: Family<PartitionLabels, Gauge>,
     unconfirmed: Family<PartitionLabels, Gauge>,
     devices: Family<PartitionLabels, Gauge>,
+    owned: Family<PartitionLabels, Gauge>,
+    /// Times another process took a partition that was this one's.
+    pub usurped: Counter,
 }
 
 /// The numbers of one partition.
@@ -47,6 +50,8 @@ pub struct PartitionMetrics {
     pub unconfirmed: Gauge,
     /// Devices known.
     pub devices: Gauge,
+    /// 1 while the partition is this process's, 0 while it stands by.
+    pub owned: Gauge,
     /// Looked up once: every report counts.
     outcomes: Arc<[Counter; 6]>,
 }
@@ -122,6 +127,12 @@ impl Metrics {
             registry.register("lag", "Reports that wait in UPLINK", all.lag);
             registry.register("unconfirmed", "Facts that LEDGER has yet to confirm", all.unconfirmed);
             registry.register("devices", "Devices known", all.devices);
+            registry.register(
+                "owned",
+                "1 where the partition is this process's, 0 where it stands by",
+                all.owned,
+            );
+            registry.register("usurped", "Times another process took a partition of this one", all.usurped);
         });
         KINDS.iter().for_each(|kind| metrics.fact(kind, 0));
         OUTCOMES.iter().for_each(|outcome| _ = metrics.outcome(*outcome));
@@ -142,6 +153,7 @@ impl Metrics {
             lag: self.lag.get_or_create_owned(&labels),
             unconfirmed: self.unconfirmed.get_or_create_owned(&labels),
             devices: self.devices.get_or_create_owned(&labels),
+            owned: self.owned.get_or_create_owned(&labels),
             outcomes: Arc::new(OUTCOMES.map(|outcome| self.outcome(outcome))),
         }
     }

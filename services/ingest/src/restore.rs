@@ -16,13 +16,14 @@ const BATCH: usize = 1000;
 /// How long LEDGER may be silent while something is known to wait in it.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// What ingest itself publishes.
-const SUBJECTS: [&str; 6] = [
+const SUBJECTS: [&str; 7] = [
     "muster.status.>",
     "muster.device.>",
     "muster.liveness.>",
     "muster.deadline.>",
     "muster.incident.>",
     "muster.quarantine.>",
+    "muster.owner.>",
 ];
 
 /// How far LEDGER was read.
@@ -45,7 +46,7 @@ pub async fn all(bus: &Bus, borders: &mut BTreeMap<u16, Border>) -> Result<Resto
         // Nobody's: whichever partition meets the same again shall recognise it.
         None => borders.values_mut().for_each(|border| border.restore(subject, fact, at)),
     };
-    read(bus, 0, |partition| owned.contains(&partition), take).await
+    read(bus, Span { after: 0, through: 0 }, |partition| owned.contains(&partition), take).await
 }
 
 /// Reads the end of LEDGER into the border of one partition. What follows `after` may have aged out, in a fleet that
@@ -53,9 +54,18 @@ pub async fn all(bus: &Bus, borders: &mut BTreeMap<u16, Border>) -> Result<Resto
 ///
 /// # Errors
 /// LEDGER cannot be read, or is another one now.
-pub async fn tail(bus: &Bus, own: u16, border: &mut Border, after: u64) -> Result<Restored, ReadError> {
-    read(bus, after, |partition| partition == own, |subject, fact, at| border.restore(subject, fact, at))
-        .await
+pub async fn tail(bus: &Bus, own: u16, border: &mut Border, span: Span) -> Result<Restored, ReadError> {
+    read(bus, span, |partition| partition == own, |subject, fact, at| border.restore(subject, fact, at)).await
+}
+
+/// What to read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Span {
+    /// From the position after this one.
+    pub after: u64,
+    /// At least up to this one, which is of a message that ingest published: a replica may be behind when it is asked
+    /// how much there is.
+    pub through: u64,
 }
 
 fn partition(subject: &LedgerSubject) -> Option<u16> {
@@ -67,14 +77,14 @@ fn partition(subject: &LedgerSubject) -> Option<u16> {
 /// nothing.
 async fn read(
     bus: &Bus,
-    after: u64,
+    span: Span,
     wanted: impl Fn(u16) -> bool,
     mut take: impl FnMut(&LedgerSubject, &Fact, Timestamp),
 ) -> Result<Restored, ReadError> {
-    match read_on(bus, after, &wanted, &mut take).await {
+    match read_on(bus, span, &wanted, &mut take).await {
         Err(error @ ReadError::Trimmed { .. }) => {
             tracing::info!(error = chain(&error), "reading LEDGER from the first fact it holds");
-            read_on(bus, 0, &wanted, &mut take).await
+            read_on(bus, Span { after: 0, ..span }, &wanted, &mut take).await
         }
         end => end,
     }
@@ -82,14 +92,14 @@ async fn read(
 
 async fn read_on(
     bus: &Bus,
-    after: u64,
+    Span { after, through }: Span,
     wanted: &impl Fn(u16) -> bool,
     take: &mut impl FnMut(&LedgerSubject, &Fact, Timestamp),
 ) -> Result<Restored, ReadError> {
     let mut replay = bus.replay(stream::LEDGER, &SUBJECTS, Start::After(after)).await?;
     let waiting = replay.waiting();
     let mut restored = Restored { position: after, facts: 0 };
-    while restored.facts < waiting {
+    while restored.facts < waiting || restored.position < through {
         let silence = |_| ReadError::TimedOut { what: stream::LEDGER.to_owned() };
         for delivery in timeout(PATIENCE, replay.next_batch(BATCH)).await.map_err(silence)?? {
             restored.facts += 1;

@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use async_nats::{HeaderMap, Message, StatusCode, Subject};
 use bytes::Bytes;
-use muster_contract::headers::{EXPECTED_LAST_SUBJECT_SEQUENCE, EXPECTED_STREAM, MSG_ID};
+use muster_contract::headers::{
+    EXPECTED_LAST_SUBJECT_SEQUENCE, EXPECTED_LAST_SUBJECT_SEQUENCE_SUBJECT, EXPECTED_STREAM, MSG_ID,
+};
 use serde::Deserialize;
 
 use crate::bus::Bus;
@@ -145,6 +147,9 @@ pub(crate) fn pack(message: Outgoing) -> Result<Packed, PublishError> {
     }
     if let Some(sequence) = message.expected_last_subject_sequence {
         headers.insert(EXPECTED_LAST_SUBJECT_SEQUENCE, sequence.to_string());
+    }
+    if let Some(subject) = message.expected_of_subject {
+        headers.insert(EXPECTED_LAST_SUBJECT_SEQUENCE_SUBJECT, subject);
     }
     if payload.len() > SERVER_PAYLOAD_MIN {
         return Err(PublishError::new(subject, NoAnswer::TooLarge.into()));

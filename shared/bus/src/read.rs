@@ -84,6 +84,8 @@ pub struct StreamState {
     pub bytes: u64,
     /// When the stream was created: another value means another stream.
     pub created_at: Timestamp,
+    /// Servers that keep it.
+    pub replicas: usize,
 }
 
 /// A core subscription: what is published while it stands, at most once.
@@ -150,6 +152,8 @@ pub(crate) struct StreamInfo {
 pub(crate) struct StreamLimits {
     #[serde(default)]
     max_msgs_per_subject: i64,
+    #[serde(default)]
+    num_replicas: usize,
 }
 
 #[derive(Debug, Deserialize)]
@@ -165,7 +169,8 @@ impl StreamInfo {
         let Counts { messages, bytes, first_seq, last_seq } = self.state;
         // An empty stream that never held anything says 0.
         let first_seq = if messages == 0 { last_seq + 1 } else { first_seq };
-        StreamState { first_seq, last_seq, messages, bytes, created_at: self.created }
+        let replicas = self.config.num_replicas.max(1);
+        StreamState { first_seq, last_seq, messages, bytes, created_at: self.created, replicas }
     }
 
     /// True where older messages of a subject give way to newer ones, so that holes are no loss.

@@ -56,6 +56,7 @@ kinds!(
     DeadlineFact,
     QuarantineFact,
     Incident,
+    Ownership,
     DeploymentView,
     SiteView,
     FleetView,

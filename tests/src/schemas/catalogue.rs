@@ -3,7 +3,9 @@
 
 use muster_contract::decode::{self, Document};
 use muster_contract::desired::DesiredState;
-use muster_contract::fact::{DeadlineFact, DeviceFact, Incident, LivenessFact, QuarantineFact, StatusFact};
+use muster_contract::fact::{
+    DeadlineFact, DeviceFact, Incident, LivenessFact, Ownership, QuarantineFact, StatusFact,
+};
 use muster_contract::presence::Heartbeat;
 use muster_contract::profile::{Package, Process, Simulated};
 use muster_contract::query::{
@@ -33,7 +35,7 @@ pub struct Shape {
 }
 
 /// Documents: what streams and buckets hold.
-pub const DOCUMENTS: [Shape; 14] = [
+pub const DOCUMENTS: [Shape; 15] = [
     document::<DesiredState>(),
     document::<StatusReport>(),
     document::<CapabilitiesReport>(),
@@ -45,6 +47,7 @@ pub const DOCUMENTS: [Shape; 14] = [
     document::<DeadlineFact>(),
     document::<QuarantineFact>(),
     document::<Incident>(),
+    document::<Ownership>(),
     document::<DeploymentView>(),
     document::<SiteView>(),
     document::<FleetView>(),

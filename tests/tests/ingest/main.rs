@@ -5,6 +5,7 @@
 
 mod crash;
 mod full;
+mod owners;
 mod reports;
 mod time;
 

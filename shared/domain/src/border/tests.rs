@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use super::*;
 
 mod model;
+mod owners;
 mod time;
 
 /// A border with its LEDGER; everything published arrives at once unless a test says otherwise.

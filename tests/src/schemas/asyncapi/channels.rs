@@ -189,6 +189,15 @@ fn ledger() -> Vec<Channel> {
             &["QuarantineFact"],
             "The same, where the sender's name is no identifier.",
         ),
+        Channel::new(
+            "owner",
+            &LedgerSubject::Owner { partition: 0, lane: 0 }
+                .to_string()
+                .replace(".0.0", ".{partition}.{lane}"),
+            Some(stream::LEDGER),
+            &["Ownership"],
+            "Which ingest writes the facts of a partition's devices. About no device: readers pass it over.",
+        ),
     ]
 }
 

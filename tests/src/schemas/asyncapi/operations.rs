@@ -27,7 +27,16 @@ const ROLES: [(&str, Action, &[&str]); 14] = [
     (
         "ingest",
         Send,
-        &["status", "device", "liveness", "deadline", "incident", "quarantine", "quarantineOfNobody"],
+        &[
+            "status",
+            "device",
+            "liveness",
+            "deadline",
+            "incident",
+            "quarantine",
+            "quarantineOfNobody",
+            "owner",
+        ],
     ),
     (
         "rollup",
