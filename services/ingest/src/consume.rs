@@ -7,6 +7,7 @@
 
 mod facts;
 mod hearing;
+mod quarantine;
 mod receipts;
 mod session;
 mod standby;
@@ -26,7 +27,6 @@ use tokio_util::sync::CancellationToken;
 
 use self::session::Session;
 pub use self::standby::TAKEN_WITHIN;
-pub(crate) use self::standby::Turn;
 use self::standby::Waiting;
 use crate::desired::Wish;
 use crate::error::PartitionError;
@@ -112,7 +112,8 @@ impl Partition {
         loop {
             // What was not acknowledged comes again to the next process.
             let Some(turn) = stop.run_until_cancelled(self.take_over()).await else { return Ok(()) };
-            let ending = Session::open(&mut self, turn?).run(&stop).await;
+            // Boxed: it would otherwise be part of every future that holds this one.
+            let ending = Box::pin(Session::open(&mut self, turn?).run(&stop)).await;
             self.metrics.owned.set(0);
             let pause = match ending {
                 Ending::Stopped => return Ok(()),

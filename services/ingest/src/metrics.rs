@@ -5,6 +5,7 @@ use std::sync::Arc;
 use muster_contract::decode::Document;
 use muster_contract::fact::{DeadlineFact, DeviceFact, Incident, LivenessFact, QuarantineFact, StatusFact};
 use muster_contract::limits::PARTITIONS;
+use muster_contract::quarantine::QuarantineVerdict;
 use muster_domain::border::Outcome;
 use muster_service::health::Health;
 use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue, LabelValueEncoder};
@@ -82,13 +83,14 @@ const OUTCOMES: [Outcome; 6] = [
     Outcome::Quarantined,
     Outcome::Repeated,
 ];
-const KINDS: [&str; 6] = [
+const KINDS: [&str; 7] = [
     StatusFact::KIND,
     DeviceFact::KIND,
     LivenessFact::KIND,
     DeadlineFact::KIND,
     Incident::KIND,
     QuarantineFact::KIND,
+    QuarantineVerdict::KIND,
 ];
 
 impl EncodeLabelValue for OutcomeLabel {

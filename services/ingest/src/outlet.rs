@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use muster_bus::{Bus, Outgoing, PublishError, Stored, Window};
 
-use crate::consume::Turn;
+use crate::ownership::Claim;
 
 /// Facts of one partition under way at once. All partitions together stay below what a stream of the oldest supported
 /// server takes in at once (10,000 messages), and pipelining gains little beyond.
@@ -22,7 +22,7 @@ pub struct HighWater(Arc<AtomicU64>);
 #[derive(Debug)]
 pub struct Outlet {
     window: Window<&'static str>,
-    turn: Turn,
+    claim: Claim,
     high_water: HighWater,
     /// Everything of this partition up to here is confirmed.
     settled_to: u64,
@@ -42,9 +42,9 @@ impl HighWater {
 
 impl Outlet {
     /// An outlet with nothing under way, for the owner of a partition.
-    pub(crate) fn new(bus: &Bus, turn: Turn, high_water: HighWater) -> Self {
+    pub fn new(bus: &Bus, claim: Claim, high_water: HighWater) -> Self {
         let settled_to = high_water.now();
-        Self { window: bus.window(FACTS_IN_FLIGHT), turn, high_water, settled_to }
+        Self { window: bus.window(FACTS_IN_FLIGHT), claim, high_water, settled_to }
     }
 
     /// Sends a fact of a kind, waiting while too many are under way.
@@ -53,7 +53,7 @@ impl Outlet {
             // Nothing of this partition is under way, so nothing of it can be stored below what others have reached.
             self.settled_to = self.high_water.now();
         }
-        self.window.send(self.turn.claim.stamp(letter), kind).await;
+        self.window.send(self.claim.stamp(letter), kind).await;
     }
 
     /// The next confirmation in the order of sending, as the fact's kind; `None` when nothing is under way. Cancel-safe.

@@ -3,8 +3,7 @@
 //! Reading order: [`config`] and [`connect`] (a [`Bus`] and its [`Link`]), [`topology`] and [`converge`]
 //! (streams as data), [`message`] and [`event`], then the ways in ([`publish`], [`window`]) and the ways out ([`read`],
 //! [`replay`], [`deliveries`], [`views`]), and [`request`] with [`serve`] and [`answering`]. It moves bytes and
-//! positions; it
-//! parses no document and holds no rule of the domain.
+//! positions; it parses no document and holds no rule of the domain.
 
 pub mod answering;
 pub mod bus;
@@ -34,7 +33,7 @@ mod heal;
 mod pull;
 mod replies;
 
-pub use answering::Answering;
+pub use answering::{Answering, Question, Questions};
 pub use bus::Bus;
 pub use config::BusConfig;
 pub use connect::ConnectError;

@@ -106,14 +106,24 @@ impl Bus {
     /// The last message of a subject by direct get: one request, no right but
     /// `$JS.API.DIRECT.GET.<stream>.<subject>`.
     pub async fn last(&self, stream: &str, subject: &str) -> Result<Option<Delivery>, ReadError> {
-        let request = Subject::from(format!("$JS.API.DIRECT.GET.{stream}.{subject}"));
-        let answer = self.wire.ask(request, None, Bytes::new(), ANSWER_TIMEOUT).await;
-        let answer = answer.map_err(|error| ReadError::of(subject, error.into()))?;
+        self.direct(format!("$JS.API.DIRECT.GET.{stream}.{subject}"), Bytes::new(), subject).await
+    }
+
+    /// The message at a sequence by direct get; `None` where the stream holds none there.
+    pub async fn at(&self, stream: &str, sequence: u64) -> Result<Option<Delivery>, ReadError> {
+        let body = Bytes::from(json!({ "seq": sequence }).to_string());
+        let what = format!("{sequence} of {stream}");
+        self.direct(format!("$JS.API.DIRECT.GET.{stream}"), body, &what).await
+    }
+
+    async fn direct(&self, request: String, body: Bytes, what: &str) -> Result<Option<Delivery>, ReadError> {
+        let answer = self.wire.ask(Subject::from(request), None, body, ANSWER_TIMEOUT).await;
+        let answer = answer.map_err(|error| ReadError::of(what, error.into()))?;
         match answer.status {
             None => Ok(Some(Delivery::from_original(answer))),
             Some(StatusCode::NOT_FOUND) => Ok(None),
             Some(status) => Err(ReadError::Refused {
-                what: subject.to_owned(),
+                what: what.to_owned(),
                 source: ApiError::Refused {
                     code: u16::from(status).into(),
                     description: answer.description.unwrap_or_default(),

@@ -140,6 +140,7 @@ fn ledger() -> Stream {
             "muster.deadline.*.*.*",
             "muster.incident.*.*",
             "muster.quarantine.*.*",
+            "muster.verdict.*.*",
             "muster.owner.*.*",
         ]),
         sources: Some(vec![Source {

@@ -14,6 +14,7 @@ use crate::decode::{self, Document, Refusal, Violation};
 use crate::desired::DesiredState;
 use crate::ids::{DeploymentId, Epoch, Generation, Seq};
 use crate::limits::{COMPONENTS_MAX, QUARANTINE_PAYLOAD_BYTES_MAX};
+use crate::quarantine::QuarantineVerdict;
 use crate::ranges::SeqRanges;
 use crate::report::{CapabilitiesReport, StatusReport, check_components};
 use crate::state::{ComponentStatus, DeploymentStatus};
@@ -437,6 +438,8 @@ pub enum Fact {
     Incident(Incident),
     /// What could not be let in.
     Quarantine(QuarantineFact),
+    /// What became of a message in quarantine: nothing to a view.
+    Verdict(QuarantineVerdict),
     /// Who writes the facts of a partition: nothing to a view.
     Ownership(Ownership),
 }
@@ -455,6 +458,7 @@ impl Fact {
             LedgerSubject::Deadline(..) => decode::parse(bytes).map(Self::Deadline),
             LedgerSubject::Incident(_) => decode::parse(bytes).map(Self::Incident),
             LedgerSubject::Quarantine(_) => decode::parse(bytes).map(Self::Quarantine),
+            LedgerSubject::Verdict(_) => decode::parse(bytes).map(Self::Verdict),
             LedgerSubject::Owner { .. } => decode::parse(bytes).map(Self::Ownership),
         }
     }
@@ -469,6 +473,7 @@ impl Fact {
             Self::Deadline(fact) => decode::to_bytes(fact),
             Self::Incident(fact) => decode::to_bytes(fact),
             Self::Quarantine(fact) => decode::to_bytes(fact),
+            Self::Verdict(fact) => decode::to_bytes(fact),
             Self::Ownership(record) => decode::to_bytes(record),
         }
     }
@@ -483,6 +488,7 @@ impl Fact {
             Self::Deadline(_) => DeadlineFact::KIND,
             Self::Incident(_) => Incident::KIND,
             Self::Quarantine(_) => QuarantineFact::KIND,
+            Self::Verdict(_) => QuarantineVerdict::KIND,
             Self::Ownership(_) => Ownership::KIND,
         }
     }

@@ -57,6 +57,7 @@ kinds!(
     QuarantineFact,
     Incident,
     Ownership,
+    QuarantineVerdict,
     DeploymentView,
     SiteView,
     FleetView,

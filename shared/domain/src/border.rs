@@ -12,7 +12,7 @@
 //! settled is taken in again.
 //!
 //! Reading order: this file (the shape), `admit` (reports), `refuse` (quarantine), `unstorable` (what LEDGER will not
-//! take), `watch` (time), `receipts`;
+//! take), `requeue` (a second look), `watch` (time), `receipts`;
 //! beneath them `device`, `memory` and `content`. No IO, no clock.
 
 mod admit;
@@ -22,15 +22,17 @@ mod ids;
 mod memory;
 mod receipts;
 mod refuse;
+mod requeue;
 mod unstorable;
 mod watch;
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::time::Duration;
 
+use muster_contract::canonical::Digest;
 use muster_contract::desired::DesiredState;
 use muster_contract::fact::Fact;
-use muster_contract::limits::{DEADLINE_DEFAULT, LEASE, QUARANTINE_PAYLOAD_BYTES_MAX};
+use muster_contract::limits::{DEADLINE_DEFAULT, LEASE};
 use muster_contract::presence::Heartbeat;
 use muster_contract::subjects::LedgerSubject;
 use muster_contract::{DeviceKey, Timestamp};
@@ -40,8 +42,11 @@ use self::device::Device;
 use self::memory::Change;
 pub use self::memory::{CLONES_KEPT, REFUSALS_KEPT, STANDINGS_KEPT};
 pub use self::refuse::Refused;
+pub use self::requeue::Judged;
+use self::unstorable::KEPT_SHORT_MAX;
 pub use self::unstorable::Unrecordable;
 pub use self::watch::{ASK_AFTER, ASK_EVERY, BACKLOG_GRACE, GAP_AFTER, REPEAT_AFTER};
+use crate::recent::Recent;
 
 /// The spans of time that are a matter of configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -94,8 +99,10 @@ pub struct Border {
     settled_count: u64,
     /// The message being taken in, counted from the first of this border's life.
     taking: Option<u64>,
-    /// Bytes of a refused message that quarantine keeps.
-    kept_bytes_max: usize,
+    /// Messages of which LEDGER takes only a short record.
+    kept_short: Recent<Digest, KEPT_SHORT_MAX>,
+    /// A message in quarantine is being judged again, and this is why it stays there.
+    judging_again: Option<String>,
     receipts_due: BTreeSet<(Timestamp, usize)>,
 }
 
@@ -127,7 +134,8 @@ impl Border {
             unsettled: VecDeque::new(),
             settled_count: 0,
             taking: None,
-            kept_bytes_max: QUARANTINE_PAYLOAD_BYTES_MAX,
+            kept_short: Recent::default(),
+            judging_again: None,
             receipts_due: BTreeSet::new(),
         }
     }
@@ -227,6 +235,16 @@ impl Border {
             device.rewind();
             device.retell |= matches!(change, Change::Liveness { .. });
         }
+    }
+
+    /// How many publications were made in this border's life.
+    pub const fn made(&self) -> u64 {
+        self.made_count
+    }
+
+    /// How many of them are in LEDGER. After [`Border::rewind`] those that were under way are neither.
+    pub const fn arrived(&self) -> u64 {
+        self.confirmed_count
     }
 
     /// Publications that are not confirmed.

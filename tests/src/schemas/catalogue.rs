@@ -8,6 +8,7 @@ use muster_contract::fact::{
 };
 use muster_contract::presence::Heartbeat;
 use muster_contract::profile::{Package, Process, Simulated};
+use muster_contract::quarantine::{QuarantineAnswer, QuarantineRequest, QuarantineVerdict};
 use muster_contract::query::{
     ApplyRequest, DeploymentAnswer, DeploymentsAnswer, DeviceAnswer, DevicesAnswer, ErrorReply,
     PublishAnswer, PublisherStatus, Query, RemoveRequest, RetireRequest,
@@ -35,7 +36,7 @@ pub struct Shape {
 }
 
 /// Documents: what streams and buckets hold.
-pub const DOCUMENTS: [Shape; 15] = [
+pub const DOCUMENTS: [Shape; 16] = [
     document::<DesiredState>(),
     document::<StatusReport>(),
     document::<CapabilitiesReport>(),
@@ -47,14 +48,15 @@ pub const DOCUMENTS: [Shape; 15] = [
     document::<DeadlineFact>(),
     document::<QuarantineFact>(),
     document::<Incident>(),
+    document::<QuarantineVerdict>(),
     document::<Ownership>(),
     document::<DeploymentView>(),
     document::<SiteView>(),
     document::<FleetView>(),
 ];
 
-/// Requests and answers of the query service and the publisher.
-pub const MESSAGES: [Shape; 12] = [
+/// Requests and answers of the query service, the publisher and ingest.
+pub const MESSAGES: [Shape; 14] = [
     message::<Query>("Query"),
     message::<DeploymentAnswer>("DeploymentAnswer"),
     message::<DeploymentsAnswer>("DeploymentsAnswer"),
@@ -67,6 +69,8 @@ pub const MESSAGES: [Shape; 12] = [
     message::<RetireRequest>("RetireRequest"),
     message::<PublishAnswer>("PublishAnswer"),
     message::<PublisherStatus>("PublisherStatus"),
+    message::<QuarantineRequest>("QuarantineRequest"),
+    message::<QuarantineAnswer>("QuarantineAnswer"),
 ];
 
 /// What a component's `properties` may say, by the type of its profile.

@@ -6,6 +6,7 @@
 mod crash;
 mod full;
 mod owners;
+mod quarantine;
 mod reports;
 mod time;
 
@@ -150,7 +151,13 @@ impl Hub {
         until("the receipt", said, |said| *said == Some((epoch, through, missing.to_owned()))).await;
     }
 
-    /// Waits until LEDGER holds so many statuses of a device.
+    /// Lets a device's heart beat and waits for the receipt that follows, with nothing missing.
+    async fn receipt_after_a_beat(&self, key: &DeviceKey, epoch: u64, through: u64) {
+        self.beat(key, epoch, through).await;
+        self.receipt_is(key, epoch, through, "").await;
+    }
+
+    /// Waits until the newest receipt of a device says this. holds so many statuses of a device.
     async fn statuses_are(&self, key: &DeviceKey, count: usize) -> Vec<StatusFact> {
         until("statuses in LEDGER", || self.statuses(key), |found| found.len() == count).await
     }

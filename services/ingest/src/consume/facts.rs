@@ -10,10 +10,10 @@ use muster_domain::border::Arrival;
 use muster_service::error::chain;
 
 use super::Partition;
-use super::standby::Turn;
 use crate::intake::BATCH;
 use crate::letter;
 use crate::outlet::{FACTS_IN_FLIGHT, Outlet};
+use crate::ownership::Claim;
 
 /// Reports settled before the next acknowledgement, unless nothing else is under way.
 const ACK_EVERY: usize = 64;
@@ -36,9 +36,9 @@ pub(super) struct Facts {
 pub(super) type Answer = Result<&'static str, PublishError>;
 
 impl Facts {
-    pub(super) fn new(own: &Partition, turn: Turn) -> Self {
+    pub(super) fn new(own: &Partition, claim: Claim) -> Self {
         Self {
-            outlet: Outlet::new(&own.around.bus, turn, own.around.high_water.clone()),
+            outlet: Outlet::new(&own.around.bus, claim, own.around.high_water.clone()),
             letters: Vec::with_capacity(BATCH),
             taken: VecDeque::with_capacity(BATCH),
             settled: None,

@@ -4,7 +4,7 @@ use std::pin::pin;
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use muster_bus::{Bus, Delivery, PublishError, Trace};
+use muster_bus::{Answering, Bus, Delivery, PublishError, Trace};
 use muster_contract::subjects::stream;
 use muster_service::error::chain;
 use muster_service::health::Latch;
@@ -13,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::facts::{self, Facts, arrival};
 use super::hearing::{Heard, Hearing, TICK};
+use super::quarantine::{Case, Desk};
 use super::receipts::{self, Answer, Receipts};
 use super::standby::Turn;
 use super::{Ending, Partition};
@@ -36,7 +37,9 @@ pub(super) struct Session<'a> {
     facts: Facts,
     receipts: Receipts,
     hearing: Hearing,
+    desk: Desk,
     claim_seq: u64,
+    _answering: Answering,
     own: &'a mut Partition,
 }
 
@@ -49,6 +52,7 @@ enum Event {
     Tick,
     ReceiptTurn,
     Wish(Option<Wish>),
+    Case(Box<Case>),
     Heartbeats(Vec<Delivery>),
     Reports(Vec<Delivery>),
 }
@@ -59,7 +63,9 @@ impl<'a> Session<'a> {
         own.border.hearing_again(now);
         Self {
             claim_seq: turn.claim.seq(),
-            facts: Facts::new(own, turn),
+            facts: Facts::new(own, turn.claim),
+            desk: turn.desk,
+            _answering: turn.answering,
             receipts: Receipts::new(&own.around.bus, own.metrics.all.receipts.clone()),
             hearing: Hearing::new(own.around.bus.link(), now),
             own,
@@ -92,6 +98,7 @@ impl<'a> Session<'a> {
                 }
                 _ = turn.tick() => Event::ReceiptTurn,
                 wish = self.own.desired.recv(), if self.own.wishes_come => Event::Wish(wish),
+                case = self.desk.next() => Event::Case(Box::new(case)),
                 (way, batch) = &mut heartbeats => {
                     heartbeats.set(way.next());
                     Event::Heartbeats(batch)
@@ -121,12 +128,18 @@ impl<'a> Session<'a> {
             Event::ReceiptTurn => self.send_receipts().await,
             Event::Wish(Some(wish)) => self.own.border.desire(&wish.key, &wish.state, wish.stored_at),
             Event::Wish(None) => self.own.wishes_come = false,
+            Event::Case(case) => {
+                let now = self.own.around.clock.now();
+                self.desk.decide(&mut self.own.border, *case, now).await;
+            }
             Event::Heartbeats(batch) => self.take_heartbeats(&batch),
             Event::Reports(batch) => return self.take_reports(batch).await,
         }
         let trace = Trace::begin(&mut self.own.chance);
         self.facts.write(self.own, trace);
-        self.facts.pass_on(self.own).await
+        self.facts.pass_on(self.own).await?;
+        self.desk.answer(&self.own.border).await;
+        Ok(())
     }
 
     async fn take_reports(&mut self, batch: Vec<Delivery>) -> Result<(), PublishError> {

@@ -14,6 +14,7 @@ use muster_service::health::Latch;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::Partition;
+use super::quarantine::Desk;
 use crate::error::PartitionError;
 use crate::ownership::{self, Claim, ClaimError, Record};
 use crate::restore::{self, Span};
@@ -36,10 +37,10 @@ const _: () = {
 };
 
 /// A partition that is ours, and that we say so.
-#[derive(Debug)]
-pub(crate) struct Turn {
-    pub(crate) claim: Claim,
-    _answering: Answering,
+pub(super) struct Turn {
+    pub(super) claim: Claim,
+    pub(super) desk: Desk,
+    pub(super) answering: Answering,
 }
 
 /// How long nobody has spoken for the partition.
@@ -51,12 +52,6 @@ pub(super) struct Waiting {
     standing_by: bool,
     silences: u32,
     read_at: Option<Instant>,
-}
-
-/// What became of an attempt.
-enum Attempt {
-    Ours(Turn),
-    NotYet,
 }
 
 /// Why an attempt failed.
@@ -78,12 +73,12 @@ impl Partition {
             // An error means that the bus is gone, and the process with it; the attempt will say so.
             let _ = link.wait_for(|link| link.is_up()).await;
             match self.attempt().await {
-                Ok(Attempt::Ours(turn)) => {
+                Ok(Some(turn)) => {
                     self.waiting = Waiting { was_ours: true, ..Waiting::default() };
                     self.metrics.owned.set(1);
                     return Ok(turn);
                 }
-                Ok(Attempt::NotYet) => self.pause(ASK_EVERY).await,
+                Ok(None) => self.pause(ASK_EVERY).await,
                 Err(AttemptError::Read(source)) if !source.is_transient() => {
                     return Err(PartitionError { partition: self.number, source });
                 }
@@ -101,7 +96,8 @@ impl Partition {
         }
     }
 
-    async fn attempt(&mut self) -> Result<Attempt, AttemptError> {
+    /// The partition, if it is ours now.
+    async fn attempt(&mut self) -> Result<Option<Turn>, AttemptError> {
         let record = ownership::record(&self.around.bus, self.number).await?;
         let ours = record.as_ref().is_some_and(|record| *record.owner == *self.around.name);
         if let Some(record) = record.as_ref().filter(|_| !ours && std::mem::take(&mut self.waiting.was_ours))
@@ -116,7 +112,7 @@ impl Partition {
             );
         }
         if !ours && !self.is_free(record.as_ref()).await? {
-            return Ok(Attempt::NotYet);
+            return Ok(None);
         }
         let words = bytes::Bytes::copy_from_slice(self.around.name.as_bytes());
         let answering = self.around.bus.answer(&ask_owner(self.number), words).await?;
@@ -125,13 +121,14 @@ impl Partition {
             Ok(claim) => claim,
             Err(error @ ClaimError::Taken(_)) => {
                 tracing::info!(partition = self.number, error = chain(&error), "standing by");
-                return Ok(Attempt::NotYet);
+                return Ok(None);
             }
             Err(error) => return Err(AttemptError::Claim(error)),
         };
         self.catch_up(claim.position()).await?;
         tracing::debug!(partition = self.number, ledger.seq = claim.seq(), "the partition is ours");
-        Ok(Attempt::Ours(Turn { claim, _answering: answering }))
+        let desk = Desk::open(&self.around.bus, self.number).await?;
+        Ok(Some(Turn { claim, desk, answering }))
     }
 
     /// Asks for the owner; true once nobody has answered for long enough.

@@ -107,7 +107,13 @@ impl Border {
         outcome
     }
 
-    fn admit(&mut self, place: usize, key: &DeviceKey, report: Report, evidence: &Evidence<'_>) -> Outcome {
+    pub(super) fn admit(
+        &mut self,
+        place: usize,
+        key: &DeviceKey,
+        report: Report,
+        evidence: &Evidence<'_>,
+    ) -> Outcome {
         let numbers = numbers(&report);
         let (epoch, seq) = (numbers.epoch, numbers.seq);
         match self.devices[place].latest().cursor.admit(numbers, || content_of(&report)) {
@@ -221,7 +227,7 @@ impl Border {
 }
 
 /// The rule that the shape of a report does not hold.
-fn ruled(report: &Report) -> Result<(), Refused> {
+pub(super) fn ruled(report: &Report) -> Result<(), Refused> {
     match report {
         Report::Status(report) => {
             aggregate::check(&report.status, &report.components).map_err(Refused::State)

@@ -1,6 +1,7 @@
 //! Message ids of facts: the same fact has the same id, so that the bus recognises a second try.
 
 use muster_contract::fact::IncidentKind;
+use muster_contract::quarantine::Verdict;
 use muster_contract::subjects::NOBODY;
 use muster_contract::{DeploymentId, DeviceKey, Epoch, Generation, Seq};
 
@@ -19,6 +20,14 @@ pub(super) fn quarantine(key: Option<&DeviceKey>, position: u64) -> String {
     match key {
         Some(key) => format!("{}.{}.quarantine.{position}", key.site, key.device),
         None => format!("{NOBODY}.{NOBODY}.quarantine.{position}"),
+    }
+}
+
+/// `<site>.<device>.verdict.<position in LEDGER>.<what became of it>`
+pub(super) fn verdict(key: Option<&DeviceKey>, of: u64, verdict: Verdict) -> String {
+    match key {
+        Some(key) => format!("{}.{}.verdict.{of}.{verdict:?}", key.site, key.device),
+        None => format!("{NOBODY}.{NOBODY}.verdict.{of}.{verdict:?}"),
     }
 }
 

@@ -85,6 +85,8 @@ pub(crate) enum Change {
     },
     Overdue(DeploymentId, Generation),
     Incident(IncidentKind),
+    /// On record, and nothing to remember.
+    Verdict,
 }
 
 impl Change {
@@ -98,6 +100,7 @@ impl Change {
             Fact::Deadline(fact) => Some(Self::Overdue(deployment?.clone(), fact.generation)),
             Fact::Incident(Incident { what, .. }) => Some(Self::Incident(what.clone())),
             Fact::Quarantine(fact) => Some(Self::of_quarantine(fact)),
+            Fact::Verdict(_) => Some(Self::Verdict),
         }
     }
 
@@ -156,6 +159,7 @@ impl Memory {
                 self.overdue.insert(deployment.clone(), *generation);
             }
             Change::Incident(what) => self.incident(what),
+            Change::Verdict => {}
         }
         if self.cursor.epoch() != before {
             self.gap = SeqRanges::new();

@@ -97,13 +97,17 @@ impl Border {
         refused: &Refused,
         number: Option<(Epoch, Seq)>,
     ) -> Outcome {
+        if let Some(words) = &mut self.judging_again {
+            *words = refused.to_string();
+            return Outcome::Repeated;
+        }
         let (epoch, seq) = match number {
             Some((epoch, seq)) => (Some(epoch), Some(seq)),
             None => readable(evidence.payload),
         };
         // A report that may come again and be let in then is not accounted for.
         let seq = seq.filter(|_| *refused != Refused::Scattered);
-        let kept = &evidence.payload[..evidence.payload.len().min(self.kept_bytes_max)];
+        let kept = &evidence.payload[..evidence.payload.len().min(self.kept_bytes_max(evidence.payload))];
         let known = self.devices[place].latest();
         let in_quarantine = |(epoch, seq)| known.cursor.is_quarantined(epoch, seq);
         if known.has_refused(&Digest::of_bytes(kept)) || epoch.zip(seq).is_some_and(in_quarantine) {

@@ -12,6 +12,7 @@ use super::*;
 
 mod model;
 mod owners;
+mod quarantine;
 mod time;
 
 /// A border with its LEDGER; everything published arrives at once unless a test says otherwise.
@@ -407,62 +408,4 @@ fn folded_numbers_declared_by_a_second_copy_are_not_lost() {
     hub.pass(1);
     assert_eq!(hub.receipt(), Some((4, String::new())));
     assert_eq!(hub.statuses().iter().map(|fact| fact.reasserted).collect::<Vec<_>>(), [false, true]);
-}
-
-#[test]
-fn what_ledger_will_never_take_goes_to_quarantine_and_holds_up_nobody() {
-    let mut hub = Hub::new();
-    let other = "plant7/press-5".parse().unwrap();
-    let (mine, theirs) = ("muster.report.3.plant7.press-4", "muster.report.3.plant7.press-5");
-    let payload = status(1, 1, 2).to_string();
-    hub.send(payload.as_bytes(), mine);
-    hub.send(status(1, 1, 1).to_string().as_bytes(), theirs);
-    hub.send(status(1, 2, 2).to_string().as_bytes(), mine);
-    let mut made = Vec::new();
-    while let Some(publication) = hub.border.next_publication() {
-        made.push(publication);
-    }
-    let refuse = |hub: &mut Hub, payload: &str| {
-        assert_eq!(hub.border.cause_of_oldest(), Some(0));
-        let arrival = Arrival {
-            origin: origin(mine).unwrap(),
-            parsed: Report::parse(payload.as_bytes()),
-            payload: payload.as_bytes(),
-            position: 1,
-            stored_at: hub.now,
-            now: hub.now,
-        };
-        hub.border.unstorable("too large", Some(arrival))
-    };
-    // The first fact of each device comes with its first liveness fact.
-    let statuses = made.iter().filter(|made| made.kind == "StatusFact").count();
-    assert_eq!(statuses, 3);
-    refuse(&mut hub, &payload).unwrap();
-    assert_eq!(hub.border.settled(), 0);
-    (1..made.len()).for_each(|_| hub.border.confirm());
-    assert_eq!(hub.border.settled(), 0, "the first message waits for its record");
-    let record = hub.border.next_publication().unwrap();
-    assert_eq!(record.kind, "QuarantineFact");
-    // The record itself is refused: all begins again with a shorter one, and after that there is nothing shorter.
-    refuse(&mut hub, &payload).unwrap();
-    assert_eq!(hub.border.next_publication().unwrap().kind, "StatusFact");
-    refuse(&mut hub, &payload).unwrap();
-    let shorter = hub.border.next_publication().unwrap();
-    assert!(shorter.payload.len() < record.payload.len());
-    assert_eq!(refuse(&mut hub, &payload), Err(Unrecordable));
-    hub.border.confirm();
-    assert_eq!(hub.border.settled(), 3);
-    let account = |key: &DeviceKey| {
-        let cursor = &hub.border.devices[hub.border.places[key]].confirmed().cursor;
-        let account = cursor.account(cursor.head());
-        (account.received, account.quarantined, account.missing.count())
-    };
-    assert_eq!(account(&press()), (1, 1, 0));
-    assert_eq!(account(&other), (1, 0, 0));
-    // It comes again: LEDGER refuses again, and one record is enough.
-    assert_eq!(hub.send(payload.as_bytes(), mine), Outcome::Late);
-    hub.border.next_publication().unwrap();
-    refuse(&mut hub, &payload).unwrap();
-    assert!(hub.border.next_publication().is_none());
-    assert_eq!(hub.border.settled(), 1);
 }

@@ -4,6 +4,8 @@
 //! and counts there; a quarantined message is kept with less of its payload. A fact of the hub's own making (a lease
 //! that ran out, an incident) counts as said: to make it again at every look would help nobody.
 
+use muster_contract::canonical::Digest;
+use muster_contract::limits::QUARANTINE_PAYLOAD_BYTES_MAX;
 use muster_contract::subjects::Origin;
 
 use super::admit::Arrival;
@@ -11,10 +13,12 @@ use super::memory::Change;
 use super::refuse::{Evidence, Refused};
 use super::{Border, UnderWay};
 
-/// Bytes of a payload kept once LEDGER has refused to keep more.
+/// Bytes of a payload kept once LEDGER has refused to keep more of it.
 const KEPT_BYTES_LEAST: usize = 256;
+/// Messages that are recorded short at a time: more than can be under way.
+pub(super) const KEPT_SHORT_MAX: usize = 1024;
 
-const _: () = assert!(KEPT_BYTES_LEAST < muster_contract::limits::QUARANTINE_PAYLOAD_BYTES_MAX);
+const _: () = assert!(KEPT_BYTES_LEAST < QUARANTINE_PAYLOAD_BYTES_MAX);
 
 /// Not even a short record of the message fits into LEDGER: a person has to change the stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -36,8 +40,12 @@ impl Border {
     pub fn unstorable(&mut self, words: &str, cause: Option<Arrival<'_>>) -> Result<(), Unrecordable> {
         let Some(oldest) = self.in_flight.front() else { return Ok(()) };
         let is_record = matches!(oldest.change, Change::Quarantined { .. });
-        if is_record && self.kept_bytes_max <= KEPT_BYTES_LEAST {
-            return Err(Unrecordable);
+        if let Some(cause) = cause.as_ref().filter(|_| is_record) {
+            let payload = Digest::of_bytes(cause.payload);
+            if self.kept_short.contains(&payload) {
+                return Err(Unrecordable);
+            }
+            self.kept_short.push(payload);
         }
         let at = self.cause_of_oldest();
         let Some(UnderWay { place, change, cause: message }) = self.in_flight.pop_front() else {
@@ -57,10 +65,7 @@ impl Border {
                 let refused = Refused::Unstorable { words: words.to_owned() };
                 self.refuse(place, &evidence, &refused, Some((*epoch, *seq)));
             }
-            (Change::Quarantined { .. }, Some(arrival)) => {
-                self.kept_bytes_max = KEPT_BYTES_LEAST;
-                self.take_in(arrival);
-            }
+            (Change::Quarantined { .. }, Some(arrival)) => _ = self.take_in(arrival),
             (change, _) => self.devices[place].amend(|memory| memory.apply(change)),
         }
         self.taking = None;
@@ -68,5 +73,13 @@ impl Border {
         let made = self.made_count;
         at.and_then(|at| self.unsettled.get_mut(at)).into_iter().for_each(|needs| *needs = made.max(*needs));
         Ok(())
+    }
+
+    /// Bytes of a refused message that quarantine keeps.
+    pub(super) fn kept_bytes_max(&self, payload: &[u8]) -> usize {
+        match self.kept_short.contains(&Digest::of_bytes(payload)) {
+            true => KEPT_BYTES_LEAST,
+            false => QUARANTINE_PAYLOAD_BYTES_MAX,
+        }
     }
 }
