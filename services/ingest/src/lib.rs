@@ -11,7 +11,7 @@
 //! rebuilt from it at the start, and read again from it whenever the fate of a publication is unknown. A report is
 //! acknowledged last, when everything it led to is in LEDGER.
 //!
-//! Reading order: [`consume`] (the corridor), then [`intake`], [`presence`], [`desired`] (what comes in), [`outlet`],
+//! Reading order: [`consume`] (the corridor), then [`intake`], [`presence`], [`desired`], [`elders`] (what comes in), [`outlet`],
 //! [`letter`] (what goes out), [`ownership`] (whose a partition is), [`restore`], [`trim`], [`guard`], and [`app`] (how it is put together). The rules are
 //! `muster_domain::border`.
 
@@ -19,6 +19,7 @@ pub mod app;
 pub mod config;
 pub mod consume;
 pub mod desired;
+pub mod elders;
 pub mod error;
 pub mod guard;
 pub mod intake;

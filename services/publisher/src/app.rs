@@ -23,6 +23,7 @@ use crate::git::Repository;
 use crate::metrics::Metrics;
 use crate::poll::{Habits, Poller};
 use crate::presence;
+use crate::renew;
 use crate::requests::{self, Ask};
 use crate::status::Status;
 
@@ -75,6 +76,8 @@ pub async fn start(config: Config, life: &Life) -> Result<Handle, StartError> {
 
     let (announcer, desk) = Announcer::new(bus.clone(), around.clone(), Rng::new());
     life.spawn(Stage::Publish, "announce", announcer.run(recovered, life.token(Stage::Publish)));
+    let renewing = renew::run(bus.clone(), around.clock.clone(), life.token(Stage::Intake));
+    life.spawn(Stage::Intake, "renew", renewing);
     let counter = Counter { desk: desk.clone(), status: status.clone() };
     life.spawn(Stage::Intake, "requests", counter.serve(bus.clone(), offered, life.token(Stage::Intake)));
     let listening = presence::run(bus.clone(), desk.clone(), Rng::new(), life.token(Stage::Intake));

@@ -91,6 +91,16 @@ impl Delivery {
         Self { subject, payload: message.payload, headers, stream_seq, stored_at, pending: 0, ack: None }
     }
 
+    /// Its headers without the bus's own: what its sender said of it, to be said again.
+    pub fn attributes(&self) -> Headers {
+        let mut headers = HeaderMap::new();
+        for (name, values) in self.headers.0.iter().filter(|(name, _)| !name.to_string().starts_with("Nats-"))
+        {
+            values.iter().for_each(|value| headers.append(name.clone(), value.clone()));
+        }
+        Headers(headers)
+    }
+
     /// A message as if it had arrived, for whoever stands in for the bus in a test or a simulation.
     pub fn new(
         subject: impl Into<String>,

@@ -12,7 +12,7 @@
 //! settled is taken in again.
 //!
 //! Reading order: this file (the shape), `admit` (reports), `refuse` (quarantine), `unstorable` (what LEDGER will not
-//! take), `requeue` (a second look), `watch` (time), `receipts`;
+//! take), `requeue` (a second look), `watch` (time), `reassert`, `receipts`;
 //! beneath them `device`, `memory` and `content`. No IO, no clock.
 
 mod admit;
@@ -20,6 +20,7 @@ mod content;
 mod device;
 mod ids;
 mod memory;
+mod reassert;
 mod receipts;
 mod refuse;
 mod requeue;

@@ -18,6 +18,7 @@ use super::receipts::{self, Answer, Receipts};
 use super::standby::Turn;
 use super::{Ending, Partition};
 use crate::desired::Wish;
+use crate::elders::{Elder, Elders};
 use crate::intake::Intake;
 use crate::ownership;
 use crate::presence::{self, Presence};
@@ -53,6 +54,7 @@ enum Event {
     ReceiptTurn,
     Wish(Option<Wish>),
     Case(Box<Case>),
+    Elders(Vec<Elder>),
     Heartbeats(Vec<Delivery>),
     Reports(Vec<Delivery>),
 }
@@ -76,6 +78,8 @@ impl<'a> Session<'a> {
         let (bus, number) = (self.own.around.bus.clone(), self.own.number);
         let mut reports = pin!(Intake::new(bus.clone(), number, self.own.chance.fork()).next());
         let mut heartbeats = pin!(Presence::new(bus.clone(), number, self.own.chance.fork()).next());
+        let clock = self.own.around.clock.clone();
+        let mut elders = pin!(Elders::new(bus.clone(), clock, number).next());
         let mut usurped = pin!(usurped(bus, number, self.claim_seq));
         let (mut tick, mut turn) = (interval(TICK), interval(receipts::TURN));
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -102,6 +106,10 @@ impl<'a> Session<'a> {
                 (way, batch) = &mut heartbeats => {
                     heartbeats.set(way.next());
                     Event::Heartbeats(batch)
+                }
+                (way, batch) = &mut elders => {
+                    elders.set(way.next());
+                    Event::Elders(batch)
                 }
                 (way, batch) = &mut reports => {
                     reports.set(way.next());
@@ -131,6 +139,10 @@ impl<'a> Session<'a> {
             Event::Case(case) => {
                 let now = self.own.around.clock.now();
                 self.desk.decide(&mut self.own.border, *case, now).await;
+            }
+            Event::Elders(batch) => {
+                let now = self.own.around.clock.now();
+                batch.iter().for_each(|(subject, fact)| _ = self.own.border.grow_old(subject, fact, now));
             }
             Event::Heartbeats(batch) => self.take_heartbeats(&batch),
             Event::Reports(batch) => return self.take_reports(batch).await,

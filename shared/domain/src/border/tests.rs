@@ -14,6 +14,7 @@ mod model;
 mod owners;
 mod quarantine;
 mod time;
+mod window;
 
 /// A border with its LEDGER; everything published arrives at once unless a test says otherwise.
 struct Hub {
