@@ -66,6 +66,7 @@ pub async fn start(config: Config, life: &Life) -> Result<Handle, StartError> {
     let bus = BusConfig {
         creds: config.common.creds.clone(),
         ping_interval,
+        uplink_bytes_max: config.uplink_bytes_max,
         ..BusConfig::service(config.common.nats_url.as_str(), NAME)
     };
     let bus = Bus::connect(bus, &life.stop_token()).await?;

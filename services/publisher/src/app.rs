@@ -67,8 +67,11 @@ pub async fn start(config: Config, life: &Life) -> Result<Handle, StartError> {
         Surroundings { clock: Arc::new(SystemClock), status: status.clone(), metrics, git: source.is_some() };
     let (place, mirror) = place(&config)?;
 
-    let bus =
-        BusConfig { creds: config.common.creds, ..BusConfig::service(config.common.nats_url.as_str(), NAME) };
+    let bus = BusConfig {
+        creds: config.common.creds,
+        uplink_bytes_max: config.uplink_bytes_max,
+        ..BusConfig::service(config.common.nats_url.as_str(), NAME)
+    };
     // A start that is interrupted is dropped by its caller, which is no failure; so nothing here asks it to stop.
     let bus = Bus::connect(bus, &CancellationToken::new()).await?;
     LinkHealth::register(life.health()).follow(&bus);

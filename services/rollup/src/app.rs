@@ -66,8 +66,11 @@ pub async fn start(config: Config, life: &Life) -> Result<Handle, StartError> {
     let metrics = Metrics::register(life.health());
     let (store, found) = open(config.data_dir).await?;
 
-    let bus =
-        BusConfig { creds: config.common.creds, ..BusConfig::service(config.common.nats_url.as_str(), NAME) };
+    let bus = BusConfig {
+        creds: config.common.creds,
+        uplink_bytes_max: config.uplink_bytes_max,
+        ..BusConfig::service(config.common.nats_url.as_str(), NAME)
+    };
     let bus = Bus::connect(bus, &life.stop_token()).await?;
     LinkHealth::register(life.health()).follow(&bus);
     bus.converge().await?;

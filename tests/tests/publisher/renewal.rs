@@ -27,7 +27,7 @@ async fn a_desired_state_is_said_again_in_the_same_bytes_and_the_publisher_goes_
     let _publisher = stage.publisher_without_git().await;
     let apply = async |version: &str| -> Result<PublishAnswer, ErrorReply> {
         let documents = deployment("web", version);
-        stage.ask("apply", &ApplyRequest { key: "a/one".parse().unwrap(), documents }).await
+        stage.ask("apply", &ApplyRequest { key: "a/one".parse().unwrap(), documents, file: None }).await
     };
     apply("v1").await.unwrap();
     assert_eq!(renew(&stage.bus, Duration::from_secs(3600), &SystemClock).await.unwrap(), 0, "it is young");
