@@ -121,7 +121,7 @@ class Fleet:
     def apply(self, ledger_seq, stored_at, subject, fact):
         self.as_of = {"ledgerSeq": ledger_seq, "at": stored_at}
         _, room, site, device, *deployment = subject.split(".")
-        if (site, device) == ("_", "_"):
+        if (site, device) == ("_", "_") or room in ("owner", "verdict"):
             return
         known = self.devices.setdefault((site, device), Device())
         take = {"desired": known.take_desired, "status": known.status, "device": known.report,

@@ -138,7 +138,7 @@ impl Law {
                 }
                 return Ok(());
             }
-            Fact::Deadline(_) | Fact::Incident(_) => return Ok(()),
+            Fact::Deadline(_) | Fact::Incident(_) | Fact::Verdict(_) | Fact::Ownership(_) => return Ok(()),
         };
         let held = subject.held.entry(epoch.get()).or_default();
         let new = held.received.insert(seq.get());

@@ -111,7 +111,8 @@ fn an_audit_that_explains_everything() {
 #[test]
 fn quarantine_as_a_list_and_one_by_one() {
     let [numbered, unnumbered] = quarantine();
-    let list = List { before: 3, messages: [numbered.clone(), unnumbered.clone()].into(), device: None };
+    let messages = [numbered.clone(), unnumbered.clone()].into();
+    let list = List { before: 3, open: 5, settled: 2, messages, device: None };
     golden("quarantine-list", &render::quarantine::list(&list, now()));
     golden("quarantine-empty", &render::quarantine::list(&List::default(), now()));
     golden("quarantine-text", &render::quarantine::one(&numbered, now()));
@@ -219,6 +220,7 @@ fn quarantine() -> [Held; 2] {
         ledger_seq,
         device: device.map(|key| key.parse().unwrap()),
         fact: example::<QuarantineFact>(name),
+        verdict: None,
     };
     let mut unnumbered = held(4712, "QuarantineFact.without-a-number", None);
     unnumbered.fact.subject = "muster.report.Plant_7.press-4".to_owned();

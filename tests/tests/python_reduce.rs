@@ -123,6 +123,8 @@ fn as_json(fact: &Fact) -> Value {
         Fact::Deadline(fact) => json!(fact),
         Fact::Incident(fact) => json!(fact),
         Fact::Quarantine(fact) => json!(fact),
+        Fact::Verdict(fact) => json!(fact),
+        Fact::Ownership(record) => json!(record),
     }
 }
 

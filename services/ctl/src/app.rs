@@ -4,6 +4,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use clap::{CommandFactory as _, Parser as _};
+use muster_contract::quarantine::QuarantineAction;
 use muster_service::VERSION;
 use muster_service::clock::SystemClock;
 use serde_json::json;
@@ -100,8 +101,14 @@ async fn ask(session: &mut Session<'_>, command: Command) -> Result<bool, CtlErr
         Command::Fleet => status::fleet(session).await?,
         Command::Why(args) => why::run(session, args).await?,
         Command::Watch { deployment } => watch::run(session, deployment).await?,
-        Command::Quarantine(QuarantineCommand::List { device, limit }) => {
-            quarantine::list(session, device, limit).await?;
+        Command::Quarantine(QuarantineCommand::List { device, limit, all }) => {
+            quarantine::list(session, device, limit, all).await?;
+        }
+        Command::Quarantine(QuarantineCommand::Requeue(args)) => {
+            return quarantine::judge(session, QuarantineAction::Requeue, args).await;
+        }
+        Command::Quarantine(QuarantineCommand::Drop(args)) => {
+            return quarantine::judge(session, QuarantineAction::Drop, args).await;
         }
         Command::Quarantine(QuarantineCommand::Show { ledger_seq }) => {
             quarantine::show(session, ledger_seq).await?;

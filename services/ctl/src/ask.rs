@@ -4,9 +4,11 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use muster_bus::{Bus, RequestError};
+use muster_bus::{Bus, RequestError, partition_of};
+use muster_contract::DeviceKey;
+use muster_contract::quarantine::QuarantineRequest;
 use muster_contract::query::{ErrorBody, ErrorCode, ErrorReply, PAGE_MAX, Query};
-use muster_contract::subjects::{PUBLISHER_PREFIX, QUERY_PREFIX};
+use muster_contract::subjects::{PUBLISHER_PREFIX, QUERY_PREFIX, judge_quarantine};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -106,6 +108,19 @@ impl Hub {
     /// As [`Self::query`].
     pub async fn publisher<T: Serialize>(&self, verb: &'static str, request: &T) -> Result<Value, AskError> {
         self.ask("muster-publisher", format!("{PUBLISHER_PREFIX}.{verb}"), request).await
+    }
+
+    /// An answer of the ingest that owns a device's partition; of senders without a valid name the first one.
+    ///
+    /// # Errors
+    /// As [`Self::query`].
+    pub async fn quarantine(
+        &self,
+        device: Option<&DeviceKey>,
+        request: &QuarantineRequest,
+    ) -> Result<Value, AskError> {
+        let subject = judge_quarantine(device.map_or(0, partition_of));
+        self.ask("muster-ingest", subject, request).await
     }
 
     /// All pages of a list as one answer. It says of itself that it has read as far as its first page has.

@@ -66,7 +66,11 @@ const QUARANTINE_EXAMPLES: &str = "\
 Examples:
   muster quarantine list
   muster quarantine list --device plant7/press-4
-  muster quarantine show 4711            one message with its payload; the number is in the list";
+  muster quarantine show 4711            one message with its payload; the number is in the list
+  muster quarantine requeue 4711 4712    after a fix: judge them again, as of when they came
+  muster quarantine drop 4711 --reason 'test device'
+
+Exit code 1: one of the messages stays where it is.";
 
 const APPLY_EXAMPLES: &str = "\
 Examples:
@@ -242,6 +246,9 @@ pub enum QuarantineCommand {
         /// How many at most, from 1 to 100000
         #[arg(long, default_value = "50", value_name = "N", value_parser = limit)]
         limit: usize,
+        /// Also those that were let in or dropped
+        #[arg(long)]
+        all: bool,
     },
     /// One message, with its payload
     Show {
@@ -249,6 +256,21 @@ pub enum QuarantineCommand {
         #[arg(value_name = "SEQ", value_parser = clap::value_parser!(u64).range(1..))]
         ledger_seq: u64,
     },
+    /// Have messages judged again, after what was in their way has been mended
+    Requeue(JudgeArgs),
+    /// Mark messages as of no use; they stay counted as quarantined
+    Drop(JudgeArgs),
+}
+
+/// `muster quarantine requeue` and `drop`
+#[derive(Debug, Args)]
+pub struct JudgeArgs {
+    /// Their numbers, as in the list
+    #[arg(value_name = "SEQ", required = true, value_parser = clap::value_parser!(u64).range(1..))]
+    pub ledger_seqs: Vec<u64>,
+    /// Why, for the record
+    #[arg(long)]
+    pub reason: Option<String>,
 }
 
 /// Longest list of messages in quarantine.

@@ -1,14 +1,20 @@
-//! `muster quarantine`: messages that could not be let in, read from the ledger itself.
+//! `muster quarantine`: messages that could not be let in, read from the ledger itself, and what a person decides about
+//! them.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use muster_bus::{Bus, Delivery, ReadError, Start};
 use muster_contract::decode;
 use muster_contract::fact::QuarantineFact;
+use muster_contract::quarantine::{
+    QuarantineAction, QuarantineAnswer, QuarantineRequest, QuarantineVerdict, Verdict,
+};
 use muster_contract::subjects::{LedgerSubject, stream};
 use muster_contract::{DeviceKey, Refusal};
 use serde::Serialize;
 
+use crate::ask::understood;
+use crate::config::JudgeArgs;
 use crate::devices;
 use crate::error::CtlError;
 use crate::render;
@@ -16,6 +22,8 @@ use crate::session::Session;
 
 /// All of quarantine.
 const EVERYTHING: &str = "muster.quarantine.>";
+/// What became of it.
+const VERDICTS: &str = "muster.verdict.>";
 /// Messages taken from the ledger at once.
 const BATCH: usize = 256;
 
@@ -30,21 +38,36 @@ pub struct Held {
     pub device: Option<DeviceKey>,
     /// What ingest says of it.
     pub fact: QuarantineFact,
+    /// What became of it; none while it is in quarantine.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub verdict: Option<Verdict>,
 }
 
 /// The newest messages in quarantine.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct List {
     /// The device they are of; of all if none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub device: Option<DeviceKey>,
     /// How many older ones are left out.
     pub before: u64,
+    /// How many are in quarantine.
+    pub open: u64,
+    /// How many were let in or dropped, of all.
+    pub settled: u64,
     /// The newest, in the order of the ledger.
     pub messages: VecDeque<Held>,
 }
 
-/// Lists the newest messages, of one device or of all.
+/// What became of each message asked for.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct Judgements {
+    /// In the order of asking.
+    pub messages: Vec<QuarantineAnswer>,
+}
+
+/// Lists the newest messages, of one device or of all; with `all` also those that are settled.
 ///
 /// # Errors
 /// When the ledger cannot be read, or nobody has ever heard of the device.
@@ -52,13 +75,26 @@ pub async fn list(
     session: &mut Session<'_>,
     device: Option<DeviceKey>,
     limit: usize,
+    all: bool,
 ) -> Result<(), CtlError> {
-    let filter = match &device {
-        Some(key) => LedgerSubject::Quarantine(Some(key.clone())).to_string(),
-        None => EVERYTHING.to_owned(),
+    let (held, verdicts) = match &device {
+        Some(key) => (
+            LedgerSubject::Quarantine(Some(key.clone())).to_string(),
+            LedgerSubject::Verdict(Some(key.clone())).to_string(),
+        ),
+        None => (EVERYTHING.to_owned(), VERDICTS.to_owned()),
     };
-    let list = List { device, ..newest(session.hub.bus(), &filter, limit).await? };
-    if let Some(key) = list.device.as_ref().filter(|_| list.messages.is_empty()) {
+    let bus = session.hub.bus();
+    let verdicts = self::verdicts(bus, &verdicts, Start::First).await?;
+    let mut list = List { device, ..List::default() };
+    // Messages may be large and many: no more of them are held than are shown.
+    read(bus, &held, Start::First, |delivery| {
+        let held = Held { verdict: verdicts.get(&delivery.stream_seq).copied(), ..Held::of(delivery)? };
+        list.take(held, limit, all);
+        Ok(())
+    })
+    .await?;
+    if let Some(key) = list.device.as_ref().filter(|_| list.open + list.settled == 0) {
         devices::expect_known(session, key).await?;
     }
     let frame = session.frame();
@@ -70,49 +106,100 @@ pub async fn list(
 /// # Errors
 /// When the ledger cannot be read, or holds something else at that number.
 pub async fn show(session: &mut Session<'_>, ledger_seq: u64) -> Result<(), CtlError> {
-    let start = Start::After(ledger_seq - 1);
-    let mut replay = match session.hub.bus().replay(stream::LEDGER, &[EVERYTHING], start).await {
-        // The ledger does not reach as far, or no longer holds it.
-        Err(ReadError::StreamReset { .. } | ReadError::Trimmed { .. } | ReadError::Missing { .. }) => {
-            return Err(CtlError::NotQuarantined(ledger_seq));
-        }
-        replay => replay?,
-    };
-    if replay.waiting() == 0 {
-        return Err(CtlError::NotQuarantined(ledger_seq));
-    }
-    let first = replay.next_batch(1).await?.into_iter().find(|delivery| delivery.stream_seq == ledger_seq);
-    let held = first.map(|delivery| Held::of(&delivery)).ok_or(CtlError::NotQuarantined(ledger_seq))?;
-    let held = held.map_err(|source| CtlError::Fact { ledger_seq, source })?;
+    let mut held = find(session.hub.bus(), ledger_seq).await?;
+    let subject = LedgerSubject::Verdict(held.device.clone()).to_string();
+    let verdicts = verdicts(session.hub.bus(), &subject, Start::After(ledger_seq)).await?;
+    held.verdict = verdicts.get(&ledger_seq).copied();
     session.show_own(&held, render::quarantine::one)
 }
 
-async fn newest(bus: &Bus, filter: &str, limit: usize) -> Result<List, CtlError> {
-    let mut replay = match bus.replay(stream::LEDGER, &[filter], Start::First).await {
-        Err(ReadError::Missing { .. }) => return Ok(List::default()),
+/// Has ingest judge messages again, or drop them; true where none of them stays.
+///
+/// # Errors
+/// When one of them is no message in quarantine, or nobody answers. Those before it are judged.
+pub async fn judge(
+    session: &mut Session<'_>,
+    action: QuarantineAction,
+    args: JudgeArgs,
+) -> Result<bool, CtlError> {
+    let mut judgements = Judgements::default();
+    for ledger_seq in args.ledger_seqs {
+        let held = find(session.hub.bus(), ledger_seq).await?;
+        let request = QuarantineRequest { action, ledger_seq, reason: args.reason.clone() };
+        let answer = session.hub.quarantine(held.device.as_ref(), &request).await?;
+        judgements.messages.push(understood(&answer)?);
+    }
+    session.show_own(&judgements, |judgements, _| render::quarantine::judgements(judgements))?;
+    Ok(judgements.messages.iter().all(|message| message.verdict.is_some()))
+}
+
+async fn find(bus: &Bus, ledger_seq: u64) -> Result<Held, CtlError> {
+    let found = match bus.at(stream::LEDGER, ledger_seq).await {
+        // No ledger at all.
+        Err(ReadError::Missing { .. }) => None,
+        found => found?,
+    };
+    let subject = found.as_ref().and_then(|delivery| LedgerSubject::parse(&delivery.subject));
+    match (found, subject) {
+        (Some(delivery), Some(LedgerSubject::Quarantine(_))) => {
+            Held::of(&delivery).map_err(|source| CtlError::Fact { ledger_seq, source })
+        }
+        _ => Err(CtlError::NotQuarantined(ledger_seq)),
+    }
+}
+
+async fn verdicts(bus: &Bus, filter: &str, start: Start) -> Result<BTreeMap<u64, Verdict>, CtlError> {
+    let mut verdicts = BTreeMap::new();
+    read(bus, filter, start, |delivery| {
+        let QuarantineVerdict { of, verdict, .. } = decode::parse(&delivery.payload)?;
+        verdicts.insert(of, verdict);
+        Ok(())
+    })
+    .await?;
+    Ok(verdicts)
+}
+
+/// Reads what the ledger holds now.
+async fn read(
+    bus: &Bus,
+    filter: &str,
+    start: Start,
+    mut take: impl FnMut(&Delivery) -> Result<(), Refusal>,
+) -> Result<(), CtlError> {
+    let mut replay = match bus.replay(stream::LEDGER, &[filter], start).await {
+        Err(ReadError::Missing { .. }) => return Ok(()),
         replay => replay?,
     };
-    let mut list = List::default();
     let mut read = 0;
     while read < replay.waiting() {
         for delivery in replay.next_batch(BATCH).await? {
             read += 1;
             let ledger_seq = delivery.stream_seq;
-            let held = Held::of(&delivery).map_err(|source| CtlError::Fact { ledger_seq, source })?;
-            list.messages.push_back(held);
-            if list.messages.len() > limit {
-                list.messages.pop_front();
-                list.before += 1;
-            }
+            take(&delivery).map_err(|source| CtlError::Fact { ledger_seq, source })?;
         }
     }
-    Ok(list)
+    Ok(())
+}
+
+impl List {
+    fn take(&mut self, held: Held, limit: usize, all: bool) {
+        self.open += u64::from(held.verdict.is_none());
+        self.settled += u64::from(held.verdict.is_some());
+        if held.verdict.is_some() && !all {
+            return;
+        }
+        self.messages.push_back(held);
+        if self.messages.len() > limit {
+            self.messages.pop_front();
+            self.before += 1;
+        }
+    }
 }
 
 impl Held {
     fn of(delivery: &Delivery) -> Result<Self, Refusal> {
         let device = LedgerSubject::parse(&delivery.subject).and_then(|subject| subject.device().cloned());
         let fact = decode::parse(&delivery.payload)?;
-        Ok(Self { ledger_seq: delivery.stream_seq, device, fact })
+        Ok(Self { ledger_seq: delivery.stream_seq, device, fact, verdict: None })
     }
 }

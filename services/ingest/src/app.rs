@@ -24,7 +24,7 @@ use crate::error::StartError;
 use crate::metrics::Metrics;
 use crate::outlet::HighWater;
 use crate::restore::{self, Restored};
-use crate::{guard, trim};
+use crate::{guard, ownership, trim};
 
 const NAME: &str = "muster-ingest";
 /// Pings in a lease: a dead link is found within three of them, before the lease of anybody runs out.
@@ -67,6 +67,7 @@ pub async fn start(config: Config, life: &Life) -> Result<Handle, StartError> {
         creds: config.common.creds.clone(),
         tls_ca: config.common.tls_ca.clone(),
         ping_interval,
+        uplink_bytes_max: config.uplink_bytes_max,
         ..BusConfig::service(config.common.nats_url.as_str(), NAME)
     };
     let bus = Bus::connect(bus, &life.stop_token()).await?;
@@ -78,8 +79,9 @@ pub async fn start(config: Config, life: &Life) -> Result<Handle, StartError> {
     held.release();
     let high_water = HighWater::default();
     high_water.reached(restored.position);
-    let around = Around { bus, clock, high_water };
-    let wishes = partitions(&around, life, &metrics, borders);
+    let name = ownership::name_of_this_process(&mut Rng::new()).into();
+    let around = Around { bus, clock, high_water, name };
+    let wishes = partitions(&around, life, &metrics, borders, restored.position);
     followers(&around, life, &metrics, &config, wishes);
     Ok(Handle { restored })
 }
@@ -121,14 +123,15 @@ fn partitions(
     life: &Life,
     metrics: &Metrics,
     borders: BTreeMap<u16, Border>,
+    read_to: u64,
 ) -> BTreeMap<u16, mpsc::Sender<Wish>> {
     let mut wishes = BTreeMap::new();
     for (number, border) in borders {
         let (hand_on, desired) = mpsc::channel(WAITING_MAX);
         wishes.insert(number, hand_on);
         let ready = life.health().latch(format!("the reports of partition {number}"));
-        let partition =
-            Partition::new(number, around.clone(), border, desired, metrics.partition(number), ready);
+        let (known, metrics) = ((border, read_to), metrics.partition(number));
+        let partition = Partition::new(number, around.clone(), known, desired, metrics, ready);
         life.spawn(Stage::Work, format!("partition {number}"), partition.run(life.token(Stage::Work)));
     }
     wishes

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::Parser;
 use muster_domain::border::Rules;
-use muster_service::config::{Common, CommonArgs, Problems};
+use muster_service::config::{Common, CommonArgs, Problems, StreamArgs};
 use muster_service::version::VERSION;
 
 use crate::partitions::Partitions;
@@ -48,6 +48,9 @@ pub struct Cli {
     deadline_default: String,
 
     #[command(flatten)]
+    streams: StreamArgs,
+
+    #[command(flatten)]
     common: CommonArgs,
 }
 
@@ -56,6 +59,8 @@ pub struct Cli {
 pub struct Config {
     /// What every service has.
     pub common: Common,
+    /// Bytes of UPLINK, if this service makes it.
+    pub uplink_bytes_max: u64,
     /// Partitions this process owns.
     pub partitions: Partitions,
     /// Lease and deadline.
@@ -70,13 +75,14 @@ impl Cli {
     pub fn check(self) -> Result<Config, Problems> {
         let mut problems = Problems::default();
         let common = self.common.check(&mut problems);
+        let uplink = self.streams.check(&mut problems);
         let partitions = problems.parse("--partitions", &self.partitions);
         let lease = problems.duration("--lease", &self.lease, LEASE_MIN..=LEASE_MAX);
         let deadline_default =
             problems.duration("--deadline-default", &self.deadline_default, DEADLINE_MIN..=DEADLINE_MAX);
         problems.finish(|| {
             let rules = Rules { lease: lease?, deadline_default: deadline_default? };
-            Some(Config { common: common?, partitions: partitions?, rules })
+            Some(Config { common: common?, uplink_bytes_max: uplink?, partitions: partitions?, rules })
         })
     }
 }
@@ -98,9 +104,15 @@ mod tests {
 
     #[test]
     fn everything_wrong_is_said_at_once() {
-        let words = ["--partitions=0-16", "--lease=0s", "--deadline-default=soon", "--http-addr=here"];
+        let words = [
+            "--partitions=0-16",
+            "--lease=0s",
+            "--deadline-default=soon",
+            "--http-addr=here",
+            "--uplink-max-bytes=much",
+        ];
         let shown = check(&words).unwrap_err().to_string();
-        for flag in ["--partitions", "--lease", "--deadline-default", "--http-addr"] {
+        for flag in ["--partitions", "--lease", "--deadline-default", "--http-addr", "--uplink-max-bytes"] {
             assert!(shown.contains(flag), "{flag} is missing:\n{shown}");
         }
     }

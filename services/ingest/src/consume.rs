@@ -1,10 +1,16 @@
 //! The corridor of one partition: take in what came, publish what follows from it, acknowledge what is confirmed.
 //!
-//! A session lasts while every publication is confirmed. When the fate of one is unknown, the session ends, LEDGER is
-//! read again, and the next session takes in again what was not acknowledged. There is no other way back.
+//! A session lasts while the partition is this process's and every publication is confirmed. When the fate of one is
+//! unknown, or somebody else has come, the session ends; the partition is taken anew as soon as nobody else speaks for
+//! it, LEDGER is read, and the next session takes in again what was not acknowledged. There is no other way back, and a
+//! hot standby is nothing but a process that waits there.
 
+mod facts;
+mod hearing;
+mod quarantine;
 mod receipts;
 mod session;
+mod standby;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,13 +26,14 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use self::session::Session;
+pub use self::standby::TAKEN_WITHIN;
+use self::standby::Waiting;
 use crate::desired::Wish;
 use crate::error::PartitionError;
 use crate::metrics::PartitionMetrics;
 use crate::outlet::HighWater;
-use crate::restore;
 
-/// Least and longest upper bound of the delay before LEDGER is read again.
+/// Least and longest upper bound of the delay before a partition is taken again.
 const RECOVER_MIN: Duration = Duration::from_millis(100);
 /// See [`RECOVER_MIN`].
 const RECOVER_MAX: Duration = Duration::from_secs(10);
@@ -40,6 +47,8 @@ pub struct Around {
     pub clock: Arc<dyn Clock>,
     /// How far LEDGER is known to reach.
     pub high_water: HighWater,
+    /// The name of this process, unlike any other's.
+    pub name: Arc<str>,
 }
 
 /// One partition and all state of its devices.
@@ -48,7 +57,11 @@ pub struct Partition {
     number: u16,
     around: Around,
     border: Border,
+    /// LEDGER has been read up to here.
+    read_after: u64,
+    waiting: Waiting,
     desired: mpsc::Receiver<Wish>,
+    wishes_come: bool,
     metrics: PartitionMetrics,
     ready: Option<Latch>,
     chance: Rng,
@@ -59,22 +72,36 @@ pub struct Partition {
 enum Ending {
     /// It was asked to stop, and everything taken in is settled.
     Stopped,
-    /// The fate of a publication is unknown. LEDGER must be read after the position.
+    /// The fate of a publication is unknown, or it was refused. LEDGER must be read after the position.
     Lost { cause: PublishError, read_after: u64 },
+    /// Somebody else has taken the partition.
+    Usurped { read_after: u64 },
 }
 
 impl Partition {
-    /// A partition with what LEDGER holds of it. `ready` is released when its reports can come.
+    /// A partition with what LEDGER holds of it up to `read_after`. `ready` is released when its reports can come, or
+    /// another process takes care of them.
     pub fn new(
         number: u16,
         around: Around,
-        border: Border,
+        (border, read_after): (Border, u64),
         desired: mpsc::Receiver<Wish>,
         metrics: PartitionMetrics,
         ready: Latch,
     ) -> Self {
-        let retry = FullJitter::new(RECOVER_MIN, RECOVER_MAX);
-        Self { number, around, border, desired, metrics, ready: Some(ready), chance: Rng::new(), retry }
+        Self {
+            number,
+            around,
+            border,
+            read_after,
+            waiting: Waiting::default(),
+            desired,
+            wishes_come: true,
+            metrics,
+            ready: Some(ready),
+            chance: Rng::new(),
+            retry: FullJitter::new(RECOVER_MIN, RECOVER_MAX),
+        }
     }
 
     /// Works until `stop`, then finishes what was taken in.
@@ -83,52 +110,39 @@ impl Partition {
     /// LEDGER no longer holds what it must be asked for.
     pub async fn run(mut self, stop: CancellationToken) -> Result<(), PartitionError> {
         loop {
-            match Session::open(&mut self).run(&stop).await {
+            // What was not acknowledged comes again to the next process.
+            let Some(turn) = stop.run_until_cancelled(self.take_over()).await else { return Ok(()) };
+            // Boxed: it would otherwise be part of every future that holds this one.
+            let ending = Box::pin(Session::open(&mut self, turn?).run(&stop)).await;
+            self.metrics.owned.set(0);
+            let pause = match ending {
                 Ending::Stopped => return Ok(()),
-                Ending::Lost { cause, read_after } => {
-                    self.metrics.all.rewinds.inc();
-                    tracing::warn!(
-                        partition = self.number,
-                        error = chain(&cause),
-                        ledger.seq = read_after,
-                        "a fact may or may not be in LEDGER; reading it again"
-                    );
-                    let recovering = self.recover(read_after);
-                    match stop.run_until_cancelled(recovering).await {
-                        // What was not acknowledged comes again to the next process.
-                        None => return Ok(()),
-                        Some(recovered) => recovered?,
-                    }
-                }
+                Ending::Lost { cause, read_after } => self.lose(&cause, read_after),
+                Ending::Usurped { read_after } => self.give_way(read_after),
+            };
+            if stop.run_until_cancelled(tokio::time::sleep(pause)).await.is_none() {
+                return Ok(());
             }
         }
     }
 
-    /// Forgets what is under way and asks LEDGER what became of it, for as long as it takes.
-    async fn recover(&mut self, read_after: u64) -> Result<(), PartitionError> {
+    /// Forgets what is under way: LEDGER will be asked what became of it.
+    fn lose(&mut self, cause: &PublishError, read_after: u64) -> Duration {
         self.border.rewind();
-        let mut link = self.around.bus.link();
-        loop {
-            tokio::time::sleep(self.retry.next(&mut self.chance)).await;
-            // An error means that the bus is gone, and the process with it; the reading will say so.
-            let _ = link.wait_for(|link| link.is_up()).await;
-            let number = self.number;
-            match restore::tail(&self.around.bus, number, &mut self.border, read_after).await {
-                Ok(restored) => {
-                    self.around.high_water.reached(restored.position);
-                    tracing::info!(
-                        partition = number,
-                        facts = restored.facts,
-                        ledger.seq = restored.position,
-                        "LEDGER read again"
-                    );
-                    return Ok(());
-                }
-                Err(error) if error.is_transient() => {
-                    tracing::warn!(partition = number, error = chain(&error), "cannot read LEDGER yet");
-                }
-                Err(source) => return Err(PartitionError { partition: number, source }),
-            }
-        }
+        self.read_after = self.read_after.min(read_after);
+        self.metrics.all.rewinds.inc();
+        tracing::warn!(
+            partition = self.number,
+            error = chain(cause),
+            ledger.seq = read_after,
+            "a fact may or may not be in LEDGER; reading it again"
+        );
+        self.retry.next(&mut self.chance)
+    }
+
+    fn give_way(&mut self, read_after: u64) -> Duration {
+        self.border.rewind();
+        self.read_after = self.read_after.min(read_after);
+        Duration::ZERO
     }
 }

@@ -11,20 +11,22 @@
 //! rebuilt from it at the start, and read again from it whenever the fate of a publication is unknown. A report is
 //! acknowledged last, when everything it led to is in LEDGER.
 //!
-//! Reading order: [`consume`] (the corridor), then [`intake`], [`presence`], [`desired`] (what comes in), [`outlet`],
-//! [`letter`] (what goes out), [`restore`], [`trim`], [`guard`], and [`app`] (how it is put together). The rules are
+//! Reading order: [`consume`] (the corridor), then [`intake`], [`presence`], [`desired`], [`elders`] (what comes in), [`outlet`],
+//! [`letter`] (what goes out), [`ownership`] (whose a partition is), [`restore`], [`trim`], [`guard`], and [`app`] (how it is put together). The rules are
 //! `muster_domain::border`.
 
 pub mod app;
 pub mod config;
 pub mod consume;
 pub mod desired;
+pub mod elders;
 pub mod error;
 pub mod guard;
 pub mod intake;
 pub mod letter;
 pub mod metrics;
 pub mod outlet;
+pub mod ownership;
 pub mod partitions;
 pub mod presence;
 pub mod restore;

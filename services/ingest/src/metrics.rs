@@ -5,6 +5,7 @@ use std::sync::Arc;
 use muster_contract::decode::Document;
 use muster_contract::fact::{DeadlineFact, DeviceFact, Incident, LivenessFact, QuarantineFact, StatusFact};
 use muster_contract::limits::PARTITIONS;
+use muster_contract::quarantine::QuarantineVerdict;
 use muster_domain::border::Outcome;
 use muster_service::health::Health;
 use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue, LabelValueEncoder};
@@ -27,11 +28,16 @@ pub struct Metrics {
     pub receipts: Counter,
     /// Times a partition read LEDGER again, because the fate of a publication was unknown.
     pub rewinds: Counter,
+    /// Facts that LEDGER refused for good.
+    pub unstorable: Counter,
     /// Messages removed from UPLINK after everybody was done with them.
     pub trimmed: Counter,
     lag: Family<PartitionLabels, Gauge>,
     unconfirmed: Family<PartitionLabels, Gauge>,
     devices: Family<PartitionLabels, Gauge>,
+    owned: Family<PartitionLabels, Gauge>,
+    /// Times another process took a partition that was this one's.
+    pub usurped: Counter,
 }
 
 /// The numbers of one partition.
@@ -45,6 +51,8 @@ pub struct PartitionMetrics {
     pub unconfirmed: Gauge,
     /// Devices known.
     pub devices: Gauge,
+    /// 1 while the partition is this process's, 0 while it stands by.
+    pub owned: Gauge,
     /// Looked up once: every report counts.
     outcomes: Arc<[Counter; 6]>,
 }
@@ -75,13 +83,14 @@ const OUTCOMES: [Outcome; 6] = [
     Outcome::Quarantined,
     Outcome::Repeated,
 ];
-const KINDS: [&str; 6] = [
+const KINDS: [&str; 7] = [
     StatusFact::KIND,
     DeviceFact::KIND,
     LivenessFact::KIND,
     DeadlineFact::KIND,
     Incident::KIND,
     QuarantineFact::KIND,
+    QuarantineVerdict::KIND,
 ];
 
 impl EncodeLabelValue for OutcomeLabel {
@@ -115,10 +124,17 @@ impl Metrics {
             );
             registry.register("receipts", "Receipts that DOWNLINK confirmed", all.receipts);
             registry.register("rewinds", "Times a partition read LEDGER again", all.rewinds);
+            registry.register("unstorable", "Facts that LEDGER refused for good", all.unstorable);
             registry.register("trimmed", "Messages removed from UPLINK", all.trimmed);
             registry.register("lag", "Reports that wait in UPLINK", all.lag);
             registry.register("unconfirmed", "Facts that LEDGER has yet to confirm", all.unconfirmed);
             registry.register("devices", "Devices known", all.devices);
+            registry.register(
+                "owned",
+                "1 where the partition is this process's, 0 where it stands by",
+                all.owned,
+            );
+            registry.register("usurped", "Times another process took a partition of this one", all.usurped);
         });
         KINDS.iter().for_each(|kind| metrics.fact(kind, 0));
         OUTCOMES.iter().for_each(|outcome| _ = metrics.outcome(*outcome));
@@ -139,6 +155,7 @@ impl Metrics {
             lag: self.lag.get_or_create_owned(&labels),
             unconfirmed: self.unconfirmed.get_or_create_owned(&labels),
             devices: self.devices.get_or_create_owned(&labels),
+            owned: self.owned.get_or_create_owned(&labels),
             outcomes: Arc::new(OUTCOMES.map(|outcome| self.outcome(outcome))),
         }
     }

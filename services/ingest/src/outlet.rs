@@ -6,17 +6,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use muster_bus::{Bus, Outgoing, PublishError, Stored, Window};
 
+use crate::ownership::Claim;
+
 /// Facts of one partition under way at once. All partitions together stay below what a stream of the oldest supported
 /// server takes in at once (10,000 messages), and pipelining gains little beyond.
-pub const FACTS_IN_FLIGHT: usize = 256;
-/// How much more of LEDGER is read again than seems needed: what the connection still held when it was cut is stored
-/// after it is back, somewhere behind what others published meanwhile.
-pub const OVERLAP: u64 = 4096;
+pub const FACTS_IN_FLIGHT: usize = 128;
 
-const _: () = {
-    assert!(FACTS_IN_FLIGHT * (muster_contract::limits::PARTITIONS as usize) < 10_000);
-    assert!(OVERLAP as usize >= 2 * muster_bus::config::SERVICE_CLIENT_CAPACITY);
-};
+const _: () = assert!(FACTS_IN_FLIGHT * (muster_contract::limits::PARTITIONS as usize) < 10_000);
 
 /// The highest position in LEDGER that any partition of this process knows to be reached.
 #[derive(Debug, Clone, Default)]
@@ -26,6 +22,7 @@ pub struct HighWater(Arc<AtomicU64>);
 #[derive(Debug)]
 pub struct Outlet {
     window: Window<&'static str>,
+    claim: Claim,
     high_water: HighWater,
     /// Everything of this partition up to here is confirmed.
     settled_to: u64,
@@ -44,10 +41,10 @@ impl HighWater {
 }
 
 impl Outlet {
-    /// An outlet with nothing under way.
-    pub fn new(bus: &Bus, high_water: HighWater) -> Self {
+    /// An outlet with nothing under way, for the owner of a partition.
+    pub fn new(bus: &Bus, claim: Claim, high_water: HighWater) -> Self {
         let settled_to = high_water.now();
-        Self { window: bus.window(FACTS_IN_FLIGHT), high_water, settled_to }
+        Self { window: bus.window(FACTS_IN_FLIGHT), claim, high_water, settled_to }
     }
 
     /// Sends a fact of a kind, waiting while too many are under way.
@@ -56,7 +53,7 @@ impl Outlet {
             // Nothing of this partition is under way, so nothing of it can be stored below what others have reached.
             self.settled_to = self.high_water.now();
         }
-        self.window.send(letter, kind).await;
+        self.window.send(self.claim.stamp(letter), kind).await;
     }
 
     /// The next confirmation in the order of sending, as the fact's kind; `None` when nothing is under way. Cancel-safe.
@@ -81,9 +78,10 @@ impl Outlet {
         self.window.is_empty()
     }
 
-    /// The position after which LEDGER must be read to learn what became of the facts under way.
+    /// The position after which LEDGER must be read to learn what became of the facts under way, once the partition
+    /// has been taken anew: until then more of them may arrive.
     pub const fn read_after(&self) -> u64 {
-        self.settled_to.saturating_sub(OVERLAP)
+        self.settled_to
     }
 
     fn note(

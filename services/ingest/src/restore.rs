@@ -8,6 +8,7 @@ use muster_contract::Timestamp;
 use muster_contract::fact::Fact;
 use muster_contract::subjects::{LedgerSubject, stream};
 use muster_domain::border::Border;
+use muster_service::error::chain;
 use tokio::time::timeout;
 
 /// Facts read at once.
@@ -15,13 +16,14 @@ const BATCH: usize = 1000;
 /// How long LEDGER may be silent while something is known to wait in it.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// What ingest itself publishes.
-const SUBJECTS: [&str; 6] = [
+const SUBJECTS: [&str; 7] = [
     "muster.status.>",
     "muster.device.>",
     "muster.liveness.>",
     "muster.deadline.>",
     "muster.incident.>",
     "muster.quarantine.>",
+    "muster.owner.>",
 ];
 
 /// How far LEDGER was read.
@@ -44,39 +46,66 @@ pub async fn all(bus: &Bus, borders: &mut BTreeMap<u16, Border>) -> Result<Resto
         // Nobody's: whichever partition meets the same again shall recognise it.
         None => borders.values_mut().for_each(|border| border.restore(subject, fact, at)),
     };
-    read(bus, 0, |partition| owned.contains(&partition), take).await
+    read(bus, Span { after: 0, through: 0 }, |partition| owned.contains(&partition), take).await
 }
 
-/// Reads the end of LEDGER into the border of one partition.
+/// Reads the end of LEDGER into the border of one partition. What follows `after` may have aged out, in a fleet that
+/// says little: it was confirmed long ago, so the border has it, and what LEDGER still holds is read.
 ///
 /// # Errors
-/// LEDGER cannot be read, or no longer holds what follows `after`.
-pub async fn tail(bus: &Bus, own: u16, border: &mut Border, after: u64) -> Result<Restored, ReadError> {
-    read(bus, after, |partition| partition == own, |subject, fact, at| border.restore(subject, fact, at))
-        .await
+/// LEDGER cannot be read, or is another one now.
+pub async fn tail(bus: &Bus, own: u16, border: &mut Border, span: Span) -> Result<Restored, ReadError> {
+    read(bus, span, |partition| partition == own, |subject, fact, at| border.restore(subject, fact, at)).await
+}
+
+/// What to read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Span {
+    /// From the position after this one.
+    pub after: u64,
+    /// At least up to this one, which is of a message that ingest published: a replica may be behind when it is asked
+    /// how much there is.
+    pub through: u64,
 }
 
 fn partition(subject: &LedgerSubject) -> Option<u16> {
     subject.device().map(partition_of)
 }
 
-/// Reads what waits in LEDGER after a position: the facts of some partitions and those of nobody.
+/// Reads what waits in LEDGER after a position: the facts of some partitions and those of nobody. Where LEDGER has
+/// forgotten what comes next, also in the middle, it begins again at the first fact held: the same fact twice changes
+/// nothing.
 async fn read(
     bus: &Bus,
-    after: u64,
+    span: Span,
     wanted: impl Fn(u16) -> bool,
     mut take: impl FnMut(&LedgerSubject, &Fact, Timestamp),
+) -> Result<Restored, ReadError> {
+    match read_on(bus, span, &wanted, &mut take).await {
+        Err(error @ ReadError::Trimmed { .. }) => {
+            tracing::info!(error = chain(&error), "reading LEDGER from the first fact it holds");
+            read_on(bus, Span { after: 0, ..span }, &wanted, &mut take).await
+        }
+        end => end,
+    }
+}
+
+async fn read_on(
+    bus: &Bus,
+    Span { after, through }: Span,
+    wanted: &impl Fn(u16) -> bool,
+    take: &mut impl FnMut(&LedgerSubject, &Fact, Timestamp),
 ) -> Result<Restored, ReadError> {
     let mut replay = bus.replay(stream::LEDGER, &SUBJECTS, Start::After(after)).await?;
     let waiting = replay.waiting();
     let mut restored = Restored { position: after, facts: 0 };
-    while restored.facts < waiting {
+    while restored.facts < waiting || restored.position < through {
         let silence = |_| ReadError::TimedOut { what: stream::LEDGER.to_owned() };
         for delivery in timeout(PATIENCE, replay.next_batch(BATCH)).await.map_err(silence)?? {
             restored.facts += 1;
             restored.position = delivery.stream_seq;
             let subject = LedgerSubject::parse(&delivery.subject);
-            let subject = subject.filter(|subject| partition(subject).is_none_or(&wanted));
+            let subject = subject.filter(|subject| partition(subject).is_none_or(wanted));
             if let Some((subject, fact)) = subject.and_then(|subject| parse(subject, &delivery)) {
                 take(&subject, &fact, delivery.stored_at);
             }

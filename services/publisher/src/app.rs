@@ -23,6 +23,7 @@ use crate::git::Repository;
 use crate::metrics::Metrics;
 use crate::poll::{Habits, Poller};
 use crate::presence;
+use crate::renew;
 use crate::requests::{self, Ask};
 use crate::status::Status;
 
@@ -69,6 +70,7 @@ pub async fn start(config: Config, life: &Life) -> Result<Handle, StartError> {
     let bus = BusConfig {
         creds: config.common.creds,
         tls_ca: config.common.tls_ca,
+        uplink_bytes_max: config.uplink_bytes_max,
         ..BusConfig::service(config.common.nats_url.as_str(), NAME)
     };
     // A start that is interrupted is dropped by its caller, which is no failure; so nothing here asks it to stop.
@@ -78,6 +80,8 @@ pub async fn start(config: Config, life: &Life) -> Result<Handle, StartError> {
 
     let (announcer, desk) = Announcer::new(bus.clone(), around.clone(), Rng::new());
     life.spawn(Stage::Publish, "announce", announcer.run(recovered, life.token(Stage::Publish)));
+    let renewing = renew::run(bus.clone(), around.clock.clone(), life.token(Stage::Intake));
+    life.spawn(Stage::Intake, "renew", renewing);
     let counter = Counter { desk: desk.clone(), status: status.clone() };
     life.spawn(Stage::Intake, "requests", counter.serve(bus.clone(), offered, life.token(Stage::Intake)));
     let listening = presence::run(bus.clone(), desk.clone(), Rng::new(), life.token(Stage::Intake));

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Parser;
-use muster_service::config::{Common, CommonArgs, Problems};
+use muster_service::config::{Common, CommonArgs, Problems, StreamArgs};
 use muster_service::version::VERSION;
 
 use crate::git::{Branch, GitUrl};
@@ -61,6 +61,9 @@ pub struct Cli {
     data_dir: Option<String>,
 
     #[command(flatten)]
+    streams: StreamArgs,
+
+    #[command(flatten)]
     common: CommonArgs,
 }
 
@@ -69,6 +72,8 @@ pub struct Cli {
 pub struct Config {
     /// What every service has.
     pub common: Common,
+    /// Bytes of UPLINK, if this service makes it.
+    pub uplink_bytes_max: u64,
     /// The Git source, if there is one.
     pub git: Option<GitConfig>,
     /// Where the mirror lies; a private directory if nothing is said.
@@ -98,6 +103,7 @@ impl Cli {
     pub fn check(self) -> Result<Config, Problems> {
         let mut problems = Problems::default();
         let common = self.common.check(&mut problems);
+        let uplink = self.streams.check(&mut problems);
         let url = problems.optional("--git-url", self.git_url.as_deref(), Problems::parse::<GitUrl>);
         let branch = problems.parse("--git-branch", &self.git_branch);
         let poll = problems.duration("--git-poll", &self.git_poll, POLL_MIN..=POLL_MAX);
@@ -114,7 +120,7 @@ impl Cli {
             let (branch, poll, token_file) = (branch?, poll?, token_file?);
             let allow_empty = self.allow_empty;
             let git = url?.map(|url| GitConfig { url, branch, poll, token_file, allow_empty });
-            Some(Config { common: common?, git, data_dir: data_dir? })
+            Some(Config { common: common?, uplink_bytes_max: uplink?, git, data_dir: data_dir? })
         })
     }
 }

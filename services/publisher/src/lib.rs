@@ -13,7 +13,7 @@
 //!
 //! Reading order: [`content`], [`margo`] and [`source`] (what is asked for), [`held`], [`compose`] and [`plan`] (what
 //! follows from it, pure), [`roster`] and [`announce`] (until every device has it), then [`git`], [`poll`],
-//! [`requests`], [`presence`] and [`downlink`] (the outside), and [`app`] (how it is put together).
+//! [`requests`], [`presence`], [`downlink`] and [`renew`] (the outside), and [`app`] (how it is put together).
 
 pub mod announce;
 pub mod app;
@@ -30,6 +30,7 @@ pub mod plan;
 pub mod poll;
 pub mod presence;
 pub mod problems;
+pub mod renew;
 pub mod requests;
 pub mod roster;
 pub mod source;

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Parser;
-use muster_service::config::{Common, CommonArgs, Problems};
+use muster_service::config::{Common, CommonArgs, Problems, StreamArgs};
 use muster_service::version::VERSION;
 
 use crate::snapshot::Cadence;
@@ -46,6 +46,9 @@ pub struct Cli {
     snapshot_facts: String,
 
     #[command(flatten)]
+    streams: StreamArgs,
+
+    #[command(flatten)]
     common: CommonArgs,
 }
 
@@ -54,6 +57,8 @@ pub struct Cli {
 pub struct Config {
     /// What every service has.
     pub common: Common,
+    /// Bytes of UPLINK, if this service makes it.
+    pub uplink_bytes_max: u64,
     /// Where the snapshot lies.
     pub data_dir: PathBuf,
     /// When a snapshot is due.
@@ -68,6 +73,7 @@ impl Cli {
     pub fn check(self) -> Result<Config, Problems> {
         let mut problems = Problems::default();
         let common = self.common.check(&mut problems);
+        let uplink = self.streams.check(&mut problems);
         let data_dir = problems.required("--data-dir", self.data_dir.as_deref(), directory);
         let every = problems.duration(
             "--snapshot-every",
@@ -77,7 +83,7 @@ impl Cli {
         let facts = problems.number("--snapshot-facts", &self.snapshot_facts, 1..=SNAPSHOT_FACTS_MAX);
         problems.finish(|| {
             let cadence = Cadence { every: every?, facts: facts? };
-            Some(Config { common: common?, data_dir: data_dir?, cadence })
+            Some(Config { common: common?, uplink_bytes_max: uplink?, data_dir: data_dir?, cadence })
         })
     }
 }

@@ -171,7 +171,19 @@ async fn stand_stream(wire: &Wire, config: &Stream) -> Result<Vec<Difference>, T
         found = wire.api(&info, &json!({})).await;
     }
     let found = found.map_err(|source| refusal(&asset, source))?;
-    Ok(compare(&asset, &fields(config), &found.config, &FREE_STREAM_FIELDS))
+    let wanted = fields(config);
+    tell_bound(&asset, &wanted, &found.config);
+    Ok(compare(&asset, &wanted, &found.config, &FREE_STREAM_FIELDS))
+}
+
+/// How much room a stream has is its maker's decision; whoever would have made it otherwise says so.
+fn tell_bound(asset: &str, wanted: &Map<String, Value>, found: &Map<String, Value>) {
+    let (wanted, found) = (&wanted[ANY_BOUND], &found[ANY_BOUND]);
+    if !is_unset(wanted) && wanted != found {
+        tracing::info!(
+            "{asset} keeps its {ANY_BOUND} of {found}; this process would have made it with {wanted}"
+        );
+    }
 }
 
 async fn stand_consumer(

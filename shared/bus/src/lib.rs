@@ -2,9 +2,10 @@
 //!
 //! Reading order: [`config`] and [`connect`] (a [`Bus`] and its [`Link`]), [`topology`] and [`converge`]
 //! (streams as data), [`message`] and [`event`], then the ways in ([`publish`], [`window`]) and the ways out ([`read`],
-//! [`replay`], [`deliveries`], [`views`]), and [`request`] with [`serve`]. It moves bytes and positions; it
-//! parses no document and holds no rule of the domain.
+//! [`replay`], [`deliveries`], [`views`]), and [`request`] with [`serve`] and [`answering`]. It moves bytes and
+//! positions; it parses no document and holds no rule of the domain.
 
+pub mod answering;
 pub mod bus;
 pub mod config;
 pub mod connect;
@@ -33,6 +34,7 @@ mod pull;
 mod renew;
 mod replies;
 
+pub use answering::{Answering, Question, Questions};
 pub use bus::Bus;
 pub use config::BusConfig;
 pub use connect::ConnectError;

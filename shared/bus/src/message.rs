@@ -16,7 +16,7 @@ pub struct Outgoing {
     pub subject: String,
     /// The document.
     pub payload: Bytes,
-    /// Headers besides the three below.
+    /// Headers besides those below.
     pub headers: Headers,
     /// `Nats-Msg-Id`. Recognised within the duplicate window for the whole stream, so nobody else may be able
     /// to guess it unless every writer of the stream is trusted.
@@ -25,6 +25,10 @@ pub struct Outgoing {
     pub expected_stream: Option<&'static str>,
     /// Compare-and-set: the sequence of the last message of this subject, 0 for none.
     pub expected_last_subject_sequence: Option<u64>,
+    /// The subject that the sequence above is about, if it is another than the message's own: a fence, which lets in
+    /// only those who know its newest message. A replicated stream takes one message at a time on the same fence and
+    /// answers others with a conflict.
+    pub expected_of_subject: Option<String>,
 }
 
 impl Outgoing {
@@ -85,6 +89,16 @@ impl Delivery {
         let stream_seq = headers.get("Nats-Sequence").and_then(|text| text.parse().ok()).unwrap_or(0);
         let stored_at = headers.get("Nats-Time-Stamp").and_then(|text| text.parse().ok()).unwrap_or_default();
         Self { subject, payload: message.payload, headers, stream_seq, stored_at, pending: 0, ack: None }
+    }
+
+    /// Its headers without the bus's own: what its sender said of it, to be said again.
+    pub fn attributes(&self) -> Headers {
+        let mut headers = HeaderMap::new();
+        for (name, values) in self.headers.0.iter().filter(|(name, _)| !name.to_string().starts_with("Nats-"))
+        {
+            values.iter().for_each(|value| headers.append(name.clone(), value.clone()));
+        }
+        Headers(headers)
     }
 
     /// A message as if it had arrived, for whoever stands in for the bus in a test or a simulation.

@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use async_nats::{HeaderMap, Message, StatusCode, Subject};
 use bytes::Bytes;
-use muster_contract::headers::{EXPECTED_LAST_SUBJECT_SEQUENCE, EXPECTED_STREAM, MSG_ID};
+use muster_contract::headers::{
+    EXPECTED_LAST_SUBJECT_SEQUENCE, EXPECTED_LAST_SUBJECT_SEQUENCE_SUBJECT, EXPECTED_STREAM, MSG_ID,
+};
 use serde::Deserialize;
 
 use crate::bus::Bus;
@@ -17,7 +19,9 @@ pub const CONFIRM_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// JetStream's codes for a message that will be refused every time: too large, another stream's subject, and headers
 /// the stream does not allow (rollup, time to live).
-const PERMANENT: [u64; 5] = [10054, 10060, 10111, 10165, 10166];
+const PERMANENT: [u64; 5] = [MESSAGE_TOO_LARGE, 10060, 10111, 10165, 10166];
+/// The stream takes no message of this size.
+const MESSAGE_TOO_LARGE: u64 = 10054;
 /// The subject's last sequence is another; replicated streams say it with the second.
 const CONFLICT: [u64; 2] = [10071, 10164];
 /// Codes by which the JetStream API says "not now".
@@ -53,6 +57,15 @@ impl PublishError {
     /// The error of a cause; the kind follows from it.
     pub fn new(subject: impl Into<String>, cause: ApiError) -> Self {
         Self { kind: kind(&cause), subject: subject.into(), cause }
+    }
+
+    /// True where the message itself is at fault: any other may well be stored. Nothing of it was.
+    pub const fn is_of_the_message(&self) -> bool {
+        matches!(
+            self.cause,
+            ApiError::NoAnswer(NoAnswer::TooLarge | NoAnswer::BadSubject)
+                | ApiError::Refused { code: MESSAGE_TOO_LARGE, .. }
+        )
     }
 }
 
@@ -135,6 +148,9 @@ pub(crate) fn pack(message: Outgoing) -> Result<Packed, PublishError> {
     if let Some(sequence) = message.expected_last_subject_sequence {
         headers.insert(EXPECTED_LAST_SUBJECT_SEQUENCE, sequence.to_string());
     }
+    if let Some(subject) = message.expected_of_subject {
+        headers.insert(EXPECTED_LAST_SUBJECT_SEQUENCE_SUBJECT, subject);
+    }
     if payload.len() > SERVER_PAYLOAD_MIN {
         return Err(PublishError::new(subject, NoAnswer::TooLarge.into()));
     }
@@ -181,7 +197,11 @@ mod tests {
             (NoAnswer::TooLarge.into(), Permanent),
             (NoAnswer::BadSubject.into(), Permanent),
         ] {
-            assert_eq!(PublishError::new("a.b", cause.clone()).kind, kind, "{cause}");
+            let error = PublishError::new("a.b", cause.clone());
+            assert_eq!(error.kind, kind, "{cause}");
+            let small = !matches!(cause.code(), Some(10054));
+            let own = kind == Permanent && (cause.code().is_none() || !small);
+            assert_eq!(error.is_of_the_message(), own, "{cause}");
         }
     }
 

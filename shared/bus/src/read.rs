@@ -84,6 +84,8 @@ pub struct StreamState {
     pub bytes: u64,
     /// When the stream was created: another value means another stream.
     pub created_at: Timestamp,
+    /// Servers that keep it.
+    pub replicas: usize,
 }
 
 /// A core subscription: what is published while it stands, at most once.
@@ -104,14 +106,24 @@ impl Bus {
     /// The last message of a subject by direct get: one request, no right but
     /// `$JS.API.DIRECT.GET.<stream>.<subject>`.
     pub async fn last(&self, stream: &str, subject: &str) -> Result<Option<Delivery>, ReadError> {
-        let request = Subject::from(format!("$JS.API.DIRECT.GET.{stream}.{subject}"));
-        let answer = self.wire.ask(request, None, Bytes::new(), ANSWER_TIMEOUT).await;
-        let answer = answer.map_err(|error| ReadError::of(subject, error.into()))?;
+        self.direct(format!("$JS.API.DIRECT.GET.{stream}.{subject}"), Bytes::new(), subject).await
+    }
+
+    /// The message at a sequence by direct get; `None` where the stream holds none there.
+    pub async fn at(&self, stream: &str, sequence: u64) -> Result<Option<Delivery>, ReadError> {
+        let body = Bytes::from(json!({ "seq": sequence }).to_string());
+        let what = format!("{sequence} of {stream}");
+        self.direct(format!("$JS.API.DIRECT.GET.{stream}"), body, &what).await
+    }
+
+    async fn direct(&self, request: String, body: Bytes, what: &str) -> Result<Option<Delivery>, ReadError> {
+        let answer = self.wire.ask(Subject::from(request), None, body, ANSWER_TIMEOUT).await;
+        let answer = answer.map_err(|error| ReadError::of(what, error.into()))?;
         match answer.status {
             None => Ok(Some(Delivery::from_original(answer))),
             Some(StatusCode::NOT_FOUND) => Ok(None),
             Some(status) => Err(ReadError::Refused {
-                what: subject.to_owned(),
+                what: what.to_owned(),
                 source: ApiError::Refused {
                     code: u16::from(status).into(),
                     description: answer.description.unwrap_or_default(),
@@ -150,6 +162,8 @@ pub(crate) struct StreamInfo {
 pub(crate) struct StreamLimits {
     #[serde(default)]
     max_msgs_per_subject: i64,
+    #[serde(default)]
+    num_replicas: usize,
 }
 
 #[derive(Debug, Deserialize)]
@@ -165,7 +179,8 @@ impl StreamInfo {
         let Counts { messages, bytes, first_seq, last_seq } = self.state;
         // An empty stream that never held anything says 0.
         let first_seq = if messages == 0 { last_seq + 1 } else { first_seq };
-        StreamState { first_seq, last_seq, messages, bytes, created_at: self.created }
+        let replicas = self.config.num_replicas.max(1);
+        StreamState { first_seq, last_seq, messages, bytes, created_at: self.created, replicas }
     }
 
     /// True where older messages of a subject give way to newer ones, so that holes are no loss.

@@ -6,7 +6,7 @@ use async_nats::jetstream::consumer::{AckPolicy, Config as Consumer};
 use async_nats::jetstream::stream::{
     Config as Stream, DiscardPolicy, Republish, Source, StorageType, SubjectTransform,
 };
-use muster_contract::limits::{DUPLICATE_WINDOW, PARTITIONS};
+use muster_contract::limits::{DUPLICATE_WINDOW, LEDGER_AGE_MAX, PARTITIONS};
 use muster_contract::subjects::{report_partition, stream};
 
 use serde_json::{Value, json};
@@ -25,8 +25,6 @@ const DOWNLINK_HISTORY: i64 = 5;
 const UPLINK_AGE_MAX: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 /// How long PRESENCE keeps the last heartbeat of a silent device.
 const PRESENCE_AGE_MAX: Duration = Duration::from_secs(60 * 60);
-/// How long LEDGER keeps a fact.
-const LEDGER_AGE_MAX: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 /// Time a delivery may stay unacknowledged before the server repeats it.
 const ACK_WAIT: Duration = Duration::from_secs(60);
 /// Deliveries of one partition that may be unacknowledged at once.
@@ -140,6 +138,8 @@ fn ledger() -> Stream {
             "muster.deadline.*.*.*",
             "muster.incident.*.*",
             "muster.quarantine.*.*",
+            "muster.verdict.*.*",
+            "muster.owner.*.*",
         ]),
         sources: Some(vec![Source {
             name: stream::DOWNLINK.to_owned(),

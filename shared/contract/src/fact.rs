@@ -14,6 +14,7 @@ use crate::decode::{self, Document, Refusal, Violation};
 use crate::desired::DesiredState;
 use crate::ids::{DeploymentId, Epoch, Generation, Seq};
 use crate::limits::{COMPONENTS_MAX, QUARANTINE_PAYLOAD_BYTES_MAX};
+use crate::quarantine::QuarantineVerdict;
 use crate::ranges::SeqRanges;
 use crate::report::{CapabilitiesReport, StatusReport, check_components};
 use crate::state::{ComponentStatus, DeploymentStatus};
@@ -389,10 +390,27 @@ pub enum IncidentKind {
     },
 }
 
+/// `muster.owner.<partition>.<lane>`: which ingest writes the facts of a partition's devices. Every such fact names the
+/// sequence of the newest record of a lane, and LEDGER refuses those that name an older one. Readers pass it over.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Ownership {
+    /// `muster/v1`
+    pub api_version: ApiVersion,
+    /// `Ownership`
+    pub kind: kind::Ownership,
+    /// The process, in words for a person and unlike any other's.
+    pub owner: String,
+    /// When it took the partition, by its own clock; for people.
+    pub claimed_at: Timestamp,
+    /// Lanes of the partition: whoever takes it next takes all of them.
+    pub lanes: u16,
+}
+
 macro_rules! documents {
     ($($name:ident),+) => { $( impl Document for $name { const KIND: &'static str = stringify!($name); } )+ };
 }
-documents!(DeviceFact, LivenessFact, DeadlineFact, QuarantineFact, Incident);
+documents!(DeviceFact, LivenessFact, DeadlineFact, QuarantineFact, Incident, Ownership);
 
 impl Document for StatusFact {
     const KIND: &'static str = "StatusFact";
@@ -420,6 +438,10 @@ pub enum Fact {
     Incident(Incident),
     /// What could not be let in.
     Quarantine(QuarantineFact),
+    /// What became of a message in quarantine: nothing to a view.
+    Verdict(QuarantineVerdict),
+    /// Who writes the facts of a partition: nothing to a view.
+    Ownership(Ownership),
 }
 
 impl Fact {
@@ -436,6 +458,8 @@ impl Fact {
             LedgerSubject::Deadline(..) => decode::parse(bytes).map(Self::Deadline),
             LedgerSubject::Incident(_) => decode::parse(bytes).map(Self::Incident),
             LedgerSubject::Quarantine(_) => decode::parse(bytes).map(Self::Quarantine),
+            LedgerSubject::Verdict(_) => decode::parse(bytes).map(Self::Verdict),
+            LedgerSubject::Owner { .. } => decode::parse(bytes).map(Self::Ownership),
         }
     }
 
@@ -449,6 +473,8 @@ impl Fact {
             Self::Deadline(fact) => decode::to_bytes(fact),
             Self::Incident(fact) => decode::to_bytes(fact),
             Self::Quarantine(fact) => decode::to_bytes(fact),
+            Self::Verdict(fact) => decode::to_bytes(fact),
+            Self::Ownership(record) => decode::to_bytes(record),
         }
     }
 
@@ -462,6 +488,8 @@ impl Fact {
             Self::Deadline(_) => DeadlineFact::KIND,
             Self::Incident(_) => Incident::KIND,
             Self::Quarantine(_) => QuarantineFact::KIND,
+            Self::Verdict(_) => QuarantineVerdict::KIND,
+            Self::Ownership(_) => Ownership::KIND,
         }
     }
 }

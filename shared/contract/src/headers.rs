@@ -6,6 +6,8 @@ pub const MSG_ID: &str = "Nats-Msg-Id";
 pub const EXPECTED_STREAM: &str = "Nats-Expected-Stream";
 /// Compare-and-set on the last sequence of the subject.
 pub const EXPECTED_LAST_SUBJECT_SEQUENCE: &str = "Nats-Expected-Last-Subject-Sequence";
+/// Of which subject that sequence is the last, where it is another than the message's own (nats-server 2.12).
+pub const EXPECTED_LAST_SUBJECT_SEQUENCE_SUBJECT: &str = "Nats-Expected-Last-Subject-Sequence-Subject";
 /// W3C trace context.
 pub const TRACEPARENT: &str = "traceparent";
 /// CloudEvents: version of the attributes.

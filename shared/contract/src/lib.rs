@@ -17,6 +17,7 @@ pub mod ids;
 pub mod limits;
 pub mod presence;
 pub mod profile;
+pub mod quarantine;
 pub mod query;
 pub mod ranges;
 pub mod receipt;

@@ -55,6 +55,10 @@ pub const RECEIPT_INTERVAL: Duration = Duration::from_secs(1);
 pub const VIEW_WRITES_PER_SECOND: u32 = 5;
 /// Partitions of UPLINK and PRESENCE.
 pub const PARTITIONS: u16 = 16;
+/// How long LEDGER keeps a fact.
+pub const LEDGER_AGE_MAX: Duration = Duration::from_secs(30 * 24 * 60 * 60);
+/// Age at which what still holds is said again, so that LEDGER's window alone rebuilds the present.
+pub const REASSERT_AFTER: Duration = Duration::from_secs(20 * 24 * 60 * 60);
 /// Ranges one receipt lists at most; the rest follows in later receipts.
 pub const RECEIPT_RANGES_MAX: usize = 1024;
 
@@ -78,4 +82,6 @@ const _: () = {
     assert!(IN_FLIGHT_MAX < COVERED_ROWS_KEPT);
     assert!(CLOCK_SKEW_MAX.as_secs() > LEASE.as_secs());
     assert!(PARTITIONS.is_power_of_two());
+    // Days remain for whoever was down when it should have been said again.
+    assert!(REASSERT_AFTER.as_secs() + 7 * 24 * 60 * 60 < LEDGER_AGE_MAX.as_secs());
 };

@@ -58,6 +58,19 @@ pub const QUERY_PREFIX: &str = "muster.query";
 /// `muster.publisher.<verb>`: requests to the publisher: apply, remove, retire, status.
 pub const PUBLISHER_PREFIX: &str = "muster.publisher";
 
+/// `muster.ingest.owner.<partition>`: whoever owns the partition answers with its name.
+pub fn ask_owner(partition: u16) -> String {
+    format!("{INGEST_PREFIX}.owner.{partition}")
+}
+
+/// `muster.ingest.quarantine.<partition>`: what to do with a message in quarantine.
+pub fn judge_quarantine(partition: u16) -> String {
+    format!("{INGEST_PREFIX}.quarantine.{partition}")
+}
+
+/// `muster.ingest.<verb>`: requests to ingest.
+pub const INGEST_PREFIX: &str = "muster.ingest";
+
 /// Token that stands for a site or device whose real name is not an identifier. No identifier can be it.
 pub const NOBODY: &str = "_";
 
@@ -106,6 +119,15 @@ pub enum LedgerSubject {
     Incident(DeviceKey),
     /// `muster.quarantine.<site>.<device>`; [`NOBODY`] twice where the sender's name is no identifier.
     Quarantine(Option<DeviceKey>),
+    /// `muster.verdict.<site>.<device>`, of a message in quarantine; [`NOBODY`] twice as there.
+    Verdict(Option<DeviceKey>),
+    /// `muster.owner.<partition>.<lane>`: about no device, and nothing to a view.
+    Owner {
+        /// The partition of UPLINK.
+        partition: u16,
+        /// One of the partition's lanes; 0 decides who owns it.
+        lane: u16,
+    },
 }
 
 impl LedgerSubject {
@@ -120,8 +142,13 @@ impl LedgerSubject {
         if rest.is_some() {
             return None;
         }
-        if (room, site, device, deployment) == ("quarantine", NOBODY, NOBODY, None) {
-            return Some(Self::Quarantine(None));
+        match (room, site, device, deployment) {
+            ("quarantine", NOBODY, NOBODY, None) => return Some(Self::Quarantine(None)),
+            ("verdict", NOBODY, NOBODY, None) => return Some(Self::Verdict(None)),
+            ("owner", partition, lane, None) => {
+                return Some(Self::Owner { partition: partition.parse().ok()?, lane: lane.parse().ok()? });
+            }
+            _ => {}
         }
         let key = DeviceKey { site: site.parse().ok()?, device: device.parse().ok()? };
         match (room, deployment) {
@@ -132,6 +159,7 @@ impl LedgerSubject {
             ("deadline", Some(id)) => Some(Self::Deadline(key, id.parse().ok()?)),
             ("incident", None) => Some(Self::Incident(key)),
             ("quarantine", None) => Some(Self::Quarantine(Some(key))),
+            ("verdict", None) => Some(Self::Verdict(Some(key))),
             _ => None,
         }
     }
@@ -145,7 +173,8 @@ impl LedgerSubject {
             | Self::Liveness(key)
             | Self::Deadline(key, _)
             | Self::Incident(key) => Some(key),
-            Self::Quarantine(key) => key.as_ref(),
+            Self::Quarantine(key) | Self::Verdict(key) => key.as_ref(),
+            Self::Owner { .. } => None,
         }
     }
 }
@@ -162,6 +191,9 @@ impl fmt::Display for LedgerSubject {
             Self::Incident(key) => write("incident", key),
             Self::Quarantine(Some(key)) => write("quarantine", key),
             Self::Quarantine(None) => write!(f, "muster.quarantine.{NOBODY}.{NOBODY}"),
+            Self::Verdict(Some(key)) => write("verdict", key),
+            Self::Verdict(None) => write!(f, "muster.verdict.{NOBODY}.{NOBODY}"),
+            Self::Owner { partition, lane } => write!(f, "muster.owner.{partition}.{lane}"),
         }
     }
 }
@@ -214,6 +246,9 @@ mod tests {
             "muster.incident.plant7.press-4",
             "muster.quarantine.plant7.press-4",
             "muster.quarantine._._",
+            "muster.verdict.plant7.press-4",
+            "muster.verdict._._",
+            "muster.owner.3.63",
         ] {
             assert_eq!(LedgerSubject::parse(text).unwrap().to_string(), text);
         }
@@ -227,6 +262,8 @@ mod tests {
             "other.device.a.b",
             "muster.device.A.b",
             "muster.device._._",
+            "muster.owner.a.b",
+            "muster.owner.3",
         ] {
             assert_eq!(LedgerSubject::parse(bad), None, "{bad}");
         }

@@ -56,6 +56,8 @@ kinds!(
     DeadlineFact,
     QuarantineFact,
     Incident,
+    Ownership,
+    QuarantineVerdict,
     DeploymentView,
     SiteView,
     FleetView,

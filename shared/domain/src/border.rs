@@ -11,7 +11,8 @@
 //! its way is forgotten ([`Border::rewind`]), LEDGER says what did arrive ([`Border::restore`]), and what was not
 //! settled is taken in again.
 //!
-//! Reading order: this file (the shape), `admit` (reports), `refuse` (quarantine), `watch` (time), `receipts`;
+//! Reading order: this file (the shape), `admit` (reports), `refuse` (quarantine), `unstorable` (what LEDGER will not
+//! take), `requeue` (a second look), `watch` (time), `reassert`, `receipts`;
 //! beneath them `device`, `memory` and `content`. No IO, no clock.
 
 mod admit;
@@ -19,13 +20,17 @@ mod content;
 mod device;
 mod ids;
 mod memory;
+mod reassert;
 mod receipts;
 mod refuse;
+mod requeue;
+mod unstorable;
 mod watch;
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::time::Duration;
 
+use muster_contract::canonical::Digest;
 use muster_contract::desired::DesiredState;
 use muster_contract::fact::Fact;
 use muster_contract::limits::{DEADLINE_DEFAULT, LEASE};
@@ -38,7 +43,11 @@ use self::device::Device;
 use self::memory::Change;
 pub use self::memory::{CLONES_KEPT, REFUSALS_KEPT, STANDINGS_KEPT};
 pub use self::refuse::Refused;
+pub use self::requeue::Judged;
+use self::unstorable::KEPT_SHORT_MAX;
+pub use self::unstorable::Unrecordable;
 pub use self::watch::{ASK_AFTER, ASK_EVERY, BACKLOG_GRACE, GAP_AFTER, REPEAT_AFTER};
+use crate::recent::Recent;
 
 /// The spans of time that are a matter of configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -82,12 +91,29 @@ pub struct Border {
     /// Made, not yet taken by whoever publishes.
     made: VecDeque<Publication>,
     /// Made, not yet confirmed.
-    in_flight: VecDeque<(usize, Change)>,
+    in_flight: VecDeque<UnderWay>,
     made_count: u64,
     confirmed_count: u64,
     /// For each message taken in and not settled, how many publications must be confirmed first.
     unsettled: VecDeque<u64>,
+    /// Messages taken in and settled in this border's life.
+    settled_count: u64,
+    /// The message being taken in, counted from the first of this border's life.
+    taking: Option<u64>,
+    /// Messages of which LEDGER takes only a short record.
+    kept_short: Recent<Digest, KEPT_SHORT_MAX>,
+    /// A message in quarantine is being judged again, and this is why it stays there.
+    judging_again: Option<String>,
     receipts_due: BTreeSet<(Timestamp, usize)>,
+}
+
+/// A publication on its way.
+#[derive(Debug)]
+struct UnderWay {
+    place: usize,
+    change: Change,
+    /// The message that led to it; none where time did.
+    cause: Option<u64>,
 }
 
 /// The place of senders without a valid name.
@@ -107,6 +133,10 @@ impl Border {
             made_count: 0,
             confirmed_count: 0,
             unsettled: VecDeque::new(),
+            settled_count: 0,
+            taking: None,
+            kept_short: Recent::default(),
+            judging_again: None,
             receipts_due: BTreeSet::new(),
         }
     }
@@ -176,7 +206,7 @@ impl Border {
 
     /// The oldest publication on its way is in LEDGER.
     pub fn confirm(&mut self) {
-        let Some((place, change)) = self.in_flight.pop_front() else { return };
+        let Some(UnderWay { place, change, .. }) = self.in_flight.pop_front() else { return };
         self.confirmed_count += 1;
         self.devices[place].arrived(&change);
         if matches!(change, Change::Received { .. } | Change::Quarantined { .. }) {
@@ -192,6 +222,7 @@ impl Border {
             self.unsettled.pop_front();
             count += 1;
         }
+        self.settled_count += count as u64;
         count
     }
 
@@ -200,11 +231,21 @@ impl Border {
         self.made.clear();
         self.unsettled.clear();
         self.made_count = self.confirmed_count;
-        for (place, change) in self.in_flight.drain(..) {
+        for UnderWay { place, change, .. } in self.in_flight.drain(..) {
             let device = &mut self.devices[place];
             device.rewind();
             device.retell |= matches!(change, Change::Liveness { .. });
         }
+    }
+
+    /// How many publications were made in this border's life.
+    pub const fn made(&self) -> u64 {
+        self.made_count
+    }
+
+    /// How many of them are in LEDGER. After [`Border::rewind`] those that were under way are neither.
+    pub const fn arrived(&self) -> u64 {
+        self.confirmed_count
     }
 
     /// Publications that are not confirmed.
@@ -251,7 +292,7 @@ impl Border {
         };
         let Some(change) = Change::of(fact, deployment, self.now) else { return };
         self.devices[place].send(&change);
-        self.in_flight.push_back((place, change));
+        self.in_flight.push_back(UnderWay { place, change, cause: self.taking });
         self.made_count += 1;
         self.made.push_back(Publication { subject, kind: fact.kind(), payload, message_id });
     }

@@ -69,6 +69,8 @@ fn document(fact: &Fact) -> Value {
         Fact::Deadline(fact) => serde_json::to_value(fact),
         Fact::Incident(fact) => serde_json::to_value(fact),
         Fact::Quarantine(fact) => serde_json::to_value(fact),
+        Fact::Verdict(fact) => serde_json::to_value(fact),
+        Fact::Ownership(record) => serde_json::to_value(record),
     };
     value.unwrap()
 }

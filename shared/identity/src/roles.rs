@@ -108,6 +108,12 @@ const READ_PRESENCE: [&str; 3] = [
     "$JS.API.CONSUMER.MSG.NEXT.PRESENCE.*",
     "$JS.API.CONSUMER.DELETE.PRESENCE.*",
 ];
+/// Who owns a partition, and what became of a message in quarantine.
+const INGEST_RECORDS: [&str; 3] = ["muster.owner.*.*", "muster.verdict.*.*", "muster.ingest.owner.*"];
+/// Owners ask each other whether they are alive, and answer for the quarantine.
+const INGEST_ANSWERS: [&str; 2] = ["muster.ingest.owner.*", QUARANTINE_REQUESTS];
+/// Requests to let a message in after all, or to drop it.
+const QUARANTINE_REQUESTS: &str = "muster.ingest.quarantine.*";
 const INGEST_FACTS: [&str; 7] = [
     "muster.status.*.*.*",
     "muster.device.*.*",
@@ -200,8 +206,10 @@ impl Role {
                     &[INGEST_ACK_NEWER],
                     &READ_PRESENCE,
                     &INGEST_FACTS,
+                    &INGEST_RECORDS,
+                    &[INBOXES],
                 ],
-                vec![&[OWN_INBOX]],
+                vec![&[OWN_INBOX], &INGEST_ANSWERS, &DISCOVERY, &DISCOVERY_OF_ALL],
             ),
             Self::Rollup => (
                 vec![&LOOK_AFTER_STREAMS, &READ_LEDGER, &READ_VIEWS, &["$KV.views.>", INBOXES]],
@@ -217,7 +225,7 @@ impl Role {
             ),
             Self::Operator => (
                 vec![
-                    &[QUERIES, PUBLISHER_REQUESTS],
+                    &[QUERIES, PUBLISHER_REQUESTS, QUARANTINE_REQUESTS],
                     &READ_LEDGER,
                     &READ_VIEWS,
                     &DISCOVERY,

@@ -5,12 +5,14 @@
 //! environment itself, opens a connection or has a default that is not visible in `--help`.
 
 mod problems;
+mod streams;
 mod values;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
 pub use problems::{Problem, Problems, variable};
+pub use streams::StreamArgs;
 pub use values::{LogFormat, NatsUrl, ValueError};
 
 /// Where these settings stand in `--help`.

@@ -95,6 +95,7 @@ fn parameters() -> Value {
         "device": { "description": "A device of the site: a DNS label." },
         "deployment": { "description": "A deployment: a DNS label." },
         "document": { "description": "Which document is republished.", "enum": ["desired", "receipt"] },
+        "lane": { "description": "One of a partition's lanes; 0 decides who owns it." },
         "partition": { "description": "The server's hash of site and device, 0 to 15." },
     })
 }

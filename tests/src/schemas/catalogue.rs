@@ -3,9 +3,12 @@
 
 use muster_contract::decode::{self, Document};
 use muster_contract::desired::DesiredState;
-use muster_contract::fact::{DeadlineFact, DeviceFact, Incident, LivenessFact, QuarantineFact, StatusFact};
+use muster_contract::fact::{
+    DeadlineFact, DeviceFact, Incident, LivenessFact, Ownership, QuarantineFact, StatusFact,
+};
 use muster_contract::presence::Heartbeat;
 use muster_contract::profile::{Package, Process, Simulated};
+use muster_contract::quarantine::{QuarantineAnswer, QuarantineRequest, QuarantineVerdict};
 use muster_contract::query::{
     ApplyRequest, DeploymentAnswer, DeploymentsAnswer, DeviceAnswer, DevicesAnswer, ErrorReply,
     PublishAnswer, PublisherStatus, Query, RemoveRequest, RetireRequest,
@@ -33,7 +36,7 @@ pub struct Shape {
 }
 
 /// Documents: what streams and buckets hold.
-pub const DOCUMENTS: [Shape; 14] = [
+pub const DOCUMENTS: [Shape; 16] = [
     document::<DesiredState>(),
     document::<StatusReport>(),
     document::<CapabilitiesReport>(),
@@ -45,13 +48,15 @@ pub const DOCUMENTS: [Shape; 14] = [
     document::<DeadlineFact>(),
     document::<QuarantineFact>(),
     document::<Incident>(),
+    document::<QuarantineVerdict>(),
+    document::<Ownership>(),
     document::<DeploymentView>(),
     document::<SiteView>(),
     document::<FleetView>(),
 ];
 
-/// Requests and answers of the query service and the publisher.
-pub const MESSAGES: [Shape; 12] = [
+/// Requests and answers of the query service, the publisher and ingest.
+pub const MESSAGES: [Shape; 14] = [
     message::<Query>("Query"),
     message::<DeploymentAnswer>("DeploymentAnswer"),
     message::<DeploymentsAnswer>("DeploymentsAnswer"),
@@ -64,6 +69,8 @@ pub const MESSAGES: [Shape; 12] = [
     message::<RetireRequest>("RetireRequest"),
     message::<PublishAnswer>("PublishAnswer"),
     message::<PublisherStatus>("PublisherStatus"),
+    message::<QuarantineRequest>("QuarantineRequest"),
+    message::<QuarantineAnswer>("QuarantineAnswer"),
 ];
 
 /// What a component's `properties` may say, by the type of its profile.

@@ -19,12 +19,12 @@ use crate::{Hub, held, status, with};
 const DEVICES: u64 = 24;
 const REPORTS: u64 = 150;
 
-fn fleet() -> Vec<DeviceKey> {
+pub(crate) fn fleet() -> Vec<DeviceKey> {
     (0..DEVICES).map(|at| device(&format!("press-{at}"))).collect()
 }
 
 /// Sends every report of a fleet as outboxes do: in order, pipelined, again until UPLINK has it.
-async fn traffic(bus: Bus, fleet: Vec<DeviceKey>, pace: Duration) {
+pub(crate) async fn traffic(bus: Bus, fleet: Vec<DeviceKey>, pace: Duration) {
     for seq in 1..=REPORTS {
         let mut open: Vec<&DeviceKey> = fleet.iter().collect();
         while !open.is_empty() {
@@ -49,7 +49,7 @@ async fn traffic(bus: Bus, fleet: Vec<DeviceKey>, pace: Duration) {
 }
 
 /// Waits until LEDGER holds every number of every device; panics if one is in twice.
-async fn everything_is_held_once(hub: &Hub, fleet: &[DeviceKey]) {
+pub(crate) async fn everything_is_held_once(hub: &Hub, fleet: &[DeviceKey]) {
     let wanted: Vec<u64> = (1..=REPORTS).collect();
     let lacking = || async {
         let held = held(&hub.ledger().await);

@@ -4,6 +4,10 @@
 #![allow(clippy::unwrap_used, reason = "a failure here is the test's result")]
 
 mod crash;
+mod elders;
+mod full;
+mod owners;
+mod quarantine;
 mod reports;
 mod time;
 
@@ -19,7 +23,7 @@ use muster_contract::subjects::{self, LedgerSubject, stream};
 use muster_contract::{DeviceKey, Timestamp};
 use muster_simulator::child::{Child, Spec};
 use muster_tests::server::Server;
-use muster_tests::system::{Entry, INGEST, program};
+use muster_tests::system::{DEADLINE, Entry, INGEST, program};
 use muster_tests::wait::{soon, until};
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -148,7 +152,13 @@ impl Hub {
         until("the receipt", said, |said| *said == Some((epoch, through, missing.to_owned()))).await;
     }
 
-    /// Waits until LEDGER holds so many statuses of a device.
+    /// Lets a device's heart beat and waits for the receipt that follows, with nothing missing.
+    async fn receipt_after_a_beat(&self, key: &DeviceKey, epoch: u64, through: u64) {
+        self.beat(key, epoch, through).await;
+        self.receipt_is(key, epoch, through, "").await;
+    }
+
+    /// Waits until the newest receipt of a device says this. holds so many statuses of a device.
     async fn statuses_are(&self, key: &DeviceKey, count: usize) -> Vec<StatusFact> {
         until("statuses in LEDGER", || self.statuses(key), |found| found.len() == count).await
     }
@@ -195,4 +205,16 @@ fn held(ledger: &[Entry]) -> BTreeMap<DeviceKey, Vec<u64>> {
     }
     held.values_mut().for_each(|numbers| numbers.sort_unstable());
     held
+}
+
+/// Changes the configuration of a stream, as an operator may.
+async fn edit(bus: &Bus, stream: &str, change: impl Fn(&mut Value)) {
+    let api = |verb: String, body: Value| async move {
+        let answer = bus.request(&format!("$JS.API.{verb}"), body.to_string().into(), DEADLINE).await;
+        serde_json::from_slice::<Value>(&answer.unwrap()).unwrap()
+    };
+    let mut config = api(format!("STREAM.INFO.{stream}"), json!({})).await["config"].take();
+    change(&mut config);
+    let answer = api(format!("STREAM.UPDATE.{stream}"), config).await;
+    assert!(answer["error"].is_null(), "{answer}");
 }

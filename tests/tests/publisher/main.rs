@@ -6,5 +6,6 @@
 mod commits;
 mod crashes;
 mod recovery;
+mod renewal;
 mod requests;
 mod stage;

@@ -81,7 +81,8 @@ impl Stage {
             log_format: LogFormat::Text,
             log_filter: "info".to_owned(),
         };
-        let config = Config { common, git: git.then_some(source), data_dir: None };
+        let uplink_bytes_max = muster_bus::config::UPLINK_BYTES_MAX;
+        let config = Config { common, uplink_bytes_max, git: git.then_some(source), data_dir: None };
         let life = Life::new();
         let handle = app::start(config, &life).await.unwrap();
         until("the publisher is ready", async || life.health().missing(), Vec::is_empty).await;

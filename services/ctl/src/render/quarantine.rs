@@ -4,12 +4,13 @@ use std::fmt::Write as _;
 
 use muster_contract::Timestamp;
 use muster_contract::fact::QuarantineFact;
+use muster_contract::quarantine::{QuarantineAnswer, Verdict};
 
 use super::frame::Frame;
 use super::paint::{BOLD, DIM, styled};
 use super::table::{Cell, Table};
 use super::words::{age, clean, clean_lines, plural};
-use crate::quarantine::{Held, List};
+use crate::quarantine::{Held, Judgements, List};
 
 /// Longest reason in the list; `show` has all of it.
 const REASON_CHARS_MAX: usize = 100;
@@ -21,20 +22,46 @@ const DUMP_LINES_MAX: usize = 64;
 /// The list, newest last.
 pub fn list(list: &List, frame: impl Into<Frame>) -> String {
     let frame = frame.into();
-    let List { before, messages, .. } = list;
+    let List { before, open, settled, messages, device } = list;
+    let settled = match settled {
+        0 => String::new(),
+        count => format!("{} let in or dropped; `--all` shows them as well.\n", plural(*count, "message")),
+    };
     if messages.is_empty() {
-        let of = list.device.as_ref().map(|key| format!(" of {key}")).unwrap_or_default();
-        return format!("Nothing{of} is in quarantine.\n");
+        let of = device.as_ref().map(|key| format!(" of {key}")).unwrap_or_default();
+        return format!("Nothing{of} is in quarantine.\n{settled}");
     }
     let mut table = Table::new(&[">LEDGER", "DEVICE", "RECEIVED", "?>EPOCH", "?>SEQ", "?>BYTES", "REASON"]);
     for one in messages {
         table.row(row(one, frame.now));
     }
     let table = table.within(frame.width);
-    let total = plural(messages.len() as u64 + before, "message");
+    let total = plural(*open, "message");
     let more =
         if *before == 0 { String::new() } else { format!("; the newest {} are shown", messages.len()) };
-    format!("{table}\n{total} in quarantine{more}; `muster quarantine show LEDGER` has the payload.\n")
+    format!(
+        "{table}\n{total} in quarantine{more}; `muster quarantine show LEDGER` has the payload.\n{settled}"
+    )
+}
+
+/// What became of each message asked for.
+pub fn judgements(judgements: &Judgements) -> String {
+    let line = |answer: &QuarantineAnswer| match (answer.verdict, &answer.refused) {
+        (Some(verdict), _) => format!("ledger {}: {}\n", answer.ledger_seq, outcome(verdict)),
+        (None, words) => {
+            let words = words.as_deref().unwrap_or("no reason is given");
+            format!("ledger {}: stays in quarantine: {}\n", answer.ledger_seq, clean(words))
+        }
+    };
+    judgements.messages.iter().map(line).collect()
+}
+
+const fn outcome(verdict: Verdict) -> &'static str {
+    match verdict {
+        Verdict::LetIn => "let in",
+        Verdict::AlreadyIn => "already in: its number came again, or was let in before",
+        Verdict::Dropped => "dropped; it stays counted as quarantined",
+    }
 }
 
 fn row(held: &Held, now: Timestamp) -> [Cell; 7] {
@@ -47,8 +74,15 @@ fn row(held: &Held, now: Timestamp) -> [Cell; 7] {
         number(fact.epoch.map(muster_contract::Epoch::get)),
         number(fact.seq.map(muster_contract::Seq::get)),
         Cell::count(fact.bytes),
-        shortened(&clean(&fact.reason)).into(),
+        shortened(&reason(held)).into(),
     ]
+}
+
+fn reason(held: &Held) -> String {
+    match held.verdict {
+        Some(verdict) => format!("({}) {}", outcome(verdict), clean(&held.fact.reason)),
+        None => clean(&held.fact.reason),
+    }
 }
 
 fn sender(held: &Held) -> String {
@@ -83,6 +117,9 @@ pub fn one(held: &Held, now: Timestamp) -> String {
         ("bytes", fact.bytes.to_string()),
     ] {
         let _ = writeln!(text, "{name:<10}{value}");
+    }
+    if let Some(verdict) = held.verdict {
+        let _ = writeln!(text, "{:<10}{}", "verdict", outcome(verdict));
     }
     text + "\n" + &payload(fact)
 }

@@ -1,109 +1,75 @@
 //! One session of a partition: from opening the ways in to the first publication of unknown fate, or to the end.
 
-use std::collections::VecDeque;
 use std::pin::pin;
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use muster_bus::{Delivery, Link, Outgoing, PublishError, Trace};
-use muster_contract::report::Report;
-use muster_contract::subjects::{Origin, origin, stream};
-use muster_contract::{LabelError, Timestamp};
-use muster_domain::border::Arrival;
+use muster_bus::{Answering, Bus, Delivery, PublishError, Trace};
+use muster_contract::subjects::stream;
 use muster_service::error::chain;
 use muster_service::health::Latch;
-use tokio::sync::watch;
-use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
+use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
+use super::facts::{self, Facts, arrival};
+use super::hearing::{Heard, Hearing, TICK};
+use super::quarantine::{Case, Desk};
 use super::receipts::{self, Answer, Receipts};
+use super::standby::Turn;
 use super::{Ending, Partition};
 use crate::desired::Wish;
-use crate::intake::{BATCH, Intake};
-use crate::letter;
-use crate::outlet::{FACTS_IN_FLIGHT, Outlet};
+use crate::elders::{Elder, Elders};
+use crate::intake::Intake;
+use crate::ownership;
 use crate::presence::{self, Presence};
 
-/// Time between two looks at what has passed.
-const TICK: Duration = Duration::from_secs(1);
-/// A gap between two looks, or a step of the clock, after which the hub counts as having been deaf.
-const STALL: Duration = Duration::from_secs(5);
-/// How long nothing may come while the way is open before nothing is waiting.
-const QUIET: Duration = Duration::from_secs(1);
-/// Reports settled before the next acknowledgement, unless nothing else is under way.
-const ACK_EVERY: usize = 128;
 /// Heartbeats that may wait when time is looked at: they are taken in first.
 const HEARTBEAT_BATCHES_MAX: usize = 64;
 /// How long the last receipts may take when the process stops.
 const LAST_RECEIPTS: Duration = Duration::from_secs(3);
+/// Time between two looks at who owns the partition: one that has nothing to publish would not learn that it lost it.
+const LOOK_EVERY: Duration = Duration::from_secs(5);
 
-const _: () = {
-    assert!(STALL.as_secs() >= 2 * TICK.as_secs());
-    assert!(ACK_EVERY < FACTS_IN_FLIGHT && FACTS_IN_FLIGHT <= BATCH);
-    // A receipt is owed for at most a second before it may go.
-    assert!(LAST_RECEIPTS.as_secs() > muster_contract::limits::RECEIPT_INTERVAL.as_secs());
-};
+// A receipt is owed for at most a second before it may go.
+const _: () = assert!(LAST_RECEIPTS.as_secs() > muster_contract::limits::RECEIPT_INTERVAL.as_secs());
 
 /// A session.
 pub(super) struct Session<'a> {
-    own: &'a mut Partition,
-    facts: Outlet,
+    facts: Facts,
     receipts: Receipts,
-    /// Facts to be sent.
-    letters: Vec<(Outgoing, &'static str)>,
-    /// Reports taken in and not settled, oldest first.
-    taken: VecDeque<Delivery>,
-    /// The newest settled one whose acknowledgement is still to be sent, and how many it covers.
-    settled: Option<(Delivery, usize)>,
-    link: watch::Receiver<Link>,
-    over: Link,
-    looked_at: Timestamp,
-    /// When a report came last, or the way was opened.
-    came_at: Option<Instant>,
-    /// Every report stored up to here has been taken in; up to now where nothing waits.
-    taken_to: TakenTo,
-    wishes_come: bool,
-}
-
-/// How far reports have been taken in.
-#[derive(Debug, Clone, Copy)]
-enum TakenTo {
-    /// Nothing waits.
-    Now,
-    /// Up to a report stored at this moment.
-    Report(Timestamp),
+    hearing: Hearing,
+    desk: Desk,
+    claim_seq: u64,
+    _answering: Answering,
+    own: &'a mut Partition,
 }
 
 /// What can happen.
 enum Event {
     Stop,
-    Confirmation(Option<Result<&'static str, PublishError>>),
+    Usurped,
+    Confirmation(Option<facts::Answer>),
     Receipt(Option<Answer>),
     Tick,
     ReceiptTurn,
     Wish(Option<Wish>),
+    Case(Box<Case>),
+    Elders(Vec<Elder>),
     Heartbeats(Vec<Delivery>),
     Reports(Vec<Delivery>),
 }
 
 impl<'a> Session<'a> {
-    pub(super) fn open(own: &'a mut Partition) -> Self {
+    pub(super) fn open(own: &'a mut Partition, turn: Turn) -> Self {
         let now = own.around.clock.now();
         own.border.hearing_again(now);
-        let mut link = own.around.bus.link();
-        let over = *link.borrow_and_update();
         Self {
-            facts: Outlet::new(&own.around.bus, own.around.high_water.clone()),
+            claim_seq: turn.claim.seq(),
+            facts: Facts::new(own, turn.claim),
+            desk: turn.desk,
+            _answering: turn.answering,
             receipts: Receipts::new(&own.around.bus, own.metrics.all.receipts.clone()),
-            letters: Vec::with_capacity(BATCH),
-            taken: VecDeque::with_capacity(BATCH),
-            settled: None,
-            over,
-            link,
-            looked_at: now,
-            came_at: None,
-            taken_to: TakenTo::Report(Timestamp::MIN),
-            wishes_come: true,
+            hearing: Hearing::new(own.around.bus.link(), now),
             own,
         }
     }
@@ -111,7 +77,10 @@ impl<'a> Session<'a> {
     pub(super) async fn run(mut self, stop: &CancellationToken) -> Ending {
         let (bus, number) = (self.own.around.bus.clone(), self.own.number);
         let mut reports = pin!(Intake::new(bus.clone(), number, self.own.chance.fork()).next());
-        let mut heartbeats = pin!(Presence::new(bus, number, self.own.chance.fork()).next());
+        let mut heartbeats = pin!(Presence::new(bus.clone(), number, self.own.chance.fork()).next());
+        let clock = self.own.around.clock.clone();
+        let mut elders = pin!(Elders::new(bus.clone(), clock, number).next());
+        let mut usurped = pin!(usurped(bus, number, self.claim_seq));
         let (mut tick, mut turn) = (interval(TICK), interval(receipts::TURN));
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         turn.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -119,8 +88,9 @@ impl<'a> Session<'a> {
             let event = tokio::select! {
                 biased;
                 () = stop.cancelled() => Event::Stop,
-                answer = self.facts.confirmation(), if !self.facts.is_empty() => Event::Confirmation(answer),
+                answer = self.facts.answer(), if !self.facts.is_empty() => Event::Confirmation(answer),
                 answer = self.receipts.answer(), if !self.receipts.is_empty() => Event::Receipt(answer),
+                () = &mut usurped => Event::Usurped,
                 _ = tick.tick() => {
                     // What was heard before now counts before time does.
                     for _ in 0..HEARTBEAT_BATCHES_MAX {
@@ -131,10 +101,15 @@ impl<'a> Session<'a> {
                     Event::Tick
                 }
                 _ = turn.tick() => Event::ReceiptTurn,
-                wish = self.own.desired.recv(), if self.wishes_come => Event::Wish(wish),
+                wish = self.own.desired.recv(), if self.own.wishes_come => Event::Wish(wish),
+                case = self.desk.next() => Event::Case(Box::new(case)),
                 (way, batch) = &mut heartbeats => {
                     heartbeats.set(way.next());
                     Event::Heartbeats(batch)
+                }
+                (way, batch) = &mut elders => {
+                    elders.set(way.next());
+                    Event::Elders(batch)
                 }
                 (way, batch) = &mut reports => {
                     reports.set(way.next());
@@ -143,6 +118,7 @@ impl<'a> Session<'a> {
             };
             let went_well = match event {
                 Event::Stop => return self.finish().await,
+                Event::Usurped => return Ending::Usurped { read_after: self.facts.read_after() },
                 event => self.handle(event).await,
             };
             if let Err(cause) = went_well {
@@ -153,43 +129,44 @@ impl<'a> Session<'a> {
 
     async fn handle(&mut self, event: Event) -> Result<(), PublishError> {
         match event {
-            Event::Stop | Event::Confirmation(None) | Event::Receipt(None) => {}
-            Event::Confirmation(Some(answer)) => self.confirm(answer)?,
+            Event::Stop | Event::Usurped | Event::Confirmation(None) | Event::Receipt(None) => {}
+            Event::Confirmation(Some(answer)) => self.facts.confirm(self.own, answer)?,
             Event::Receipt(Some(answer)) => self.receipts.note(&mut self.own.border, answer),
             Event::Tick => self.look(),
             Event::ReceiptTurn => self.send_receipts().await,
             Event::Wish(Some(wish)) => self.own.border.desire(&wish.key, &wish.state, wish.stored_at),
-            Event::Wish(None) => self.wishes_come = false,
+            Event::Wish(None) => self.own.wishes_come = false,
+            Event::Case(case) => {
+                let now = self.own.around.clock.now();
+                self.desk.decide(&mut self.own.border, *case, now).await;
+            }
+            Event::Elders(batch) => {
+                let now = self.own.around.clock.now();
+                batch.iter().for_each(|(subject, fact)| _ = self.own.border.grow_old(subject, fact, now));
+            }
             Event::Heartbeats(batch) => self.take_heartbeats(&batch),
             Event::Reports(batch) => return self.take_reports(batch).await,
         }
         let trace = Trace::begin(&mut self.own.chance);
-        self.write(trace);
-        self.pass_on().await
+        self.facts.write(self.own, trace);
+        self.facts.pass_on(self.own).await?;
+        self.desk.answer(&self.own.border).await;
+        Ok(())
     }
 
-    /// Takes reports in. Each one's publications carry its trace.
     async fn take_reports(&mut self, batch: Vec<Delivery>) -> Result<(), PublishError> {
-        self.came_at = Some(Instant::now());
+        self.hearing.reports(&batch);
         if let Some(last) = batch.last() {
-            self.taken_to = match last.pending {
-                0 => TakenTo::Now,
-                _ => TakenTo::Report(last.stored_at),
-            };
             self.own.metrics.lag.set(i64::try_from(last.pending).unwrap_or(i64::MAX));
         }
-        // The first, empty batch says that the way is open.
         self.own.ready.take().into_iter().for_each(Latch::release);
         let now = self.own.around.clock.now();
         for delivery in batch {
             let outcome = self.own.border.report(arrival(&delivery, now));
             self.own.metrics.report(outcome);
-            let trace =
-                Trace::carried(&delivery.headers).unwrap_or_else(|| Trace::begin(&mut self.own.chance));
-            self.write(trace);
-            self.taken.push_back(delivery);
+            self.facts.taken(self.own, delivery);
         }
-        self.pass_on().await
+        self.facts.pass_on(self.own).await
     }
 
     fn take_heartbeats(&mut self, batch: &[Delivery]) {
@@ -212,72 +189,19 @@ impl<'a> Session<'a> {
     /// Lets time pass, unless the hub could not hear.
     fn look(&mut self) {
         let now = self.own.around.clock.now();
-        let link = *self.link.borrow_and_update();
-        let since = Duration::try_from(now.duration_since(self.looked_at));
-        let deaf = link != self.over || since.is_err() || since.is_ok_and(|since| since > STALL);
-        (self.looked_at, self.over) = (now, link);
-        if deaf {
-            self.own.border.hearing_again(now);
-        }
-        if deaf || !link.is_up() {
-            return;
-        }
-        if self.came_at.is_some_and(|at| at.elapsed() >= QUIET) {
-            self.taken_to = TakenTo::Now;
-        }
-        let taken_to = match self.taken_to {
-            TakenTo::Now => now,
-            TakenTo::Report(stored_at) => stored_at,
-        };
-        self.own.border.tick(now, taken_to);
-        self.own.metrics.devices.set(i64::try_from(self.own.border.devices()).unwrap_or(i64::MAX));
-    }
-
-    /// Writes the publications that are due.
-    fn write(&mut self, trace: Trace) {
-        while let Some(publication) = self.own.border.next_publication() {
-            let kind = publication.kind;
-            self.letters.push((letter::fact(publication, trace, &mut self.own.chance), kind));
-        }
-    }
-
-    /// Sends what is written, takes what is confirmed, acknowledges what is settled.
-    async fn pass_on(&mut self) -> Result<(), PublishError> {
-        for (letter, kind) in self.letters.drain(..) {
-            self.facts.send(letter, kind).await;
-        }
-        while let Some(answer) = self.facts.try_confirmation() {
-            self.confirm(answer)?;
-        }
-        self.own.metrics.unconfirmed.set(i64::try_from(self.facts.len()).unwrap_or(i64::MAX));
-        self.acknowledge().await;
-        Ok(())
-    }
-
-    fn confirm(&mut self, answer: Result<&'static str, PublishError>) -> Result<(), PublishError> {
-        let kind = answer?;
-        self.own.border.confirm();
-        self.own.metrics.all.fact(kind, 1);
-        self.own.retry.reset();
-        Ok(())
-    }
-
-    /// Acknowledges the newest settled report, which covers all before it.
-    async fn acknowledge(&mut self) {
-        for _ in 0..self.own.border.settled() {
-            let Some(delivery) = self.taken.pop_front() else { break };
-            let covered = self.settled.take().map_or(0, |(_, covered)| covered);
-            self.settled = Some((delivery, covered + 1));
-        }
-        let due = |covered: usize, idle: bool| idle || covered >= ACK_EVERY;
-        let idle = self.facts.is_empty();
-        if let Some((newest, _)) = self.settled.take_if(|(_, covered)| due(*covered, idle)) {
-            newest.ack_all().await;
+        match self.hearing.look(now) {
+            Heard::Nothing => {}
+            Heard::Deaf => self.own.border.hearing_again(now),
+            Heard::Well(taken_to) => {
+                self.own.border.tick(now, taken_to);
+                let devices = i64::try_from(self.own.border.devices()).unwrap_or(i64::MAX);
+                self.own.metrics.devices.set(devices);
+            }
         }
     }
 
     async fn send_receipts(&mut self) {
-        if self.over.is_up() {
+        if self.hearing.is_up() {
             let now = self.own.around.clock.now();
             self.receipts.send(&mut self.own.border, now, &mut self.own.chance).await;
         }
@@ -285,8 +209,12 @@ impl<'a> Session<'a> {
 
     /// Finishes what was taken in: everything confirmed, acknowledged, and told to the devices.
     async fn finish(mut self) -> Ending {
-        while let Some(answer) = self.facts.confirmation().await {
-            if let Err(cause) = self.confirm(answer) {
+        while let Some(answer) = self.facts.answer().await {
+            let went_well = match self.facts.confirm(self.own, answer) {
+                Ok(()) => self.facts.pass_on(self.own).await,
+                lost => lost,
+            };
+            if let Err(cause) = went_well {
                 tracing::warn!(
                     partition = self.own.number,
                     error = chain(&cause),
@@ -295,7 +223,7 @@ impl<'a> Session<'a> {
                 return Ending::Stopped;
             }
         }
-        self.acknowledge().await;
+        self.facts.acknowledge(self.own).await;
         if timeout(LAST_RECEIPTS, self.last_receipts()).await.is_err() {
             tracing::info!(
                 partition = self.own.number,
@@ -315,27 +243,21 @@ impl<'a> Session<'a> {
                 self.receipts.note(&mut self.own.border, answer);
             }
             if self.own.border.receipts_owed() > 0 {
-                tokio::time::sleep(receipts::TURN).await;
+                sleep(receipts::TURN).await;
             }
         }
     }
 }
 
-fn arrival(delivery: &Delivery, now: Timestamp) -> Arrival<'_> {
-    Arrival {
-        origin: origin(&delivery.subject).unwrap_or_else(|| strange(&delivery.subject)),
-        parsed: Report::parse(&delivery.payload),
-        payload: &delivery.payload,
-        position: delivery.stream_seq,
-        stored_at: delivery.stored_at,
-        now,
-    }
-}
-
-/// A subject that UPLINK cannot have by the contract: it names nobody.
-fn strange(subject: &str) -> Origin {
-    Origin {
-        device: Err(LabelError { what: "subject of a report", text: subject.to_owned() }),
-        subject: subject.to_owned(),
+/// Completes when the partition has another owner.
+async fn usurped(bus: Bus, partition: u16, claim_seq: u64) {
+    loop {
+        sleep(LOOK_EVERY).await;
+        // What cannot be read now is asked again; a replica that is behind knows of an older record.
+        if let Ok(Some(record)) = ownership::record(&bus, partition).await
+            && record.seq > claim_seq
+        {
+            return;
+        }
     }
 }

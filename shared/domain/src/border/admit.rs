@@ -61,12 +61,20 @@ pub enum Outcome {
 impl Border {
     /// Takes in a report. It is settled once [`Border::settled`] has counted it.
     pub fn report(&mut self, arrival: Arrival<'_>) -> Outcome {
+        self.now = arrival.now;
+        self.taking = Some(self.settled_count + self.unsettled.len() as u64);
+        let outcome = self.take_in(arrival);
+        self.taking = None;
+        self.unsettled.push_back(self.made_count);
+        outcome
+    }
+
+    pub(super) fn take_in(&mut self, arrival: Arrival<'_>) -> Outcome {
         let Arrival { origin: Origin { device, subject }, parsed, payload, position, stored_at, now } =
             arrival;
-        self.now = now;
         let stored_at = stored_at.min(now);
         let evidence = Evidence { subject, payload, position, stored_at };
-        let outcome = match device {
+        match device {
             Err(error) => self.refuse(NOBODY, &evidence, &Refused::Sender(error), None),
             Ok(key) => {
                 let place = self.place(&key);
@@ -75,9 +83,7 @@ impl Border {
                 self.listen(place, stored_at, now);
                 outcome
             }
-        };
-        self.unsettled.push_back(self.made_count);
-        outcome
+        }
     }
 
     fn judge(
@@ -101,7 +107,13 @@ impl Border {
         outcome
     }
 
-    fn admit(&mut self, place: usize, key: &DeviceKey, report: Report, evidence: &Evidence<'_>) -> Outcome {
+    pub(super) fn admit(
+        &mut self,
+        place: usize,
+        key: &DeviceKey,
+        report: Report,
+        evidence: &Evidence<'_>,
+    ) -> Outcome {
         let numbers = numbers(&report);
         let (epoch, seq) = (numbers.epoch, numbers.seq);
         match self.devices[place].latest().cursor.admit(numbers, || content_of(&report)) {
@@ -215,7 +227,7 @@ impl Border {
 }
 
 /// The rule that the shape of a report does not hold.
-fn ruled(report: &Report) -> Result<(), Refused> {
+pub(super) fn ruled(report: &Report) -> Result<(), Refused> {
     match report {
         Report::Status(report) => {
             aggregate::check(&report.status, &report.components).map_err(Refused::State)

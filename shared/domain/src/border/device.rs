@@ -103,6 +103,12 @@ impl Device {
         }
     }
 
+    /// The oldest change on its way will never arrive; these are still on theirs.
+    pub(super) fn lost<'a>(&mut self, left: impl Iterator<Item = &'a Change>) {
+        self.rewind();
+        left.for_each(|change| self.send(change));
+    }
+
     /// The fate of everything on its way is unknown.
     pub(super) fn rewind(&mut self) {
         self.ahead = None;

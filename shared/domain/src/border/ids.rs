@@ -1,8 +1,9 @@
 //! Message ids of facts: the same fact has the same id, so that the bus recognises a second try.
 
 use muster_contract::fact::IncidentKind;
-use muster_contract::subjects::NOBODY;
-use muster_contract::{DeploymentId, DeviceKey, Epoch, Generation, Seq};
+use muster_contract::quarantine::Verdict;
+use muster_contract::subjects::{LedgerSubject, NOBODY};
+use muster_contract::{DeploymentId, DeviceKey, Epoch, Generation, Seq, Timestamp};
 
 /// `<site>.<device>.<epoch>.<seq>`
 pub(super) fn numbered(key: &DeviceKey, epoch: Epoch, seq: Seq) -> String {
@@ -19,6 +20,19 @@ pub(super) fn quarantine(key: Option<&DeviceKey>, position: u64) -> String {
     match key {
         Some(key) => format!("{}.{}.quarantine.{position}", key.site, key.device),
         None => format!("{NOBODY}.{NOBODY}.quarantine.{position}"),
+    }
+}
+
+/// `<subject>.again.<second>`
+pub(super) fn said_again(subject: &LedgerSubject, now: Timestamp) -> String {
+    format!("{subject}.again.{}", now.as_second())
+}
+
+/// `<site>.<device>.verdict.<position in LEDGER>.<what became of it>`
+pub(super) fn verdict(key: Option<&DeviceKey>, of: u64, verdict: Verdict) -> String {
+    match key {
+        Some(key) => format!("{}.{}.verdict.{of}.{verdict:?}", key.site, key.device),
+        None => format!("{NOBODY}.{NOBODY}.verdict.{of}.{verdict:?}"),
     }
 }
 

@@ -40,7 +40,9 @@ pub(crate) struct Memory {
     refused: Recent<Digest, REFUSALS_KEPT>,
     clones: Recent<(Epoch, Epoch), CLONES_KEPT>,
     standings: BTreeMap<DeploymentId, Standing>,
-    overdue: BTreeMap<DeploymentId, Generation>,
+    overdue: BTreeMap<DeploymentId, (Generation, Timestamp)>,
+    /// The newest word of what the device is: its number, and when it was said last.
+    nature: Option<((Epoch, Seq), Timestamp)>,
 }
 
 /// The liveness fact that holds.
@@ -61,6 +63,8 @@ pub(crate) struct Told {
 struct Standing {
     at: (Epoch, Seq),
     progress: Progress,
+    /// When LEDGER was told of it last.
+    said_at: Timestamp,
 }
 
 /// What one fact changes.
@@ -72,7 +76,9 @@ pub(crate) enum Change {
         head: Seq,
         coalesced: SeqRanges,
         content: Digest,
+        /// None for a word of what the device is.
         progress: Option<(DeploymentId, Progress)>,
+        said_at: Timestamp,
     },
     Quarantined {
         number: Option<(Epoch, Seq)>,
@@ -83,25 +89,28 @@ pub(crate) enum Change {
         fact: LivenessFact,
         said_at: Timestamp,
     },
-    Overdue(DeploymentId, Generation),
+    Overdue(DeploymentId, Generation, Timestamp),
     Incident(IncidentKind),
+    /// On record, and nothing to remember.
+    Verdict,
 }
 
 impl Change {
     /// What a fact said at a moment changes; nothing where it is no fact of the border's making.
     pub(crate) fn of(fact: &Fact, deployment: Option<&DeploymentId>, said_at: Timestamp) -> Option<Self> {
         match fact {
-            Fact::Desired(_) => None,
-            Fact::Status(fact) => Some(Self::of_status(fact)),
-            Fact::Device(fact) => Some(Self::of_device(fact)),
+            Fact::Desired(_) | Fact::Ownership(_) => None,
+            Fact::Status(fact) => Some(Self::of_status(fact, said_at)),
+            Fact::Device(fact) => Some(Self::of_device(fact, said_at)),
             Fact::Liveness(fact) => Some(Self::Liveness { fact: fact.clone(), said_at }),
-            Fact::Deadline(fact) => Some(Self::Overdue(deployment?.clone(), fact.generation)),
+            Fact::Deadline(fact) => Some(Self::Overdue(deployment?.clone(), fact.generation, said_at)),
             Fact::Incident(Incident { what, .. }) => Some(Self::Incident(what.clone())),
             Fact::Quarantine(fact) => Some(Self::of_quarantine(fact)),
+            Fact::Verdict(_) => Some(Self::Verdict),
         }
     }
 
-    fn of_status(fact: &StatusFact) -> Self {
+    fn of_status(fact: &StatusFact, said_at: Timestamp) -> Self {
         let progress =
             Progress { generation: fact.generation, state: fact.status.state, changed_at: fact.received_at };
         Self::Received {
@@ -111,10 +120,11 @@ impl Change {
             coalesced: fact.coalesced.clone(),
             content: content::of_status_fact(fact),
             progress: Some((fact.deployment.clone(), progress)),
+            said_at,
         }
     }
 
-    fn of_device(fact: &DeviceFact) -> Self {
+    fn of_device(fact: &DeviceFact, said_at: Timestamp) -> Self {
         Self::Received {
             epoch: fact.epoch,
             seq: fact.seq,
@@ -122,6 +132,7 @@ impl Change {
             coalesced: fact.coalesced.clone(),
             content: content::of_device_fact(fact),
             progress: None,
+            said_at,
         }
     }
 
@@ -139,11 +150,16 @@ impl Memory {
     pub(crate) fn apply(&mut self, change: &Change) {
         let before = self.cursor.epoch();
         match change {
-            Change::Received { epoch, seq, head, coalesced, content, progress } => {
+            Change::Received { epoch, seq, head, coalesced, content, progress, said_at } => {
                 let numbers = Numbers { epoch: *epoch, seq: *seq, head: *head, coalesced };
                 self.cursor.receive(numbers, *content);
-                if let Some((deployment, progress)) = progress {
-                    self.advance(deployment, (*epoch, *seq), *progress);
+                let at = (*epoch, *seq);
+                match progress {
+                    Some((deployment, progress)) => {
+                        let standing = Standing { at, progress: *progress, said_at: *said_at };
+                        self.advance(deployment, standing);
+                    }
+                    None => self.nature = self.nature.max(Some((at, *said_at))),
                 }
             }
             Change::Quarantined { number, payload, count } => {
@@ -152,10 +168,12 @@ impl Memory {
                 self.quarantined = self.quarantined.max(*count);
             }
             Change::Liveness { fact, said_at } => self.liveness(fact, *said_at),
-            Change::Overdue(deployment, generation) => {
-                self.overdue.insert(deployment.clone(), *generation);
+            Change::Overdue(deployment, generation, said_at) => {
+                let told = self.overdue.entry(deployment.clone()).or_insert((*generation, *said_at));
+                *told = (*told).max((*generation, *said_at));
             }
             Change::Incident(what) => self.incident(what),
+            Change::Verdict => {}
         }
         if self.cursor.epoch() != before {
             self.gap = SeqRanges::new();
@@ -174,7 +192,7 @@ impl Memory {
 
     /// True where a deadline of this generation or a later one is on record.
     pub(crate) fn is_overdue(&self, deployment: &DeploymentId, generation: Generation) -> bool {
-        self.overdue.get(deployment).is_some_and(|told| *told >= generation)
+        self.overdue.get(deployment).is_some_and(|(told, _)| *told >= generation)
     }
 
     /// True where these bytes are in quarantine already.
@@ -192,20 +210,42 @@ impl Memory {
         self.overdue.retain(|deployment, _| wanted(deployment));
     }
 
-    fn advance(&mut self, deployment: &DeploymentId, at: (Epoch, Seq), mut progress: Progress) {
+    /// When LEDGER was told last of what a fact says, where that still holds.
+    pub(crate) fn holds_since(&self, fact: &Fact, deployment: Option<&DeploymentId>) -> Option<Timestamp> {
+        match fact {
+            Fact::Status(fact) => {
+                let standing = self.standings.get(&fact.deployment)?;
+                (standing.at == (fact.epoch, fact.seq)).then_some(standing.said_at)
+            }
+            Fact::Device(fact) => {
+                self.nature.filter(|(at, _)| *at == (fact.epoch, fact.seq)).map(|(_, said_at)| said_at)
+            }
+            Fact::Deadline(fact) => {
+                let (generation, said_at) = self.overdue.get(deployment?)?;
+                (*generation == fact.generation).then_some(*said_at)
+            }
+            _ => None,
+        }
+    }
+
+    fn advance(&mut self, deployment: &DeploymentId, mut new: Standing) {
         let Some(standing) = self.standings.get_mut(deployment) else {
-            self.standings.insert(deployment.clone(), Standing { at, progress });
+            self.standings.insert(deployment.clone(), new);
             self.bound_standings();
             return;
         };
-        if standing.at >= at {
+        if standing.at >= new.at {
+            if standing.at == new.at {
+                standing.said_at = standing.said_at.max(new.said_at);
+            }
             return;
         }
-        let same = |old: &Progress| (old.generation, old.state) == (progress.generation, progress.state);
+        let same =
+            |old: &Progress| (old.generation, old.state) == (new.progress.generation, new.progress.state);
         if same(&standing.progress) {
-            progress.changed_at = standing.progress.changed_at;
+            new.progress.changed_at = standing.progress.changed_at;
         }
-        *standing = Standing { at, progress };
+        *standing = new;
     }
 
     /// The deployment that has been silent for longest makes room.

@@ -4,7 +4,7 @@ use muster_contract::canonical::Digest;
 use muster_contract::decode::{self, Violation};
 use muster_contract::fact::{Fact, QuarantineFact};
 use muster_contract::ids::LabelError;
-use muster_contract::limits::{ERROR_MESSAGE_BYTES_MAX, MESSAGE_BYTES_MAX, QUARANTINE_PAYLOAD_BYTES_MAX};
+use muster_contract::limits::{ERROR_MESSAGE_BYTES_MAX, MESSAGE_BYTES_MAX};
 use muster_contract::state::cut;
 use muster_contract::subjects::LedgerSubject;
 use muster_contract::version::{ApiVersion, kind};
@@ -62,6 +62,15 @@ pub enum Refused {
         /// The fact's size.
         bytes: usize,
     },
+    /// LEDGER does not take the fact it would become, today or ever.
+    #[error(
+        "LEDGER takes no such fact: {words}; allow larger messages (max_msg_size of the stream, max_payload of the \
+         server), or send less in one report"
+    )]
+    Unstorable {
+        /// What the server says.
+        words: String,
+    },
     /// Its epoch would fall into too many pieces.
     #[error(
         "with this report the numbers of its epoch would be in more than {PIECES_MAX} pieces; send what is missing \
@@ -88,13 +97,17 @@ impl Border {
         refused: &Refused,
         number: Option<(Epoch, Seq)>,
     ) -> Outcome {
+        if let Some(words) = &mut self.judging_again {
+            *words = refused.to_string();
+            return Outcome::Repeated;
+        }
         let (epoch, seq) = match number {
             Some((epoch, seq)) => (Some(epoch), Some(seq)),
             None => readable(evidence.payload),
         };
         // A report that may come again and be let in then is not accounted for.
         let seq = seq.filter(|_| *refused != Refused::Scattered);
-        let kept = &evidence.payload[..evidence.payload.len().min(QUARANTINE_PAYLOAD_BYTES_MAX)];
+        let kept = &evidence.payload[..evidence.payload.len().min(self.kept_bytes_max(evidence.payload))];
         let known = self.devices[place].latest();
         let in_quarantine = |(epoch, seq)| known.cursor.is_quarantined(epoch, seq);
         if known.has_refused(&Digest::of_bytes(kept)) || epoch.zip(seq).is_some_and(in_quarantine) {
@@ -109,7 +122,7 @@ impl Border {
             seq,
             subject: evidence.subject.clone(),
             received_at: evidence.stored_at,
-            payload_base64: QuarantineFact::encode_payload(evidence.payload),
+            payload_base64: QuarantineFact::encode_payload(kept),
             bytes: evidence.payload.len() as u64,
             count_for_device: known.quarantined + 1,
         };

@@ -11,7 +11,10 @@ use serde_json::{Value, json};
 use super::*;
 
 mod model;
+mod owners;
+mod quarantine;
 mod time;
+mod window;
 
 /// A border with its LEDGER; everything published arrives at once unless a test says otherwise.
 struct Hub {

@@ -9,7 +9,7 @@ use muster_contract::fact::{Account, DeadlineFact, Fact, IncidentKind, Liveness,
 use muster_contract::limits::LEASE;
 use muster_contract::subjects::LedgerSubject;
 use muster_contract::version::{ApiVersion, kind};
-use muster_contract::{DeviceKey, Epoch, Timestamp};
+use muster_contract::{Epoch, Timestamp};
 
 use super::Border;
 use super::device::{Device, Lack};
@@ -55,8 +55,9 @@ impl Border {
     pub fn tick(&mut self, now: Timestamp, taken_to: Timestamp) {
         self.now = now;
         for place in 0..self.devices.len() {
-            let Some(key) = self.devices[place].key.clone() else { continue };
-            self.look(place, &key, now, taken_to);
+            if self.devices[place].key.is_some() {
+                self.look(place, now, taken_to);
+            }
         }
     }
 
@@ -72,39 +73,41 @@ impl Border {
 
     fn note(&mut self, place: usize, moment: Moment, stored_at: Timestamp, now: Timestamp) {
         let device = &self.devices[place];
-        let Some(key) = device.key.clone() else { return };
+        if device.key.is_none() {
+            return;
+        }
         let retired = device.desired.retired_at.filter(|at| *at < stored_at).and(device.desired.generation);
         if let Some(generation) = retired.filter(|_| device.latest().retired_alive < retired) {
-            self.incident(place, &key, IncidentKind::RetiredButAlive { generation }, stored_at);
+            self.raise(place, IncidentKind::RetiredButAlive { generation }, stored_at);
         }
-        self.tell(place, &key, moment, now);
+        self.tell(place, moment, now);
     }
 
-    fn look(&mut self, place: usize, key: &DeviceKey, now: Timestamp, taken_to: Timestamp) {
+    fn look(&mut self, place: usize, now: Timestamp, taken_to: Timestamp) {
         let moment = Moment::Tick { taken_to };
-        self.open_epoch(place, key, moment, now);
+        self.open_epoch(place, moment, now);
         self.devices[place].look_for_lack(now);
-        self.tell(place, key, moment, now);
+        self.tell(place, moment, now);
         let told = self.devices[place].latest().told;
         if let Some(told) = told.filter(|told| told.state == Liveness::Fresh) {
-            self.look_for_gap(place, key, taken_to, now);
+            self.look_for_gap(place, taken_to, now);
             self.ask(place, taken_to, now);
-            self.look_for_deadlines(place, key, told, taken_to);
+            self.look_for_deadlines(place, told, taken_to);
         }
     }
 
     /// A heartbeat of a new epoch opens it only once no report of the old one can be waiting.
-    fn open_epoch(&mut self, place: usize, key: &DeviceKey, moment: Moment, now: Timestamp) {
+    fn open_epoch(&mut self, place: usize, moment: Moment, now: Timestamp) {
         let device = &self.devices[place];
         let known = device.latest().cursor.epoch();
         if let Some((known_epoch, epoch)) = known.zip(proven_epoch(device, moment))
             && epoch > known_epoch
         {
-            self.incident(place, key, IncidentKind::Amnesia { known_epoch, epoch }, now);
+            self.raise(place, IncidentKind::Amnesia { known_epoch, epoch }, now);
         }
     }
 
-    fn tell(&mut self, place: usize, key: &DeviceKey, moment: Moment, now: Timestamp) {
+    fn tell(&mut self, place: usize, moment: Moment, now: Timestamp) {
         let device = &self.devices[place];
         let told = device.latest().told;
         // A first word of unknown fate may say that the device is fresh: then somebody has to say when it no longer is.
@@ -124,14 +127,22 @@ impl Border {
         });
         // Restored from LEDGER and not heard since: the fact's own word.
         let heard_at = device.heard.last_at.or(told.map(|told| told.last_heard_at));
-        if let Some(last_heard_at) = heard_at.filter(|_| news) {
+        let key = device.key.clone().filter(|_| news);
+        if let Some((last_heard_at, key)) = heard_at.zip(key) {
             let fact = liveness(device, state, last_heard_at, epoch);
             self.devices[place].retell = false;
-            self.publish(place, LedgerSubject::Liveness(key.clone()), &Fact::Liveness(fact), None);
+            self.publish(place, LedgerSubject::Liveness(key), &Fact::Liveness(fact), None);
         }
     }
 
-    fn look_for_gap(&mut self, place: usize, key: &DeviceKey, taken_to: Timestamp, now: Timestamp) {
+    /// An incident of a device that has a name.
+    fn raise(&mut self, place: usize, what: IncidentKind, at: Timestamp) {
+        if let Some(key) = self.devices[place].key.clone() {
+            self.incident(place, &key, what, at);
+        }
+    }
+
+    fn look_for_gap(&mut self, place: usize, taken_to: Timestamp, now: Timestamp) {
         let device = &self.devices[place];
         let (held, latest) = (&device.confirmed().cursor, device.latest());
         let rests = device.lack.as_ref().is_some_and(|lack| lack.rests(taken_to, GAP_AFTER));
@@ -143,13 +154,13 @@ impl Border {
         if holes.is_empty() {
             if !latest.gap.is_empty() {
                 let what = IncidentKind::GapClosed { epoch, through: held.top(device.head()) };
-                self.incident(place, key, what, now);
+                self.raise(place, what, now);
             }
             return;
         }
         let on_record = |(from, to)| latest.gap.missing_within(from, to).is_empty();
         if rests && !holes.iter().all(on_record) {
-            self.incident(place, key, IncidentKind::Gap { epoch, missing: holes }, now);
+            self.raise(place, IncidentKind::Gap { epoch, missing: holes }, now);
         }
     }
 
@@ -164,7 +175,7 @@ impl Border {
         }
     }
 
-    fn look_for_deadlines(&mut self, place: usize, key: &DeviceKey, told: Told, taken_to: Timestamp) {
+    fn look_for_deadlines(&mut self, place: usize, told: Told, taken_to: Timestamp) {
         let device = &self.devices[place];
         let latest = device.latest();
         let since = told.fresh_since.max(self.hearing_since);
@@ -174,8 +185,11 @@ impl Border {
             passed.filter(|_| open).map(|overdue| (target.clone(), overdue))
         };
         let passed: Vec<(Target, Overdue)> = device.desired.targets.iter().filter_map(overdue).collect();
+        // Most looks find nothing, and take nothing from the heap.
+        let key = device.key.clone().filter(|_| !passed.is_empty());
+        let Some(key) = key else { return };
         for (target, overdue) in passed {
-            let id = super::ids::deadline(key, &target.deployment, target.generation);
+            let id = super::ids::deadline(&key, &target.deployment, target.generation);
             let fact = DeadlineFact {
                 api_version: ApiVersion::V1,
                 kind: kind::DeadlineFact::DeadlineFact,

@@ -15,6 +15,12 @@ pub enum ValueError {
         "'{0}' must be a NATS server such as nats://127.0.0.1:4222 (or tls://, ws://, wss://); several separated by commas"
     )]
     NatsUrl(String),
+    /// Not a size.
+    #[error("must be a size such as 4GiB, 512MiB or a number of bytes, at least {least}")]
+    Size {
+        /// The least that is of use.
+        least: u64,
+    },
     /// Not a log format.
     #[error("must be text or json")]
     LogFormat,

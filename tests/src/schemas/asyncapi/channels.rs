@@ -189,6 +189,27 @@ fn ledger() -> Vec<Channel> {
             &["QuarantineFact"],
             "The same, where the sender's name is no identifier.",
         ),
+        fact(
+            "verdict",
+            LedgerSubject::Verdict(Some(key())),
+            &["QuarantineVerdict"],
+            "What became of a message in quarantine. It changes no account.",
+        ),
+        fact(
+            "verdictOfNobody",
+            LedgerSubject::Verdict(None),
+            &["QuarantineVerdict"],
+            "The same, where the sender's name is no identifier.",
+        ),
+        Channel::new(
+            "owner",
+            &LedgerSubject::Owner { partition: 0, lane: 0 }
+                .to_string()
+                .replace(".0.0", ".{partition}.{lane}"),
+            Some(stream::LEDGER),
+            &["Ownership"],
+            "Which ingest writes the facts of a partition's devices. About no device: readers pass it over.",
+        ),
     ]
 }
 
@@ -268,6 +289,14 @@ fn requests() -> Vec<Channel> {
             &["Query"],
             "How the publisher's sources are; any payload.",
         ),
+        Channel::new(
+            "ingestQuarantine",
+            &subjects::judge_quarantine(0).replace(".0", ".{partition}"),
+            None,
+            &["QuarantineRequest"],
+            "What to do with a message in quarantine; the owner of its device's partition answers once LEDGER has what \
+             follows.",
+        ),
     ]
 }
 
@@ -280,7 +309,8 @@ fn answers() -> Value {
     })
 }
 
-const ANSWERS: [&str; 10] = [
+const ANSWERS: [&str; 11] = [
+    "QuarantineAnswer",
     "DeploymentAnswer",
     "DeploymentsAnswer",
     "DeviceAnswer",

@@ -13,7 +13,7 @@ enum Action {
 use Action::{Receive, Send};
 
 /// Role, action and channels. A role that is not listed with a channel has no right to it.
-const ROLES: [(&str, Action, &[&str]); 14] = [
+const ROLES: [(&str, Action, &[&str]); 16] = [
     ("device", Send, &["report", "presence"]),
     ("device", Receive, &["desired", "receipt", "live"]),
     ("publisher", Send, &["desired"]),
@@ -27,7 +27,18 @@ const ROLES: [(&str, Action, &[&str]); 14] = [
     (
         "ingest",
         Send,
-        &["status", "device", "liveness", "deadline", "incident", "quarantine", "quarantineOfNobody"],
+        &[
+            "status",
+            "device",
+            "liveness",
+            "deadline",
+            "incident",
+            "quarantine",
+            "quarantineOfNobody",
+            "verdict",
+            "verdictOfNobody",
+            "owner",
+        ],
     ),
     (
         "rollup",
@@ -41,8 +52,12 @@ const ROLES: [(&str, Action, &[&str]); 14] = [
             "incident",
             "quarantine",
             "quarantineOfNobody",
+            "verdict",
+            "verdictOfNobody",
         ],
     ),
+    ("ingest", Receive, &["ingestQuarantine"]),
+    ("operator", Send, &["ingestQuarantine"]),
     ("rollup", Send, &["deploymentView", "siteView", "fleetView"]),
     ("rollup", Receive, &QUERIES),
     (
@@ -57,6 +72,8 @@ const ROLES: [(&str, Action, &[&str]); 14] = [
             "incident",
             "quarantine",
             "quarantineOfNobody",
+            "verdict",
+            "verdictOfNobody",
         ],
     ),
     ("viewer", Receive, &["deploymentView", "siteView", "fleetView"]),
@@ -75,7 +92,8 @@ const QUERIES: [&str; 7] = [
 ];
 
 /// What answers a request, by its channel.
-const REPLIES: [(&str, &str); 11] = [
+const REPLIES: [(&str, &str); 12] = [
+    ("ingestQuarantine", "QuarantineAnswer"),
     ("queryDeployment", "DeploymentAnswer"),
     ("queryDeployments", "DeploymentsAnswer"),
     ("queryDevice", "DeviceAnswer"),

@@ -1,0 +1,106 @@
+//! What becomes of messages in quarantine once a person has looked: the request, the answer, and the fact that stays.
+
+use jiff::Timestamp;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::decode::{Document, Violation};
+use crate::limits::ERROR_MESSAGE_BYTES_MAX;
+use crate::version::{ApiVersion, kind};
+
+/// `muster.verdict.<site>.<device>`: what became of a message in quarantine. It changes no account: a message that was
+/// let in is a fact of its own, and one that was dropped stays counted as quarantined.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct QuarantineVerdict {
+    /// `muster/v1`
+    pub api_version: ApiVersion,
+    /// `QuarantineVerdict`
+    pub kind: kind::QuarantineVerdict,
+    /// The sequence of its `QuarantineFact` in LEDGER.
+    pub of: u64,
+    /// What became of it.
+    pub verdict: Verdict,
+    /// Why, in the words of whoever asked for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// When, by the hub's clock.
+    pub at: Timestamp,
+}
+
+impl Document for QuarantineVerdict {
+    const KIND: &'static str = "QuarantineVerdict";
+
+    fn check(&self) -> Result<(), Violation> {
+        check_reason(self.reason.as_deref())
+    }
+}
+
+/// What became of a message in quarantine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum Verdict {
+    /// It was judged again and is a fact now.
+    LetIn,
+    /// It was judged again, and LEDGER held its number already: it came a second time by itself, or was let in before.
+    AlreadyIn,
+    /// A person decided that nobody needs it.
+    Dropped,
+}
+
+/// What to do with a message in quarantine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum QuarantineAction {
+    /// Judge it again, after whatever was in its way has been mended.
+    Requeue,
+    /// Mark it as of no use.
+    Drop,
+}
+
+/// Request of `muster.ingest.quarantine.<partition>`. To ask twice does no harm.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct QuarantineRequest {
+    /// What to do.
+    pub action: QuarantineAction,
+    /// The message: the sequence of its `QuarantineFact` in LEDGER.
+    pub ledger_seq: u64,
+    /// Why, for the record; at most 4 KiB.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}
+
+impl QuarantineRequest {
+    /// Checks what a shape cannot say.
+    ///
+    /// # Errors
+    /// The reason is too long.
+    pub fn check(&self) -> Result<(), Violation> {
+        check_reason(self.reason.as_deref())
+    }
+}
+
+/// Answer to it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct QuarantineAnswer {
+    /// The message asked for.
+    pub ledger_seq: u64,
+    /// What became of it; nothing where it stays in quarantine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub verdict: Option<Verdict>,
+    /// Why it stays.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refused: Option<String>,
+}
+
+fn check_reason(reason: Option<&str>) -> Result<(), Violation> {
+    match reason.map(str::len).filter(|length| *length > ERROR_MESSAGE_BYTES_MAX) {
+        Some(length) => Err(Violation::at(
+            "reason",
+            format!("has {length} bytes, over the limit of {ERROR_MESSAGE_BYTES_MAX}"),
+        )),
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,243 @@
+//! Two borders that both believe a partition is theirs, over one LEDGER that knows no message ids: only the fence
+//! between them (what a fact names is the newest claim, or the fact is refused) keeps a number from being there twice.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use proptest::prelude::*;
+
+use super::*;
+
+const DEVICES: u8 = 2;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Message {
+    device: u8,
+    seq: u64,
+}
+
+/// What one of the two does next.
+#[derive(Debug, Clone)]
+enum Step {
+    /// It takes the partition, reads LEDGER, and begins at what is not acknowledged.
+    Claim,
+    /// UPLINK delivers to it.
+    Deliver(usize),
+    /// LEDGER gets what it sent, and answers.
+    Arrive(usize),
+    /// It takes answers and acknowledges.
+    Answer(usize),
+    /// It dies; what it sent may arrive at any time.
+    Die,
+    Pass(i64),
+}
+
+#[derive(Debug, Clone)]
+struct Letter {
+    claim: u64,
+    fact: (LedgerSubject, Fact),
+}
+
+struct Owner {
+    border: Border,
+    claim: Option<u64>,
+    delivered: usize,
+    /// Sent and not yet at LEDGER: also of earlier lives.
+    wire: VecDeque<(u64, Letter)>,
+    answers: VecDeque<bool>,
+    life: u64,
+}
+
+struct World {
+    uplink: Vec<Message>,
+    acked: usize,
+    ledger: Vec<(LedgerSubject, Fact)>,
+    /// The newest claim.
+    fence: u64,
+    owners: [Owner; 2],
+    now: Timestamp,
+}
+
+impl Message {
+    fn payload(self) -> Vec<u8> {
+        // Each number has one content, and some cannot be let in.
+        let state = if self.seq % 5 == 2 { "exploded" } else { "installing" };
+        with(status(1, self.seq, self.seq), "status", json!({ "state": state })).to_string().into_bytes()
+    }
+}
+
+impl Owner {
+    fn new(now: Timestamp) -> Self {
+        let border = Border::new(Rules::default(), now);
+        Self { border, claim: None, delivered: 0, wire: VecDeque::new(), answers: VecDeque::new(), life: 0 }
+    }
+
+    /// What was sent before gets no answer any more, and may yet arrive.
+    fn begin(&mut self, delivered: usize) {
+        self.life += 1;
+        self.answers.clear();
+        self.delivered = delivered;
+    }
+}
+
+impl World {
+    fn new(uplink: Vec<Message>) -> Self {
+        let now = at(1_000);
+        let owners = [Owner::new(now), Owner::new(now)];
+        Self { uplink, acked: 0, ledger: Vec::new(), fence: 0, owners, now }
+    }
+
+    fn step(&mut self, who: usize, step: &Step) {
+        match *step {
+            Step::Claim => self.claim(who),
+            Step::Deliver(count) => (0..count).for_each(|_| self.deliver(who)),
+            Step::Arrive(count) => (0..count).for_each(|_| self.arrive(who)),
+            Step::Answer(count) => (0..count).for_each(|_| self.answer(who)),
+            Step::Die => {
+                self.owners[who].border = Border::new(Rules::default(), self.now);
+                self.owners[who].claim = None;
+                self.owners[who].begin(self.acked);
+            }
+            Step::Pass(seconds) => {
+                self.now = at(self.now.as_second() + seconds);
+                if self.owners[who].claim.is_some() {
+                    self.owners[who].border.tick(self.now, self.now);
+                    self.send(who);
+                }
+            }
+        }
+    }
+
+    fn claim(&mut self, who: usize) {
+        self.fence += 1;
+        let owner = &mut self.owners[who];
+        owner.claim = Some(self.fence);
+        owner.border.rewind();
+        owner.begin(self.acked);
+        self.ledger.iter().for_each(|(subject, fact)| owner.border.restore(subject, fact, self.now));
+        owner.border.hearing_again(self.now);
+    }
+
+    fn deliver(&mut self, who: usize) {
+        let owner = &mut self.owners[who];
+        let Some(message) = self.uplink.get(owner.delivered).copied().filter(|_| owner.claim.is_some())
+        else {
+            return;
+        };
+        owner.delivered += 1;
+        let payload = message.payload();
+        owner.border.report(Arrival {
+            origin: origin(&format!("muster.report.0.plant.d{}", message.device)).unwrap(),
+            parsed: Report::parse(&payload),
+            payload: &payload,
+            position: owner.delivered as u64,
+            stored_at: self.now,
+            now: self.now,
+        });
+        self.send(who);
+    }
+
+    fn send(&mut self, who: usize) {
+        let owner = &mut self.owners[who];
+        while let Some(publication) = owner.border.next_publication() {
+            let fact = parsed(&publication);
+            let letter = Letter { claim: owner.claim.unwrap(), fact: (publication.subject, fact) };
+            owner.wire.push_back((owner.life, letter));
+        }
+        self.settle(who);
+    }
+
+    /// LEDGER's one rule.
+    fn arrive(&mut self, who: usize) {
+        let Some((life, letter)) = self.owners[who].wire.pop_front() else { return };
+        let stored = letter.claim == self.fence;
+        if stored {
+            self.ledger.push(letter.fact);
+        }
+        if life == self.owners[who].life {
+            self.owners[who].answers.push_back(stored);
+        }
+    }
+
+    fn answer(&mut self, who: usize) {
+        match self.owners[who].answers.pop_front() {
+            Some(true) => self.owners[who].border.confirm(),
+            // Fenced: it stands by until it takes the partition again.
+            Some(false) => {
+                self.owners[who].border.rewind();
+                self.owners[who].claim = None;
+                let acked = self.acked;
+                self.owners[who].begin(acked);
+            }
+            None => {}
+        }
+        self.settle(who);
+    }
+
+    /// An acknowledgement speaks of UPLINK alone, whoever sends it.
+    fn settle(&mut self, who: usize) {
+        let owner = &mut self.owners[who];
+        owner.border.settled();
+        let settled = owner.delivered - owner.border.unsettled();
+        self.acked = self.acked.max(settled);
+    }
+
+    fn check(&self) {
+        let mut seen: BTreeMap<(String, Seq), usize> = BTreeMap::new();
+        let mut held = BTreeSet::new();
+        for (subject, fact) in &self.ledger {
+            let Some(key) = subject.device() else { continue };
+            let seq = match fact {
+                Fact::Status(fact) => fact.seq,
+                Fact::Quarantine(fact) => fact.seq.unwrap(),
+                _ => continue,
+            };
+            *seen.entry((key.to_string(), seq)).or_default() += 1;
+            held.insert((key.device.to_string(), seq.get()));
+        }
+        assert!(seen.values().all(|count| *count == 1), "there twice: {seen:?}");
+        for message in &self.uplink[..self.acked] {
+            let number = (format!("d{}", message.device), message.seq);
+            assert!(held.contains(&number), "{message:?} was acknowledged and is not held");
+        }
+    }
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        2 => Just(Step::Claim),
+        6 => (1usize..8).prop_map(Step::Deliver),
+        6 => (1usize..8).prop_map(Step::Arrive),
+        6 => (1usize..8).prop_map(Step::Answer),
+        1 => Just(Step::Die),
+        1 => (1i64..200).prop_map(Step::Pass),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+
+    #[test]
+    fn two_owners_by_mistake_put_nothing_into_ledger_twice_and_lose_nothing(
+        uplink in prop::collection::vec(
+            (0..DEVICES, 1u64..=12).prop_map(|(device, seq)| Message { device, seq }), 1..40),
+        steps in prop::collection::vec((0usize..2, step()), 1..120),
+    ) {
+        let mut world = World::new(uplink);
+        for (who, step) in &steps {
+            world.step(*who, step);
+            world.check();
+        }
+        // In the end one of them has it, while what the other sent still comes in.
+        world.step(0, &Step::Claim);
+        world.step(1, &Step::Arrive(1_000));
+        for step in [Step::Deliver(1_000), Step::Arrive(1_000), Step::Answer(1_000)] {
+            world.step(0, &step);
+        }
+        // What it had sent in earlier lives came first and was refused without an answer.
+        for step in [Step::Arrive(1_000), Step::Answer(1_000)] {
+            world.step(0, &step);
+        }
+        world.check();
+        prop_assert_eq!(world.acked, world.uplink.len());
+    }
+}

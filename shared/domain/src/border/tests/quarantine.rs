@@ -1,0 +1,109 @@
+//! What is not let in: a second look at it, and what LEDGER will not take either.
+
+use muster_contract::quarantine::Verdict;
+
+use super::*;
+
+#[test]
+fn a_message_in_quarantine_is_judged_again_as_of_when_it_came_and_says_nothing_of_its_device() {
+    let mut hub = Hub::new();
+    hub.report(&with(status(1, 1, 3), "status", json!({"state": "exploded"})));
+    hub.report(&status(1, 3, 3));
+    let account = |hub: &Hub| {
+        let account = hub.border.devices[1].confirmed().cursor.account(3);
+        (account.received, account.quarantined, account.missing.count())
+    };
+    assert_eq!(account(&hub), (1, 1, 1));
+    let held = hub.quarantine()[0].clone();
+    // Nothing has been mended: it stays, and nothing changes.
+    let now = at(90_000);
+    let judged = hub.border.requeue(Some(&press()), &held, 1, None, now);
+    assert!(matches!(&judged, Judged::Stays(words) if words.contains("exploded")), "{judged:?}");
+    assert!(hub.border.next_publication().is_none());
+    // What a newer ingest can read is let in, late, and with the time at which it came.
+    let payload = status(1, 1, 3).to_string();
+    let mended = QuarantineFact {
+        payload_base64: QuarantineFact::encode_payload(payload.as_bytes()),
+        bytes: payload.len() as u64,
+        ..held.clone()
+    };
+    let count = hub.liveness().len();
+    let heard = hub.border.devices[1].heard.last_at;
+    for verdict in [Verdict::LetIn, Verdict::AlreadyIn] {
+        let judged = hub.border.requeue(Some(&press()), &mended, 1, Some("mended".to_owned()), now);
+        assert_eq!(judged, Judged::Settled(verdict));
+        hub.arrive();
+    }
+    assert_eq!(account(&hub), (2, 0, 1));
+    let let_in = hub.statuses().into_iter().find(|fact| fact.seq.get() == 1).unwrap();
+    assert!(let_in.late && let_in.received_at == held.received_at, "{let_in:?}");
+    assert_eq!((hub.liveness().len(), hub.border.devices[1].heard.last_at), (count, heard));
+    // What is kept in part, or of nobody, cannot be judged; anything can be dropped, and stays accounted for.
+    let cut = QuarantineFact { bytes: 70_000, ..mended.clone() };
+    assert!(matches!(hub.border.requeue(Some(&press()), &cut, 1, None, now), Judged::Stays(_)));
+    assert!(matches!(hub.border.requeue(None, &mended, 1, None, now), Judged::Stays(_)));
+    let before = account(&hub);
+    assert_eq!(hub.border.drop_held(None, 9, None, now), Judged::Settled(Verdict::Dropped));
+    hub.arrive();
+    assert_eq!(account(&hub), before);
+    hub.restart();
+    assert_eq!(account(&hub), (2, 0, 1));
+}
+
+#[test]
+fn what_ledger_will_never_take_goes_to_quarantine_and_holds_up_nobody() {
+    let mut hub = Hub::new();
+    let other = "plant7/press-5".parse().unwrap();
+    let (mine, theirs) = ("muster.report.3.plant7.press-4", "muster.report.3.plant7.press-5");
+    let payload = status(1, 1, 2).to_string();
+    hub.send(payload.as_bytes(), mine);
+    hub.send(status(1, 1, 1).to_string().as_bytes(), theirs);
+    hub.send(status(1, 2, 2).to_string().as_bytes(), mine);
+    let mut made = Vec::new();
+    while let Some(publication) = hub.border.next_publication() {
+        made.push(publication);
+    }
+    let refuse = |hub: &mut Hub, payload: &str| {
+        assert_eq!(hub.border.cause_of_oldest(), Some(0));
+        let arrival = Arrival {
+            origin: origin(mine).unwrap(),
+            parsed: Report::parse(payload.as_bytes()),
+            payload: payload.as_bytes(),
+            position: 1,
+            stored_at: hub.now,
+            now: hub.now,
+        };
+        hub.border.unstorable("too large", Some(arrival))
+    };
+    // The first fact of each device comes with its first liveness fact.
+    let statuses = made.iter().filter(|made| made.kind == "StatusFact").count();
+    assert_eq!(statuses, 3);
+    refuse(&mut hub, &payload).unwrap();
+    assert_eq!(hub.border.settled(), 0);
+    (1..made.len()).for_each(|_| hub.border.confirm());
+    assert_eq!(hub.border.settled(), 0, "the first message waits for its record");
+    let record = hub.border.next_publication().unwrap();
+    assert_eq!(record.kind, "QuarantineFact");
+    // The record itself is refused: all begins again with a shorter one, and after that there is nothing shorter.
+    refuse(&mut hub, &payload).unwrap();
+    assert_eq!(hub.border.next_publication().unwrap().kind, "StatusFact");
+    refuse(&mut hub, &payload).unwrap();
+    let shorter = hub.border.next_publication().unwrap();
+    assert!(shorter.payload.len() < record.payload.len());
+    assert_eq!(refuse(&mut hub, &payload), Err(Unrecordable));
+    hub.border.confirm();
+    assert_eq!(hub.border.settled(), 3);
+    let account = |key: &DeviceKey| {
+        let cursor = &hub.border.devices[hub.border.places[key]].confirmed().cursor;
+        let account = cursor.account(cursor.head());
+        (account.received, account.quarantined, account.missing.count())
+    };
+    assert_eq!(account(&press()), (1, 1, 0));
+    assert_eq!(account(&other), (1, 0, 0));
+    // It comes again: LEDGER refuses again, and one record is enough.
+    assert_eq!(hub.send(payload.as_bytes(), mine), Outcome::Late);
+    hub.border.next_publication().unwrap();
+    refuse(&mut hub, &payload).unwrap();
+    assert!(hub.border.next_publication().is_none());
+    assert_eq!(hub.border.settled(), 1);
+}

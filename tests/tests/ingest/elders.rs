@@ -1,0 +1,47 @@
+//! The old end of LEDGER, as ingest reads it again.
+
+use std::sync::Arc;
+
+use muster_contract::Timestamp;
+use muster_contract::fact::Fact;
+use muster_contract::limits::REASSERT_AFTER;
+use muster_ingest::elders::Elders;
+use muster_service::clock::Clock;
+use muster_tests::server::device;
+use muster_tests::wait::soon;
+
+use crate::{Hub, status};
+
+/// A clock that runs so far ahead that everything is old.
+#[derive(Debug)]
+struct Later;
+
+impl Clock for Later {
+    fn now(&self) -> Timestamp {
+        Timestamp::now().checked_add(REASSERT_AFTER).unwrap()
+    }
+}
+
+#[tokio::test]
+async fn old_facts_of_a_partition_are_read_once_and_young_ones_are_left() {
+    let hub = Hub::start(&[]).await;
+    let key = device("press-4");
+    for seq in 1..=3 {
+        hub.send(&key, &status(1, seq, 3)).await;
+    }
+    hub.send(&device("elsewhere"), &status(1, 1, 1)).await;
+    hub.statuses_are(&key, 3).await;
+    hub.statuses_are(&device("elsewhere"), 1).await;
+    let partition = muster_bus::partition_of(&key);
+    assert_ne!(partition, muster_bus::partition_of(&device("elsewhere")));
+    let (rest, old) =
+        soon("old facts", Elders::new(hub.bus.clone(), Arc::new(Later), partition).next()).await;
+    let numbers = old.iter().filter_map(|(subject, fact)| match fact {
+        Fact::Status(fact) => Some((subject.device().cloned().unwrap(), fact.seq.get())),
+        _ => None,
+    });
+    assert_eq!(numbers.collect::<Vec<_>>(), [1, 2, 3].map(|seq| (key.clone(), seq)));
+    // Nothing else is old: it waits for more.
+    let more = tokio::time::timeout(std::time::Duration::from_secs(6), rest.next()).await;
+    assert!(more.is_err(), "{:?}", more.map(|(_, old)| old));
+}

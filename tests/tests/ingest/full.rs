@@ -1,0 +1,109 @@
+//! Streams that refuse: for good, until there is room again, and because what was there has aged out.
+
+use std::time::Duration;
+
+use muster_bus::{Outgoing, PublishErrorKind};
+use muster_contract::fact::Fact;
+use muster_contract::subjects::{self, LedgerSubject, stream};
+use muster_tests::server::device;
+use muster_tests::wait::until;
+use serde_json::json;
+
+use crate::{Hub, edit, status, with};
+
+#[tokio::test]
+async fn a_report_that_ledger_never_takes_goes_to_quarantine_counts_and_delays_nobody() {
+    let hub = Hub::start(&[]).await;
+    let (big, other) = (device("big"), device("other"));
+    hub.send(&big, &status(1, 1, 1)).await;
+    hub.statuses_are(&big, 1).await;
+    // The server wants no more of a stream than of its source.
+    for stream in [stream::DOWNLINK, stream::LEDGER] {
+        edit(&hub.bus, stream, |config| config["max_msg_size"] = json!(4_000)).await;
+    }
+    let long = json!({"state": "failed", "error": {"code": "e", "message": "m".repeat(4_000)}});
+    hub.send(&big, &with(status(1, 2, 3), "status", long)).await;
+    hub.send(&big, &status(1, 3, 3)).await;
+    hub.send(&other, &status(1, 1, 1)).await;
+    hub.statuses_are(&other, 1).await;
+    hub.statuses_are(&big, 2).await;
+    let kept = until("the quarantine", || hub.quarantine(&big), |kept| kept.len() == 1).await;
+    assert_eq!(kept[0].seq.map(|seq| seq.get()), Some(2));
+    assert!(kept[0].reason.contains("max_msg_size"), "{}", kept[0].reason);
+    assert!(kept[0].bytes > 4_000 && kept[0].payload().unwrap().len() < 4_000);
+    // It is accounted for: the device may forget it.
+    hub.receipt_is(&big, 1, 3, "").await;
+    assert!(!hub.log().contains("reading it again"), "nothing had to be read again:\n{}", hub.log());
+}
+
+#[tokio::test]
+async fn a_full_ledger_holds_everything_back_and_nothing_is_lost() {
+    let hub = Hub::start(&[]).await;
+    let key = device("press-4");
+    hub.send(&key, &status(1, 1, 1)).await;
+    hub.statuses_are(&key, 1).await;
+    edit(&hub.bus, stream::LEDGER, |config| config["max_msgs"] = json!(1)).await;
+    for seq in 2..=5 {
+        hub.send(&key, &status(1, seq, 5)).await;
+    }
+    until("it says so", || async { hub.log() }, |log| log.contains("the stream is full")).await;
+    assert_eq!(hub.statuses(&key).await.len(), 1);
+    edit(&hub.bus, stream::LEDGER, |config| config["max_msgs"] = json!(-1)).await;
+    hub.statuses_are(&key, 5).await;
+    hub.receipt_is(&key, 1, 5, "").await;
+}
+
+#[tokio::test]
+async fn a_full_uplink_refuses_and_takes_again_once_there_is_room() {
+    let hub = Hub::start(&[]).await;
+    let key = device("press-4");
+    hub.send(&key, &status(1, 1, 1)).await;
+    hub.statuses_are(&key, 1).await;
+    edit(&hub.bus, stream::UPLINK, |config| config["max_msgs"] = json!(1)).await;
+    let second = || Outgoing::new(subjects::report(&key), status(1, 2, 2).to_string());
+    // This is what an outbox sees: it keeps the report and tries again.
+    let refused = hub.bus.publish(second()).await.unwrap_err();
+    assert_eq!(refused.kind, PublishErrorKind::Transient, "{refused}");
+    edit(&hub.bus, stream::UPLINK, |config| config["max_msgs"] = json!(-1)).await;
+    hub.bus.publish(second()).await.unwrap();
+    hub.statuses_are(&key, 2).await;
+    hub.receipt_is(&key, 1, 2, "").await;
+}
+
+#[tokio::test]
+async fn a_ledger_that_has_forgotten_what_follows_is_read_from_its_first_fact() {
+    let hub = Hub::start(&[]).await;
+    let (old, key) = (device("old"), device("press-4"));
+    hub.send(&key, &status(1, 1, 1)).await;
+    hub.statuses_are(&key, 1).await;
+    for head in 1..=20 {
+        let fact = json!({
+            "apiVersion": "muster/v1", "kind": "LivenessFact", "state": "stale", "epoch": 1, "head": head,
+            "lastHeardAt": "2026-01-01T00:00:00Z",
+        });
+        let subject = LedgerSubject::Liveness(old.clone()).to_string();
+        hub.bus.publish(Outgoing::new(subject, fact.to_string())).await.unwrap();
+    }
+    let end = hub.bus.stream_state(stream::LEDGER).await.unwrap().last_seq;
+    let brief = Duration::from_secs(1).as_nanos() as u64;
+    edit(&hub.bus, stream::LEDGER, |config| {
+        config["duplicate_window"] = json!(brief / 2);
+        config["max_age"] = json!(brief);
+    })
+    .await;
+    let first = || async { hub.bus.stream_state(stream::LEDGER).await.unwrap().first_seq };
+    until("LEDGER forgets", first, |first| *first > end).await;
+    edit(&hub.bus, stream::LEDGER, |config| config["max_age"] = json!(0)).await;
+    // The record of who owns the partition is gone as well: the next fact is refused, the partition is taken anew, and
+    // LEDGER is read again after a position that is gone.
+    hub.send(&key, &status(1, 2, 2)).await;
+    hub.receipt_is(&key, 1, 2, "").await;
+    let facts =
+        hub.facts(&key, |fact| if let Fact::Status(fact) = fact { Some(fact.seq.get()) } else { None });
+    assert_eq!(facts.await, [2], "only the second is still there");
+    let log = hub.log();
+    assert!(
+        log.contains("reading LEDGER from the first fact it holds") && !log.contains("start again"),
+        "{log}"
+    );
+}

@@ -1,0 +1,128 @@
+//! Who owns a partition: a standby that takes over, two that both believe it is theirs, and what comes too late.
+
+use std::time::Duration;
+
+use muster_bus::{Outgoing, PublishErrorKind};
+use muster_contract::subjects::{LedgerSubject, stream};
+use muster_ingest::consume::TAKEN_WITHIN;
+use muster_ingest::ownership::{claim, record};
+use muster_simulator::child::{Child, Spec};
+use muster_tests::server::device;
+use muster_tests::wait::until;
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::json;
+use tokio::time::Instant;
+
+use crate::crash::{everything_is_held_once, fleet, traffic};
+use crate::{Hub, edit, status, with};
+
+/// A second ingest for the same partitions.
+fn second(hub: &Hub) -> Child {
+    let spec = Spec { name: "second".to_owned(), ..hub.spec.clone() };
+    Child::start(spec, hub.dir.path()).unwrap()
+}
+
+fn log_of(hub: &Hub, name: &str) -> String {
+    std::fs::read_to_string(hub.dir.path().join(format!("logs/{name}.log"))).unwrap_or_default()
+}
+
+async fn stands_by(hub: &Hub, name: &str) {
+    let log = || async { log_of(hub, name) };
+    until("it stands by", log, |log| log.matches("standing by until").count() == 16).await;
+}
+
+/// Sends a signal to the owner of partition 0, by the process that its record names.
+async fn signal_owner(hub: &Hub, signal: Signal) -> Pid {
+    let record = record(&hub.bus, 0).await.unwrap().unwrap();
+    let pid = record.owner.split('/').nth(1).and_then(|pid| Pid::from_raw(pid.parse().unwrap())).unwrap();
+    kill_process(pid, signal).unwrap();
+    pid
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_standby_takes_over_when_the_owner_is_killed() {
+    let mut hub = Hub::start(&[]).await;
+    hub.started(1).await;
+    hub.send(&device("first"), &status(1, 1, 1)).await;
+    hub.statuses_are(&device("first"), 1).await;
+    let _second = second(&hub);
+    stands_by(&hub, "second").await;
+    let sending = tokio::spawn(traffic(hub.bus.clone(), fleet(), Duration::from_millis(10)));
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    hub.kill_ingest().await;
+    let killed = Instant::now();
+    let taken = || async { log_of(&hub, "second").matches("taking it over").count() };
+    until("it takes over", taken, |count| *count == 16).await;
+    assert!(killed.elapsed() < TAKEN_WITHIN, "{:?}", killed.elapsed());
+    sending.await.unwrap();
+    everything_is_held_once(&hub, &fleet()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_owner_that_stood_still_is_fenced_and_what_it_had_under_way_is_refused() {
+    // The bus recognises nothing: only the fence does.
+    let mut hub = Hub::start(&[]).await;
+    hub.started(1).await;
+    let _second = second(&hub);
+    stands_by(&hub, "second").await;
+    edit(&hub.bus, stream::LEDGER, |config| {
+        config["duplicate_window"] = json!(Duration::from_millis(100).as_nanos() as u64);
+    })
+    .await;
+    let sending = tokio::spawn(traffic(hub.bus.clone(), fleet(), Duration::from_millis(5)));
+    let seen = hub.bus.stream_state(stream::LEDGER).await.unwrap().messages;
+    let some = || async { hub.bus.stream_state(stream::LEDGER).await.unwrap().messages };
+    until("some facts", some, |count| *count > seen + 200).await;
+    let first = hub.ingest.take().unwrap();
+    let owner = signal_owner(&hub, Signal::STOP).await;
+    let taken = || async { log_of(&hub, "second").matches("taking it over").count() };
+    until("the standby takes over", taken, |count| *count == 16).await;
+    kill_process(owner, Signal::CONT).unwrap();
+    let fenced = || async { log_of(&hub, "muster-ingest") };
+    until("it learns of it", fenced, |log| log.matches("has taken this partition").count() == 16).await;
+    sending.await.unwrap();
+    everything_is_held_once(&hub, &fleet()).await;
+    stands_by(&hub, "muster-ingest").await;
+    first.kill().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_that_start_at_once_share_nothing_and_put_nothing_in_twice() {
+    let mut hub = Hub::start(&[]).await;
+    hub.started(1).await;
+    let sending = tokio::spawn(traffic(hub.bus.clone(), fleet(), Duration::from_millis(5)));
+    for _ in 0..2 {
+        hub.kill_ingest().await;
+        hub.start_ingest();
+        let other = second(&hub);
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        other.kill().await.unwrap();
+    }
+    sending.await.unwrap();
+    everything_is_held_once(&hub, &fleet()).await;
+}
+
+/// What the fence is made of: without the newest record's sequence nothing of a partition is stored.
+#[tokio::test]
+async fn a_fact_that_names_an_older_record_is_refused_by_ledger_however_late_it_comes() {
+    let hub = Hub::start(&["--partitions", "15"]).await;
+    let now = muster_contract::Timestamp::now();
+    let mut old = claim(&hub.bus, 3, "old", None, now).await.unwrap();
+    let fact = || {
+        let report = with(status(1, 1, 1), "kind", json!("StatusFact"));
+        let report = with(report, "receivedAt", json!("2026-01-01T00:00:00Z"));
+        let subject = LedgerSubject::Status(device("press-4"), "web".parse().unwrap());
+        Outgoing::new(subject.to_string(), report.to_string())
+    };
+    hub.bus.publish(old.stamp(fact())).await.unwrap();
+    let before = record(&hub.bus, 3).await.unwrap().unwrap();
+    assert_eq!((before.owner.as_str(), before.seq), ("old", old.seq()));
+    // Of two that saw the same record one is too late.
+    let mut new = claim(&hub.bus, 3, "new", Some(&before), now).await.unwrap();
+    let late = claim(&hub.bus, 3, "late", Some(&before), now).await.unwrap_err();
+    assert!(late.to_string().contains("another process has taken"), "{late}");
+    let refused = hub.bus.publish(old.stamp(fact())).await.unwrap_err();
+    assert_eq!(refused.kind, PublishErrorKind::Conflict, "{refused}");
+    hub.bus.publish(new.stamp(fact())).await.unwrap();
+    assert_eq!(hub.statuses(&device("press-4")).await.len(), 2);
+}
