@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use muster_bus::{Bus, Start};
+use muster_bus::{Bus, Outgoing, Start};
 use muster_contract::DeviceKey;
 use muster_contract::subjects::stream;
 use muster_identity::Role;
@@ -196,4 +196,35 @@ async fn a_viewer_can_ask_and_nothing_else() {
     assert!(write.is_err() && ask.is_err(), "wrote what it may not");
     assert!(ledger.is_err() && watch.is_err(), "a consumer would let it write anywhere");
     assert_eq!(bus.view_get("fleet").await.unwrap(), None);
+}
+
+/// The devices' account has its own names for where answers go, so a batch is not recognised as one there; whatever goes
+/// up then goes one by one.
+#[tokio::test]
+async fn a_long_backlog_gets_up_through_the_account_of_the_devices() {
+    const REPORTS: u64 = 2_000;
+    let hub = Guarded::start();
+    let ingest = crate::ingest(&hub).await;
+    let key = device("press-4");
+    hub.enroll(&key, "1h");
+    let bus = connect(hub.device_config(&key)).await;
+    let mut window = bus.window(256);
+    let mut confirmed = 0;
+    for n in 0..REPORTS {
+        let report = Outgoing {
+            message_id: Some(format!("id-{n}")),
+            expected_stream: Some(stream::UPLINK),
+            ..Outgoing::new(muster_contract::subjects::report(&key), format!("{n}"))
+        };
+        window.batch_by(64).await;
+        soon("room", window.send(report, n)).await;
+        confirmed +=
+            std::iter::from_fn(|| window.try_next()).map(|(_, answer)| answer.unwrap()).count() as u64;
+    }
+    window.end_batch().await;
+    while let Some((_, answer)) = soon("an answer", window.next()).await {
+        answer.unwrap();
+        confirmed += 1;
+    }
+    assert_eq!((confirmed, ingest.stream_state(stream::UPLINK).await.unwrap().messages), (REPORTS, REPORTS));
 }
