@@ -93,7 +93,9 @@ async fn check_eaten(dir: &Path, eaten: &Image, truth: &Model) {
             Ok(state) if aside.exists() || eaten.main_bytes() == 0 => {
                 assert_eq!(state, Model::default(), "a new database begins with nothing, not even an epoch");
                 if aside.exists() {
-                    assert_eq!(std::fs::read(&aside).unwrap().len(), eaten.main_bytes());
+                    // SQLite may have filled the last page up while the damage was not found yet.
+                    let kept = std::fs::read(&aside).unwrap().len();
+                    assert!((eaten.main_bytes()..eaten.main_bytes() + PAGE).contains(&kept), "{kept} bytes");
                 }
                 return device.db.close().await;
             }
