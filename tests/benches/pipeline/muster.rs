@@ -108,20 +108,24 @@ pub(crate) async fn latency() -> Latency {
             paced(&bus, 2, |at, nth| sent.send((at, nth, Instant::now())).unwrap()).await;
         }
     });
-    let mut waiting: BTreeMap<usize, (State, Instant)> = BTreeMap::new();
+    // A view that skips a state tells of its report as well: with the next one.
+    let mut waiting: BTreeMap<usize, (State, Vec<Instant>)> = BTreeMap::new();
     let mut samples = Vec::with_capacity(LATENCY_EVENTS);
     while samples.len() < LATENCY_EVENTS {
         let batch =
             tokio::time::timeout(PATIENCE, watch.next_batch(512)).await.expect("views change").unwrap();
         let now = Instant::now();
         while let Ok((at, nth, when)) = sent_at.try_recv() {
-            waiting.insert(at, (load::state(nth), when));
+            let waits = waiting.entry(at).or_insert_with(|| (load::state(nth), Vec::new()));
+            waits.0 = load::state(nth);
+            waits.1.push(when);
         }
         for entry in batch {
             let Some((at, state)) = entry.value.and_then(|value| shown(&entry.key, &value)) else { continue };
-            if let Some((_, when)) = waiting.get(&at).filter(|waits| waits.0 == state) {
-                samples.push((*when, now - *when));
-                waiting.remove(&at);
+            if waiting.get(&at).is_some_and(|waits| waits.0 == state)
+                && let Some((_, sent)) = waiting.remove(&at)
+            {
+                samples.extend(sent.into_iter().map(|when| (when, now - when)));
             }
         }
     }
