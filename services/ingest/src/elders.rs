@@ -1,4 +1,7 @@
 //! The old end of LEDGER, read at leisure: facts of one partition that LEDGER will forget before long.
+//!
+//! To open a reader costs the server a look over the whole of LEDGER, and facts wait meanwhile: so one is opened only
+//! where something is old at all, and not by all partitions at once.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,6 +24,8 @@ const PACE: Duration = Duration::from_millis(100);
 const LOOK_EVERY: Duration = Duration::from_secs(60 * 60);
 /// The first look of a process waits until those who have something new to say have said it.
 const FIRST_LOOK: Duration = Duration::from_secs(5);
+/// Time between the looks of two partitions of one process.
+const LOOKS_APART: Duration = Duration::from_millis(500);
 /// How long nothing may come before nothing more is there.
 const END: Duration = Duration::from_secs(5);
 /// What grows old: liveness has its own rhythm, incidents and quarantine are history.
@@ -71,7 +76,7 @@ impl Elders {
 
     fn pause(&mut self) -> Duration {
         match (std::mem::take(&mut self.first), &self.replay) {
-            (true, _) => FIRST_LOOK,
+            (true, _) => FIRST_LOOK + LOOKS_APART * u32::from(self.partition),
             (false, Some(_)) => PACE,
             (false, None) => LOOK_EVERY,
         }
@@ -81,6 +86,10 @@ impl Elders {
         let replay = match &mut self.replay {
             Some(replay) => replay,
             None => {
+                let ledger = self.bus.stream_state(stream::LEDGER).await?;
+                if ledger.messages == 0 || !is_old(ledger.first_at, self.clock.now()) {
+                    return Ok(Vec::new());
+                }
                 let start = Start::After(self.position);
                 self.replay.insert(self.bus.replay(stream::LEDGER, &SUBJECTS, start).await?)
             }

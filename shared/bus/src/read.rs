@@ -78,6 +78,8 @@ pub struct StreamState {
     pub first_seq: u64,
     /// The last sequence ever given.
     pub last_seq: u64,
+    /// When the first one held was stored; meaningless when empty.
+    pub first_at: Timestamp,
     /// Messages held.
     pub messages: u64,
     /// Bytes held.
@@ -171,16 +173,17 @@ struct Counts {
     messages: u64,
     bytes: u64,
     first_seq: u64,
+    first_ts: Timestamp,
     last_seq: u64,
 }
 
 impl StreamInfo {
     pub(crate) fn state(&self) -> StreamState {
-        let Counts { messages, bytes, first_seq, last_seq } = self.state;
+        let Counts { messages, bytes, first_seq, first_ts: first_at, last_seq } = self.state;
         // An empty stream that never held anything says 0.
         let first_seq = if messages == 0 { last_seq + 1 } else { first_seq };
         let replicas = self.config.num_replicas.max(1);
-        StreamState { first_seq, last_seq, messages, bytes, created_at: self.created, replicas }
+        StreamState { first_seq, last_seq, first_at, messages, bytes, created_at: self.created, replicas }
     }
 
     /// True where older messages of a subject give way to newer ones, so that holes are no loss.

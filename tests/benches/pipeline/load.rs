@@ -25,7 +25,7 @@ pub(crate) const EVENTS_PER_SECOND: usize = 1000;
 pub(crate) const LATENCY_EVENTS: usize = 20_000;
 /// Events at the beginning that are sent and not counted: the views of a fleet that was made a moment ago are still being
 /// written, each at most so often.
-pub(crate) const WARM_UP_EVENTS: usize = 5_000;
+pub(crate) const WARM_UP_EVENTS: usize = 1_000;
 /// Time anything of a bench may take.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 
