@@ -8,7 +8,6 @@ use muster_bus::PublishErrorKind;
 use muster_contract::Epoch;
 use muster_contract::decode::to_bytes;
 use muster_contract::presence::Heartbeat;
-use muster_contract::report::Report;
 use muster_contract::version::ApiVersion;
 
 use super::agenda::{Millis, SECOND};
@@ -82,12 +81,8 @@ impl World {
                 return;
             }
             for row in rows {
-                let Some(report) = row.report(epoch, head) else { continue };
-                let bytes = match &report {
-                    Report::Status(report) => to_bytes(report),
-                    Report::Capabilities(report) => to_bytes(report),
-                };
-                self.send_report(device, (attempt, epoch), row.seq, row.message_id, bytes);
+                let Some(letter) = row.letter(epoch, head) else { continue };
+                self.send_report(device, (attempt, epoch), row.seq, row.message_id, letter.bytes);
             }
         }
     }

@@ -135,7 +135,7 @@ const _: () = {
     assert!(RESEND_AGE.as_secs() < SILENCE_AGE.as_secs());
 };
 
-pub use document::{Body, CapabilitiesBody, Row, StatusBody};
+pub use document::{Body, CapabilitiesBody, Kept, Letter, Row, StatusBody};
 pub use rows::message_id as new_message_id;
 /// Tables of this room.
 pub(crate) use tables::SCHEMA;

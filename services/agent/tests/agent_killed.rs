@@ -89,8 +89,9 @@ async fn rows(outbox: &Outbox) -> Vec<Row> {
 
 /// A standing says what the last report of its deployment says.
 fn assert_agree(standing: &Standing, rows: &[Row]) {
-    let last = rows.iter().rev().find(|row| row.body.deployment() == Some(standing.id())).unwrap();
-    let Body::Status(told) = &last.body else { panic!("a status, please") };
+    let told = |row: &Row| row.body.read().unwrap();
+    let last = rows.iter().rev().find(|row| told(row).deployment() == Some(standing.id())).unwrap();
+    let Body::Status(told) = told(last) else { panic!("a status, please") };
     assert!(last.newest);
     assert_eq!(told.components, standing.components);
     assert_eq!(told.status.state, standing.state());
@@ -124,7 +125,11 @@ async fn killed_at_any_instant_it_loses_no_report_and_invents_none() {
         }
     }
     assert_eq!(lives, LIVES, "they tell something");
-    assert_eq!(before.iter().filter(|row| row.body.deployment().is_none()).count(), 1, "capabilities, once");
+    assert_eq!(
+        before.iter().filter(|row| row.body.read().unwrap().deployment().is_none()).count(),
+        1,
+        "capabilities, once"
+    );
     let names: Vec<_> =
         std::fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     assert!(!names.iter().any(|name| name.to_string_lossy().contains("damaged")), "{names:?}");

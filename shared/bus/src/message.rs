@@ -132,7 +132,13 @@ impl Headers {
 
     /// Sets a header in place of one of the same name. Line breaks in a value become spaces.
     pub fn insert(&mut self, name: &'static str, value: impl AsRef<str>) {
-        self.0.insert(name, value.as_ref().replace(['\r', '\n'], " "));
+        let value = value.as_ref();
+        // Hardly any value has one, and a copy of each would cost more than to look.
+        if value.bytes().any(|byte| matches!(byte, b'\r' | b'\n')) {
+            self.0.insert(name, value.replace(['\r', '\n'], " "));
+        } else {
+            self.0.insert(name, value);
+        }
     }
 
     /// The last value of a header.

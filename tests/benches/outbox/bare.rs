@@ -1,42 +1,49 @@
-//! Bare SQLite: one table of numbers and texts, one prepared INSERT, one transaction a group.
+//! Bare SQLite: a table of reports and one of standings, two prepared statements, one transaction a group.
 
 use std::path::{Path, PathBuf};
 
 use rusqlite::{Connection, params};
 
 use super::disk;
+use super::kept::DEPLOYMENTS;
 
 pub(crate) struct Bare {
     connection: Connection,
     log: PathBuf,
     body: String,
+    standing: String,
     next: u64,
 }
 
 impl Bare {
-    /// Rows of so many bytes, into a new file.
-    pub(crate) fn open(path: &Path, row_bytes: usize) -> Self {
+    /// Reports and standings of so many bytes, into a new file.
+    pub(crate) fn open(path: &Path, row_bytes: usize, standing_bytes: usize) -> Self {
         let connection = Connection::open(path).unwrap();
         connection.execute_batch("PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL;").unwrap();
-        connection
-            .execute_batch("CREATE TABLE reports (seq INTEGER PRIMARY KEY, body TEXT NOT NULL)")
-            .unwrap();
-        Self { connection, log: disk::log_of(path), body: "x".repeat(row_bytes), next: 1 }
+        let tables = "CREATE TABLE reports (seq INTEGER PRIMARY KEY, body TEXT NOT NULL);
+                      CREATE TABLE standings (deployment INTEGER PRIMARY KEY, body TEXT NOT NULL);";
+        connection.execute_batch(tables).unwrap();
+        let text = |bytes: usize| "x".repeat(bytes);
+        let (body, standing) = (text(row_bytes), text(standing_bytes));
+        Self { connection, log: disk::log_of(path), body, standing, next: 1 }
     }
 
-    /// Keeps so many groups of rows, each durably before the next.
+    /// Keeps so many groups of reports, each durably before the next.
     pub(crate) fn keep(&mut self, groups: usize, rows: usize) {
         for _ in 0..groups {
-            let transaction = (rows > 1).then(|| self.connection.unchecked_transaction().unwrap());
-            let mut insert = self.connection.prepare_cached("INSERT INTO reports VALUES (?1, ?2)").unwrap();
-            for _ in 0..rows {
+            let transaction = self.connection.unchecked_transaction().unwrap();
+            let mut insert = transaction.prepare_cached("INSERT INTO reports VALUES (?1, ?2)").unwrap();
+            let mut replace = transaction.prepare_cached("REPLACE INTO standings VALUES (?1, ?2)").unwrap();
+            for nth in 0..rows as u64 {
                 insert.execute(params![self.next, self.body]).unwrap();
+                // Of reports that come together, only the last standing of each deployment is written: so it is in the outbox.
+                if nth + DEPLOYMENTS >= rows as u64 {
+                    replace.execute(params![self.next % DEPLOYMENTS, self.standing]).unwrap();
+                }
                 self.next += 1;
             }
-            drop(insert);
-            if let Some(transaction) = transaction {
-                transaction.commit().unwrap();
-            }
+            drop((insert, replace));
+            transaction.commit().unwrap();
         }
     }
 

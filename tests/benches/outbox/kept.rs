@@ -15,7 +15,7 @@ use muster_contract::{Generation, State, Timestamp};
 use super::disk;
 
 /// Deployments of the device.
-const DEPLOYMENTS: u64 = 8;
+pub(crate) const DEPLOYMENTS: u64 = 8;
 
 /// Reports that are kept together.
 pub(crate) type Group = Arc<Vec<Entry>>;
@@ -104,7 +104,10 @@ fn entry(nth: u64) -> Entry {
     Entry { body, effect: Effect::Keep(Box::new(standing)) }
 }
 
-/// Bytes of a row, as the outbox counts them.
-pub(crate) fn row_bytes() -> usize {
-    serde_json::to_string(&entry(0).body).unwrap().len() + ROW_BYTES
+/// Bytes of a row, as the outbox counts them, and of a standing.
+pub(crate) fn sizes() -> (usize, usize) {
+    let Entry { body, effect } = entry(0);
+    let Effect::Keep(standing) = effect else { unreachable!("each report here keeps a standing") };
+    let bytes = |text: serde_json::Result<String>| text.unwrap().len();
+    (bytes(serde_json::to_string(&body)) + ROW_BYTES, bytes(serde_json::to_string(&standing)))
 }

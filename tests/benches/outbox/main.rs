@@ -1,5 +1,6 @@
-//! What it costs to keep a report durably, beside bare SQLite that inserts a row of the same size with the same
-//! durability (WAL, `synchronous=FULL`) and nothing else: no standing, no number, no limits, no way to find it again.
+//! What it costs to keep a report durably, beside bare SQLite that writes the same bytes with the same durability (WAL,
+//! `synchronous=FULL`) and nothing else: a row for the report, the standing in place of the one before, in one
+//! transaction; no number, no limits, no way to find anything again.
 //! Both sides take turns in one run, on the same disk, after their logs have been written round once. It measures; it
 //! asserts only that everything was kept.
 //!
@@ -12,9 +13,10 @@ mod disk;
 mod kept;
 mod table;
 
-use std::io::Write;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
+
+use muster_tests::bench::{self, say, setting};
 
 /// Reports kept in a round, one at a time and again in groups; rounded up to whole groups in each turn.
 const KEPT_DEFAULT: usize = 1_000;
@@ -29,8 +31,7 @@ const TURNS: usize = 20;
 const WARM_UP: usize = 1_200;
 
 fn main() -> ExitCode {
-    // `cargo test --benches` runs benches too: there they have nothing to say.
-    if std::env::args().any(|argument| argument == "--test") {
+    if !bench::is_wanted() {
         return ExitCode::SUCCESS;
     }
     let kept = setting("BENCH_KEPT", KEPT_DEFAULT).max(1);
@@ -39,10 +40,7 @@ fn main() -> ExitCode {
     let dir = tempfile::tempdir_in(base).unwrap();
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let figures = runtime.block_on(measure(dir.path(), kept, rounds));
-    match writeln!(std::io::stdout(), "{}", table::render(kept, rounds, &figures)) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(_) => ExitCode::FAILURE,
-    }
+    bench::tell(&table::render(kept, rounds, &figures))
 }
 
 /// Rates of both sides, in reports a second, round by round.
@@ -76,19 +74,21 @@ pub(crate) struct Figures {
     pub(crate) pages: (f64, f64),
     /// Bytes of a row.
     pub(crate) row_bytes: usize,
+    /// Bytes of a standing.
+    pub(crate) standing_bytes: usize,
     /// What the disk takes to make 4 KiB durable: written over, and at the end of a file that grows.
     pub(crate) syncs: (Duration, Duration),
 }
 
 async fn measure(dir: &std::path::Path, kept: usize, rounds: usize) -> Figures {
-    let row_bytes = kept::row_bytes();
+    let (row_bytes, standing_bytes) = kept::sizes();
     let syncs = disk::syncs(dir);
-    let mut bare = bare::Bare::open(&dir.join("bare.db"), row_bytes);
+    let mut bare = bare::Bare::open(&dir.join("bare.db"), row_bytes, standing_bytes);
     let outbox = kept::Kept::open(&dir.join("outbox")).await;
     say("writing both logs round once");
     bare.keep(WARM_UP, 1);
     outbox.keep(outbox.groups(WARM_UP, 1)).await;
-    let mut figures = Figures { row_bytes, syncs, ..Figures::default() };
+    let mut figures = Figures { row_bytes, standing_bytes, syncs, ..Figures::default() };
     // The sides take turns often: a disk that others use, too, is now fast and now slow.
     let (single, groups) = (kept.div_ceil(TURNS), kept.div_ceil(TURNS * GROUP));
     for round in 1..=rounds {
@@ -125,16 +125,4 @@ async fn timed_of(work: impl Future<Output = ()>) -> Duration {
     let begin = Instant::now();
     work.await;
     begin.elapsed()
-}
-
-fn setting(name: &str, default: usize) -> usize {
-    match std::env::var(name) {
-        Ok(text) => text.parse().unwrap_or_else(|_| panic!("{name}={text} is not a number")),
-        Err(_) => default,
-    }
-}
-
-/// Progress, beside the result.
-fn say(what: &str) {
-    writeln!(std::io::stderr(), "{what}").unwrap_or_default();
 }

@@ -1,13 +1,15 @@
 //! The closing table: rates with their spread, and ratios.
 
+use muster_tests::bench::{median, spread};
+
 use super::{Figures, GROUP, Pair};
 
 /// The table as text.
 pub(crate) fn render(kept: usize, rounds: usize, figures: &Figures) -> String {
     let lines = [
         format!(
-            "{kept} reports a round in rows of {} bytes, median of {rounds} rounds (spread = (max - min) / median)",
-            figures.row_bytes
+            "{kept} reports a round in rows of {} bytes with standings of {}, median of {rounds} rounds (spread = (max - min) / median)",
+            figures.row_bytes, figures.standing_bytes
         ),
         String::new(),
         "| durable reports/s | bare SQLite | outbox | ratio |".to_owned(),
@@ -18,7 +20,7 @@ pub(crate) fn render(kept: usize, rounds: usize, figures: &Figures) -> String {
         pages(figures.pages),
         String::new(),
         format!(
-            "The disk makes 4 KiB durable in {:.2} ms (written over) and {:.2} ms (file grows). The outbox writes report and standing, bare SQLite a row of the report's size.",
+            "The disk makes 4 KiB durable in {:.2} ms (written over) and {:.2} ms (file grows).",
             figures.syncs.0.as_secs_f64() * 1000.0,
             figures.syncs.1.as_secs_f64() * 1000.0
         ),
@@ -36,14 +38,5 @@ fn pages((bare, outbox): (f64, f64)) -> String {
 }
 
 fn rate(rates: &[f64]) -> String {
-    let (min, max) =
-        rates.iter().fold((f64::MAX, f64::MIN), |(min, max), rate| (min.min(*rate), max.max(*rate)));
-    let median = median(rates);
-    format!("{median:.0} (± {:.0} %)", (max - min) / median * 100.0)
-}
-
-fn median(rates: &[f64]) -> f64 {
-    let mut sorted = rates.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    sorted[sorted.len() / 2]
+    format!("{:.0} (± {:.0} %)", median(rates), spread(rates))
 }

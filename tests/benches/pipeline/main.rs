@@ -11,8 +11,9 @@ mod muster;
 mod raw;
 mod table;
 
-use std::io::Write;
 use std::process::ExitCode;
+
+use muster_tests::bench::{self, say, setting};
 
 /// Reports of one throughput round.
 const REPORTS_DEFAULT: usize = 100_000;
@@ -20,18 +21,14 @@ const REPORTS_DEFAULT: usize = 100_000;
 const ROUNDS_DEFAULT: usize = 3;
 
 fn main() -> ExitCode {
-    // `cargo test --benches` runs benches too: there they have nothing to say.
-    if std::env::args().any(|argument| argument == "--test") {
+    if !bench::is_wanted() {
         return ExitCode::SUCCESS;
     }
     let reports = setting("BENCH_REPORTS", REPORTS_DEFAULT);
     let rounds = setting("BENCH_ROUNDS", ROUNDS_DEFAULT).max(1);
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let figures = runtime.block_on(measure(reports, rounds));
-    match writeln!(std::io::stdout(), "{}", table::render(reports, rounds, &figures)) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(_) => ExitCode::FAILURE,
-    }
+    bench::tell(&table::render(reports, rounds, &figures))
 }
 
 /// Everything measured.
@@ -54,16 +51,4 @@ async fn measure(reports: usize, rounds: usize) -> Figures {
     let raw_latency = raw::latency().await;
     let muster_latency = muster::latency().await;
     Figures { raw_rates, muster_rates, raw_latency, muster_latency }
-}
-
-fn setting(name: &str, default: usize) -> usize {
-    match std::env::var(name) {
-        Ok(text) => text.parse().unwrap_or_else(|_| panic!("{name}={text} is not a number")),
-        Err(_) => default,
-    }
-}
-
-/// Progress, beside the result.
-fn say(what: &str) {
-    writeln!(std::io::stderr(), "{what}").unwrap_or_default();
 }

@@ -1,5 +1,7 @@
 //! The closing table: figures with their spread, and ratios.
 
+use muster_tests::bench::{median, thousands};
+
 use super::Figures;
 use super::load::{DEVICES, EVENTS_PER_SECOND, Latency};
 
@@ -14,7 +16,7 @@ pub(crate) fn render(reports: usize, rounds: usize, figures: &Figures) -> String
         String::new(),
         "| from report to view | bare hops | Muster | ratio |".to_owned(),
         "|---|---:|---:|---:|".to_owned(),
-        format!("| events/s | {} | {} | {ratio:.2} |", rate(raw_rates), rate(muster_rates)),
+        format!("| events/s | {} | {} | {ratio:.2} |", thousands(raw_rates), thousands(muster_rates)),
     ];
     for (name, share) in [("p50", 500), ("p99", 990)] {
         lines.push(latency_line(name, share, raw_latency, muster_latency));
@@ -31,17 +33,4 @@ pub(crate) fn render(reports: usize, rounds: usize, figures: &Figures) -> String
 fn latency_line(name: &str, share: usize, raw: &Latency, muster: &Latency) -> String {
     let (raw, muster) = (raw.per_mille(share), muster.per_mille(share));
     format!("| latency {name}, ms | {raw:.2} | {muster:.2} | {:.2} |", muster / raw)
-}
-
-fn rate(rates: &[f64]) -> String {
-    let (min, max) =
-        rates.iter().fold((f64::MAX, f64::MIN), |(min, max), rate| (min.min(*rate), max.max(*rate)));
-    let median = median(rates);
-    format!("{:.0} k (± {:.0} %)", median / 1000.0, (max - min) / median * 100.0)
-}
-
-fn median(rates: &[f64]) -> f64 {
-    let mut sorted = rates.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    sorted[sorted.len() / 2]
 }

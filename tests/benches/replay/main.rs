@@ -7,7 +7,6 @@
 
 #![allow(clippy::unwrap_used, reason = "a failure here is the test's result")]
 
-use std::io::Write;
 use std::net::Ipv4Addr;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -17,6 +16,7 @@ use muster_contract::limits::IN_FLIGHT_MAX;
 use muster_contract::subjects::{self, stream};
 use muster_simulator::child::{Child, Spec};
 use muster_tests::backlog::Backlog;
+use muster_tests::bench::{self, median, say, setting, thousands};
 use muster_tests::server::{Server, device};
 use muster_tests::system::program;
 use muster_tests::thin::Thin;
@@ -38,8 +38,7 @@ const PATIENCE: Duration = Duration::from_secs(300);
 const LOOK: Duration = Duration::from_millis(2);
 
 fn main() -> ExitCode {
-    // `cargo test --benches` runs benches too: there they have nothing to say.
-    if std::env::args().any(|argument| argument == "--test") {
+    if !bench::is_wanted() {
         return ExitCode::SUCCESS;
     }
     let backlog = setting("BENCH_BACKLOG", BACKLOG_DEFAULT);
@@ -54,10 +53,7 @@ fn main() -> ExitCode {
     }
     let table = table(backlog, rounds, &raw, &relayed);
     let (wire, memory) = runtime.block_on(async { (wire().await, memory().await) });
-    match writeln!(std::io::stdout(), "{table}\n\n{wire}\n{memory}") {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(_) => ExitCode::FAILURE,
-    }
+    bench::tell(&format!("{table}\n\n{wire}\n{memory}"))
 }
 
 async fn converged(server: &Server) -> Bus {
@@ -171,37 +167,12 @@ async fn messages(bus: &Bus, backlog: &Backlog, count: usize) -> Vec<Outgoing> {
 }
 
 fn table(backlog: usize, rounds: usize, raw: &[f64], relayed: &[f64]) -> String {
-    let (raw_median, median_relayed) = (median(raw), median(relayed));
     format!(
         "A backlog of {backlog} reports, {IN_FLIGHT_MAX} under way; median of {rounds} rounds (spread = (max - min) / median)\n\n\
          | from outbox to UPLINK | raw publish | Muster's relay | ratio |\n|---|---:|---:|---:|\n\
          | reports/s | {} | {} | {:.2} |",
-        rate(raw),
-        rate(relayed),
-        median_relayed / raw_median
+        thousands(raw),
+        thousands(relayed),
+        median(relayed) / median(raw)
     )
-}
-
-fn rate(rates: &[f64]) -> String {
-    let (min, max) =
-        rates.iter().fold((f64::MAX, f64::MIN), |(min, max), rate| (min.min(*rate), max.max(*rate)));
-    format!("{:.1} k (± {:.0} %)", median(rates) / 1000.0, (max - min) / median(rates) * 100.0)
-}
-
-fn median(rates: &[f64]) -> f64 {
-    let mut sorted = rates.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    sorted[sorted.len() / 2]
-}
-
-fn setting(name: &str, default: usize) -> usize {
-    match std::env::var(name) {
-        Ok(text) => text.parse().unwrap_or_else(|_| panic!("{name}={text} is not a number")),
-        Err(_) => default,
-    }
-}
-
-/// Progress, beside the result.
-fn say(what: &str) {
-    writeln!(std::io::stderr(), "{what}").unwrap_or_default();
 }

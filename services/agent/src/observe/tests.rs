@@ -56,7 +56,7 @@ async fn what_a_full_disk_refuses_is_kept_in_order_once_there_is_room() {
     drop(observer);
     keeping.await.unwrap();
     let ask = Ask { rows: READ_ROWS_MAX, bytes: READ_BYTES_MAX, ..Ask::default() };
-    let told = outbox.read(ask).await.unwrap().rows.into_iter().map(|row| row.body);
+    let told = outbox.read(ask).await.unwrap().rows.into_iter().map(|row| row.body.read().unwrap());
     assert!(told.eq((0..REPORTS).map(|number| report(number).body)), "all, in order");
 }
 

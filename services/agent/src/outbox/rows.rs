@@ -8,7 +8,7 @@ use serde::de::DeserializeOwned;
 use uuid::Uuid;
 
 use super::{
-    Ask, Batch, Body, Effect, Entry, READ_BYTES_MAX, READ_ROWS_MAX, ROW_BYTES, Row, Summary, memory,
+    Ask, Batch, Body, Effect, Entry, Kept, READ_BYTES_MAX, READ_ROWS_MAX, ROW_BYTES, Row, Summary, memory,
 };
 use crate::db::{Connection, OptionalExtension, SqlResult, SqlRow, corrupt, params};
 use crate::store;
@@ -75,7 +75,8 @@ fn write(
     body: &Body,
     coalesced: &SeqRanges,
 ) -> SqlResult<()> {
-    let (text, declared) = (to_text(body)?, declared(coalesced)?);
+    let text = Kept::of(body).map_err(|error| corrupt("outbox", &error))?;
+    let (text, declared) = (text.as_str(), declared(coalesced)?);
     let insert = "INSERT INTO outbox (seq, deployment, newest, terminal, state, round, bytes, observed, message_id, \
                   coalesced, body) VALUES (?1, ?2, ?3, ?4, 0, 0, ?5, ?6, ?7, ?8, ?9)";
     connection
@@ -85,7 +86,7 @@ fn write(
             body.deployment().map(DeploymentId::as_str),
             newest,
             body.is_terminal(),
-            bytes_of(&text, declared.as_deref()),
+            bytes_of(text, declared.as_deref()),
             body.observed_at().as_millisecond(),
             message_id(body.observed_at()),
             declared,
@@ -203,7 +204,7 @@ fn row_of(row: &SqlRow<'_>) -> SqlResult<Row> {
         newest: row.get("newest")?,
         message_id: if round == 0 { id } else { format!("{id}-{round}") },
         bytes: row.get("bytes")?,
-        body: from_text(&body)?,
+        body: Kept::found(body).map_err(|error| corrupt("outbox", &error))?,
         coalesced: coalesced.as_deref().map(from_text).transpose()?.unwrap_or_default(),
     })
 }

@@ -109,8 +109,8 @@ async fn the_newest_of_each_deployment_is_read_first_then_the_backlog_in_order()
     assert_eq!(seqs(&outbox.read(by_number).await.unwrap()), [1, 2, 3, 4, 5]);
     let newest: Vec<_> = batch.rows.iter().map(|row| row.newest).collect();
     assert_eq!(newest, [true, true, true, false, false]);
-    let report = batch.rows[2].report(Epoch::FIRST, batch.head).unwrap();
-    let Report::Status(report) = report else { panic!("a status, please") };
+    let letter = batch.rows[2].letter(Epoch::FIRST, batch.head).unwrap();
+    let Ok(Report::Status(report)) = Report::parse(&letter.bytes) else { panic!("a status, please") };
     assert!(report.current && report.seq.get() == 5 && report.head.get() == 5);
 }
 
@@ -370,8 +370,11 @@ async fn an_old_copy_of_the_database_begins_a_new_epoch_with_everything_the_hub_
     assert!(second > epoch);
     let batch = outbox.read(all()).await.unwrap();
     assert_eq!((batch.epoch, batch.head), (Some(second), 4));
-    let mut told: Vec<_> =
-        batch.rows.iter().map(|row| (row.seq, row.body.deployment().map(ToString::to_string))).collect();
+    let mut told: Vec<_> = batch
+        .rows
+        .iter()
+        .map(|row| (row.seq, row.body.read().unwrap().deployment().map(ToString::to_string)))
+        .collect();
     told.sort();
     let name = |name: &str| Some(name.to_owned());
     assert_eq!(told, [(1, None), (2, name("b")), (3, name("b")), (4, name("a"))]);
@@ -399,7 +402,7 @@ async fn numbers_that_nobody_has_any_more_are_declared() {
     outbox.receive(receipt(epoch, 3, &[(2, 3)]), at(later)).await.unwrap();
     let batch = outbox.read(all()).await.unwrap();
     assert_eq!(seqs(&batch), [4, 5], "and what the hub may have lost is told again");
-    assert_eq!(batch.rows[1].body.deployment().unwrap().as_str(), "a");
+    assert_eq!(batch.rows[1].body.read().unwrap().deployment().unwrap().as_str(), "a");
     assert_eq!(batch.rows[0].coalesced.to_string(), "2-3");
     outbox.receive(receipt(epoch, 3, &[(2, 3)]), at(later + 120)).await.unwrap();
     assert_eq!(outbox.summary().await.unwrap().head, 5, "said once");

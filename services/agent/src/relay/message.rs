@@ -1,11 +1,9 @@
 //! Documents as messages: subject, headers, bytes. What they say is decided elsewhere.
 
-use bytes::Bytes;
 use muster_bus::event::attributes;
 use muster_bus::{Headers, Outgoing, Trace};
 use muster_contract::decode::{Document, to_bytes};
 use muster_contract::presence::Heartbeat;
-use muster_contract::report::Report;
 use muster_contract::subjects::{self, stream};
 use muster_contract::{DeviceKey, Epoch, Timestamp};
 
@@ -13,29 +11,21 @@ use crate::outbox::{Row, new_message_id};
 
 /// A report under its row's message id. `None` for a number that no report can have.
 pub(super) fn report(device: &DeviceKey, row: &Row, epoch: Epoch, head: u64) -> Option<Outgoing> {
-    let (bytes, kind) = match row.report(epoch, head)? {
-        Report::Status(report) => written(&report),
-        Report::Capabilities(report) => written(&report),
-    };
+    let letter = row.letter(epoch, head)?;
     Some(Outgoing {
-        headers: headers(device, kind, &row.message_id),
+        headers: headers(device, letter.kind, &row.message_id),
         message_id: Some(row.message_id.clone()),
         expected_stream: Some(stream::UPLINK),
-        ..Outgoing::new(subjects::report(device), bytes)
+        ..Outgoing::new(subjects::report(device), letter.bytes)
     })
 }
 
 /// A heartbeat: nobody waits for an answer to it.
 pub(super) fn heartbeat(device: &DeviceKey, heartbeat: &Heartbeat, now: Timestamp) -> Outgoing {
-    let (bytes, kind) = written(heartbeat);
     Outgoing {
-        headers: headers(device, kind, &new_message_id(now)),
-        ..Outgoing::new(subjects::presence(device), bytes)
+        headers: headers(device, Heartbeat::KIND, &new_message_id(now)),
+        ..Outgoing::new(subjects::presence(device), to_bytes(heartbeat))
     }
-}
-
-fn written<T: Document>(document: &T) -> (Bytes, &'static str) {
-    (to_bytes(document).into(), T::KIND)
 }
 
 /// CloudEvents attributes and the beginning of a trace, both from one unique id.

@@ -63,7 +63,7 @@ struct Hub {
 
 impl Hub {
     fn take(&mut self, row: &Row, head: u64) {
-        self.received.insert(row.seq, row.body.clone());
+        self.received.insert(row.seq, row.body.read().unwrap());
         self.coalesced.extend(&row.coalesced);
         self.head = self.head.max(head);
     }

@@ -7,7 +7,7 @@ use PublishErrorKind::{Permanent, Transient};
 use proptest::prelude::*;
 
 use super::*;
-use crate::outbox::{Body, CapabilitiesBody};
+use crate::outbox::{Body, CapabilitiesBody, Kept};
 use muster_contract::{SeqRanges, Timestamp};
 
 /// What happens to the sending, one line of a table.
@@ -71,6 +71,7 @@ fn row(seq: u64, newest: bool) -> Row {
         labels: BTreeMap::new(),
         agent_version: String::new(),
     });
+    let body = Kept::of(&body).unwrap();
     Row { seq, newest, message_id: String::new(), bytes: 10, body, coalesced: SeqRanges::new() }
 }
 

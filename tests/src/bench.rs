@@ -1,0 +1,66 @@
+//! What the benches share: settings from the environment, progress beside the result, medians with their spread. It
+//! measures nothing itself.
+
+use std::io::Write;
+use std::process::ExitCode;
+
+/// True where the program shall measure: `cargo test --benches` runs benches too, and there they have nothing to say.
+pub fn is_wanted() -> bool {
+    !std::env::args().any(|argument| argument == "--test")
+}
+
+/// A number that may be set by an environment variable.
+///
+/// # Panics
+/// Its value is no number.
+pub fn setting(name: &str, default: usize) -> usize {
+    match std::env::var(name) {
+        Ok(text) => text.parse().unwrap_or_else(|_| panic!("{name}={text} is not a number")),
+        Err(_) => default,
+    }
+}
+
+/// Progress, to stderr.
+pub fn say(what: &str) {
+    writeln!(std::io::stderr(), "{what}").unwrap_or_default();
+}
+
+/// The result, to stdout, and whether it could be written.
+pub fn tell(result: &str) -> ExitCode {
+    match writeln!(std::io::stdout(), "{result}") {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(_) => ExitCode::FAILURE,
+    }
+}
+
+/// The middle one of the figures.
+///
+/// # Panics
+/// There are none.
+pub fn median(figures: &[f64]) -> f64 {
+    let mut sorted = figures.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    sorted[sorted.len() / 2]
+}
+
+/// (max - min) / median of the figures, in percent.
+pub fn spread(figures: &[f64]) -> f64 {
+    let (min, max) =
+        figures.iter().fold((f64::MAX, f64::MIN), |(min, max), figure| (min.min(*figure), max.max(*figure)));
+    (max - min) / median(figures) * 100.0
+}
+
+/// Thousands a second, with their spread.
+pub fn thousands(rates: &[f64]) -> String {
+    format!("{:.1} k (± {:.0} %)", median(rates) / 1000.0, spread(rates))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_figure_is_told_with_its_spread() {
+        assert_eq!(thousands(&[30_000.0, 20_000.0, 21_000.0]), "21.0 k (± 48 %)");
+    }
+}
