@@ -291,6 +291,14 @@ async fn a_refused_request_is_a_no_in_the_publishers_words() {
     assert!(said.err.starts_with("muster: cannot read /no/such.yaml: No such file"), "{}", said.err);
 }
 
+#[tokio::test]
+async fn a_file_without_an_end_is_read_no_further_than_a_request_reaches() {
+    let hub = Hub::start().await;
+    let said = hub.muster(&["apply", "-f", "/dev/zero", "--device", "plant7/press-4"]).await;
+    assert_eq!(said.code, 2);
+    assert!(said.err.starts_with("muster: /dev/zero has more than 262144 bytes"), "{}", said.err);
+}
+
 impl Hub {
     async fn without_services() -> Self {
         let server = Server::start();
