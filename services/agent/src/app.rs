@@ -7,6 +7,7 @@
 //!           device      nobody looks at the device any more
 //! work      reconcile   operations end where they stand; workloads go on, or are stopped if so asked
 //!           reports     everything told is kept
+//!           storage     nobody keeps anything any more
 //! publish   relay       what can be sent quickly is sent; the last heartbeat
 //! serve     figures     nothing: it only counts
 //!           database    closed last
@@ -20,6 +21,7 @@ use muster_bus::config::PING_INTERVAL;
 use muster_bus::{Bus, BusConfig, LinkHealth};
 use muster_contract::Generation;
 use muster_service::clock::{Clock, SystemClock};
+use muster_service::health::Health;
 use muster_service::{Life, Stage};
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
@@ -32,7 +34,7 @@ use crate::error::{RunError, StartError};
 use crate::follow::Follower;
 use crate::identity;
 use crate::metrics::{self, Metrics};
-use crate::observe::{self, Observer};
+use crate::observe::{self, Observer, Trouble};
 use crate::outbox::{self, Outbox, Summary};
 use crate::reconcile::{Reconciler, Settings, Wanted};
 use crate::relay::Relay;
@@ -107,10 +109,10 @@ pub async fn start_by(clock: Arc<dyn Clock>, config: Config, life: &Life) -> Res
     let (bus, connected) = watch::channel(None);
     let (greeted, is_greeted) = watch::channel(false);
     keep(&parts, life);
-    work(&parts, wanted.clone(), life).await?;
+    let trouble = work(&parts, wanted.clone(), life).await?;
     let phase = hours(&parts, life);
     listen(&parts, desired, connected.clone(), phase.clone(), greeted, life);
-    speak(&parts, wanted.clone(), bus, phase.clone(), is_greeted, life);
+    speak(&parts, wanted.clone(), trouble, bus, phase.clone(), is_greeted, life);
     tracing::info!(
         device.site = %parts.config.device.site, device.id = %parts.config.device.device,
         db.dir = %parts.config.data_dir.display(), "the agent works"
@@ -149,7 +151,11 @@ fn keep(parts: &Parts, life: &Life) {
 }
 
 /// What runs and what is told of it. The capabilities are told before anything else: they come first in an epoch.
-async fn work(parts: &Parts, desired: watch::Receiver<Wanted>, life: &Life) -> Result<(), StartError> {
+async fn work(
+    parts: &Parts,
+    desired: watch::Receiver<Wanted>,
+    life: &Life,
+) -> Result<watch::Receiver<Trouble>, StartError> {
     let (observer, keeper) =
         observe::corridor(parts.outbox.clone(), Arc::clone(&parts.clock), parts.metrics.clone());
     let probe = Probe {
@@ -172,8 +178,24 @@ async fn work(parts: &Parts, desired: watch::Receiver<Wanted>, life: &Life) -> R
     let reconciler = Reconciler::new(settings, runtime, observer, desired, ended, standings, chance);
     life.spawn(Stage::Intake, "device", watching);
     life.spawn(Stage::Work, "reconcile", reconciler.run(life.token(Stage::Work)));
+    let trouble = keeper.trouble();
+    life.spawn(Stage::Work, "storage", note_storage(life.health().clone(), trouble.clone()));
     life.spawn(Stage::Work, "reports", keeper.run(life.token(Stage::Work), fastrand::Rng::new()));
-    Ok(())
+    Ok(trouble)
+}
+
+/// Says in the body of `/ready` whether reports can be kept, until nobody keeps any.
+async fn note_storage(health: Health, mut trouble: watch::Receiver<Trouble>) {
+    loop {
+        let state = match &*trouble.borrow_and_update() {
+            None => "reports are kept".to_owned(),
+            Some(words) => format!("reports cannot be kept, workloads go on: {words}"),
+        };
+        health.note("storage", state);
+        if trouble.changed().await.is_err() {
+            return;
+        }
+    }
 }
 
 fn runtime(parts: &Parts, exits: mpsc::Sender<Exit>) -> Arc<dyn Runtime> {
@@ -229,6 +251,7 @@ fn listen(
 fn speak(
     parts: &Parts,
     desired: watch::Receiver<Wanted>,
+    trouble: watch::Receiver<Trouble>,
     connected: watch::Sender<Option<Bus>>,
     phase: watch::Receiver<Phase>,
     greeted: watch::Receiver<bool>,
@@ -241,6 +264,7 @@ fn speak(
         clock: Arc::clone(&parts.clock),
         heartbeat: config.heartbeat,
         desired,
+        trouble,
         greeted,
         metrics: parts.metrics.clone(),
         chance: fastrand::Rng::new(),

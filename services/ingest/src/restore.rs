@@ -16,13 +16,14 @@ const BATCH: usize = 1000;
 /// How long LEDGER may be silent while something is known to wait in it.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// What ingest itself publishes.
-const SUBJECTS: [&str; 7] = [
+const SUBJECTS: [&str; 8] = [
     "muster.status.>",
     "muster.device.>",
     "muster.liveness.>",
     "muster.deadline.>",
     "muster.incident.>",
     "muster.quarantine.>",
+    "muster.verdict.>",
     "muster.owner.>",
 ];
 

@@ -231,6 +231,23 @@ pub struct LivenessFact {
     /// themselves have aged out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub account: Option<Account>,
+    /// When the bus took in the newest heartbeat of this epoch that the hub knows of: `head` is not below what it said. A
+    /// message that went to quarantine before, and whose number is not known, is one of the numbers up to `head`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub beat_at: Option<Timestamp>,
+    /// False while the device says that it cannot keep what it would report: what it is like may have changed since.
+    #[serde(default = "holds", skip_serializing_if = "is_so")]
+    pub storing: bool,
+}
+
+/// What is so unless it is said not to be.
+pub(crate) const fn holds() -> bool {
+    true
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde hands a reference")]
+pub(crate) const fn is_so(mark: &bool) -> bool {
+    *mark
 }
 
 /// The accounting of one epoch: `head = received + coalesced + quarantined + missing`.
@@ -304,6 +321,9 @@ pub struct QuarantineFact {
     pub bytes: u64,
     /// How many messages of this device are in quarantine, with this one.
     pub count_for_device: u64,
+    /// The same fact said again before it ages out, because what the message said is still not known.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub reasserted: bool,
 }
 
 impl QuarantineFact {

@@ -5,6 +5,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::decode::{Document, Violation};
+use crate::fact::{holds, is_so};
 use crate::ids::Epoch;
 use crate::version::{ApiVersion, kind};
 
@@ -29,6 +30,10 @@ pub struct Heartbeat {
     pub generation: u64,
     /// Version of the agent.
     pub agent_version: String,
+    /// False while the device cannot keep what it would report, because its disk is full or broken: what it is like
+    /// may have changed since the report that has number `head`. Absent is true.
+    #[serde(default = "holds", skip_serializing_if = "is_so")]
+    pub storing: bool,
 }
 
 impl Document for Heartbeat {

@@ -5,11 +5,13 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::decode::{Document, Violation};
+use crate::ids::{Epoch, Seq};
 use crate::limits::ERROR_MESSAGE_BYTES_MAX;
 use crate::version::{ApiVersion, kind};
 
 /// `muster.verdict.<site>.<device>`: what became of a message in quarantine. It changes no account: a message that was
-/// let in is a fact of its own, and one that was dropped stays counted as quarantined.
+/// let in is a fact of its own, and one that was dropped stays counted as quarantined. But it ends the doubt that the
+/// message cast on what its device is like.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct QuarantineVerdict {
@@ -21,6 +23,15 @@ pub struct QuarantineVerdict {
     pub of: u64,
     /// What became of it.
     pub verdict: Verdict,
+    /// The message's epoch, if one could be read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub epoch: Option<Epoch>,
+    /// The message's number, if one could be read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seq: Option<Seq>,
+    /// When the bus took the message in: what tells messages of one device apart that have no number.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub received_at: Option<Timestamp>,
     /// Why, in the words of whoever asked for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,

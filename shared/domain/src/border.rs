@@ -41,7 +41,7 @@ use muster_contract::{DeviceKey, Timestamp};
 pub use self::admit::{Arrival, Outcome};
 use self::device::Device;
 use self::memory::Change;
-pub use self::memory::{CLONES_KEPT, REFUSALS_KEPT, STANDINGS_KEPT};
+pub use self::memory::{CLONES_KEPT, OPEN_KEPT, REFUSALS_KEPT, STANDINGS_KEPT};
 pub use self::refuse::Refused;
 pub use self::requeue::Judged;
 use self::unstorable::KEPT_SHORT_MAX;

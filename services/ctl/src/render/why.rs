@@ -81,5 +81,6 @@ const fn kind(kind: EvidenceKind) -> &'static str {
         EvidenceKind::Liveness => "liveness",
         EvidenceKind::Deadline => "deadline",
         EvidenceKind::Head => "head",
+        EvidenceKind::Quarantine => "quarantine",
     }
 }

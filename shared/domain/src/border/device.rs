@@ -37,7 +37,20 @@ pub(super) struct Heard {
     pub(super) head_at: Option<Timestamp>,
     /// By its newest heartbeat, reports that no acknowledgement covers.
     pub(super) unsent: u64,
+    /// The newest heartbeat of the epoch in `head`.
+    pub(super) beat: Option<Beat>,
     beat_at: Option<Timestamp>,
+}
+
+/// What only a heartbeat says.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Beat {
+    /// The device's epoch.
+    pub(super) epoch: Epoch,
+    /// When it was stored.
+    pub(super) at: Timestamp,
+    /// The device keeps what it would report.
+    pub(super) storing: bool,
 }
 
 /// What the device shall run, as far as the border asks.
@@ -171,7 +184,8 @@ impl Device {
 
     /// The hub's clock says that nothing of what was heard or sent can be later than this.
     pub(super) fn not_after(&mut self, now: Timestamp) {
-        let Heard { last_at, head_at, beat_at, .. } = &mut self.heard;
+        let Heard { last_at, head_at, beat_at, beat, .. } = &mut self.heard;
+        beat.iter_mut().for_each(|beat| beat.at = beat.at.min(now));
         let receipts = [&mut self.receipts.due_at, &mut self.receipts.sent_at];
         for at in [last_at, head_at, beat_at].into_iter().chain(receipts).flatten() {
             *at = (*at).min(now);
@@ -216,7 +230,15 @@ impl Heard {
         self.beat_at = Some(at);
         self.unsent = beat.unsent;
         self.spoke(beat.epoch, beat.head, at);
+        if self.head.is_some_and(|(epoch, _)| epoch == beat.epoch) {
+            self.beat = Some(Beat { epoch: beat.epoch, at, storing: beat.storing });
+        }
         true
+    }
+
+    /// The newest heartbeat of an epoch.
+    pub(super) fn beat_of(&self, epoch: Epoch) -> Option<Beat> {
+        self.beat.filter(|beat| beat.epoch == epoch)
     }
 
     /// A moment at which the device had not yet given this number, if there is one.

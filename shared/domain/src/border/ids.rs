@@ -1,6 +1,6 @@
 //! Message ids of facts: the same fact has the same id, so that the bus recognises a second try.
 
-use muster_contract::fact::IncidentKind;
+use muster_contract::fact::{Fact, IncidentKind};
 use muster_contract::quarantine::Verdict;
 use muster_contract::subjects::{LedgerSubject, NOBODY};
 use muster_contract::{DeploymentId, DeviceKey, Epoch, Generation, Seq, Timestamp};
@@ -23,9 +23,14 @@ pub(super) fn quarantine(key: Option<&DeviceKey>, position: u64) -> String {
     }
 }
 
-/// `<subject>.again.<second>`
-pub(super) fn said_again(subject: &LedgerSubject, now: Timestamp) -> String {
-    format!("{subject}.again.{}", now.as_second())
+/// `<subject>.again.<second>`; of messages in quarantine, which share a subject, with the moment at which each came.
+pub(super) fn said_again(subject: &LedgerSubject, fact: &Fact, now: Timestamp) -> String {
+    match fact {
+        Fact::Quarantine(fact) => {
+            format!("{subject}.{}.again.{}", fact.received_at.as_nanosecond(), now.as_second())
+        }
+        _ => format!("{subject}.again.{}", now.as_second()),
+    }
 }
 
 /// `<site>.<device>.verdict.<position in LEDGER>.<what became of it>`

@@ -125,6 +125,7 @@ impl Border {
             payload_base64: QuarantineFact::encode_payload(kept),
             bytes: evidence.payload.len() as u64,
             count_for_device: known.quarantined + 1,
+            reasserted: false,
         };
         let key = self.devices[place].key.clone();
         let id = ids::quarantine(key.as_ref(), evidence.position);

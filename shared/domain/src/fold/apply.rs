@@ -6,6 +6,7 @@ use std::collections::HashMap;
 use jiff::SignedDuration;
 use muster_contract::desired::DesiredState;
 use muster_contract::fact::{DeadlineFact, DeviceFact, Incident, LivenessFact, QuarantineFact, StatusFact};
+use muster_contract::quarantine::QuarantineVerdict;
 use muster_contract::{DeploymentId, DeviceKey, Generation};
 
 use super::fleet::{Fleet, Outcome, Position, Scope};
@@ -139,10 +140,18 @@ impl Fleet {
         Outcome::Taken
     }
 
-    pub(super) fn quarantine(&mut self, key: &DeviceKey, fact: &QuarantineFact) -> Outcome {
+    pub(super) fn quarantine(&mut self, at: Position, key: &DeviceKey, fact: &QuarantineFact) -> Outcome {
         let number = self.name_device(key);
         let before = self.facet(number);
-        self.devices[number as usize].about.take_quarantine(fact);
+        self.devices[number as usize].about.take_quarantine(fact, at.ledger_seq);
+        self.settle(number, before, Scope::Device, |_| {});
+        Outcome::Taken
+    }
+
+    pub(super) fn verdict(&mut self, key: &DeviceKey, fact: &QuarantineVerdict) -> Outcome {
+        let number = self.name_device(key);
+        let before = self.facet(number);
+        self.devices[number as usize].about.take_verdict(fact);
         self.settle(number, before, Scope::Device, |_| {});
         Outcome::Taken
     }

@@ -3,13 +3,15 @@
 use std::collections::BTreeMap;
 
 use muster_contract::fact::{DeviceFact, Incident, Liveness, LivenessFact, QuarantineFact, StatusFact};
+use muster_contract::quarantine::{self, QuarantineVerdict};
 use muster_contract::view::Freshness;
 use muster_contract::{DeviceKey, Epoch, Generation, Seq, Timestamp};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use super::doubt::OpenMessages;
 use super::holdings::Holdings;
-use super::standing::{Facet, Row};
+use super::standing::{Doubt, Facet, Row};
 
 /// A device with its rows.
 #[derive(Debug)]
@@ -18,6 +20,8 @@ pub(super) struct Device {
     pub(super) site: u32,
     pub(super) about: About,
     pub(super) rows: Vec<Row>,
+    /// Targets whose standing is not known.
+    pub(super) unknown: u32,
     /// It changed since the last call of `take_changed`.
     pub(super) changed: bool,
 }
@@ -33,7 +37,13 @@ pub(super) struct About {
     pub(super) holdings: Holdings,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     liveness: Option<(Epoch, Liveness)>,
-    /// It has reported at least once.
+    /// It cannot keep what it would report, by the liveness fact that holds.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    not_storing: bool,
+    /// The newest heartbeat that any liveness fact knows of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    beat_at: Option<Timestamp>,
+    /// Something of it came at least once: a report, or a message that could not be let in.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     reported: bool,
     /// When the hub last heard it, as far as facts tell.
@@ -63,6 +73,8 @@ pub(super) struct Troubles {
     pub(super) incidents: u64,
     pub(super) last_incident: Option<Incident>,
     pub(super) unnumbered_quarantined: u64,
+    #[serde(default, skip_serializing_if = "OpenMessages::is_empty")]
+    open: OpenMessages,
 }
 
 /// What a device says it is.
@@ -77,7 +89,7 @@ pub(super) struct Nature {
 
 impl Device {
     pub(super) const fn new(site: u32, key: DeviceKey) -> Self {
-        Self { site, about: About::new(key), rows: Vec::new(), changed: false }
+        Self { site, about: About::new(key), rows: Vec::new(), unknown: 0, changed: false }
     }
 }
 
@@ -88,6 +100,8 @@ impl About {
             desired: None,
             holdings: Holdings::new(),
             liveness: None,
+            not_storing: false,
+            beat_at: None,
             reported: false,
             heard_at: None,
             nature: None,
@@ -104,14 +118,39 @@ impl About {
             epoch: self.holdings.epoch(),
             head: self.holdings.head(),
             missing: self.holdings.missing(),
+            doubt: self.doubt(),
         }
+    }
+
+    fn doubt(&self) -> Doubt {
+        Doubt { seq: self.holdings.in_doubt(), beyond: self.beyond() > 0, not_storing: self.not_storing }
+    }
+
+    /// How many messages in quarantine may be anything.
+    pub(super) fn beyond(&self) -> u64 {
+        self.troubles.as_ref().map_or(0, |troubles| troubles.open.beyond(&self.holdings, self.beat_at))
+    }
+
+    /// Where LEDGER holds the newest of those; nothing where there is none.
+    pub(super) fn place_beyond(&self) -> Option<u64> {
+        self.troubles.as_ref()?.open.place_beyond(&self.holdings, self.beat_at)
+    }
+
+    /// Where LEDGER holds the message with a number of the current epoch; nothing where that is no longer known.
+    pub(super) fn place_of(&self, seq: u64) -> Option<u64> {
+        self.troubles.as_ref()?.open.place_of(self.holdings.epoch()?, seq)
+    }
+
+    /// False where it says that it cannot keep what it would report.
+    pub(super) const fn is_storing(&self) -> bool {
+        !self.not_storing
     }
 
     pub(super) const fn is_retired(&self) -> bool {
         matches!(self.desired, Some((_, true)))
     }
 
-    /// Only liveness facts can say that a device is fresh; without one it is stale as soon as it has reported.
+    /// Only liveness facts can say that a device is fresh; without one it is stale as soon as anything of it has come.
     pub(super) const fn freshness(&self) -> Freshness {
         match (self.liveness, self.reported) {
             (Some((_, Liveness::Fresh)), _) => Freshness::Fresh,
@@ -154,18 +193,34 @@ impl About {
                 self.holdings.learn(fact.head, account);
             }
         }
+        self.beat_at = self.beat_at.max(fact.beat_at);
         let newest = self.liveness.is_none_or(|(epoch, _)| epoch <= fact.epoch);
         if newest {
             self.liveness = Some((fact.epoch, fact.state));
+            self.not_storing = !fact.storing;
         }
         newest
     }
 
-    /// A message could not be let in.
-    pub(super) fn take_quarantine(&mut self, fact: &QuarantineFact) {
+    /// A message could not be let in. That something came is known all the same.
+    pub(super) fn take_quarantine(&mut self, fact: &QuarantineFact, ledger_seq: u64) {
+        self.report_came(fact.received_at);
+        let troubles = self.troubles.get_or_insert_default();
+        let new = troubles.open.add(fact, ledger_seq);
         match fact.epoch.zip(fact.seq) {
             Some((epoch, seq)) => self.holdings.quarantine(epoch, seq),
-            None => self.troubles.get_or_insert_default().unnumbered_quarantined += 1,
+            None => troubles.unnumbered_quarantined += u64::from(new),
+        }
+    }
+
+    /// A person has looked at a message that could not be let in. One that was let in is a fact of its own.
+    pub(super) fn take_verdict(&mut self, fact: &QuarantineVerdict) {
+        let number = fact.epoch.zip(fact.seq);
+        if let Some((troubles, received_at)) = self.troubles.as_mut().zip(fact.received_at) {
+            troubles.open.settle(received_at, number);
+        }
+        if let Some((epoch, seq)) = number.filter(|_| fact.verdict == quarantine::Verdict::Dropped) {
+            self.holdings.drop_quarantined(epoch, seq);
         }
     }
 

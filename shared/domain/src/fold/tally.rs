@@ -149,9 +149,9 @@ impl Group {
 
 impl Devices {
     /// Takes a device in, or out again.
-    pub(super) fn shift(&mut self, way: Way, freshness: Freshness, missing: u64) {
+    pub(super) fn shift(&mut self, way: Way, freshness: Freshness, missing: u64, complete: bool) {
         way.by(&mut self.by_freshness[freshness as usize], 1);
-        way.by(&mut self.complete, (missing == 0).into());
+        way.by(&mut self.complete, complete.into());
         way.by(&mut self.missing, missing.min(MISSING_COUNTED_MAX));
     }
 
@@ -160,7 +160,7 @@ impl Devices {
         split(self.by_freshness)
     }
 
-    /// Of how many devices every report is in.
+    /// Of how many devices everything is known.
     pub(super) fn complete(&self) -> Complete {
         Complete {
             devices: self.complete.into(),

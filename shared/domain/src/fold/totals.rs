@@ -150,13 +150,15 @@ impl Totals {
     }
 
     /// Puts a device into the counts of its site and the fleet, or takes it out. A retired device counts for nothing.
-    pub(super) fn weigh_device(&mut self, way: Way, site: u32, facet: &Facet) {
+    /// Of its targets `unknown` are not known.
+    pub(super) fn weigh_device(&mut self, way: Way, site: u32, facet: &Facet, unknown: u32) {
         if facet.retired {
             return;
         }
         let site = &mut self.sites[site as usize];
-        site.whole.devices.shift(way, facet.freshness, facet.missing);
-        self.fleet.devices.shift(way, facet.freshness, facet.missing);
+        let complete = facet.is_complete(unknown);
+        site.whole.devices.shift(way, facet.freshness, facet.missing, complete);
+        self.fleet.devices.shift(way, facet.freshness, facet.missing, complete);
         self.changed.mark_site(site);
     }
 

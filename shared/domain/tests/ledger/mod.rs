@@ -13,6 +13,7 @@ use muster_contract::fact::{
     Account, DeadlineFact, DeadlineKind, DeviceFact, Fact, Incident, IncidentKind, Liveness, LivenessFact,
     QuarantineFact, StatusFact,
 };
+use muster_contract::quarantine::{QuarantineVerdict, Verdict};
 use muster_contract::query::Output;
 use muster_contract::state::{ComponentStatus, DeploymentStatus, StatusError};
 use muster_contract::subjects::LedgerSubject;
@@ -149,6 +150,32 @@ impl Ledger {
         head: u64,
         account: Option<Account>,
     ) -> &mut Self {
+        self.heard(device, state, epoch, head, account, None, true)
+    }
+
+    /// A heartbeat after everything before it in the ledger.
+    pub(crate) fn beat(&mut self, device: &str, epoch: u64, head: u64) -> &mut Self {
+        let beat_at = Some(self.next_at());
+        self.heard(device, Liveness::Fresh, epoch, head, None, beat_at, true)
+    }
+
+    /// A heartbeat that says that the device cannot keep what it would report.
+    pub(crate) fn not_storing(&mut self, device: &str, epoch: u64, head: u64) -> &mut Self {
+        let beat_at = Some(self.next_at());
+        self.heard(device, Liveness::Fresh, epoch, head, None, beat_at, false)
+    }
+
+    #[allow(clippy::too_many_arguments, reason = "they are the parts of one fact")]
+    pub(crate) fn heard(
+        &mut self,
+        device: &str,
+        state: Liveness,
+        epoch: u64,
+        head: u64,
+        account: Option<Account>,
+        beat_at: Option<Timestamp>,
+        storing: bool,
+    ) -> &mut Self {
         let fact = LivenessFact {
             api_version: Default::default(),
             kind: Default::default(),
@@ -157,6 +184,8 @@ impl Ledger {
             epoch: epoch_of(epoch),
             head,
             account,
+            beat_at,
+            storing,
         };
         self.push(LedgerSubject::Liveness(key(device)), Fact::Liveness(fact))
     }
@@ -191,8 +220,30 @@ impl Ledger {
             payload_base64: QuarantineFact::encode_payload(b"{}"),
             bytes: 2,
             count_for_device: 1,
+            reasserted: false,
         };
         self.push(LedgerSubject::Quarantine(Some(key(device))), Fact::Quarantine(fact))
+    }
+
+    /// A person drops a message that went to quarantine at a moment.
+    pub(crate) fn dropped(
+        &mut self,
+        device: &str,
+        number: Option<(u64, u64)>,
+        received_at: Timestamp,
+    ) -> &mut Self {
+        let fact = QuarantineVerdict {
+            api_version: Default::default(),
+            kind: Default::default(),
+            of: 1,
+            verdict: Verdict::Dropped,
+            epoch: number.map(|(epoch, _)| epoch_of(epoch)),
+            seq: number.map(|(_, seq)| Seq::new(seq).unwrap()),
+            received_at: Some(received_at),
+            reason: None,
+            at: self.next_at(),
+        };
+        self.push(LedgerSubject::Verdict(Some(key(device))), Fact::Verdict(fact))
     }
 
     pub(crate) fn incident(&mut self, device: &str, what: IncidentKind) -> &mut Self {

@@ -43,7 +43,7 @@ fn a_message_in_quarantine_is_judged_again_as_of_when_it_came_and_says_nothing_o
     assert!(matches!(hub.border.requeue(Some(&press()), &cut, 1, None, now), Judged::Stays(_)));
     assert!(matches!(hub.border.requeue(None, &mended, 1, None, now), Judged::Stays(_)));
     let before = account(&hub);
-    assert_eq!(hub.border.drop_held(None, 9, None, now), Judged::Settled(Verdict::Dropped));
+    assert_eq!(hub.border.drop_held(None, &mended, 9, None, now), Judged::Settled(Verdict::Dropped));
     hub.arrive();
     assert_eq!(account(&hub), before);
     hub.restart();
