@@ -28,6 +28,7 @@ pub mod version;
 pub mod view;
 pub mod why;
 
+mod liveness;
 mod text;
 
 pub use decode::{Document, Refusal};

@@ -5,8 +5,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::decode::{Document, Violation};
-use crate::fact::{holds, is_so};
 use crate::ids::Epoch;
+use crate::liveness::{holds, is_so};
 use crate::version::{ApiVersion, kind};
 
 /// `muster.presence.<site>.<device>`: every 30 s, and at once after a (re)connect.

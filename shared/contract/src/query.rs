@@ -8,8 +8,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::fact::{Account, DeadlineFact, Incident, holds, is_so};
+use crate::fact::{Account, DeadlineFact, Incident};
 use crate::ids::{DeploymentId, DeviceId, DeviceKey, Epoch, Generation, Seq, SiteId};
+use crate::liveness::{holds, is_so};
 use crate::ranges::SeqRanges;
 use crate::state::{ComponentStatus, DeploymentStatus, State};
 use crate::view::{AsOf, DeploymentView, Freshness, Standing, keyed};

@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use muster_contract::canonical::Digest;
+use muster_contract::desired::DesiredState;
 use muster_contract::fact::{DeadlineFact, Fact, Liveness, LivenessFact, StatusFact};
 use muster_contract::quarantine::{self, QuarantineVerdict};
 use muster_contract::subjects::LedgerSubject;
@@ -73,13 +74,7 @@ impl World {
         let mute = newest_liveness(own).is_some_and(|fact| !fact.storing);
         let dark = unread(own, epoch, head, &doubted) || mute;
         let first_pair = self.pairs.len();
-        let mut ids: BTreeSet<DeploymentId> =
-            desired.iter().flat_map(|fact| &fact.deployments).map(|entry| entry.id.clone()).collect();
-        ids.extend(own.iter().filter_map(|entry| match &entry.subject {
-            LedgerSubject::Status(_, id) => Some(id.clone()),
-            _ => None,
-        }));
-        for id in ids {
+        for id in deployments(desired, own) {
             let target = desired
                 .and_then(|fact| fact.deployments.iter().find(|entry| entry.id == id))
                 .map(|entry| entry.target_generation);
@@ -208,6 +203,17 @@ impl World {
             digest: Digest::of_bytes(b"not yet"),
         }
     }
+}
+
+/// Whatever the device shall run or has reported.
+fn deployments(desired: Option<&DesiredState>, own: &[&Entry]) -> BTreeSet<DeploymentId> {
+    let mut ids: BTreeSet<DeploymentId> =
+        desired.iter().flat_map(|fact| &fact.deployments).map(|entry| entry.id.clone()).collect();
+    ids.extend(own.iter().filter_map(|entry| match &entry.subject {
+        LedgerSubject::Status(_, id) => Some(id.clone()),
+        _ => None,
+    }));
+    ids
 }
 
 /// The device's epoch (0 for none), the head it advertised in it, and the numbers the hub holds of it.
