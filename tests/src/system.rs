@@ -18,6 +18,7 @@ use muster_contract::fact::Fact;
 use muster_contract::subjects::ViewKey;
 use muster_service::error::chain;
 use muster_simulator::child::{Child, Spec, sweep};
+use muster_simulator::disk::{Disk, UNSHOCKED};
 use muster_simulator::hub::Hub;
 pub use muster_simulator::ledger::Entry;
 use muster_simulator::ledger::{self, Rebuild};
@@ -102,6 +103,30 @@ impl System {
 
     /// Starts the agent of a device, connected to `hub` (a link, or the server itself).
     pub fn start_agent(&mut self, key: &DeviceKey, hub: SocketAddr, more: &[&str]) {
+        let spec = self.agent_spec(key, hub, more);
+        self.start_process(spec);
+    }
+
+    /// Starts the agent of a device that keeps its things on a small disk, which can be filled.
+    pub fn start_agent_on_a_small_disk(&mut self, key: &DeviceKey) -> Disk {
+        let disk = Disk::small(&self.device_dir(key)).unwrap();
+        let mut spec = self.agent_spec(key, self.address(), &[]);
+        if matches!(disk, Disk::Limited) {
+            let [shell, rest @ ..] = UNSHOCKED.map(str::to_owned);
+            spec.args =
+                rest.into_iter().chain([spec.program.display().to_string()]).chain(spec.args).collect();
+            spec.program = shell.into();
+        }
+        self.start_process(spec);
+        disk
+    }
+
+    /// The process id of a process that runs.
+    pub fn pid(&self, name: &str) -> Option<rustix::process::Pid> {
+        self.processes.get(name)?.running.as_ref()?.pid()
+    }
+
+    fn agent_spec(&self, key: &DeviceKey, hub: SocketAddr, more: &[&str]) -> Spec {
         let data = self.device_dir(key).display().to_string();
         let url = format!("nats://{hub}");
         let own = [
@@ -127,7 +152,7 @@ impl System {
             "stop",
         ];
         let args = own.into_iter().chain(more.iter().copied()).map(str::to_owned).collect();
-        self.start_process(Spec { name: agent_name(key), program: program("muster-agent"), args });
+        Spec { name: agent_name(key), program: program("muster-agent"), args }
     }
 
     /// Where the server listens, also while it is down.

@@ -107,3 +107,129 @@ fn what_ledger_will_never_take_goes_to_quarantine_and_holds_up_nobody() {
     assert!(hub.border.next_publication().is_none());
     assert_eq!(hub.border.settled(), 1);
 }
+
+/// What the device's newest liveness fact says: head, numbers in quarantine, and whether it knows of a heartbeat.
+fn told(hub: &Hub) -> (u64, u64, bool) {
+    let liveness = hub.liveness();
+    let last = liveness.last().unwrap();
+    (last.head, last.account.as_ref().unwrap().quarantined, last.beat_at.is_some())
+}
+
+#[test]
+fn a_head_that_only_quarantined_numbers_reach_is_told_so_that_the_account_counts_them() {
+    let mut hub = Hub::new();
+    hub.beat(1, 0, 0);
+    hub.pass(1);
+    hub.report(&status(1, 1, 1));
+    hub.pass(1);
+    // It can be read whole, and breaks a rule: it says itself how far the device is.
+    hub.report(&with(status(1, 2, 2), "status", json!({"state": "installed"})));
+    hub.pass(1);
+    assert_eq!(told(&hub), (2, 1, true));
+    // Of this one only the number can be read: the next heartbeat says that there is one.
+    hub.report(&with(status(1, 3, 3), "status", json!({"state": "exploded"})));
+    hub.pass(1);
+    assert_eq!(told(&hub).0, 2);
+    hub.beat(1, 3, 0);
+    hub.pass(1);
+    assert_eq!(told(&hub), (3, 2, true));
+    let facts = hub.ledger.len();
+    hub.live(300, 1, 3);
+    assert_eq!(hub.ledger.len(), facts, "it is told once: {:?}", &hub.ledger[facts..]);
+}
+
+#[test]
+fn a_heartbeat_after_a_message_without_a_number_is_told_once_and_no_earlier_one_is() {
+    let mut hub = Hub::new();
+    hub.beat(1, 0, 0);
+    hub.pass(1);
+    hub.report(&status(1, 1, 1));
+    hub.beat(1, 1, 0);
+    hub.pass(10);
+    let facts = hub.ledger.len();
+    hub.send(b"{", "muster.report.3.plant7.press-4");
+    hub.arrive();
+    hub.pass(10);
+    assert_eq!(hub.ledger.len(), facts + 1, "the message itself");
+    hub.restart();
+    hub.live(30, 1, 1);
+    assert_eq!(hub.ledger.len(), facts + 2, "{:?}", &hub.ledger[facts..]);
+    assert!(hub.liveness().last().unwrap().beat_at > Some(hub.quarantine()[0].received_at));
+    // Dropped before any heartbeat, it needs none.
+    hub.send(b"[", "muster.report.3.plant7.press-4");
+    hub.arrive();
+    let held = hub.quarantine()[1].clone();
+    hub.border.drop_held(Some(&press()), &held, 9, None, hub.now);
+    hub.arrive();
+    let facts = hub.ledger.len();
+    hub.live(300, 1, 1);
+    assert_eq!(hub.ledger.len(), facts, "{:?}", &hub.ledger[facts..]);
+}
+
+#[test]
+fn what_may_be_news_is_said_again_until_it_is_read_or_dropped() {
+    let day = 24 * 60 * 60;
+    let mut hub = Hub::new();
+    hub.beat(1, 0, 0);
+    hub.pass(1);
+    hub.report(&status(1, 1, 3));
+    hub.report(&with(status(1, 2, 3), "status", json!({"state": "exploded"})));
+    hub.report(&with(status(1, 3, 3), "status", json!({"state": "exploded twice"})));
+    let held: Vec<QuarantineFact> = hub.quarantine().into_iter().cloned().collect();
+    hub.border.drop_held(Some(&press()), &held[0], 9, None, hub.now);
+    hub.arrive();
+    let said_again = |hub: &mut Hub| {
+        let old = hub.now.as_second() - 20 * day;
+        let elders: Vec<_> = hub.ledger.iter().filter(|(_, _, at)| at.as_second() <= old).cloned().collect();
+        elders.iter().for_each(|(subject, fact, _)| _ = hub.border.grow_old(subject, fact, hub.now));
+        hub.arrive();
+        let again = hub.quarantine().into_iter().filter(|fact| fact.reasserted);
+        again.map(|fact| (fact.seq.unwrap().get(), fact.received_at)).collect::<Vec<_>>()
+    };
+    for restarts in [false, true] {
+        hub.now = at(hub.now.as_second() + 20 * day);
+        if restarts {
+            hub.restart();
+        }
+        let again = said_again(&mut hub);
+        assert!(again.iter().all(|again| *again == (3, held[1].received_at)), "{again:?}");
+        assert_eq!(again.len(), 1 + usize::from(restarts), "once in twenty days");
+    }
+    // A second look, after a fix, ends it.
+    let payload = status(1, 3, 3).to_string();
+    let mended = QuarantineFact {
+        payload_base64: QuarantineFact::encode_payload(payload.as_bytes()),
+        bytes: payload.len() as u64,
+        ..held[1].clone()
+    };
+    hub.border.requeue(Some(&press()), &mended, 9, None, hub.now);
+    hub.arrive();
+    hub.now = at(hub.now.as_second() + 20 * day);
+    assert_eq!(said_again(&mut hub).len(), 2);
+}
+
+#[test]
+fn a_device_that_says_it_cannot_store_is_told_of_at_once_and_when_it_can_again() {
+    let mut hub = Hub::new();
+    hub.beat(1, 0, 0);
+    hub.pass(1);
+    hub.report(&status(1, 1, 1));
+    let beat = |hub: &mut Hub, storing: bool| {
+        let beat = json!({
+            "apiVersion": "muster/v1", "kind": "Heartbeat", "epoch": 1, "head": 1, "unsent": 0,
+            "generation": 0, "agentVersion": "1", "storing": storing,
+        });
+        hub.now = at(hub.now.as_second() + 1);
+        hub.border.heartbeat(&press(), &serde_json::from_value(beat).unwrap(), hub.now, hub.now);
+        hub.arrive();
+    };
+    let said = |hub: &Hub| hub.liveness().iter().map(|fact| fact.storing).collect::<Vec<_>>();
+    (0..3).for_each(|_| beat(&mut hub, false));
+    assert_eq!(said(&hub), [true, false]);
+    // Another process knows it from LEDGER, and says it again with whatever else it has to say.
+    hub.restart();
+    hub.pass(91);
+    assert_eq!((hub.states().last(), said(&hub).last()), (Some(&Liveness::Stale), Some(&false)));
+    (0..3).for_each(|_| beat(&mut hub, true));
+    assert_eq!(said(&hub), [true, false, false, true]);
+}
