@@ -22,6 +22,7 @@ class Device:
         self.desired, self.targets = (0, False), {}  # (generation, retired), deployment: targetGeneration
         self.epoch, self.head, self.held, self.ahead = 0, 0, set(), {}
         self.doubted, self.open, self.beat_at = set(), {}, ""  # in quarantine: numbers, and messages by when they came
+        self.untold = set()  # held by the word of an account alone
         self.liveness, self.storing, self.reported = None, True, False
         self.reports, self.deadlines = {}, {}
 
@@ -30,6 +31,7 @@ class Device:
         if epoch > self.epoch:
             quarantined, dropped = self.ahead.pop(epoch, (set(), set()))
             self.epoch, self.head, self.held, self.doubted = epoch, 0, quarantined | dropped, quarantined - dropped
+            self.untold = set()
             self.ahead = {other: held for other, held in self.ahead.items() if other > epoch}
         return epoch == self.epoch
 
@@ -39,6 +41,7 @@ class Device:
             good = {fact["seq"]}.union(*(range(first, last + 1) for first, last in fact.get("coalesced", [])))
             self.held |= good
             self.doubted -= good
+            self.untold -= good
             self.head = max([self.head, fact["head"], fact["seq"], *(last for _, last in fact.get("coalesced", []))])
 
     def status(self, fact, deployment):
@@ -60,7 +63,9 @@ class Device:
             self.head = max(self.head, fact["head"])
             if account := fact.get("account"):
                 missing = {n for first, last in account.get("missing", []) for n in range(first, last + 1)}
-                self.held.update(set(range(1, fact["head"] + 1)) - missing)
+                told = set(range(1, fact["head"] + 1)) - missing
+                self.untold |= told - self.held
+                self.held |= told
         self.beat_at = max(self.beat_at, moment(fact.get("beatAt", "")))
         if self.liveness is None or fact["epoch"] >= self.liveness[0]:
             self.liveness, self.storing = (fact["epoch"], fact["state"]), fact.get("storing", True)
@@ -73,8 +78,9 @@ class Device:
         self.reported = True
         number = number_of(fact)
         self.open[moment(fact["receivedAt"]), number] = number
-        if number and number[0] == self.epoch and number[1] not in self.held:
+        if number and number[0] == self.epoch and (number[1] not in self.held or number[1] in self.untold):
             self.held.add(number[1])
+            self.untold.discard(number[1])
             self.doubted.add(number[1])
         elif number and number[0] > self.epoch:
             self.wait_for(number, 0)
@@ -85,6 +91,7 @@ class Device:
         self.open.pop((moment(fact.get("receivedAt", "")), number), None)
         if fact["verdict"] == "dropped" and number and number[0] == self.epoch:
             self.held.add(number[1])
+            self.untold.discard(number[1])
             self.doubted.discard(number[1])
         elif fact["verdict"] == "dropped" and number and number[0] > self.epoch:
             self.wait_for(number, 1)

@@ -100,6 +100,7 @@ impl Holdings {
             odd.coalesced.remove_span(seq, seq);
             odd.quarantined.remove_span(seq, seq);
             odd.dropped.remove_span(seq, seq);
+            odd.untold.remove_span(seq, seq);
         }
     }
 
@@ -115,6 +116,7 @@ impl Holdings {
                 known_bad.remove_span(from, to);
             }
             odd.coalesced.extend(&new);
+            odd.untold.remove_span(from, to);
         }
     }
 
@@ -216,18 +218,31 @@ impl Holdings {
     }
 
     fn quarantine_span(&mut self, from: u64, to: u64) {
-        let new = self.held.missing_within(from, to);
-        self.count += self.held.extend(&new);
+        let new = self.found_bad(from, to);
         self.odd().quarantined.extend(&new);
     }
 
     fn drop_span(&mut self, from: u64, to: u64) {
-        let new = self.held.missing_within(from, to);
-        self.count += self.held.extend(&new);
+        let new = self.found_bad(from, to);
         let odd = self.odd();
         odd.dropped.extend(&odd.quarantined.within(from, to));
         odd.quarantined.remove_span(from, to);
         odd.dropped.extend(&new);
+    }
+
+    /// Numbers that are held from now on and were not, or were held for a border's word only: a fact says more than that.
+    fn found_bad(&mut self, from: u64, to: u64) -> SeqRanges {
+        let mut new = self.held.missing_within(from, to);
+        self.count += self.held.extend(&new);
+        if let Some(odd) = &mut self.odd {
+            let told = odd.untold.within(from, to);
+            odd.untold.remove_span(from, to);
+            odd.untold_quarantined = odd.untold_quarantined.saturating_sub(told.count());
+            // What is left of a border's word must fit into what is known by it alone.
+            odd.untold_coalesced = odd.untold_coalesced.min(odd.untold.count());
+            new.extend(&told);
+        }
+        new
     }
 
     fn ahead(&mut self, epoch: Epoch, note: impl FnOnce(&mut Ahead) -> bool) {
@@ -345,6 +360,22 @@ mod tests {
         holdings.receive(seq(4));
         let account = sums_up(&holdings);
         assert_eq!((account.received, account.missing.count()), (7, 0));
+    }
+
+    #[test]
+    fn a_bad_message_that_is_read_after_the_account_it_is_in_is_in_doubt_all_the_same() {
+        let mut holdings = Holdings::default();
+        holdings.enter(epoch(1));
+        let border = Account { received: 3, coalesced: 1, quarantined: 1, missing: SeqRanges::new() };
+        holdings.learn(5, &border);
+        assert_eq!((sums_up(&holdings), holdings.in_doubt()), (border.clone(), 0));
+        holdings.quarantine(epoch(1), seq(4));
+        assert_eq!((sums_up(&holdings), holdings.in_doubt()), (border.clone(), 4));
+        holdings.drop_quarantined(epoch(1), seq(4));
+        assert_eq!((sums_up(&holdings), holdings.in_doubt()), (border, 0));
+        // More of them than the account had: it is still one sum.
+        [1, 2, 3, 5].into_iter().for_each(|number| holdings.quarantine(epoch(1), seq(number)));
+        assert_eq!((sums_up(&holdings).quarantined, holdings.in_doubt()), (5, 5));
     }
 
     #[test]

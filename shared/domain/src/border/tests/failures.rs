@@ -35,6 +35,8 @@ fn views(hub: &Hub) -> BTreeMap<ViewKey, String> {
 #[test]
 fn m05_a_cable_that_is_pulled_in_silence_makes_a_device_stale_within_its_lease() {
     let mut hub = Hub::new();
+    hub.beat(1, 0, 0);
+    hub.pass(1);
     hub.report(&installed(1, 1, 1));
     hub.live(300, 1, 1);
     assert_eq!(hub.states(), [Liveness::Fresh]);
@@ -88,19 +90,20 @@ fn m32_two_hours_without_ingest_expire_nothing_and_blame_nobody() {
     hub.pass(1);
     hub.report(&status(1, 1, 1));
     // Ingest is away. The device goes on; UPLINK keeps what it sends.
-    let away: Vec<_> = (2..=120).map(|number| (installed(1, number, number), hub.now)).collect();
+    let left_at = hub.now.as_second();
+    let away = (2..=120).map(|number: u64| (number, at(left_at + 60 * number.cast_signed())));
     hub.now = at(hub.now.as_second() + 2 * HOUR);
     hub.restart();
     hub.border.desire(&press(), &desired(3, false), hub.now);
     let back_at = hub.now;
-    for (number, (report, sent_at)) in away.iter().enumerate() {
-        let stored_at = at(sent_at.as_second() + 60 * number as i64);
+    for (number, stored_at) in away {
+        let report = with(installed(1, number, number), "observedAt", json!(stored_at.to_string()));
         let payload = report.to_string();
         let outcome = hub.border.report(Arrival {
             origin: origin("muster.report.3.plant7.press-4").unwrap(),
             parsed: Report::parse(payload.as_bytes()),
             payload: payload.as_bytes(),
-            position: 10 + number as u64,
+            position: 10 + number,
             stored_at,
             now: back_at,
         });
@@ -108,7 +111,7 @@ fn m32_two_hours_without_ingest_expire_nothing_and_blame_nobody() {
         hub.arrive();
     }
     assert_eq!(hub.statuses().len(), 120);
-    assert_eq!(hub.statuses()[2].received_at.as_second(), away[0].1.as_second() + 60, "by when each came");
+    assert_eq!(hub.statuses()[2].received_at.as_second(), left_at + 180, "by when each came");
     hub.pass(1);
     assert_eq!(hub.receipt(), Some((120, String::new())));
     assert_eq!(hub.states(), [Liveness::Fresh], "the hub was deaf, not the device silent");
