@@ -307,7 +307,7 @@ fn verdict(rng: &mut Rng) -> QuarantineVerdict {
 
 /// One of few, with and without a fraction.
 fn instant(rng: &mut Rng) -> Timestamp {
-    Timestamp::from_millisecond(1_787_392_800_000 + 500 * rng.i64(..8)).unwrap()
+    Timestamp::from_millisecond(1_787_392_800_000 + 500 * rng.i64(0..8)).unwrap()
 }
 
 fn epoch(rng: &mut Rng) -> Epoch {
