@@ -129,8 +129,8 @@ proptest! {
     ) {
         let report = |number: u64| {
             let seq = number.div_ceil(2);
-            let report = if number % 3 == 0 { status(1, seq, 12) } else { installed(1, seq, 12) };
-            let id = if seq % 2 == 0 { "web" } else { "db" };
+            let report = if number.is_multiple_of(3) { status(1, seq, 12) } else { installed(1, seq, 12) };
+            let id = if seq.is_multiple_of(2) { "web" } else { "db" };
             let current = seq > 10;
             with(with(report, "deployment", json!(id)), "current", json!(current))
         };
