@@ -13,6 +13,8 @@
 
 mod answer;
 mod apply;
+mod axes;
+mod blueprint;
 mod culprits;
 mod device;
 mod fleet;
@@ -20,6 +22,7 @@ mod holdings;
 mod record;
 mod report;
 mod standing;
+mod status;
 mod tally;
 mod totals;
 mod view;
@@ -28,3 +31,4 @@ mod why;
 pub use answer::Page;
 pub use fleet::{Fleet, Outcome, Position};
 pub use record::DeviceRecord;
+pub use status::{StatusCursor, StatusRefusal};
