@@ -23,6 +23,11 @@ pub async fn run(
     args: StatusArgs,
     export: Option<Export>,
 ) -> Result<(), CtlError> {
+    let group = matches!(export, Some(Export::ResourceGroup | Export::ResourceGroupJson));
+    if !group && (args.aggregate || args.budget.is_some()) {
+        let words = "--aggregate and --budget belong to --format resourcegroup";
+        return Err(CtlError::Usage(words.to_owned()));
+    }
     if export.is_some() || !args.is_of_views() {
         return filtered::run(session, &args, export).await;
     }

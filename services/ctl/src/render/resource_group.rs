@@ -132,7 +132,7 @@ impl Group {
         document.sort_all_objects();
         // Values that were made here can be written.
         match spelling {
-            Spelling::Yaml => serde_norway::to_string(&document).unwrap_or_default(),
+            Spelling::Yaml => with_quoted_times(&serde_norway::to_string(&document).unwrap_or_default()),
             Spelling::Json => serde_json::to_string_pretty(&document).unwrap_or_default() + "\n",
         }
     }
@@ -268,6 +268,19 @@ fn condition(kind: &str, is: bool, reason: &str, message: &str, at: Option<Times
         value["lastTransitionTime"] = at.to_string().into();
     }
     value
+}
+
+/// YAML 1.1 has a type for times, which Kubernetes avoids by quotes.
+fn with_quoted_times(yaml: &str) -> String {
+    yaml.lines().fold(String::with_capacity(yaml.len()), |mut text, line| {
+        let _ = match line.split_once("lastTransitionTime: ") {
+            Some((before, time)) if before.trim_matches([' ', '-']).is_empty() => {
+                writeln!(text, "{before}lastTransitionTime: \"{time}\"")
+            }
+            _ => writeln!(text, "{line}"),
+        };
+        text
+    })
 }
 
 /// kstatus of many, as kpt aggregates it, but that nothing is never Current.

@@ -24,11 +24,6 @@ pub async fn run(
     args: &StatusArgs,
     export: Option<Export>,
 ) -> Result<(), CtlError> {
-    let group = matches!(export, Some(Export::ResourceGroup | Export::ResourceGroupJson));
-    if !group && (args.aggregate || args.budget.is_some()) {
-        let words = "--aggregate and --budget belong to --format resourcegroup";
-        return Err(CtlError::Usage(words.to_owned()));
-    }
     match export {
         Some(Export::ResourceGroup) => resource_group(session, args, Spelling::Yaml).await,
         Some(Export::ResourceGroupJson) => resource_group(session, args, Spelling::Json).await,

@@ -67,3 +67,6 @@ fn refused(refusal: StatusRefusal) -> ErrorBody {
         StatusRefusal::Wrong(_) => bad(message),
     }
 }
+
+#[cfg(test)]
+mod tests;
