@@ -19,7 +19,7 @@ use crate::view::{AsOf, Counts, Freshness, Standing, Verdict, keyed};
 pub const FILTER_VALUES_MAX: usize = 100;
 /// Standings that one request looks at; what is beyond comes with the next page. It bounds how long a question keeps the
 /// fold waiting.
-pub const LOOKED_AT_MAX: usize = 5_000;
+pub const LOOKED_AT_MAX: usize = 2_000;
 
 /// A question about status. Values of one filter are alternatives, several filters must all hold.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

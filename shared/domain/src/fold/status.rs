@@ -80,8 +80,8 @@ struct Page<'a> {
     apps: BTreeMap<Option<&'a str>, Sum>,
     lines: Vec<TargetStatus>,
     looked_at: usize,
-    /// Where it came to.
-    last: Option<StatusCursor>,
+    /// Where it came to: a device, and the row of it if not all of them were looked at.
+    last: Option<(&'a Device, Option<&'a Row>)>,
     /// There is more to look at.
     more: bool,
 }
@@ -127,7 +127,7 @@ impl Fleet {
             apps: page.apps(query),
             targets: page.lines,
             total: whole.then_some(total),
-            next: page.last.filter(|_| page.more).map(|last| last.to_string()),
+            next: page.last.filter(|_| page.more).map(|last| self.cursor(last).to_string()),
         })
     }
 
@@ -141,24 +141,10 @@ impl Fleet {
         page: &mut Page<'a>,
     ) {
         for device in filter.devices_after(self, after) {
-            let rows = self.rows_after(device, filter, after);
-            // A device without such a row costs a look too.
-            page.looked_at += usize::from(rows.is_empty());
-            for (id, row) in rows {
-                if page.looked_at >= LOOKED_AT_MAX {
-                    page.more = true;
-                    return;
-                }
-                page.looked_at += 1;
-                if let Some(found) = filter.find(self, device, row)
-                    && !page.take(&found, query, limit)
-                {
-                    return;
-                }
-                page.last =
-                    Some(StatusCursor { device: device.about.key.clone(), deployment: Some(id.clone()) });
+            if !self.look_at_rows(device, filter, query, after, limit, page) {
+                return;
             }
-            page.last = Some(StatusCursor { device: device.about.key.clone(), deployment: None });
+            page.last = Some((device, None));
             if page.looked_at >= LOOKED_AT_MAX {
                 page.more = true;
                 return;
@@ -166,20 +152,54 @@ impl Fleet {
         }
     }
 
-    /// The rows of a device in order, those up to the cursor left out.
-    fn rows_after<'a>(
+    /// Looks at the rows of a device, those up to the cursor left out. False where there is enough.
+    fn look_at_rows<'a>(
         &'a self,
         device: &'a Device,
         filter: &Filter<'_>,
+        query: &StatusQuery,
         after: Option<&StatusCursor>,
-    ) -> Vec<(&'a DeploymentId, &'a Row)> {
+        limit: usize,
+        page: &mut Page<'a>,
+    ) -> bool {
+        let mut one = None;
+        let mut all = Vec::new();
+        match filter.deployment {
+            Some(number) => one = device.rows.iter().find(|row| row.deployment == number),
+            None => all = self.rows_in_order(device),
+        }
         let passed = after.filter(|after| after.device == device.about.key);
         let passed = passed.and_then(|after| after.deployment.as_ref());
-        let rows = device.rows.iter().filter(|row| filter.deployment.is_none_or(|it| it == row.deployment));
-        let named = rows.map(|row| (&self.totals.deployment(row.deployment).id, row));
-        let mut rows: Vec<_> = named.filter(|(id, _)| passed.is_none_or(|passed| *id > passed)).collect();
-        rows.sort_unstable_by(|one, other| one.0.cmp(other.0));
+        // A device without such a row costs a look too.
+        page.looked_at += usize::from(one.is_none() && all.is_empty());
+        for row in one.into_iter().chain(all) {
+            if passed.is_some_and(|passed| self.totals.deployment(row.deployment).id <= *passed) {
+                continue;
+            }
+            if page.looked_at >= LOOKED_AT_MAX {
+                page.more = true;
+                return false;
+            }
+            page.looked_at += 1;
+            if let Some(found) = filter.find(self, device, row)
+                && !page.take(filter, &found, query, limit)
+            {
+                return false;
+            }
+            page.last = Some((device, Some(row)));
+        }
+        true
+    }
+
+    fn rows_in_order<'a>(&'a self, device: &'a Device) -> Vec<&'a Row> {
+        let mut rows: Vec<_> = device.rows.iter().collect();
+        rows.sort_unstable_by_key(|row| &self.totals.deployment(row.deployment).id);
         rows
+    }
+
+    fn cursor(&self, (device, row): (&Device, Option<&Row>)) -> StatusCursor {
+        let deployment = row.map(|row| self.totals.deployment(row.deployment).id.clone());
+        StatusCursor { device: device.about.key.clone(), deployment }
     }
 
     /// The roll-up of counts that are kept.
@@ -207,14 +227,14 @@ impl Fleet {
 
 impl<'a> Page<'a> {
     /// Takes in what was found. False where there is no room for it.
-    fn take(&mut self, found: &Found<'a>, query: &StatusQuery, limit: usize) -> bool {
+    fn take(&mut self, filter: &Filter<'_>, found: &Found<'a>, query: &StatusQuery, limit: usize) -> bool {
         if query.output != Output::Summary {
             if self.lines.len() >= limit {
                 self.more = true;
                 return false;
             }
             self.apps.entry(found.app()).or_default().add(found);
-            self.lines.push(found.line(query.output, query.status));
+            self.lines.push(found.line(filter, query.output, query.status));
         }
         self.sum.add(found);
         true
@@ -233,7 +253,7 @@ impl Sum {
             self.superseded += 1;
         } else {
             self.group.shift(Way::In, found.share);
-            self.group.axes.shift(Way::In, &found.axes());
+            self.group.axes.shift(Way::In, &found.axes);
         }
         let kstatus = found.kstatus();
         if self.worst.as_ref().is_none_or(|(worst, _)| kstatus < *worst) {

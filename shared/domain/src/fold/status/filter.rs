@@ -9,6 +9,7 @@ use muster_contract::view::Verdict;
 use muster_contract::{ComponentName, DeploymentId, DeviceId, DeviceKey, Generation, SiteId};
 
 use super::super::axes::{Axes, Look, Part, parts};
+use super::super::blueprint::Blueprint;
 use super::super::device::Device;
 use super::super::fleet::Fleet;
 use super::super::standing::{Row, Share};
@@ -36,9 +37,10 @@ pub(super) struct Found<'a> {
     pub(super) row: &'a Row,
     pub(super) share: Share,
     pub(super) look: Look,
-    pub(super) parts: Vec<Part<'a>>,
+    /// What it adds to the counts: of its components only those that pass.
+    pub(super) axes: Axes,
     pub(super) age: Age,
-    app: Option<&'a str>,
+    blueprint: Option<&'a Blueprint>,
 }
 
 /// How a standing is to the generation that was asked for.
@@ -227,17 +229,27 @@ impl<'q> Filter<'q> {
         if !self.apps.is_empty() && !app.is_some_and(|app| self.apps.contains(app)) {
             return None;
         }
-        let passes = |part: &Part<'_>| self.components.is_empty() || self.components.contains(part.name);
-        let parts: Vec<_> = match age {
-            Age::Now => parts(row, blueprint, look).filter(passes).collect(),
-            Age::Reported => look.reported(row).filter(passes).collect(),
-            Age::Gone => Vec::new(),
-        };
-        if parts.is_empty() && age != Age::Gone && !self.components.is_empty() {
-            return None;
-        }
         let deployment = &fleet.totals.deployment(row.deployment).id;
-        Some(Found { device, deployment, row, share, look, parts, age, app })
+        let axes = Axes::default();
+        let mut found = Found { device, deployment, row, share, look, axes, age, blueprint };
+        let mut axes = Axes::default();
+        let mut any = false;
+        self.parts(&found).for_each(|part| {
+            axes.count(&part);
+            any = true;
+        });
+        axes.count_row(row, look);
+        found.axes = axes;
+        (any || age == Age::Gone || self.components.is_empty()).then_some(found)
+    }
+
+    /// Its components that pass.
+    pub(super) fn parts<'f, 'a: 'f>(&'f self, found: &Found<'a>) -> impl Iterator<Item = Part<'a>> + 'f {
+        let passes = |part: &Part<'_>| self.components.is_empty() || self.components.contains(part.name);
+        let Found { row, look, blueprint, age, .. } = *found;
+        let now = (age == Age::Now).then(|| parts(row, blueprint, look));
+        let then = (age == Age::Reported).then(|| look.reported(row));
+        now.into_iter().flatten().chain(then.into_iter().flatten()).filter(passes)
     }
 
     /// How it is to the generation that was asked for, and its share as of then.
@@ -275,20 +287,12 @@ fn is_due(key: &DeviceKey, after: Option<&StatusCursor>) -> bool {
 
 impl<'a> Found<'a> {
     /// The application; none where it shall not run.
-    pub(super) const fn app(&self) -> Option<&'a str> {
-        self.app
+    pub(super) fn app(&self) -> Option<&'a str> {
+        self.blueprint.map(|blueprint| &*blueprint.application)
     }
 
     /// True where nothing is held of the generation that was asked for.
     pub(super) fn is_gone(&self) -> bool {
         self.age == Age::Gone
-    }
-
-    /// What it adds to the counts: of its components only those that pass.
-    pub(super) fn axes(&self) -> Axes {
-        let mut axes = Axes::default();
-        self.parts.iter().for_each(|part| axes.count(part));
-        axes.count_row(self.row, self.look);
-        axes
     }
 }

@@ -9,13 +9,13 @@ use muster_contract::{State, Timestamp};
 
 use super::super::axes::{Axes, Part};
 use super::super::report::Report;
-use super::filter::{Age, Found};
+use super::filter::{Age, Filter, Found};
 
 impl Found<'_> {
     /// The line of it, with one axis or both.
-    pub(super) fn line(&self, output: Output, axis: Option<Axis>) -> TargetStatus {
+    pub(super) fn line(&self, filter: &Filter<'_>, output: Output, axis: Option<Axis>) -> TargetStatus {
         let (device, row) = (&self.device.about, self.row);
-        let axes = self.axes();
+        let axes = &self.axes;
         let held = |axis_of| axis.is_none_or(|wanted| wanted == axis_of) && !self.is_gone();
         let deployed = axes.deployed_status();
         let report = row.report.as_deref();
@@ -32,11 +32,11 @@ impl Found<'_> {
             target_generation: row.target,
             reported_generation: report.map(|report| report.generation),
             deployed_status: held(Axis::Deployed).then_some(deployed),
-            ready_status: self.ready_status(&axes).filter(|_| held(Axis::Ready)),
+            ready_status: self.ready_status(axes).filter(|_| held(Axis::Ready)),
             axes: self.look.axes(self.kstatus(), deployed, report.map(|report| report.state)),
             message: self.message(),
             changed_at: self.changed_at(),
-            components: self.parts.iter().map(|part| self.component(part, axis)).collect(),
+            components: filter.parts(self).map(|part| self.component(&part, axis)).collect(),
             report: report.filter(|_| output == Output::Detail).map(|report| report.shown(output)),
         }
     }
