@@ -21,7 +21,7 @@ pub(super) fn answer(present: &Present, question: &[u8]) -> Result<Bytes, ErrorB
     loop {
         let looked = present.look(|now| {
             let fleet = caught_up(now)?;
-            fleet.status_answer(&query, after.as_ref(), limit).map_err(refused)
+            fleet.status_answer(&query, after.as_ref(), limit).map_err(|refusal| refused(&refusal))
         });
         let answer = looked?;
         let bytes = json(&answer)?;
@@ -60,7 +60,7 @@ fn less(answer: &StatusAnswer, bytes: usize) -> Result<usize, ErrorBody> {
     Ok((lines * ANSWER_BYTES_MAX / bytes * 9 / 10).clamp(1, lines - 1))
 }
 
-fn refused(refusal: StatusRefusal) -> ErrorBody {
+fn refused(refusal: &StatusRefusal) -> ErrorBody {
     let message = refusal.to_string();
     match refusal {
         StatusRefusal::Unknown(_) => ErrorBody { code: ErrorCode::NotFound, message },
