@@ -97,6 +97,9 @@ pub enum CtlError {
     /// A name that is none.
     #[error("{0}")]
     Name(String),
+    /// Settings that do not go together.
+    #[error("{0}")]
+    Usage(String),
     /// The machine gives no runtime.
     #[error("cannot start")]
     Runtime(#[source] io::Error),

@@ -1,6 +1,8 @@
 //! Answers to questions over the bus (`muster.query.*`), from memory. Until LEDGER was read to its end, every answer is
 //! that there is none yet.
 
+mod status;
+
 use std::fmt::Display;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -18,7 +20,7 @@ use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 
 use crate::metrics::{AnswerKind, Metrics};
-use crate::present::Present;
+use crate::present::{Now, Present};
 
 /// The service's name in `$SRV.INFO`.
 const SERVICE: &str = "muster-query";
@@ -28,7 +30,8 @@ const DESCRIPTION: &str = "What is true of deployments, devices, sites and the f
 /// Largest answer: any server that Muster works with carries it. Longer lists come in more pages.
 const ANSWER_BYTES_MAX: usize = MESSAGE_BYTES_MAX;
 
-const ENDPOINTS: [&str; 7] = ["deployment", "deployments", "device", "devices", "site", "fleet", "why"];
+const ENDPOINTS: [&str; 8] =
+    ["deployment", "deployments", "device", "devices", "site", "fleet", "why", status::ENDPOINT];
 
 /// The desk where questions are answered. Clones share the present.
 #[derive(Debug, Clone)]
@@ -61,16 +64,22 @@ impl Desk {
     /// # Errors
     /// Why there is none, as the asker is to read it.
     pub fn answer(&self, endpoint: &str, question: &[u8]) -> Result<Bytes, ErrorBody> {
+        if endpoint == status::ENDPOINT {
+            return status::answer(&self.present, question);
+        }
         let query = understand(question)?;
-        self.present.look(|now| {
-            if now.caught_up {
-                return fitting(&now.fleet, endpoint, &query);
-            }
-            let read_to = now.fleet.as_of().ledger_seq;
-            let message = format!("still reading LEDGER (at {read_to}); ask again in a moment");
-            Err(ErrorBody { code: ErrorCode::NotReady, message })
-        })
+        self.present.look(|now| fitting(caught_up(now)?, endpoint, &query))
     }
+}
+
+/// The fleet, once LEDGER was read to its end.
+fn caught_up(now: &Now) -> Result<&Fleet, ErrorBody> {
+    if now.caught_up {
+        return Ok(&now.fleet);
+    }
+    let read_to = now.fleet.as_of().ledger_seq;
+    let message = format!("still reading LEDGER (at {read_to}); ask again in a moment");
+    Err(ErrorBody { code: ErrorCode::NotReady, message })
 }
 
 fn spec() -> ServiceSpec {

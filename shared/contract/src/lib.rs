@@ -5,8 +5,8 @@
 //! live in `muster-domain`, the bus in `muster-bus`.
 //!
 //! Reading order: [`ids`] and [`limits`], then [`subjects`], then the documents in the order in which they
-//! travel: [`desired`] → [`report`] → [`fact`] → [`view`], with [`presence`], [`receipt`] and [`query`]
-//! beside them. [`decode`] is the door, [`canonical`] the digest.
+//! travel: [`desired`] → [`report`] → [`fact`] → [`view`], with [`presence`], [`receipt`], [`query`] and
+//! [`status`] beside them. [`decode`] is the door, [`canonical`] the digest.
 
 pub mod canonical;
 pub mod decode;
@@ -23,6 +23,7 @@ pub mod ranges;
 pub mod receipt;
 pub mod report;
 pub mod state;
+pub mod status;
 pub mod subjects;
 pub mod version;
 pub mod view;

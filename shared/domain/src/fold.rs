@@ -15,6 +15,8 @@
 
 mod answer;
 mod apply;
+mod axes;
+mod blueprint;
 mod culprits;
 mod device;
 mod doubt;
@@ -23,6 +25,7 @@ mod holdings;
 mod record;
 mod report;
 mod standing;
+mod status;
 mod tally;
 mod totals;
 mod view;
@@ -31,3 +34,4 @@ mod why;
 pub use answer::Page;
 pub use fleet::{Fleet, Outcome, Position};
 pub use record::DeviceRecord;
+pub use status::{StatusCursor, StatusRefusal};

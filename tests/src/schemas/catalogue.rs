@@ -15,6 +15,7 @@ use muster_contract::query::{
 };
 use muster_contract::receipt::Receipt;
 use muster_contract::report::{CapabilitiesReport, StatusReport};
+use muster_contract::status::{StatusAnswer, StatusQuery};
 use muster_contract::view::{DeploymentView, FleetView, SiteView};
 use muster_contract::why::WhyAnswer;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
@@ -56,13 +57,15 @@ pub const DOCUMENTS: [Shape; 16] = [
 ];
 
 /// Requests and answers of the query service, the publisher and ingest.
-pub const MESSAGES: [Shape; 14] = [
+pub const MESSAGES: [Shape; 16] = [
     message::<Query>("Query"),
     message::<DeploymentAnswer>("DeploymentAnswer"),
     message::<DeploymentsAnswer>("DeploymentsAnswer"),
     message::<DeviceAnswer>("DeviceAnswer"),
     message::<DevicesAnswer>("DevicesAnswer"),
     message::<WhyAnswer>("WhyAnswer"),
+    message::<StatusQuery>("StatusQuery"),
+    message::<StatusAnswer>("StatusAnswer"),
     message::<ErrorReply>("ErrorReply"),
     message::<ApplyRequest>("ApplyRequest"),
     message::<RemoveRequest>("RemoveRequest"),

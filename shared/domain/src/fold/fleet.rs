@@ -219,6 +219,7 @@ impl Fleet {
             let keep = !spent(row);
             if !keep {
                 totals.release_deployment(row.deployment);
+                totals.blueprints.release(row.blueprint);
             }
             keep
         });

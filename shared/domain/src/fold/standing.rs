@@ -5,6 +5,7 @@ use muster_contract::view::{Freshness, Standing, Verdict};
 use muster_contract::{Epoch, Generation, State};
 use serde::{Deserialize, Serialize};
 
+use super::blueprint;
 use super::report::Report;
 
 /// A device's row for a deployment. It is kept while anything is known of it, also where nothing is shown: a row that
@@ -13,6 +14,8 @@ use super::report::Report;
 pub(super) struct Row {
     /// The deployment's number.
     pub(super) deployment: u32,
+    /// The number of what shall run; [`blueprint::NONE`] where it shall not.
+    pub(super) blueprint: u32,
     /// Generation at which its target last changed; none where it shall not run.
     pub(super) target: Option<Generation>,
     pub(super) report: Option<Box<Report>>,
@@ -107,7 +110,7 @@ impl Facet {
 
 impl Row {
     pub(super) const fn new(deployment: u32) -> Self {
-        Self { deployment, target: None, report: None, deadline: None }
+        Self { deployment, blueprint: blueprint::NONE, target: None, report: None, deadline: None }
     }
 
     /// Holds a report in place of the one before.

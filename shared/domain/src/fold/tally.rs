@@ -5,6 +5,7 @@ use std::ops::{AddAssign, SubAssign};
 
 use muster_contract::view::{Bounds, Complete, Counts, Freshness, Split, Standing, Verdict};
 
+use super::axes::Axes;
 use super::standing::{Share, is_at_work};
 
 /// Missing reports of one device that the sums count at most: more than a device makes, and little enough that no sum
@@ -26,6 +27,8 @@ pub(super) struct Group {
     /// Failed for the current target, and known.
     lost: u32,
     missing: u64,
+    /// The same standings in other words; kept by whoever keeps the group, because a share does not tell them.
+    pub(super) axes: Axes,
 }
 
 /// Counts over any set of devices.
@@ -44,7 +47,7 @@ pub(super) enum Way {
 }
 
 impl Way {
-    fn by<N: AddAssign + SubAssign>(self, count: &mut N, amount: N) {
+    pub(super) fn by<N: AddAssign + SubAssign>(self, count: &mut N, amount: N) {
         match self {
             Self::In => *count += amount,
             Self::Out => *count -= amount,
@@ -187,6 +190,7 @@ impl AddAssign for Group {
         self.sure += other.sure;
         self.lost += other.lost;
         self.missing += other.missing;
+        self.axes.shift(Way::In, &other.axes);
     }
 }
 

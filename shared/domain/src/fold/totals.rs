@@ -6,6 +6,8 @@ use muster_contract::subjects::ViewKey;
 use muster_contract::view::Verdict;
 use muster_contract::{ComponentName, DeploymentId, DeviceId, DeviceKey, SiteId, State};
 
+use super::axes::Axes;
+use super::blueprint::Blueprints;
 use super::culprits::Culprits;
 use super::standing::{Facet, Row, Share};
 use super::tally::{Devices, Group, Way};
@@ -23,6 +25,7 @@ pub(super) struct Totals {
     pub(super) site_numbers: BTreeMap<SiteId, u32>,
     sites: Vec<Site>,
     pub(super) fleet: Whole,
+    pub(super) blueprints: Blueprints,
     changed: Changed,
 }
 
@@ -132,17 +135,22 @@ impl Totals {
         if share == Share::Nothing {
             return;
         }
+        let axes = Axes::of(row, self.blueprints.get(row.blueprint), share);
         let deployment = &mut self.deployments[row.deployment as usize];
         let site = &mut self.sites[site as usize];
         deployment.count_words(way, key, row, share);
         shift_judged(way, share, &mut deployment.group, &mut self.fleet.verdicts);
         let local = site.deployments.entry(row.deployment).or_default();
         shift_judged(way, share, local, &mut site.whole.verdicts);
+        local.axes.shift(way, &axes);
         if local.is_empty() {
             site.deployments.remove(&row.deployment);
         }
         site.whole.group.shift(way, share);
         self.fleet.group.shift(way, share);
+        for group in [&mut deployment.group, &mut site.whole.group, &mut self.fleet.group] {
+            group.axes.shift(way, &axes);
+        }
         if !std::mem::replace(&mut deployment.changed, true) {
             self.changed.keys.push(ViewKey::Deployment(deployment.id.clone()));
         }

@@ -204,7 +204,7 @@ impl Report {
     }
 
     /// Its first error as code, component and message.
-    fn failure(&self) -> Option<String> {
+    pub(super) fn failure(&self) -> Option<String> {
         let culprits = self.culprits();
         let culprit = culprits.first().filter(|_| self.state == State::Failed)?;
         let component = culprit.component.map(|name| format!(" in {name}")).unwrap_or_default();

@@ -267,6 +267,13 @@ fn requests() -> Vec<Channel> {
             &["Query"],
             "Why a deployment, by `id`, has its verdict, or its standing on one `device` of a `site`.",
         ),
+        request(
+            "queryStatus",
+            query,
+            "status",
+            &["StatusQuery"],
+            "Status after filters: what was delivered beside what is observed, and kstatus, page by page.",
+        ),
         request("publisherApply", publisher, "apply", &["ApplyRequest"], "A device shall run these as well."),
         request(
             "publisherRemove",
@@ -309,7 +316,7 @@ fn answers() -> Value {
     })
 }
 
-const ANSWERS: [&str; 11] = [
+const ANSWERS: [&str; 12] = [
     "QuarantineAnswer",
     "DeploymentAnswer",
     "DeploymentsAnswer",
@@ -318,6 +325,7 @@ const ANSWERS: [&str; 11] = [
     "SiteView",
     "FleetView",
     "WhyAnswer",
+    "StatusAnswer",
     "PublishAnswer",
     "PublisherStatus",
     "ErrorReply",

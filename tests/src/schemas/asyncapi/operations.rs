@@ -81,7 +81,7 @@ const ROLES: [(&str, Action, &[&str]); 16] = [
     ("operator", Send, &["publisherApply", "publisherRemove", "publisherRetire", "publisherStatus"]),
 ];
 
-const QUERIES: [&str; 7] = [
+const QUERIES: [&str; 8] = [
     "queryDeployment",
     "queryDeployments",
     "queryDevice",
@@ -89,10 +89,11 @@ const QUERIES: [&str; 7] = [
     "querySite",
     "queryFleet",
     "queryWhy",
+    "queryStatus",
 ];
 
 /// What answers a request, by its channel.
-const REPLIES: [(&str, &str); 12] = [
+const REPLIES: [(&str, &str); 13] = [
     ("ingestQuarantine", "QuarantineAnswer"),
     ("queryDeployment", "DeploymentAnswer"),
     ("queryDeployments", "DeploymentsAnswer"),
@@ -101,6 +102,7 @@ const REPLIES: [(&str, &str); 12] = [
     ("querySite", "SiteView"),
     ("queryFleet", "FleetView"),
     ("queryWhy", "WhyAnswer"),
+    ("queryStatus", "StatusAnswer"),
     ("publisherApply", "PublishAnswer"),
     ("publisherRemove", "PublishAnswer"),
     ("publisherRetire", "PublishAnswer"),
