@@ -31,7 +31,7 @@ if [ -z "${PROGRAMS:-}" ]; then
 fi
 
 work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
+trap 'rm -rf "$work" "$work.log"' EXIT
 mkdir "$work/programs"
 for program in muster muster-probe muster-publisher muster-ingest muster-rollup muster-agent muster-simulator; do
     [ -x "$PROGRAMS/$program" ] || {
@@ -54,7 +54,11 @@ version=$(sed -n '/^\[workspace.package\]/,/^\[/ s/^version = "\(.*\)"/\1/p' Car
 
 large=0
 for image in $images; do
-    docker build --quiet --build-arg "VERSION=$version" --target "$image" --tag "$image:$tag" "$work" >/dev/null
+    # The classic builder says each time that it is old; what it says is shown if it fails.
+    docker build --build-arg "VERSION=$version" --target "$image" --tag "$image:$tag" "$work" >"$work.log" 2>&1 || {
+        tail -n 20 "$work.log" >&2
+        exit 1
+    }
     bytes=$(docker image inspect --format '{{.Size}}' "$image:$tag")
     mib=$((bytes / 1048576))
     printf '%-18s %3d MiB\n' "$image:$tag" "$mib"

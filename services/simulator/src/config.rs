@@ -111,8 +111,8 @@ impl Cli {
             Command::Demo(args) => args.check(seed, programs).map(Settings::Demo),
             Command::Chaos(args) => args.check(seed, programs).map(Settings::Chaos),
             Command::Link(args) => args.check(seed).map(Settings::Link),
-            Command::Lab(LabCommand::Prepare(args)) => args.check(&programs).map(Settings::Prepare),
-            Command::Lab(LabCommand::Admit(args)) => args.check(&programs).map(Settings::Admit),
+            Command::Lab(LabCommand::Prepare(args)) => args.check().map(Settings::Prepare),
+            Command::Lab(LabCommand::Admit(args)) => args.check().map(Settings::Admit),
         }
     }
 }

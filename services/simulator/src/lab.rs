@@ -19,9 +19,14 @@ mod fleet;
 pub mod prepare;
 
 use std::ffi::OsStr;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
+use std::sync::{Arc, Mutex, PoisonError};
 
+use clap::Parser as _;
+use muster_ctl::config::Cli;
+use muster_ctl::terminal::Terminal;
 use tokio::process::Command;
 
 use crate::error::Error;
@@ -31,8 +36,6 @@ use crate::error::Error;
 pub struct Lab {
     /// Where all of them are.
     pub dir: PathBuf,
-    /// Where Muster's programs are.
-    pub programs: PathBuf,
 }
 
 impl Lab {
@@ -60,10 +63,40 @@ impl Lab {
     pub fn repository(&self) -> PathBuf {
         self.dir.join("git/fleet.git")
     }
+}
 
-    /// Runs one of Muster's programs to its end.
-    async fn run<S: AsRef<OsStr>>(&self, program: &'static str, args: &[S]) -> Result<(), Error> {
-        run(&self.programs.join(program), program, args).await
+/// What a command line has said.
+#[derive(Debug, Clone, Default)]
+struct Heard(Arc<Mutex<Vec<u8>>>);
+
+impl Heard {
+    fn text(&self) -> String {
+        let bytes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        String::from_utf8_lossy(&bytes).trim().to_owned()
+    }
+}
+
+impl Write for Heard {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Does what `muster` does with these arguments, in this process: a container of a lab has one program.
+async fn muster(args: &[&str]) -> Result<(), Error> {
+    let words: Vec<String> = std::iter::once(&"muster").chain(args).map(|&word| word.to_owned()).collect();
+    let complained = Heard::default();
+    let mut terminal = Terminal::of(Heard::default(), complained.clone());
+    let here = tokio::runtime::Handle::current();
+    // On a thread of its own: a command line is made for a process that does nothing else.
+    let done = move || here.block_on(muster_ctl::app::run(Cli::try_parse_from(words), &mut terminal));
+    match tokio::task::spawn_blocking(done).await {
+        Ok(0) => Ok(()),
+        _ => Err(Error::Refused { what: format!("muster {}", args[0]), said: complained.text() }),
     }
 }
 
@@ -81,7 +114,6 @@ async fn run<S: AsRef<OsStr>>(path: &Path, program: &'static str, args: &[S]) ->
 
 /// Writes a file as a whole, in the place of an older one.
 fn keep(path: &Path, text: &str, mode: u32) -> Result<(), Error> {
-    use std::io::Write as _;
     use std::os::unix::fs::OpenOptionsExt as _;
     let beside = path.with_extension("new");
     let write = || {

@@ -1,6 +1,6 @@
 //! The settings of `muster-simulator lab`.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 use muster_service::config::{Common, Problems};
@@ -38,9 +38,6 @@ pub struct PlaceArgs {
     /// A folder for what is of use only while it is worked on
     #[arg(long = "lab-scratch", visible_alias = "scratch", env = "MUSTER_LAB_SCRATCH", value_name = "DIR", default_value = "/tmp")]
     scratch: PathBuf,
-    /// Where Muster's programs are; beside this one if left out
-    #[arg(long, env = "MUSTER_BIN_DIR", value_name = "DIR")]
-    bin_dir: Option<PathBuf>,
     #[command(flatten)]
     log: LogArgs,
 }
@@ -95,30 +92,29 @@ pub struct Admit {
 }
 
 impl PlaceArgs {
-    fn check(self, problems: &mut Problems, programs: &Path) -> (Lab, PathBuf, Option<Common>) {
+    fn check(self, problems: &mut Problems) -> (Lab, PathBuf, Option<Common>) {
         for (flag, path) in [("--lab-dir", &self.dir), ("--lab-scratch", &self.scratch)] {
             if !path.is_dir() {
                 problems.refuse(flag, path.display(), "must be a directory that is there");
             }
         }
-        let programs = self.bin_dir.unwrap_or_else(|| programs.to_owned());
-        (Lab { dir: self.dir, programs }, self.scratch, self.log.check(problems))
+        (Lab { dir: self.dir }, self.scratch, self.log.check(problems))
     }
 }
 
 impl PrepareArgs {
-    pub(super) fn check(self, programs: &Path) -> Result<Prepare, Problems> {
+    pub(super) fn check(self) -> Result<Prepare, Problems> {
         let mut problems = Problems::default();
-        let (lab, scratch, common) = self.place.check(&mut problems, programs);
+        let (lab, scratch, common) = self.place.check(&mut problems);
         let names = if self.name.is_empty() { NAMES_DEFAULT.map(str::to_owned).into() } else { self.name };
         problems.finish(|| Some(Prepare { lab, scratch, names, common: common? }))
     }
 }
 
 impl AdmitArgs {
-    pub(super) fn check(self, programs: &Path) -> Result<Admit, Problems> {
+    pub(super) fn check(self) -> Result<Admit, Problems> {
         let mut problems = Problems::default();
-        let (lab, scratch, common) = self.place.check(&mut problems, programs);
+        let (lab, scratch, common) = self.place.check(&mut problems);
         if self.repository.is_empty() || self.repository.starts_with('-') {
             problems.refuse("--lab-repository", &self.repository, "must be a path or a URL that git can push to");
         }

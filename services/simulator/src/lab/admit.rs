@@ -13,7 +13,7 @@ use muster_service::life::{Life, Stage};
 use prometheus_client::metrics::counter::Counter;
 use tokio::time::sleep;
 
-use super::{Lab, run};
+use super::{Lab, muster, run};
 use crate::config::lab::Admit;
 use crate::error::Error;
 use crate::repository::BRANCH;
@@ -116,8 +116,7 @@ async fn enrol(lab: &Lab, device: &DeviceKey, key: &str, scratch: &Path) -> Resu
     let token = scratch.join(format!("{}_{}.jwt", device.site, device.device));
     let (name, auth) = (device.to_string(), lab.auth());
     let (auth, file) = (auth.display().to_string(), token.display().to_string());
-    lab.run("muster", &["enroll", &name, "--key", key, "--valid", VALID, "--dir", &auth, "--output", &file])
-        .await?;
+    muster(&["enroll", &name, "--key", key, "--valid", VALID, "--dir", &auth, "--output", &file]).await?;
     Ok(token)
 }
 

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use muster_identity::Role;
 
-use super::{Lab, certificate, fleet, folder, keep, run};
+use super::{Lab, certificate, fleet, folder, keep, muster, run};
 use crate::config::lab::Prepare;
 use crate::error::Error;
 use crate::repository::Repository;
@@ -32,7 +32,7 @@ pub async fn run_once(config: &Prepare) -> Result<(), Error> {
     }
     if !lab.auth().exists() {
         let (auth, resolver) = (lab.auth().display().to_string(), format!("{HUB_DATA}/accounts"));
-        lab.run("muster", &["auth", "init", "--dir", &auth, "--resolver-dir", &resolver]).await?;
+        muster(&["auth", "init", "--dir", &auth, "--resolver-dir", &resolver]).await?;
         tracing::info!(auth.dir = auth, "made the operator's keys");
     }
     certify(lab, &config.names)?;
