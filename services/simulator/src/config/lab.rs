@@ -1,6 +1,6 @@
 //! The settings of `muster-simulator lab`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
 use muster_service::config::{Common, Problems};
@@ -35,9 +35,6 @@ pub struct PlaceArgs {
     /// Where the folders of the lab are
     #[arg(long = "lab-dir", visible_alias = "dir", env = "MUSTER_LAB_DIR", value_name = "DIR", default_value = "/lab")]
     dir: PathBuf,
-    /// A folder for what is of use only while it is worked on
-    #[arg(long = "lab-scratch", visible_alias = "scratch", env = "MUSTER_LAB_SCRATCH", value_name = "DIR", default_value = "/tmp")]
-    scratch: PathBuf,
     #[command(flatten)]
     log: LogArgs,
 }
@@ -58,6 +55,15 @@ pub struct AdmitArgs {
     /// The fleet's repository, as git pushes to it
     #[arg(long = "lab-repository", visible_alias = "repository", env = "MUSTER_LAB_REPOSITORY", value_name = "PATH|URL")]
     repository: String,
+    /// A folder for what is of use only while it is worked on
+    #[arg(
+        long = "lab-scratch",
+        visible_alias = "scratch",
+        env = "MUSTER_LAB_SCRATCH",
+        value_name = "DIR",
+        default_value = "/tmp"
+    )]
+    scratch: PathBuf,
     /// Where to serve /live, /ready and /metrics, such as 127.0.0.1:9100; port 0 takes any free one
     #[arg(long, env = "MUSTER_HTTP_ADDR", value_name = "IP:PORT")]
     http_addr: Option<String>,
@@ -70,8 +76,6 @@ pub struct AdmitArgs {
 pub struct Prepare {
     /// Where.
     pub lab: Lab,
-    /// Where work in progress is.
-    pub scratch: PathBuf,
     /// Names in the certificate.
     pub names: Vec<String>,
     /// What every service has.
@@ -92,36 +96,39 @@ pub struct Admit {
 }
 
 impl PlaceArgs {
-    fn check(self, problems: &mut Problems) -> (Lab, PathBuf, Option<Common>) {
-        for (flag, path) in [("--lab-dir", &self.dir), ("--lab-scratch", &self.scratch)] {
-            if !path.is_dir() {
-                problems.refuse(flag, path.display(), "must be a directory that is there");
-            }
-        }
-        (Lab { dir: self.dir }, self.scratch, self.log.check(problems))
+    fn check(self, problems: &mut Problems) -> (Lab, Option<Common>) {
+        is_there(problems, "--lab-dir", &self.dir);
+        (Lab { dir: self.dir }, self.log.check(problems))
+    }
+}
+
+fn is_there(problems: &mut Problems, flag: &'static str, path: &Path) {
+    if !path.is_dir() {
+        problems.refuse(flag, path.display(), "must be a directory that is there");
     }
 }
 
 impl PrepareArgs {
     pub(super) fn check(self) -> Result<Prepare, Problems> {
         let mut problems = Problems::default();
-        let (lab, scratch, common) = self.place.check(&mut problems);
+        let (lab, common) = self.place.check(&mut problems);
         let names = if self.name.is_empty() { NAMES_DEFAULT.map(str::to_owned).into() } else { self.name };
-        problems.finish(|| Some(Prepare { lab, scratch, names, common: common? }))
+        problems.finish(|| Some(Prepare { lab, names, common: common? }))
     }
 }
 
 impl AdmitArgs {
     pub(super) fn check(self) -> Result<Admit, Problems> {
         let mut problems = Problems::default();
-        let (lab, scratch, common) = self.place.check(&mut problems);
+        let (lab, common) = self.place.check(&mut problems);
+        is_there(&mut problems, "--lab-scratch", &self.scratch);
         if self.repository.is_empty() || self.repository.starts_with('-') {
             problems.refuse("--lab-repository", &self.repository, "must be a path or a URL that git can push to");
         }
         let http_addr = problems.optional("--http-addr", self.http_addr.as_deref(), Problems::address);
         problems.finish(|| {
             let common = Common { http_addr: http_addr?, ..common? };
-            Some(Admit { lab, scratch, repository: self.repository, common })
+            Some(Admit { lab, scratch: self.scratch, repository: self.repository, common })
         })
     }
 }

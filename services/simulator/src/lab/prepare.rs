@@ -40,7 +40,7 @@ pub async fn run_once(config: &Prepare) -> Result<(), Error> {
     copy(&accounts, &lab.hub().join(ACCOUNTS), PUBLIC)?;
     keep(&lab.hub().join("hub.conf"), &hub_config(), PUBLIC)?;
     hand_out(lab)?;
-    repository(lab, &config.scratch).await
+    repository(lab).await
 }
 
 fn certify(lab: &Lab, names: &[String]) -> Result<(), Error> {
@@ -90,24 +90,26 @@ fn copy(from: &Path, to: &Path, mode: u32) -> Result<(), Error> {
     keep(to, &text, mode)
 }
 
-/// A bare repository with the sample fleet as its first commit.
-async fn repository(lab: &Lab, scratch: &Path) -> Result<(), Error> {
-    let (bare, beside, work) = (lab.repository(), lab.dir.join("git/fleet.being-made"), scratch.join("fleet"));
+/// A bare repository with the sample fleet as its first commit: made as one with files, whose files are then left out.
+/// (Git would clone it through a shell, which a container of a lab does not have.)
+async fn repository(lab: &Lab) -> Result<(), Error> {
+    let (bare, work) = (lab.repository(), lab.dir.join("git/fleet.being-made"));
     if bare.exists() {
         return Ok(());
     }
-    for left in [&beside, &work] {
-        if left.exists() {
-            std::fs::remove_dir_all(left)
-                .map_err(|source| Error::Prepare { path: left.clone(), source })?;
+    let remove = || match std::fs::remove_dir_all(&work) {
+        Err(source) if source.kind() != std::io::ErrorKind::NotFound => {
+            Err(Error::Prepare { path: work.clone(), source })
         }
-    }
+        _ => Ok(()),
+    };
+    remove()?;
     let repository = Repository::create(work.clone()).await?;
     fleet::FILES.iter().try_for_each(|(path, text)| repository.write(path, text))?;
     repository.commit("A fleet without devices").await?;
-    let (from, to) = (work.display().to_string(), beside.display().to_string());
-    run(Path::new("git"), "git", &["clone", "--quiet", "--bare", &from, &to]).await?;
-    std::fs::rename(&beside, &bare).map_err(|source| Error::Prepare { path: bare.clone(), source })?;
+    let path = work.display().to_string();
+    run(Path::new("git"), "git", &["-C", &path, "config", "core.bare", "true"]).await?;
+    std::fs::rename(work.join(".git"), &bare).map_err(|source| Error::Prepare { path: bare.clone(), source })?;
     tracing::info!(repository = %bare.display(), "made the repository");
-    Ok(())
+    remove()
 }
