@@ -60,7 +60,8 @@ pub fn listed(args: &[&str]) -> Vec<String> {
 /// If there is none.
 pub fn compose_command() -> Vec<&'static str> {
     let ways = [vec!["docker", "compose"], vec!["docker-compose"]];
-    let found = ways.into_iter().find(|way| said(Command::new(way[0]).args(&way[1..]).arg("version")).is_ok());
+    let found =
+        ways.into_iter().find(|way| said(Command::new(way[0]).args(&way[1..]).arg("version")).is_ok());
     found.expect("neither docker compose nor docker-compose is here: .ci/engine installs one")
 }
 
@@ -101,7 +102,8 @@ pub fn import_box(engine: &[&str]) {
     let archive = dir.path().join("box.tar");
     let path = archive.display().to_string();
     let folder = dir.path().display().to_string();
-    said(Command::new("tar").args(["--create", "--file", &path, "--directory", &folder, "bin", "tmp"])).unwrap();
+    said(Command::new("tar").args(["--create", "--file", &path, "--directory", &folder, "bin", "tmp"]))
+        .unwrap();
     docker(&[engine, &["import", &path, BOX]].concat());
 }
 
@@ -127,7 +129,10 @@ impl Stack {
     pub fn new(project: &str, files: &[&str], variables: &[(&str, &str)]) -> Self {
         for image in IMAGES {
             let there = try_docker(&["image", "inspect", &format!("{image}:{TAG}")]);
-            assert!(there.is_ok(), "there is no image {image}:{TAG}: MUSTER_TAG={TAG} compose/offline.sh makes it");
+            assert!(
+                there.is_ok(),
+                "there is no image {image}:{TAG}: MUSTER_TAG={TAG} compose/offline.sh makes it"
+            );
         }
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../compose");
         let own = [
@@ -183,7 +188,8 @@ impl Stack {
     pub fn remains(&self) -> Vec<String> {
         let mine = format!("label=com.docker.compose.project={}", self.project);
         let of = |args: &[&str]| listed(&[args, &["--filter", &mine]].concat());
-        [of(&["ps", "--all", "--quiet"]), of(&["network", "ls", "--quiet"]), of(&["volume", "ls", "--quiet"])].concat()
+        [of(&["ps", "--all", "--quiet"]), of(&["network", "ls", "--quiet"]), of(&["volume", "ls", "--quiet"])]
+            .concat()
     }
 
     /// The containers of a service, those that have ended as well.

@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
-use muster_contract::{DeviceId, DeviceKey};
 use muster_contract::desired::ProfileType;
 use muster_contract::limits::DEPLOYMENTS_PER_DEVICE_MAX;
+use muster_contract::{DeviceId, DeviceKey};
 use muster_service::{Common, CommonArgs, Problems};
 
 use muster_bus::config::PINGS_UNTIL_LOST;

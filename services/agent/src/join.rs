@@ -143,7 +143,8 @@ mod tests {
             sleep(LOOK_EVERY).await;
         }
         let public = fs::read_to_string(&left).unwrap();
-        fs::write(folder.path().join("harbour_crane-1.jwt"), token(&KeyPair::new_user().public_key())).unwrap();
+        fs::write(folder.path().join("harbour_crane-1.jwt"), token(&KeyPair::new_user().public_key()))
+            .unwrap();
         sleep(3 * LOOK_EVERY).await;
         assert!(!waiting.is_finished(), "let in by a JWT for another key");
         fs::write(folder.path().join("harbour_crane-1.jwt"), token(public.trim())).unwrap();

@@ -33,7 +33,13 @@ pub enum LabCommand {
 #[derive(Debug, Args)]
 pub struct PlaceArgs {
     /// Where the folders of the lab are
-    #[arg(long = "lab-dir", visible_alias = "dir", env = "MUSTER_LAB_DIR", value_name = "DIR", default_value = "/lab")]
+    #[arg(
+        long = "lab-dir",
+        visible_alias = "dir",
+        env = "MUSTER_LAB_DIR",
+        value_name = "DIR",
+        default_value = "/lab"
+    )]
     dir: PathBuf,
     #[command(flatten)]
     log: LogArgs,
@@ -43,7 +49,13 @@ pub struct PlaceArgs {
 #[derive(Debug, Args)]
 pub struct PrepareArgs {
     /// Name or address in the hub's certificate; may be given several times [default: nats, link, localhost, 127.0.0.1]
-    #[arg(long = "lab-name", visible_alias = "name", env = "MUSTER_LAB_NAME", value_name = "NAME", value_delimiter = ',')]
+    #[arg(
+        long = "lab-name",
+        visible_alias = "name",
+        env = "MUSTER_LAB_NAME",
+        value_name = "NAME",
+        value_delimiter = ','
+    )]
     name: Vec<String>,
     #[command(flatten)]
     place: PlaceArgs,
@@ -53,7 +65,12 @@ pub struct PrepareArgs {
 #[derive(Debug, Args)]
 pub struct AdmitArgs {
     /// The fleet's repository, as git pushes to it
-    #[arg(long = "lab-repository", visible_alias = "repository", env = "MUSTER_LAB_REPOSITORY", value_name = "PATH|URL")]
+    #[arg(
+        long = "lab-repository",
+        visible_alias = "repository",
+        env = "MUSTER_LAB_REPOSITORY",
+        value_name = "PATH|URL"
+    )]
     repository: String,
     /// A folder for what is of use only while it is worked on
     #[arg(
@@ -123,7 +140,11 @@ impl AdmitArgs {
         let (lab, common) = self.place.check(&mut problems);
         is_there(&mut problems, "--lab-scratch", &self.scratch);
         if self.repository.is_empty() || self.repository.starts_with('-') {
-            problems.refuse("--lab-repository", &self.repository, "must be a path or a URL that git can push to");
+            problems.refuse(
+                "--lab-repository",
+                &self.repository,
+                "must be a path or a URL that git can push to",
+            );
         }
         let http_addr = problems.optional("--http-addr", self.http_addr.as_deref(), Problems::address);
         problems.finish(|| {

@@ -169,11 +169,15 @@ mod tests {
     #[test]
     fn a_request_is_a_key_without_a_jwt_under_a_name_of_a_device() {
         let join = tempfile::tempdir().unwrap();
-        for name in ["harbour_b.key", "harbour_a.key", "harbour_in.key", "harbour_in.jwt", "noise", "_x.key"] {
+        for name in ["harbour_b.key", "harbour_a.key", "harbour_in.key", "harbour_in.jwt", "noise", "_x.key"]
+        {
             std::fs::write(join.path().join(name), "UKEY\n").unwrap();
         }
-        let names: Vec<_> =
-            requests(join.path()).unwrap().into_iter().map(|(device, key)| format!("{device} {key}")).collect();
+        let names: Vec<_> = requests(join.path())
+            .unwrap()
+            .into_iter()
+            .map(|(device, key)| format!("{device} {key}"))
+            .collect();
         assert_eq!(names, ["harbour/a UKEY", "harbour/b UKEY"]);
     }
 }

@@ -82,8 +82,8 @@ fn hand_out(lab: &Lab) -> Result<(), Error> {
 }
 
 fn copy(from: &Path, to: &Path, mode: u32) -> Result<(), Error> {
-    let text = std::fs::read_to_string(from)
-        .map_err(|source| Error::Prepare { path: from.to_owned(), source })?;
+    let text =
+        std::fs::read_to_string(from).map_err(|source| Error::Prepare { path: from.to_owned(), source })?;
     if std::fs::read_to_string(to).is_ok_and(|there| there == text) {
         return Ok(());
     }
@@ -109,7 +109,8 @@ async fn repository(lab: &Lab) -> Result<(), Error> {
     repository.commit("A fleet without devices").await?;
     let path = work.display().to_string();
     run(Path::new("git"), "git", &["-C", &path, "config", "core.bare", "true"]).await?;
-    std::fs::rename(work.join(".git"), &bare).map_err(|source| Error::Prepare { path: bare.clone(), source })?;
+    std::fs::rename(work.join(".git"), &bare)
+        .map_err(|source| Error::Prepare { path: bare.clone(), source })?;
     tracing::info!(repository = %bare.display(), "made the repository");
     remove()
 }

@@ -24,8 +24,10 @@ pub(super) fn every_metric_that_is_looked_at_is_there(stack: &Stack) {
         there.extend(metrics(&docker(&["exec", &id, "/bin/muster-probe", "127.0.0.1:9100", "/metrics"])));
     }
     let files = ["alerts.yaml", "grafana/dashboards/fleet.json"];
-    let asked: BTreeSet<String> =
-        files.iter().flat_map(|file| metrics(&std::fs::read_to_string(folder().join(file)).unwrap())).collect();
+    let asked: BTreeSet<String> = files
+        .iter()
+        .flat_map(|file| metrics(&std::fs::read_to_string(folder().join(file)).unwrap()))
+        .collect();
     assert!(asked.len() > 8, "{asked:?}");
     let missing: Vec<_> = asked.difference(&there).collect();
     assert!(missing.is_empty(), "nobody has {missing:?}");
@@ -42,7 +44,8 @@ fn prometheus_takes_its_files() {
     let file = dir.path().join("prometheus.yaml");
     std::fs::write(&file, config.replace("/etc/prometheus/alerts.yaml", rules.to_str().unwrap())).unwrap();
     let checked = Command::new("promtool").args(["check", "config"]).arg(&file).output().unwrap();
-    let said = String::from_utf8_lossy(&checked.stdout).into_owned() + &String::from_utf8_lossy(&checked.stderr);
+    let said =
+        String::from_utf8_lossy(&checked.stdout).into_owned() + &String::from_utf8_lossy(&checked.stderr);
     assert!(checked.status.success(), "{said}");
     assert!(said.contains("6 rules found"), "{said}");
     let dashboard = std::fs::read(folder().join("grafana/dashboards/fleet.json")).unwrap();

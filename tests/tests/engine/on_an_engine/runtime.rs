@@ -31,7 +31,8 @@ struct Device {
 impl Device {
     fn new(name: &str) -> Self {
         box_image();
-        let (key, dir): (DeviceKey, _) = (format!("check/{name}").parse().unwrap(), tempfile::tempdir().unwrap());
+        let (key, dir): (DeviceKey, _) =
+            (format!("check/{name}").parse().unwrap(), tempfile::tempdir().unwrap());
         let (runtime, exits) = runtime(&key, dir.path());
         let device = Self { key, runtime, exits, dir };
         device.sweep();
@@ -95,7 +96,9 @@ impl Device {
         for id in self.containers() {
             docker(&["rm", "--force", "--volumes", &id]);
         }
-        for (kind, ids) in [("network", self.all(&["network", "ls"])), ("volume", self.all(&["volume", "ls"]))] {
+        for (kind, ids) in
+            [("network", self.all(&["network", "ls"])), ("volume", self.all(&["volume", "ls"]))]
+        {
             ids.iter().for_each(|id| _ = docker(&[kind, "rm", id]));
         }
     }
@@ -137,7 +140,10 @@ async fn a_unit_is_ready_when_its_containers_are_and_is_taken_over_by_another_ag
     let logs: String = before.iter().map(|id| docker(&["logs", id])).collect();
     assert_eq!(logs.trim(), "moin", "parameters are variables");
     device.restart();
-    assert_eq!(device.inventory().await, [Running { name: unit.name(), digest_prefix: unit.digest_prefix() }]);
+    assert_eq!(
+        device.inventory().await,
+        [Running { name: unit.name(), digest_prefix: unit.digest_prefix() }]
+    );
     device.start(&unit).await;
     assert_eq!(device.containers(), before, "nothing was made anew");
     docker(&["kill", &before.iter().find(|id| docker(&["logs", id]) == "moin").unwrap().clone()]);
@@ -178,7 +184,11 @@ async fn what_cannot_run_says_why_and_others_go_on() {
     let missing = "services:\n  web: {image: 'localhost:9/muster-no-such-image:1'}\n";
     let error = device.refused(&device.unit("missing", missing)).await;
     assert_eq!(error.code, code::START_FAILED);
-    assert!(error.message.contains("muster-no-such-image") || error.message.contains("localhost:9"), "{}", error.message);
+    assert!(
+        error.message.contains("muster-no-such-image") || error.message.contains("localhost:9"),
+        "{}",
+        error.message
+    );
     let invalid = device.refused(&device.unit("invalid", "services:\n  web: {imag: x}\n")).await;
     assert!(invalid.message.contains("Compose does not take its file"), "{}", invalid.message);
     assert!(invalid.message.contains("imag"), "{}", invalid.message);
@@ -188,7 +198,11 @@ async fn what_cannot_run_says_why_and_others_go_on() {
     let port = listener.local_addr().unwrap().port();
     let ports = format!("    ports: ['127.0.0.1:{port}:80']\n");
     let taken = device.refused(&device.unit("taken", &project(&[service("web", FOREVER, &ports)]))).await;
-    assert!(taken.message.contains(&port.to_string()) && taken.message.contains("in use"), "{}", taken.message);
+    assert!(
+        taken.message.contains(&port.to_string()) && taken.message.contains("in use"),
+        "{}",
+        taken.message
+    );
     let late = format!("    healthcheck: {{test: [CMD, 'false'], interval: 1s, retries: 100}}\n{}", "");
     let mut slow = device.unit("slow", &project(&[service("web", FOREVER, &late)]));
     if let Workload::Compose(package) = &mut slow.workload {
@@ -197,7 +211,10 @@ async fn what_cannot_run_says_why_and_others_go_on() {
     let error = device.refused(&slow).await;
     assert_eq!(error.code, code::NOT_READY, "{}", error.message);
     assert!(error.message.contains("health check of service 'web'"), "{}", error.message);
-    assert_eq!(device.inventory().await, [Running { name: good.name(), digest_prefix: good.digest_prefix() }]);
+    assert_eq!(
+        device.inventory().await,
+        [Running { name: good.name(), digest_prefix: good.digest_prefix() }]
+    );
     assert!(device.exits.try_recv().is_err(), "nothing happened to the good one");
 }
 

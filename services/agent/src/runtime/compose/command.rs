@@ -26,9 +26,7 @@ const COMPLAINT_BYTES_MAX: usize = 2 * 1024;
 pub(super) enum CommandError {
     /// There is no such program.
     #[error("there is no program '{program}' on the PATH: install the Docker engine's command line")]
-    Missing {
-        program: String,
-    },
+    Missing { program: String },
     /// Neither way of running Compose is there.
     #[error("there is no Compose command on this device: install docker-compose, or Docker's compose plugin")]
     NoCompose,
@@ -47,10 +45,7 @@ pub(super) enum CommandError {
     },
     /// It took too long.
     #[error("'{what}' has not ended within {limit:?}")]
-    Late {
-        what: String,
-        limit: Duration,
-    },
+    Late { what: String, limit: Duration },
     /// It said something that is not understood.
     #[error("'{what}' answered something that is not understood")]
     Garbled {
@@ -98,7 +93,11 @@ impl Run {
     }
 
     /// Runs it to its end; what it wrote to standard output.
-    pub(super) async fn said(&self, directory: Option<&Path>, limit: Duration) -> Result<String, CommandError> {
+    pub(super) async fn said(
+        &self,
+        directory: Option<&Path>,
+        limit: Duration,
+    ) -> Result<String, CommandError> {
         let output = self.output(directory, limit).await?;
         if output.status.success() {
             return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
@@ -160,7 +159,10 @@ mod tests {
 
     #[tokio::test]
     async fn a_run_gives_what_was_said_or_complained_of() {
-        assert_eq!(sh("echo $A").with(&[("A".into(), "b".into())].into()).said(None, SOON).await.unwrap(), "b\n");
+        assert_eq!(
+            sh("echo $A").with(&[("A".into(), "b".into())].into()).said(None, SOON).await.unwrap(),
+            "b\n"
+        );
         let failed = sh("echo one >&2; echo >&2; echo two >&2; exit 3").said(None, SOON).await.unwrap_err();
         assert_eq!(failed.to_string(), "one; two");
         let silent = sh("exit 3").said(None, SOON).await.unwrap_err().to_string();

@@ -205,7 +205,8 @@ impl Engine {
             if ids.is_empty() {
                 return Ok(Vec::new());
             }
-            let inspect = docker(["inspect", "--type", "container"].into_iter().chain(ids.iter().map(String::as_str)));
+            let inspect =
+                docker(["inspect", "--type", "container"].into_iter().chain(ids.iter().map(String::as_str)));
             match inspect.said(None, ANSWER_LIMIT).await {
                 Ok(said) => return read(&said),
                 Err(error) if is_gone(&error) && attempt < LISTS_MAX => attempt += 1,
@@ -217,7 +218,8 @@ impl Engine {
     async fn ids(&self, name: Option<&UnitName>) -> Result<Vec<String>, CommandError> {
         let unit = name.map(|name| ["--filter".to_owned(), of_unit(name)]);
         let args = ["ps", "--all", "--quiet", "--no-trunc", "--filter", &self.mine()].map(str::to_owned);
-        let said = docker(args.into_iter().chain(unit.into_iter().flatten())).said(None, ANSWER_LIMIT).await?;
+        let said =
+            docker(args.into_iter().chain(unit.into_iter().flatten())).said(None, ANSWER_LIMIT).await?;
         Ok(said.lines().map(str::to_owned).collect())
     }
 

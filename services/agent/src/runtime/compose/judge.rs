@@ -66,7 +66,10 @@ pub(super) fn ended(containers: &[Container], services: usize, done: &BTreeSet<S
     let there: BTreeSet<_> = containers.iter().map(|it| &it.service).collect();
     (there.len() < services).then(|| End {
         code: code::EXITED,
-        message: format!("of {services} services {} have a container: somebody took the others away", there.len()),
+        message: format!(
+            "of {services} services {} have a container: somebody took the others away",
+            there.len()
+        ),
         container: None,
     })
 }
@@ -125,7 +128,9 @@ fn awaited(it: &Container, is_settled: impl Fn(&Container) -> bool) -> Option<St
     let health = it.state.health.as_ref().map(|health| health.status.as_str());
     match (it.state.status.as_str(), health) {
         ("exited", _) | ("running", Some("healthy")) => None,
-        ("running", Some("starting")) => Some(format!("the health check of service '{service}' is not content yet")),
+        ("running", Some("starting")) => {
+            Some(format!("the health check of service '{service}' is not content yet"))
+        }
         ("running", _) if is_settled(it) => None,
         ("running", _) => Some(format!("service '{service}' has just started")),
         (status, _) => Some(format!("service '{service}' is {status}")),
@@ -197,7 +202,9 @@ mod tests {
         assert_eq!(progress(&all), Progress::Ready([done.id].into()));
         let settled = [container("web", "running"), container("db", "running")];
         assert_eq!(progress(&settled), Progress::Ready(BTreeSet::new()));
-        assert!(matches!(starting(&settled, |it| it.service == "db"), Progress::Waiting(why) if why.contains("'web'")));
+        assert!(
+            matches!(starting(&settled, |it| it.service == "db"), Progress::Waiting(why) if why.contains("'web'"))
+        );
         assert!(matches!(progress(&settled[..1]), Progress::Waiting(why) if why.contains("1 of 2")));
         let starting = [with_health("web", "starting"), container("db", "running")];
         assert!(matches!(progress(&starting), Progress::Waiting(why) if why.contains("health check")));
@@ -217,7 +224,10 @@ mod tests {
         taken.state.error = "port is already allocated".to_owned();
         assert_eq!(code_of(&[taken, db.clone()]), Some(code::START_FAILED));
         let Progress::Ended(end) = progress(&[with_health("web", "unhealthy"), db.clone()]) else { panic!() };
-        assert_eq!((end.code, end.message.as_str()), (code::UNHEALTHY, "service 'web' is unhealthy: no answer"));
+        assert_eq!(
+            (end.code, end.message.as_str()),
+            (code::UNHEALTHY, "service 'web' is unhealthy: no answer")
+        );
         let mut again = container("web", "restarting");
         assert_eq!(code_of(&[again.clone(), db.clone()]), None);
         again.restarts = RESTARTS_MAX;

@@ -20,9 +20,13 @@ pub(super) enum PackageError {
          the package on the device (packageLocation: file:///…)"
     )]
     Elsewhere(String),
-    #[error("it names no package: put the Compose file into the document (composeFile), or say packageLocation: file:///…")]
+    #[error(
+        "it names no package: put the Compose file into the document (composeFile), or say packageLocation: file:///…"
+    )]
     Nowhere,
-    #[error("its package is to be checked against a key ({0}), which this agent cannot do; it runs nothing unchecked")]
+    #[error(
+        "its package is to be checked against a key ({0}), which this agent cannot do; it runs nothing unchecked"
+    )]
     Signed(String),
     #[error("there is no Compose file at {} (a folder must have one of {})", .0.display(), FILE_NAMES.join(", "))]
     NoFile(PathBuf),
@@ -95,7 +99,9 @@ mod tests {
     fn what_cannot_be_had_is_refused_by_name() {
         let home = tempfile::tempdir().unwrap();
         let refused = |package: Package| place(&package, home.path()).unwrap_err().to_string();
-        assert!(refused(package(None, Some("https://x.example/p.tar.gz"))).contains("https://x.example/p.tar.gz"));
+        assert!(
+            refused(package(None, Some("https://x.example/p.tar.gz"))).contains("https://x.example/p.tar.gz")
+        );
         let oci = Package { repository: Some("oci://x.example/p".to_owned()), ..Package::default() };
         assert!(refused(oci).contains("oci://x.example/p"));
         assert!(refused(Package::default()).contains("composeFile"));

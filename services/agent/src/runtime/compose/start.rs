@@ -128,8 +128,7 @@ impl Inner {
         let home = self.places.home(&name);
         let (package, at) = (package.clone(), home.clone());
         let placed = tokio::task::spawn_blocking(move || {
-            std::fs::create_dir_all(&at)
-                .map_err(|source| StartError::Files { path: at.clone(), source })?;
+            std::fs::create_dir_all(&at).map_err(|source| StartError::Files { path: at.clone(), source })?;
             Ok::<_, StartError>(package::place(&package, &at)?)
         });
         let file = placed.await??;

@@ -43,12 +43,7 @@ pub(super) struct Watched {
 impl Inner {
     /// Puts a unit that is ready under watch.
     pub(super) fn keep_watch(inner: &Arc<Self>, unit: &Unit, services: usize, done: BTreeSet<String>) {
-        let watched = Watched {
-            digest_prefix: unit.digest_prefix(),
-            services,
-            done,
-            since: Instant::now(),
-        };
+        let watched = Watched { digest_prefix: unit.digest_prefix(), services, done, since: Instant::now() };
         inner.table().insert(unit.name(), watched);
         if inner.watching.set(()).is_ok() {
             let (nudge, nudged) = mpsc::channel(1);
