@@ -105,8 +105,9 @@ pub async fn start(config: Config, life: &Life) -> Result<Handle, StartError> {
 /// See [`start`].
 pub async fn start_by(clock: Arc<dyn Clock>, config: Config, life: &Life) -> Result<Handle, StartError> {
     let joining = config.join.clone();
-    let joining = joining.map(|folder| Joining::new(folder, config.data_dir.clone(), config.device.clone()));
-    if let Some(joining) = &joining {
+    let mut joining =
+        joining.map(|folder| Joining::new(folder, config.data_dir.clone(), config.device.clone()));
+    if let Some(joining) = &mut joining {
         // Without a JWT there is nothing it could do: it has never been told what to run.
         joining.wait().await?;
     }

@@ -28,6 +28,10 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 #[derive(Debug, Clone)]
 pub struct Joining {
     inner: Arc<Inner>,
+    /// The JWT that was taken up last.
+    taken: Option<String>,
+    /// The JWT that was refused last.
+    refused: Option<String>,
 }
 
 #[derive(Debug)]
@@ -40,7 +44,7 @@ struct Inner {
 impl Joining {
     /// Through this folder. Touches nothing yet.
     pub fn new(folder: PathBuf, data_dir: PathBuf, device: DeviceKey) -> Self {
-        Self { inner: Arc::new(Inner { folder, data_dir, device }) }
+        Self { inner: Arc::new(Inner { folder, data_dir, device }), taken: None, refused: None }
     }
 
     /// Makes the device's key if it has none, leaves the public one in the folder, and waits until this device has a
@@ -48,7 +52,7 @@ impl Joining {
     ///
     /// # Errors
     /// The key cannot be made or left.
-    pub async fn wait(&self) -> Result<(), IdentityError> {
+    pub async fn wait(&mut self) -> Result<(), IdentityError> {
         let inner = Arc::clone(&self.inner);
         let asked = tokio::task::spawn_blocking(move || inner.ask()).await;
         let cut_short = |error| identity::failed("use", &self.inner.folder)(io::Error::other(error));
@@ -57,28 +61,26 @@ impl Joining {
             let file = self.inner.file("key");
             tracing::info!(file = %file.display(), "asks to be let in; waiting for a JWT beside this file");
         }
-        let mut refused = None;
         while !identity::is_let_in(&self.inner.data_dir) {
-            self.look(&mut None, &mut refused).await;
+            self.look().await;
             sleep(LOOK_EVERY).await;
         }
         Ok(())
     }
 
     /// Takes up what is left for this device, until `stop`.
-    pub async fn run(self, stop: CancellationToken) {
-        let (mut taken, mut refused) = (None, None);
+    pub async fn run(mut self, stop: CancellationToken) {
         while stop.run_until_cancelled(sleep(LOOK_EVERY)).await.is_some() {
-            self.look(&mut taken, &mut refused).await;
+            self.look().await;
         }
     }
 
     /// Takes a JWT up that is another than the last one.
-    async fn look(&self, taken: &mut Option<String>, refused: &mut Option<String>) {
+    async fn look(&mut self) {
         let file = self.inner.file("jwt");
         // A folder that is away for a moment, or has nothing for this device, is no news.
         let Ok(token) = tokio::fs::read_to_string(&file).await else { return };
-        if taken.as_ref() == Some(&token) || refused.as_ref() == Some(&token) {
+        if [&self.taken, &self.refused].contains(&&Some(token.clone())) {
             return;
         }
         let (inner, path) = (Arc::clone(&self.inner), file.clone());
@@ -86,11 +88,11 @@ impl Joining {
         match accepted {
             Ok(Ok(said)) => {
                 tracing::info!(file = %file.display(), "{}", said.trim());
-                *taken = Some(token);
+                self.taken = Some(token);
             }
             Ok(Err(error)) => {
                 tracing::warn!(file = %file.display(), error = chain(&error), "a JWT that is not for this device");
-                *refused = Some(token);
+                self.refused = Some(token);
             }
             Err(error) => tracing::error!(%error, "a JWT could not be looked at"),
         }
@@ -133,9 +135,9 @@ mod tests {
     async fn a_device_asks_is_let_in_by_a_jwt_for_its_own_key_and_does_not_ask_again() {
         let (data, folder) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let key = "harbour/crane-1".parse().unwrap();
-        let joining = Joining::new(folder.path().to_owned(), data.path().to_owned(), key);
+        let mut joining = Joining::new(folder.path().to_owned(), data.path().to_owned(), key);
         let waiting = tokio::spawn({
-            let joining = joining.clone();
+            let mut joining = joining.clone();
             async move { joining.wait().await }
         });
         let left = folder.path().join("harbour_crane-1.key");

@@ -5,6 +5,7 @@
 
 /// Tests are left out by this name where there is no engine.
 mod on_an_engine {
+    mod device;
     mod fleet;
     mod observe;
     mod refusals;

@@ -172,7 +172,8 @@ impl Inner {
         let mut found: BTreeMap<UnitName, String> =
             self.engine.volumes().await?.into_iter().map(|name| (name, String::new())).collect();
         for (name, containers) in self.units().await? {
-            found.insert(name, judge::version(&containers).unwrap_or_default());
+            let version = judge::version(&containers, &self.places.done(&name));
+            found.insert(name, version.unwrap_or_default());
         }
         Ok(found.into_iter().map(|(name, digest_prefix)| Running { name, digest_prefix }).collect())
     }

@@ -170,6 +170,13 @@ async fn an_end_before_or_after_readiness_says_how_and_with_which_last_words() {
     device.start(&ill).await;
     let exit = device.exit().await;
     assert_eq!(exit.error.code, code::UNHEALTHY, "{}", exit.error.message);
+    let brief = device.unit("brief", &project(&[service("web", "sleep 4; exit 0", "")]));
+    device.start(&brief).await;
+    let exit = device.exit().await;
+    assert!(exit.error.message.contains("exit code 0"), "{}", exit.error.message);
+    let before = device.containers();
+    device.start(&brief).await;
+    assert_ne!(device.containers(), before, "what was to stay and ended well does not count as done");
     let looping = "    restart: always\n";
     let again = device.unit("again", &project(&[service("web", "echo on and on; exit 1", looping)]));
     let error = device.refused(&again).await;

@@ -35,10 +35,16 @@ pub(super) struct End {
     pub(super) container: Option<String>,
 }
 
-/// The version of a unit that runs: none where its containers are of different ones, or where one has ended.
-pub(super) fn version(containers: &[Container]) -> Option<String> {
+/// The version of a unit that runs: none where its containers are of different ones, where one was not even started, or
+/// where one is down that is not among `done`, the jobs that had done their work when the unit was ready.
+pub(super) fn version(containers: &[Container], done: &BTreeSet<String>) -> Option<String> {
     let first = containers.first()?;
-    let whole = containers.iter().all(|it| it.digest_prefix == first.digest_prefix && end(it).is_none());
+    let runs = |it: &Container| {
+        let is_left = it.state.status == "created";
+        let stays_down = done.contains(&it.id) || it.restart_policy == "on-failure";
+        !is_left && end(it).is_none() && (!is_down(it) || stays_down)
+    };
+    let whole = containers.iter().all(|it| it.digest_prefix == first.digest_prefix && runs(it));
     whole.then(|| first.digest_prefix.clone())
 }
 
@@ -254,12 +260,16 @@ mod tests {
     #[test]
     fn a_version_runs_as_a_whole_or_not_at_all() {
         let (web, mut db) = (container("web", "running"), container("db", "running"));
-        assert_eq!(version(&[web.clone(), db.clone()]).as_deref(), Some("00"));
+        let none = BTreeSet::new();
+        assert_eq!(version(&[web.clone(), db.clone()], &none).as_deref(), Some("00"));
         db.digest_prefix = "01".to_owned();
-        assert_eq!(version(&[web.clone(), db.clone()]), None);
+        assert_eq!(version(&[web.clone(), db.clone()], &none), None);
         db = container("db", "exited");
+        assert_eq!(version(&[web.clone(), db.clone()], &none), None, "who knows whether it was a job");
+        assert!(version(&[web.clone(), db.clone()], &BTreeSet::from([db.id.clone()])).is_some());
         db.state.exit_code = 137;
-        assert_eq!(version(&[web, db]), None);
-        assert_eq!(version(&[]), None);
+        assert_eq!(version(&[web.clone(), db.clone()], &BTreeSet::from([db.id.clone()])), None);
+        assert_eq!(version(&[web, container("db", "created")], &none), None);
+        assert_eq!(version(&[], &none), None);
     }
 }

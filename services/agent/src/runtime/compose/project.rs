@@ -1,6 +1,7 @@
 //! A unit as a Compose project: what it is called, where its files are, and the file that is run: what Compose makes of
 //! the package's own, with the unit's identity as labels on everything in it.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use muster_contract::DeviceKey;
@@ -11,6 +12,7 @@ use super::engine::{DEVICE_LABEL, DIGEST_LABEL, SERVICES_LABEL, UNIT_LABEL, unit
 use crate::runtime::{Unit, UnitName};
 
 const FOLDER: &str = "compose";
+const DONE: &str = "done";
 /// Bytes of a device's digest in a project's name: projects of two devices on one engine are two.
 const DEVICE_DIGITS: usize = 4;
 
@@ -41,6 +43,21 @@ impl Places {
     /// The folder of a unit.
     pub(super) fn home(&self, name: &UnitName) -> PathBuf {
         self.root.join(name.deployment.as_str()).join(name.component.as_str())
+    }
+
+    /// Notes which of a unit's containers are jobs that have done their work. Without the note they are run again.
+    pub(super) fn note(&self, name: &UnitName, done: &BTreeSet<String>) {
+        let ids: String = done.iter().map(|id| format!("{id}\n")).collect();
+        let path = self.home(name).join(DONE);
+        if let Err(error) = std::fs::write(&path, ids) {
+            tracing::warn!(path = %path.display(), %error, "which jobs are done cannot be noted: they would run again");
+        }
+    }
+
+    /// The jobs of a unit that had done their work when it was ready.
+    pub(super) fn done(&self, name: &UnitName) -> BTreeSet<String> {
+        let noted = std::fs::read_to_string(self.home(name).join(DONE)).unwrap_or_default();
+        noted.lines().map(str::to_owned).collect()
     }
 
     /// The project's name: what people see before the names of its containers.

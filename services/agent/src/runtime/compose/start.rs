@@ -73,6 +73,7 @@ impl Inner {
         };
         match outcome {
             Ok((services, done)) => {
+                self.places.note(&unit.name(), &done);
                 Self::keep_watch(&self, unit, services, done);
                 Ok(Started::Ready)
             }
@@ -118,7 +119,7 @@ impl Inner {
         let name = unit.name();
         let there = self.engine.containers_of(&name).await.map_err(StartError::Look)?;
         let whole = there.first().is_some_and(|it| there.len() >= it.services);
-        if whole && judge::version(&there) == Some(unit.digest_prefix()) {
+        if whole && judge::version(&there, &self.places.done(&name)) == Some(unit.digest_prefix()) {
             return Ok(());
         }
         if !there.is_empty() {
