@@ -46,7 +46,7 @@ impl Private {
         command.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log);
         self.running = Some(command.spawn().unwrap());
         let answers = async || try_docker(&["--host", &self.host(), "version"]);
-        within(DEADLINE, "the engine answers", answers, Result::is_ok).await;
+        within(DEADLINE, "the engine answers", answers, Result::is_ok).await.unwrap();
     }
 
     /// Asks it to end, with everything that it runs.
