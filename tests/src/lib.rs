@@ -2,7 +2,7 @@
 //! [`story`], what is told about one; [`guarded`], a hub with real rights over [`tls`]; [`raw`], a client without scruples;
 //! [`containers`], the engine and a fleet on it; [`backlog`], a device with much to tell, and [`thin`], a link for it;
 //! [`wait`], waiting for facts; [`golden`] files; [`python`], examples in another language; [`schemas`], the documents of
-//! `schemas/` as the code has them; and [`bench`], what is measured and how it is told.
+//! `schemas/` as the code has them; and [`mod@bench`], what is measured and how it is told.
 //!
 //! Nothing here ships.
 

@@ -268,7 +268,7 @@ mod tests {
         assert_eq!(version(&[web.clone(), db.clone()], &none), None, "who knows whether it was a job");
         assert!(version(&[web.clone(), db.clone()], &BTreeSet::from([db.id.clone()])).is_some());
         db.state.exit_code = 137;
-        assert_eq!(version(&[web.clone(), db.clone()], &BTreeSet::from([db.id.clone()])), None);
+        assert_eq!(version(&[web.clone(), db.clone()], &BTreeSet::from([db.id])), None);
         assert_eq!(version(&[web, container("db", "created")], &none), None);
         assert_eq!(version(&[], &none), None);
     }
