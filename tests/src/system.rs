@@ -165,6 +165,11 @@ impl System {
         self.dir.path().join("devices").join(key.site.as_str()).join(key.device.as_str())
     }
 
+    /// Starts a process of the test's own making, which ends with the system.
+    pub fn start_own(&mut self, spec: Spec) {
+        self.start_process(spec);
+    }
+
     fn start_process(&mut self, spec: Spec) {
         let running = Some(Child::start(spec.clone(), self.dir.path()).unwrap());
         self.processes.insert(spec.name.clone(), Process { spec, running });

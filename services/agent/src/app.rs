@@ -5,6 +5,7 @@
 //! intake    hours       nobody looks at the clock any more
 //!           follow      nobody listens for new desired state or receipts
 //!           device      nobody looks at the device any more
+//!           join        nobody takes up a JWT any more
 //! work      reconcile   operations end where they stand; workloads go on, or are stopped if so asked
 //!           reports     everything told is kept
 //!           storage     nobody keeps anything any more
@@ -33,6 +34,7 @@ use crate::db::{self, Db};
 use crate::error::{RunError, StartError};
 use crate::follow::Follower;
 use crate::identity;
+use crate::join::Joining;
 use crate::metrics::{self, Metrics};
 use crate::observe::{self, Observer, Trouble};
 use crate::outbox::{self, Outbox, Summary};
@@ -40,11 +42,12 @@ use crate::reconcile::{Reconciler, Settings, Wanted};
 use crate::relay::Relay;
 use crate::relay::budget::Budget;
 use crate::relay::sending::{self, Sending};
+use crate::runtime::compose::ComposeRuntime;
 use crate::runtime::process::ProcessRuntime;
 use crate::runtime::simulated::SimulatedRuntime;
 use crate::runtime::{EXITS_WAITING_MAX, Exit, Runtime};
 use crate::schedule::{self, Phase};
-use crate::store;
+use crate::{name, store};
 
 /// A running agent.
 #[derive(Debug)]
@@ -103,7 +106,17 @@ pub async fn start(config: Config, life: &Life) -> Result<Handle, StartError> {
 /// # Errors
 /// See [`start`].
 pub async fn start_by(clock: Arc<dyn Clock>, config: Config, life: &Life) -> Result<Handle, StartError> {
+    let joining = config.join.clone();
+    let mut joining =
+        joining.map(|folder| Joining::new(folder, config.data_dir.clone(), config.device.clone()));
+    if let Some(joining) = &mut joining {
+        // Without a JWT there is nothing it could do: it has never been told what to run.
+        joining.wait().await?;
+    }
     let parts = open(clock, config, life).await?;
+    if let Some(joining) = joining {
+        life.spawn(Stage::Intake, "join", joining.run(life.token(Stage::Intake)));
+    }
     let document = parts.accepted.as_ref().and_then(|accepted| accepted.document.clone());
     let (desired, wanted) = watch::channel(document.map(Arc::new));
     let (bus, connected) = watch::channel(None);
@@ -127,7 +140,12 @@ pub fn schema() -> String {
 
 async fn open(clock: Arc<dyn Clock>, config: Config, life: &Life) -> Result<Parts, StartError> {
     let (dir, device, now) = (config.data_dir.clone(), config.device.clone(), clock.now());
-    let db = tokio::task::spawn_blocking(move || Db::open(&dir, &device, &schema(), now)).await??;
+    let opened = tokio::task::spawn_blocking(move || {
+        let db = Db::open(&dir, &device, &schema(), now)?;
+        name::keep(&dir, &device.device).map_err(|source| db::Error::Directory { dir, source })?;
+        Ok::<_, db::Error>(db)
+    });
+    let db = opened.await??;
     let outbox = Outbox::open(db.clone(), config.outbox).await?;
     let metrics = Metrics::register(life.health());
     let accepted = store::accepted(&db).await?;
@@ -202,6 +220,7 @@ fn runtime(parts: &Parts, exits: mpsc::Sender<Exit>) -> Arc<dyn Runtime> {
     let (device, dir) = (parts.config.device.clone(), &parts.config.data_dir);
     match parts.config.runtime {
         RuntimeKind::Process => Arc::new(ProcessRuntime::new(device, dir, exits)),
+        RuntimeKind::Compose => Arc::new(ComposeRuntime::new(device, dir, exits)),
         RuntimeKind::Simulated => {
             Arc::new(SimulatedRuntime::new(device, dir, Arc::clone(&parts.clock), exits))
         }

@@ -100,8 +100,16 @@ pub fn key(data_dir: &Path) -> Result<String, IdentityError> {
     Ok(pair.public_key())
 }
 
+/// True where the hub has given this device a JWT.
+pub fn is_let_in(data_dir: &Path) -> bool {
+    data_dir.join(FOLDER).join(TOKEN_FILE).is_file()
+}
+
 /// Keeps a JWT in the place of an older one; says for whom it is.
-fn accept(data_dir: &Path, file: &Path) -> Result<String, IdentityError> {
+///
+/// # Errors
+/// It is none, or for another key, or cannot be kept.
+pub fn accept(data_dir: &Path, file: &Path) -> Result<String, IdentityError> {
     let seed = data_dir.join(FOLDER).join(SEED_FILE);
     let ours = known(&seed)?.ok_or(IdentityError::NoKey)?.public_key();
     let token = read(file)?;
@@ -152,7 +160,8 @@ fn keep(path: &Path, text: &str) -> Result<(), IdentityError> {
     write().map_err(failed("write", path))
 }
 
-fn failed(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> IdentityError {
+/// An error of doing something to a file.
+pub(crate) fn failed(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> IdentityError {
     let path = path.to_owned();
     move |source| IdentityError::File { doing, path, source }
 }
