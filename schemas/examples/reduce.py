@@ -67,13 +67,15 @@ class Device:
             self.deadlines[deployment] = fact["generation"]
 
     def quarantine(self, fact):
-        epoch, seq = fact.get("epoch"), fact.get("seq")
-        if epoch is None or seq is None or epoch < self.epoch:
+        epoch, numbers = fact.get("epoch"), {fact["seq"]} if fact.get("seq") else set()
+        for first, last in fact.get("otherSeqs", []):
+            numbers.update(range(first, last + 1))
+        if epoch is None or not numbers or epoch < self.epoch:
             return
         if epoch == self.epoch:
-            self.held.add(seq)
+            self.held.update(numbers)
         else:
-            self.ahead.setdefault(epoch, set()).add(seq)
+            self.ahead.setdefault(epoch, set()).update(numbers)
             if len(self.ahead) > EPOCHS_AHEAD_MAX:
                 del self.ahead[max(self.ahead)]
 

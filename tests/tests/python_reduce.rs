@@ -289,6 +289,8 @@ fn quarantine(rng: &mut Rng) -> QuarantineFact {
     let mut fact: QuarantineFact = example("QuarantineFact.with-a-number");
     fact.epoch = maybe(rng, |rng| Epoch::new(rng.u64(1..10)).unwrap());
     fact.seq = maybe(rng, |rng| Seq::new(rng.u64(1..12)).unwrap());
+    let others = maybe(rng, |rng| SeqRanges::span(rng.u64(1..12), rng.u64(1..15))).unwrap_or_default();
+    (fact.others, fact.other_seqs) = (others.count(), others);
     fact
 }
 

@@ -147,12 +147,16 @@ impl Cursor {
         }
     }
 
-    /// A report with this number is in quarantine. It opens no epoch: what cannot be read proves nothing.
-    pub fn quarantine(&mut self, epoch: Epoch, seq: Seq) {
+    /// Reports with these numbers are in quarantine. They open no epoch: what cannot be read proves nothing.
+    pub fn quarantine(&mut self, epoch: Epoch, seqs: &SeqRanges) {
         let Some(page) = self.page_or_new(epoch) else { return };
-        let fits = page.held.len() < PIECES_MAX;
-        if fits && page.held.insert(seq.get()) {
-            page.quarantined.insert(seq.get());
+        for (from, to) in seqs.iter() {
+            if page.held.len() >= PIECES_MAX {
+                break;
+            }
+            let new = page.held.missing_within(from, to);
+            page.held.extend(&new);
+            page.quarantined.extend(&new);
         }
     }
 

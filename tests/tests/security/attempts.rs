@@ -76,6 +76,7 @@ async fn a_device_cannot_read_anothers_desired_state() {
     stage.cannot_publish(&[
         "$JS.API.DIRECT.GET.DOWNLINK.muster.desired.plant7.press-5",
         "$JS.API.DIRECT.GET.DOWNLINK.muster.receipt.plant7.press-5",
+        "$JS.API.DIRECT.GET.DOWNLINK.muster.credential.plant7.press-5",
         "$JS.API.DIRECT.GET.DOWNLINK",
         "$JS.API.STREAM.MSG.GET.DOWNLINK",
         "$JS.API.DIRECT.GET.LEDGER.muster.desired.plant7.press-5",
@@ -121,6 +122,8 @@ async fn a_device_cannot_forge_a_receipt_a_desired_state_or_a_fact() {
         "muster.receipt.plant7.press-5",
         "muster.desired.plant7.press-4",
         "muster.desired.plant7.press-5",
+        "muster.credential.plant7.press-4",
+        "muster.credential.plant7.press-5",
         "muster.live.desired.plant7.press-5",
         "muster.status.plant7.press-4.web",
         "muster.device.plant7.press-4",

@@ -81,7 +81,7 @@ pub(crate) enum Change {
         said_at: Timestamp,
     },
     Quarantined {
-        number: Option<(Epoch, Seq)>,
+        numbers: Option<(Epoch, SeqRanges)>,
         payload: Option<Digest>,
         count: u64,
     },
@@ -138,7 +138,7 @@ impl Change {
 
     fn of_quarantine(fact: &QuarantineFact) -> Self {
         Self::Quarantined {
-            number: fact.epoch.zip(fact.seq),
+            numbers: fact.numbers(),
             payload: fact.payload().map(|kept| Digest::of_bytes(&kept)),
             count: fact.count_for_device,
         }
@@ -162,8 +162,8 @@ impl Memory {
                     None => self.nature = self.nature.max(Some((at, *said_at))),
                 }
             }
-            Change::Quarantined { number, payload, count } => {
-                number.iter().for_each(|(epoch, seq)| self.cursor.quarantine(*epoch, *seq));
+            Change::Quarantined { numbers, payload, count } => {
+                numbers.iter().for_each(|(epoch, seqs)| self.cursor.quarantine(*epoch, seqs));
                 payload.iter().for_each(|payload| self.refused.push(*payload));
                 self.quarantined = self.quarantined.max(*count);
             }
@@ -203,6 +203,11 @@ impl Memory {
     /// True where it is on record that `epoch` spoke after `known`.
     pub(crate) fn has_clone(&self, known: Epoch, epoch: Epoch) -> bool {
         self.clones.contains(&(known, epoch))
+    }
+
+    /// True where it is on record that any older epoch spoke after `known`.
+    pub(crate) fn has_clone_of(&self, known: Epoch) -> bool {
+        self.clones.find(|(of, _)| *of == known).is_some()
     }
 
     /// Forgets deadlines of deployments that are no longer wanted.

@@ -163,9 +163,14 @@ impl About {
 
     /// A message could not be let in.
     pub(super) fn take_quarantine(&mut self, fact: &QuarantineFact) {
-        match fact.epoch.zip(fact.seq) {
-            Some((epoch, seq)) => self.holdings.quarantine(epoch, seq),
-            None => self.troubles.get_or_insert_default().unnumbered_quarantined += 1,
+        let numbers = fact.numbers();
+        let numbered = numbers.as_ref().map_or(0, |(_, numbers)| numbers.count());
+        if let Some((epoch, numbers)) = numbers {
+            self.holdings.quarantine(epoch, &numbers);
+        }
+        let unnumbered = fact.others.saturating_add(1).saturating_sub(numbered);
+        if unnumbered > 0 {
+            self.troubles.get_or_insert_default().unnumbered_quarantined += unnumbered;
         }
     }
 

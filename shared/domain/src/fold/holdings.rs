@@ -102,13 +102,13 @@ impl Holdings {
         }
     }
 
-    /// A number came in a message that could not be let in. Its epoch is as good as the message: it opens none.
-    pub(super) fn quarantine(&mut self, epoch: Epoch, seq: Seq) {
+    /// Numbers came in messages that could not be let in. Their epoch is as good as the messages: it opens none.
+    pub(super) fn quarantine(&mut self, epoch: Epoch, seqs: &SeqRanges) {
         if self.epoch == Some(epoch) {
-            self.quarantine_span(seq.get(), seq.get());
+            seqs.iter().for_each(|(from, to)| self.quarantine_span(from, to));
         } else if self.epoch < Some(epoch) {
             let ahead = &mut self.odd().ahead;
-            ahead.entry(epoch).or_default().insert(seq.get());
+            ahead.entry(epoch).or_default().extend(seqs);
             if ahead.len() > AHEAD_EPOCHS_MAX {
                 ahead.pop_last();
             }
@@ -182,6 +182,8 @@ impl Holdings {
 
 #[cfg(test)]
 mod tests {
+    use muster_contract::limits::COUNTER_MAX;
+
     use super::*;
 
     fn epoch(number: u64) -> Epoch {
@@ -204,12 +206,12 @@ mod tests {
     fn a_number_counts_once_in_its_best_way() {
         let mut holdings = Holdings::default();
         holdings.enter(epoch(1));
-        holdings.quarantine(epoch(1), seq(3));
+        holdings.quarantine(epoch(1), &SeqRanges::span(3, 3));
         assert_eq!(holdings.missing(), 0, "nobody has spoken of 3 yet");
         holdings.coalesce(&SeqRanges::span(2, 3));
         assert_eq!(sums_up(&holdings).coalesced, 2);
         holdings.receive(seq(3));
-        holdings.quarantine(epoch(1), seq(3));
+        holdings.quarantine(epoch(1), &SeqRanges::span(3, 3));
         holdings.coalesce(&SeqRanges::span(3, 3));
         let account = sums_up(&holdings);
         assert_eq!((account.received, account.coalesced, account.quarantined), (1, 1, 0));
@@ -220,7 +222,7 @@ mod tests {
     fn a_bad_message_before_its_epoch_counts_when_the_epoch_opens() {
         let mut holdings = Holdings::default();
         for ahead in [9, 2, 8, 7, 6, 5] {
-            holdings.quarantine(epoch(ahead), seq(1));
+            holdings.quarantine(epoch(ahead), &SeqRanges::span(1, 1));
         }
         holdings.enter(epoch(2));
         holdings.receive(seq(2));
@@ -258,11 +260,11 @@ mod tests {
     }
 
     #[test]
-    fn a_head_at_the_end_of_u64_is_only_a_large_number() {
+    fn the_largest_head_is_only_a_large_number() {
         let mut holdings = Holdings::default();
         holdings.enter(epoch(1));
-        holdings.receive(seq(u64::MAX));
-        holdings.quarantine(epoch(1), seq(u64::MAX));
-        assert_eq!(sums_up(&holdings).missing.count(), u64::MAX - 1);
+        holdings.receive(seq(COUNTER_MAX));
+        holdings.quarantine(epoch(1), &SeqRanges::span(COUNTER_MAX, COUNTER_MAX));
+        assert_eq!(sums_up(&holdings).missing.count(), COUNTER_MAX - 1);
     }
 }

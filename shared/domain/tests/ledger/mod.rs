@@ -191,6 +191,8 @@ impl Ledger {
             payload_base64: QuarantineFact::encode_payload(b"{}"),
             bytes: 2,
             count_for_device: 1,
+            others: 0,
+            other_seqs: SeqRanges::new(),
         };
         self.push(LedgerSubject::Quarantine(Some(key(device))), Fact::Quarantine(fact))
     }

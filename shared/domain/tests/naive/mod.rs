@@ -212,8 +212,9 @@ fn numbers(own: &[&Entry]) -> (u64, u64, BTreeSet<u64>) {
                 held.insert(fact.seq.get());
             }
             Fact::Liveness(fact) if fact.epoch.get() == epoch => head = head.max(fact.head),
-            Fact::Quarantine(fact) if fact.epoch.is_some_and(|of| of.get() == epoch) => {
-                held.extend(fact.seq.map(|seq| seq.get()));
+            Fact::Quarantine(fact) => {
+                let numbers = fact.numbers().filter(|(of, _)| of.get() == epoch);
+                held.extend(numbers.iter().flat_map(|(_, seqs)| seqs.iter()).flat_map(|(from, to)| from..=to));
             }
             _ => {}
         }

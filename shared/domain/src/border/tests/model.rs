@@ -236,7 +236,9 @@ impl World {
                     folded.for_each(|seq| hold(fact.epoch, seq));
                 }
                 Fact::Quarantine(fact) => {
-                    fact.epoch.zip(fact.seq).iter().for_each(|(epoch, seq)| hold(*epoch, seq.get()));
+                    for (epoch, seqs) in fact.numbers() {
+                        seqs.iter().flat_map(|(from, to)| from..=to).for_each(|seq| hold(epoch, seq));
+                    }
                 }
                 _ => {}
             }
