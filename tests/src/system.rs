@@ -102,7 +102,20 @@ impl System {
 
     /// Starts the agent of a device, connected to `hub` (a link, or the server itself).
     pub fn start_agent(&mut self, key: &DeviceKey, hub: SocketAddr, more: &[&str]) {
-        let data = self.device_dir(key).display().to_string();
+        let data = self.device_dir(key);
+        self.start_agent_as(&agent_name(key), key, &data, hub, more);
+    }
+
+    /// The same under a process name and with a directory of its own: a double, if there is one of that device.
+    pub fn start_agent_as(
+        &mut self,
+        name: &str,
+        key: &DeviceKey,
+        data: &Path,
+        hub: SocketAddr,
+        more: &[&str],
+    ) {
+        let data = data.display().to_string();
         let url = format!("nats://{hub}");
         let own = [
             "--nats-url",
@@ -127,7 +140,7 @@ impl System {
             "stop",
         ];
         let args = own.into_iter().chain(more.iter().copied()).map(str::to_owned).collect();
-        self.start_process(Spec { name: agent_name(key), program: program("muster-agent"), args });
+        self.start_process(Spec { name: name.to_owned(), program: program("muster-agent"), args });
     }
 
     /// Where the server listens, also while it is down.

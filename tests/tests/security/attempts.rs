@@ -100,6 +100,26 @@ async fn a_device_cannot_read_anothers_desired_state() {
     }
 }
 
+/// The audit line: nats-server writes it to its log, with the key of whoever tried. Nothing comes over the wire, not even to
+/// the account that looks after servers.
+#[tokio::test]
+async fn what_a_device_tries_beyond_its_rights_is_in_the_servers_log_with_its_key_and_nowhere_else() {
+    let mut stage = Stage::start().await;
+    let creds = std::fs::read_to_string(stage.hub.dir().join("plant7_press-4.creds")).unwrap();
+    let key = muster_identity::jwt::read(muster_identity::creds::token(&creds).unwrap()).unwrap().sub;
+    stage.cannot_publish(&["muster.report.plant7.press-5"]);
+    stage.cannot_subscribe(&["muster.live.*.plant7.press-5"]);
+    let log = async || stage.hub.server.log();
+    for (kind, subject) in
+        [("Publish Violation", "muster.report.plant7.press-5"), ("Subscription Violation", "muster.live.*.plant7.press-5")]
+    {
+        let line = |log: &String| {
+            log.lines().any(|line| line.contains(kind) && line.contains(subject) && line.contains(&key))
+        };
+        until("the server's log has it", log, line).await;
+    }
+}
+
 #[tokio::test]
 async fn a_device_cannot_write_anothers_report_or_heartbeat() {
     let mut stage = Stage::start().await;
