@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use muster_bus::{Outgoing, PublishErrorKind, partition_of};
+use muster_contract::limits::DUPLICATE_WINDOW;
 use muster_contract::subjects::{self, stream};
 use muster_tests::server::device;
 use muster_tests::wait::{until, within};
@@ -47,7 +48,6 @@ async fn ways_in_that_are_gone_are_made_again_without_a_restart_and_work_as_befo
     let key = device("press-4");
     hub.send(&key, &status(1, 1, 2)).await;
     hub.receipt_is(&key, 1, 1, "").await;
-    // A message in quarantine has the position of the one that comes first in the next UPLINK.
     for name in [stream::UPLINK, stream::PRESENCE] {
         delete(&hub, &format!("STREAM.DELETE.{name}")).await;
     }
@@ -94,9 +94,13 @@ async fn a_report_that_comes_again_after_the_duplicate_window_is_a_fact_once_als
     let mut hub = Hub::start(&[]).await;
     let key = device("press-4");
     let window = Duration::from_millis(100);
-    for name in [stream::UPLINK, stream::LEDGER] {
-        edit(&hub.bus, name, |config| config["duplicate_window"] = json!(window.as_nanos() as u64)).await;
-    }
+    let remember = async |hub: &Hub, window: Duration| {
+        for name in [stream::UPLINK, stream::LEDGER] {
+            edit(&hub.bus, name, |config| config["duplicate_window"] = json!(window.as_nanos() as u64)).await;
+        }
+    };
+    hub.started(1).await;
+    remember(&hub, window).await;
     let report = |seq: u64| {
         let report = with(status(1, seq, 3), "observedAt", json!("2026-01-01T00:00:00Z"));
         let poison = with(report.clone(), "generation", json!("?"));
@@ -113,8 +117,12 @@ async fn a_report_that_comes_again_after_the_duplicate_window_is_a_fact_once_als
         hub.receipt_is(&key, 1, 3, "").await;
         tokio::time::sleep(3 * window).await;
         if round == 2 {
+            // It starts only with streams as they should be.
+            remember(&hub, DUPLICATE_WINDOW).await;
             hub.kill_ingest().await;
             hub.start_ingest();
+            hub.started(2).await;
+            remember(&hub, window).await;
         }
     }
     let taken = || async { hub.bus.partition_floors().await.unwrap().iter().map(|floor| floor.pending).sum::<u64>() };
