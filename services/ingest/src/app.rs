@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use clap::Parser;
 use fastrand::Rng;
@@ -16,6 +16,7 @@ use muster_service::error::chain;
 use muster_service::exit;
 use muster_service::life::{Life, Stage};
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 
 use crate::config::{Cli, Config};
 use crate::consume::{Around, Partition};

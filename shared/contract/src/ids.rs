@@ -169,7 +169,6 @@ macro_rules! counter {
         $(#[$doc])*
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, JsonSchema)]
         #[serde(transparent)]
-        #[schemars(extend("maximum" = $max))]
         pub struct $name(std::num::NonZeroU64);
 
         impl $name {
@@ -224,10 +223,12 @@ macro_rules! counter {
 
 counter!(
     /// A life of a device's memory: rises when its database is lost.
+    #[schemars(extend("maximum" = COUNTER_MAX))]
     Epoch up to COUNTER_MAX
 );
 counter!(
     /// A report's place within an epoch: 1, 2, 3, without a hole.
+    #[schemars(extend("maximum" = COUNTER_MAX))]
     Seq up to COUNTER_MAX
 );
 counter!(
