@@ -68,7 +68,9 @@ impl Cluster {
 /// The server that leads a stream, or (`STREAM.CONSUMER`) a consumer; waits until there is one.
 pub async fn leader(bus: &Bus, asset: &str) -> String {
     let leader = || async { about(bus, asset).await["cluster"]["leader"].as_str().map(str::to_owned) };
-    within(ELECTION_DEADLINE, &format!("a leader of {asset}"), leader, Option::is_some).await.unwrap_or_default()
+    within(ELECTION_DEADLINE, &format!("a leader of {asset}"), leader, Option::is_some)
+        .await
+        .unwrap_or_default()
 }
 
 /// Waits until every server has all of a stream or a consumer.
@@ -76,9 +78,13 @@ pub async fn whole(bus: &Bus, asset: &str) {
     let current = || async {
         let about = about(bus, asset).await;
         let others = about["cluster"]["replicas"].as_array().cloned().unwrap_or_default();
-        others.iter().filter(|other| other["current"] == json!(true) && other["offline"] != json!(true)).count()
+        others
+            .iter()
+            .filter(|other| other["current"] == json!(true) && other["offline"] != json!(true))
+            .count()
     };
-    within(ELECTION_DEADLINE, &format!("every copy of {asset}"), current, |count| *count == SERVERS - 1).await;
+    within(ELECTION_DEADLINE, &format!("every copy of {asset}"), current, |count| *count == SERVERS - 1)
+        .await;
 }
 
 /// What the cluster says of a stream or a consumer; nothing while nobody leads it.

@@ -56,7 +56,9 @@ async fn a_device_is_heard_again_within_a_minute_after_its_double_has_gone() {
     let ledger = system.ledger().await;
     let kept: Vec<_> = ledger
         .iter()
-        .filter_map(|entry| if let Fact::Quarantine(fact) = &entry.fact { Some((entry.stored_at, fact)) } else { None })
+        .filter_map(|entry| {
+            if let Fact::Quarantine(fact) = &entry.fact { Some((entry.stored_at, fact)) } else { None }
+        })
         .collect();
     let minute = |at: &usize| {
         let from = kept[*at].0.as_second();

@@ -261,7 +261,8 @@ mod tests {
 
     #[test]
     fn a_token_over_the_hub_is_taken_only_where_it_renews_the_one_in_use() {
-        let (dir, signer, thief) = (tempfile::tempdir().unwrap(), KeyPair::new_account(), KeyPair::new_account());
+        let (dir, signer, thief) =
+            (tempfile::tempdir().unwrap(), KeyPair::new_account(), KeyPair::new_account());
         let ours = key(dir.path()).unwrap();
         let others = KeyPair::new_user().public_key();
         let token = |signer: &KeyPair, account, key: &str, device: &str, issued, expires| {

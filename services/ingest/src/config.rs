@@ -113,8 +113,14 @@ mod tests {
             "--replicas=2",
         ];
         let shown = check(&words).unwrap_err().to_string();
-        let flags =
-            ["--partitions", "--lease", "--deadline-default", "--http-addr", "--uplink-max-bytes", "--replicas"];
+        let flags = [
+            "--partitions",
+            "--lease",
+            "--deadline-default",
+            "--http-addr",
+            "--uplink-max-bytes",
+            "--replicas",
+        ];
         for flag in flags {
             assert!(shown.contains(flag), "{flag} is missing:\n{shown}");
         }

@@ -32,7 +32,10 @@ impl Document for Credential {
         if parts.len() == 3 && parts.into_iter().all(part) {
             Ok(())
         } else {
-            Err(Violation::at("jwt", "must be the three parts of a JWT, in base64 for URLs, with dots between them"))
+            Err(Violation::at(
+                "jwt",
+                "must be the three parts of a JWT, in base64 for URLs, with dots between them",
+            ))
         }
     }
 }

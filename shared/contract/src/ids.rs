@@ -166,9 +166,9 @@ pub trait Counter: Copy + Ord {
 
 macro_rules! counter {
     ($(#[$doc:meta])* $name:ident up to $max:expr) => {
-        $(#[$doc])*
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, JsonSchema)]
         #[serde(transparent)]
+        $(#[$doc])*
         pub struct $name(std::num::NonZeroU64);
 
         impl $name {

@@ -65,7 +65,8 @@ async fn views_are_those_of_ledger(hub: &Hub) {
         }
         (wanted, shown)
     };
-    let seen = within(ELECTION_DEADLINE, "the views of LEDGER", look, |(wanted, shown)| wanted == shown).await;
+    let seen =
+        within(ELECTION_DEADLINE, "the views of LEDGER", look, |(wanted, shown)| wanted == shown).await;
     assert!(!seen.0.is_empty(), "there is something to compare");
 }
 
@@ -115,7 +116,8 @@ async fn a_standby_takes_over_on_a_cluster_and_nothing_is_in_twice() {
 async fn write_on(bus: Bus, mut old: Claim, stop: CancellationToken) -> Vec<u64> {
     let mut window = bus.window(128);
     let mut stored = Vec::new();
-    let mut note = |answer: Result<Stored, _>| stored.extend(answer.ok().map(|stored: Stored| stored.sequence));
+    let mut note =
+        |answer: Result<Stored, _>| stored.extend(answer.ok().map(|stored: Stored| stored.sequence));
     while !stop.is_cancelled() {
         for _ in 0..64 {
             let report = with(status(1, 1, 1), "kind", json!("StatusFact"));
@@ -169,9 +171,12 @@ async fn streams_have_as_many_copies_as_they_were_made_with() {
     let cluster = Cluster::start();
     let once = BusConfig { replicas: 1, ..cluster.config("once") };
     let alone = Bus::connect(once, &CancellationToken::new()).await.unwrap();
-    within(ELECTION_DEADLINE, "a JetStream leader", || alone.stream_state("none"), |state| {
-        state.as_ref().is_err_and(|error| error.to_string().contains("none"))
-    })
+    within(
+        ELECTION_DEADLINE,
+        "a JetStream leader",
+        || alone.stream_state("none"),
+        |state| state.as_ref().is_err_and(|error| error.to_string().contains("none")),
+    )
     .await
     .unwrap_err();
     alone.converge().await.unwrap();
@@ -184,7 +189,9 @@ async fn streams_have_as_many_copies_as_they_were_made_with() {
     bus.converge().await.unwrap();
     assert_eq!(copies(&bus).await, 1);
     for name in [stream::LEDGER, stream::UPLINK] {
-        bus.request(&format!("$JS.API.STREAM.DELETE.{name}"), "".into(), Duration::from_secs(5)).await.unwrap();
+        bus.request(&format!("$JS.API.STREAM.DELETE.{name}"), "".into(), Duration::from_secs(5))
+            .await
+            .unwrap();
     }
     bus.converge().await.unwrap();
     assert_eq!(copies(&bus).await, SERVERS);

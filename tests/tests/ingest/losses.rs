@@ -84,7 +84,8 @@ async fn a_full_ledger_fills_uplink_and_the_senders_keep_the_rest_until_both_dra
     assert!(facts < 100, "LEDGER takes nothing: {facts}");
     edit(&hub.bus, stream::LEDGER, |config| config["max_msgs"] = json!(-1)).await;
     // What is acknowledged makes room although it is young: else senders would wait for an hour.
-    within(Duration::from_secs(300), "everything is sent", || async { sending.is_finished() }, |done| *done).await;
+    within(Duration::from_secs(300), "everything is sent", || async { sending.is_finished() }, |done| *done)
+        .await;
     sending.await.unwrap();
     everything_is_held_once(&hub, &fleet()).await;
 }
@@ -125,7 +126,8 @@ async fn a_report_that_comes_again_after_the_duplicate_window_is_a_fact_once_als
             remember(&hub, window).await;
         }
     }
-    let taken = || async { hub.bus.partition_floors().await.unwrap().iter().map(|floor| floor.pending).sum::<u64>() };
+    let taken =
+        || async { hub.bus.partition_floors().await.unwrap().iter().map(|floor| floor.pending).sum::<u64>() };
     until("all of them are taken in", taken, |pending| *pending == 0).await;
     assert_eq!((hub.statuses(&key).await.len(), hub.quarantine(&key).await.len()), (2, 1));
     assert_eq!(hub.bus.stream_state(stream::UPLINK).await.unwrap().messages, 9);

@@ -110,9 +110,10 @@ async fn what_a_device_tries_beyond_its_rights_is_in_the_servers_log_with_its_ke
     stage.cannot_publish(&["muster.report.plant7.press-5"]);
     stage.cannot_subscribe(&["muster.live.*.plant7.press-5"]);
     let log = async || stage.hub.server.log();
-    for (kind, subject) in
-        [("Publish Violation", "muster.report.plant7.press-5"), ("Subscription Violation", "muster.live.*.plant7.press-5")]
-    {
+    for (kind, subject) in [
+        ("Publish Violation", "muster.report.plant7.press-5"),
+        ("Subscription Violation", "muster.live.*.plant7.press-5"),
+    ] {
         let line = |log: &String| {
             log.lines().any(|line| line.contains(kind) && line.contains(subject) && line.contains(&key))
         };

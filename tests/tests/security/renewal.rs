@@ -47,7 +47,8 @@ async fn a_token_is_renewed_over_the_hub_while_the_device_is_connected_and_it_ou
     let now = || muster_contract::Timestamp::now().as_second() as u64;
     let last = || async {
         let filter = "muster.presence.*.plant7.press-4";
-        let mut replay = streams.replay("PRESENCE", &[filter], muster_bus::Start::LastPerSubject).await.unwrap();
+        let mut replay =
+            streams.replay("PRESENCE", &[filter], muster_bus::Start::LastPerSubject).await.unwrap();
         let beat = muster_tests::wait::soon("a heartbeat", replay.next_batch(1)).await.unwrap();
         beat.last().map_or(0, |beat| beat.stored_at.as_second() as u64)
     };

@@ -25,7 +25,9 @@ impl Follower {
 
     pub(super) async fn credential(&mut self, payload: Bytes) {
         let Some(data_dir) = self.identity.clone() else {
-            return tracing::debug!("ignored a JWT: this agent's credentials are in a file of their own (--creds)");
+            return tracing::debug!(
+                "ignored a JWT: this agent's credentials are in a file of their own (--creds)"
+            );
         };
         let digest = Digest::of_bytes(&payload);
         let kept = tokio::task::spawn_blocking(move || keep(&data_dir, &payload)).await;

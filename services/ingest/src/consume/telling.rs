@@ -5,7 +5,7 @@
 use muster_contract::fact::{Incident, IncidentKind, QuarantineFact};
 use muster_contract::limits::VIEW_MESSAGE_BYTES_MAX;
 use muster_contract::state::cut;
-use muster_contract::{Document, DeviceKey, Timestamp, decode};
+use muster_contract::{DeviceKey, Document, Timestamp, decode};
 use muster_domain::border::Publication;
 
 /// Lines of one kind that a partition writes in a minute.
@@ -68,7 +68,8 @@ fn incident(partition: u16, device: Option<&DeviceKey>, payload: &[u8], left_out
 }
 
 fn quarantined(partition: u16, device: Option<&DeviceKey>, payload: &[u8], left_out: u64) {
-    let Ok(QuarantineFact { reason, epoch, seq, count_for_device, others, .. }) = decode::parse(payload) else {
+    let Ok(QuarantineFact { reason, epoch, seq, count_for_device, others, .. }) = decode::parse(payload)
+    else {
         return;
     };
     let (epoch, seq) = (epoch.map(|epoch| epoch.get()), seq.map(|seq| seq.get()));

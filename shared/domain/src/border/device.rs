@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use muster_contract::desired::DesiredState;
-use muster_contract::presence::Heartbeat;
 use muster_contract::limits::EPOCH_BELIEVED_MAX;
+use muster_contract::presence::Heartbeat;
 use muster_contract::{DeviceKey, Epoch, Generation, Timestamp};
 
 use super::memory::{Change, Memory};

@@ -53,7 +53,9 @@ impl Border {
         let outcome = self.judge_again(key, held, &payload);
         match (outcome, self.judging_again.take()) {
             (Ok(Outcome::Duplicate), _) => self.settle_held(Some(key), of, Verdict::AlreadyIn, reason),
-            (Ok(Outcome::Repeated | Outcome::Quarantined | Outcome::Summed), words) => Judged::Stays(words.unwrap_or_default()),
+            (Ok(Outcome::Repeated | Outcome::Quarantined | Outcome::Summed), words) => {
+                Judged::Stays(words.unwrap_or_default())
+            }
             (Ok(_), _) => self.settle_held(Some(key), of, Verdict::LetIn, reason),
             (Err(words), _) => Judged::Stays(words),
         }

@@ -86,8 +86,10 @@ pub(super) struct Waiting {
 
 impl Sums {
     fn take_turn(&mut self, now: Timestamp) -> bool {
-        let (since, count) =
-            self.minute.filter(|(since, _)| *since <= now && elapsed(*since, now) < MINUTE).unwrap_or((now, 0));
+        let (since, count) = self
+            .minute
+            .filter(|(since, _)| *since <= now && elapsed(*since, now) < MINUTE)
+            .unwrap_or((now, 0));
         let is_free = count < FACTS_PER_MINUTE;
         self.minute = Some((since, count + u32::from(is_free)));
         is_free

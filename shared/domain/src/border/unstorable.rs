@@ -74,7 +74,9 @@ impl Border {
         self.taking = None;
         // What took its place must be confirmed before the message is settled, and so before any after it is.
         let needed = self.needed_by(instead);
-        at.and_then(|at| self.unsettled.get_mut(at)).into_iter().for_each(|needs| *needs = needed.max(*needs));
+        at.and_then(|at| self.unsettled.get_mut(at))
+            .into_iter()
+            .for_each(|needs| *needs = needed.max(*needs));
         Ok(())
     }
 

@@ -214,7 +214,9 @@ fn numbers(own: &[&Entry]) -> (u64, u64, BTreeSet<u64>) {
             Fact::Liveness(fact) if fact.epoch.get() == epoch => head = head.max(fact.head),
             Fact::Quarantine(fact) => {
                 let numbers = fact.numbers().filter(|(of, _)| of.get() == epoch);
-                held.extend(numbers.iter().flat_map(|(_, seqs)| seqs.iter()).flat_map(|(from, to)| from..=to));
+                held.extend(
+                    numbers.iter().flat_map(|(_, seqs)| seqs.iter()).flat_map(|(from, to)| from..=to),
+                );
             }
             _ => {}
         }

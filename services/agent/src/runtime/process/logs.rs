@@ -68,7 +68,11 @@ impl Logs {
 
     /// The size of the larger file.
     pub(super) fn size(&self) -> u64 {
-        [&self.out, &self.err].into_iter().map(|path| fs::metadata(path).map_or(0, |file| file.len())).max().unwrap_or(0)
+        [&self.out, &self.err]
+            .into_iter()
+            .map(|path| fs::metadata(path).map_or(0, |file| file.len()))
+            .max()
+            .unwrap_or(0)
     }
 
     /// Empties what has grown over its bound. Returns the files that had.
