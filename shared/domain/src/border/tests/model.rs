@@ -240,7 +240,7 @@ impl World {
                     folded.for_each(|seq| hold(fact.epoch, seq));
                 }
                 Fact::Quarantine(fact) => {
-                    for (epoch, seqs) in fact.numbers() {
+                    if let Some((epoch, seqs)) = fact.numbers() {
                         seqs.iter().flat_map(|(from, to)| from..=to).for_each(|seq| hold(epoch, seq));
                     }
                 }
