@@ -76,28 +76,29 @@ class Device:
 
     def quarantine(self, fact):
         self.reported = True
-        number = number_of(fact)
+        number, (epoch, numbers) = number_of(fact), numbers_of(fact)
         self.open[moment(fact["receivedAt"]), number] = number
-        if number and number[0] == self.epoch and (number[1] not in self.held or number[1] in self.untold):
-            self.held.add(number[1])
-            self.untold.discard(number[1])
-            self.doubted.add(number[1])
-        elif number and number[0] > self.epoch:
-            self.wait_for(number, 0)
+        if epoch == self.epoch:
+            new = {number for number in numbers if number not in self.held or number in self.untold}
+            self.held |= new
+            self.untold -= new
+            self.doubted |= new
+        elif numbers and epoch > self.epoch:
+            self.wait_for(epoch, numbers, 0)
 
     def verdict(self, fact):
         """A person has looked. What was let in is a fact of its own; what was dropped stays held, and is no news."""
-        number = number_of(fact)
-        self.open.pop((moment(fact.get("receivedAt", "")), number), None)
-        if fact["verdict"] == "dropped" and number and number[0] == self.epoch:
-            self.held.add(number[1])
-            self.untold.discard(number[1])
-            self.doubted.discard(number[1])
-        elif fact["verdict"] == "dropped" and number and number[0] > self.epoch:
-            self.wait_for(number, 1)
+        epoch, numbers = numbers_of(fact)
+        self.open.pop((moment(fact.get("receivedAt", "")), number_of(fact)), None)
+        if fact["verdict"] == "dropped" and epoch == self.epoch:
+            self.held |= numbers
+            self.untold -= numbers
+            self.doubted -= numbers
+        elif fact["verdict"] == "dropped" and numbers and epoch > self.epoch:
+            self.wait_for(epoch, numbers, 1)
 
-    def wait_for(self, number, dropped):
-        self.ahead.setdefault(number[0], (set(), set()))[dropped].add(number[1])
+    def wait_for(self, epoch, numbers, dropped):
+        self.ahead.setdefault(epoch, (set(), set()))[dropped].update(numbers)
         if len(self.ahead) > EPOCHS_AHEAD_MAX:
             del self.ahead[max(self.ahead)]
 
@@ -220,6 +221,14 @@ class Fleet:
 
 def number_of(fact):
     return (fact["epoch"], fact["seq"]) if "epoch" in fact and "seq" in fact else None
+
+
+def numbers_of(fact):
+    """The numbers that a message in quarantine, or a person's word on it, is about: its own and those it stands for."""
+    numbers = {fact["seq"]} if fact.get("seq") else set()
+    for first, last in fact.get("otherSeqs", []):
+        numbers.update(range(first, last + 1))
+    return (fact["epoch"], numbers) if "epoch" in fact else (0, set())
 
 
 def moment(text):

@@ -119,8 +119,8 @@ impl Law {
             Fact::Status(fact) => (fact.epoch, fact.seq, fact.head, &fact.coalesced, fact.reasserted),
             Fact::Device(fact) => (fact.epoch, fact.seq, fact.head, &fact.coalesced, fact.reasserted),
             Fact::Quarantine(fact) => {
-                if let Some((epoch, seq)) = fact.epoch.zip(fact.seq) {
-                    subject.held.entry(epoch.get()).or_default().quarantined.insert(seq.get());
+                if let Some((epoch, seqs)) = fact.numbers() {
+                    subject.held.entry(epoch.get()).or_default().quarantined.extend(&seqs);
                 }
                 return Ok(());
             }

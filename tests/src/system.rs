@@ -103,14 +103,27 @@ impl System {
 
     /// Starts the agent of a device, connected to `hub` (a link, or the server itself).
     pub fn start_agent(&mut self, key: &DeviceKey, hub: SocketAddr, more: &[&str]) {
-        let spec = self.agent_spec(key, hub, more);
-        self.start_process(spec);
+        let data = self.device_dir(key);
+        self.start_agent_as(&agent_name(key), key, &data, hub, more);
+    }
+
+    /// The same under a process name and with a directory of its own: a double, if there is one of that device.
+    pub fn start_agent_as(
+        &mut self,
+        name: &str,
+        key: &DeviceKey,
+        data: &Path,
+        hub: SocketAddr,
+        more: &[&str],
+    ) {
+        let spec = self.agent_spec(key, data, hub, more);
+        self.start_process(Spec { name: name.to_owned(), ..spec });
     }
 
     /// Starts the agent of a device that keeps its things on a small disk, which can be filled.
     pub fn start_agent_on_a_small_disk(&mut self, key: &DeviceKey) -> Disk {
         let disk = Disk::small(&self.device_dir(key)).unwrap();
-        let mut spec = self.agent_spec(key, self.address(), &[]);
+        let mut spec = self.agent_spec(key, &self.device_dir(key), self.address(), &[]);
         if matches!(disk, Disk::Limited) {
             let [shell, rest @ ..] = UNSHOCKED.map(str::to_owned);
             spec.args =
@@ -126,8 +139,8 @@ impl System {
         self.processes.get(name)?.running.as_ref()?.pid()
     }
 
-    fn agent_spec(&self, key: &DeviceKey, hub: SocketAddr, more: &[&str]) -> Spec {
-        let data = self.device_dir(key).display().to_string();
+    fn agent_spec(&self, key: &DeviceKey, data: &Path, hub: SocketAddr, more: &[&str]) -> Spec {
+        let data = data.display().to_string();
         let url = format!("nats://{hub}");
         let own = [
             "--nats-url",

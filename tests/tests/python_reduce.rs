@@ -294,6 +294,8 @@ fn quarantine(rng: &mut Rng) -> QuarantineFact {
     fact.epoch = maybe(rng, |rng| Epoch::new(rng.u64(1..10)).unwrap());
     fact.seq = maybe(rng, |rng| Seq::new(rng.u64(1..12)).unwrap());
     fact.received_at = instant(rng);
+    let others = maybe(rng, |rng| SeqRanges::span(rng.u64(1..12), rng.u64(1..15))).unwrap_or_default();
+    (fact.others, fact.other_seqs) = (others.count(), others);
     fact
 }
 

@@ -16,6 +16,7 @@
 //!
 //! The hub is not needed to start: `follow` and `relay` begin when there is a connection for the first time.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use muster_bus::config::PING_INTERVAL;
@@ -261,9 +262,19 @@ fn listen(
         chance: fastrand::Rng::new(),
         accepted: parts.accepted.clone(),
         refused: None,
+        identity: own_identity(parts),
+        refused_credential: None,
         blind: false,
+        chased: false,
+        look_again_at: None,
     };
     life.spawn(Stage::Intake, "follow", follower.run(life.token(Stage::Intake)));
+}
+
+/// Where the identity is kept that a JWT over the hub may renew.
+fn own_identity(parts: &Parts) -> Option<PathBuf> {
+    let own = parts.config.common.creds.is_none() && identity::folder(&parts.config.data_dir).is_some();
+    own.then(|| parts.config.data_dir.clone())
 }
 
 /// The way up: connects, then sends.

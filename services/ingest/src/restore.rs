@@ -30,6 +30,8 @@ const SUBJECTS: [&str; 8] = [
 /// How far LEDGER was read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Restored {
+    /// The position of the first fact read; 0 where there was none.
+    pub first: u64,
     /// The position of the last fact read.
     pub position: u64,
     /// How many were read.
@@ -99,11 +101,14 @@ async fn read_on(
 ) -> Result<Restored, ReadError> {
     let mut replay = bus.replay(stream::LEDGER, &SUBJECTS, Start::After(after)).await?;
     let waiting = replay.waiting();
-    let mut restored = Restored { position: after, facts: 0 };
+    let mut restored = Restored { first: 0, position: after, facts: 0 };
     while restored.facts < waiting || restored.position < through {
         let silence = |_| ReadError::TimedOut { what: stream::LEDGER.to_owned() };
         for delivery in timeout(PATIENCE, replay.next_batch(BATCH)).await.map_err(silence)?? {
             restored.facts += 1;
+            if restored.first == 0 {
+                restored.first = delivery.stream_seq;
+            }
             restored.position = delivery.stream_seq;
             let subject = LedgerSubject::parse(&delivery.subject);
             let subject = subject.filter(|subject| partition(subject).is_none_or(wanted));

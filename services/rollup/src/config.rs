@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Parser;
-use muster_service::config::{Common, CommonArgs, Problems, StreamArgs};
+use muster_service::config::{Common, CommonArgs, Problems, StreamArgs, Streams};
 use muster_service::version::VERSION;
 
 use crate::snapshot::Cadence;
@@ -57,8 +57,8 @@ pub struct Cli {
 pub struct Config {
     /// What every service has.
     pub common: Common,
-    /// Bytes of UPLINK, if this service makes it.
-    pub uplink_bytes_max: u64,
+    /// How streams are made, if this service makes them.
+    pub streams: Streams,
     /// Where the snapshot lies.
     pub data_dir: PathBuf,
     /// When a snapshot is due.
@@ -73,7 +73,7 @@ impl Cli {
     pub fn check(self) -> Result<Config, Problems> {
         let mut problems = Problems::default();
         let common = self.common.check(&mut problems);
-        let uplink = self.streams.check(&mut problems);
+        let streams = self.streams.check(&mut problems);
         let data_dir = problems.required("--data-dir", self.data_dir.as_deref(), directory);
         let every = problems.duration(
             "--snapshot-every",
@@ -83,7 +83,7 @@ impl Cli {
         let facts = problems.number("--snapshot-facts", &self.snapshot_facts, 1..=SNAPSHOT_FACTS_MAX);
         problems.finish(|| {
             let cadence = Cadence { every: every?, facts: facts? };
-            Some(Config { common: common?, uplink_bytes_max: uplink?, data_dir: data_dir?, cadence })
+            Some(Config { common: common?, streams: streams?, data_dir: data_dir?, cadence })
         })
     }
 }

@@ -22,6 +22,8 @@ use crate::state::{ComponentStatus, DeploymentStatus};
 use crate::subjects::LedgerSubject;
 use crate::version::{ApiVersion, kind};
 
+pub use crate::ownership::Ownership;
+
 /// How a fact reached the hub.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
@@ -256,17 +258,32 @@ pub struct QuarantineFact {
     pub payload_base64: String,
     /// Its real size.
     pub bytes: u64,
-    /// How many messages of this device are in quarantine, with this one.
+    /// How many messages of this device are in quarantine, with this one and those it stands for.
     pub count_for_device: u64,
     /// The same fact said again before it ages out, because what the message said is still not known.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub reasserted: bool,
+    /// Messages that it stands for beside its own: they came faster than each could have a fact.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub others: u64,
+    /// Numbers of those, in the same epoch: they count as quarantined in the account, like `seq`.
+    #[serde(default, skip_serializing_if = "SeqRanges::is_empty")]
+    pub other_seqs: SeqRanges,
+}
+
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 impl QuarantineFact {
     /// The payload as kept: base64 of at most the contract's limit.
     pub fn encode_payload(payload: &[u8]) -> String {
         BASE64.encode(&payload[..payload.len().min(QUARANTINE_PAYLOAD_BYTES_MAX)])
+    }
+
+    /// Every number that it puts into quarantine, with their epoch; `None` where none could be read.
+    pub fn numbers(&self) -> Option<(Epoch, SeqRanges)> {
+        crate::quarantine::numbers(self.epoch, self.seq, &self.other_seqs)
     }
 
     /// The bytes kept; `None` where they are not base64.
@@ -345,23 +362,6 @@ pub enum IncidentKind {
         /// The generation that retired it.
         generation: Generation,
     },
-}
-
-/// `muster.owner.<partition>.<lane>`: which ingest writes the facts of a partition's devices. Every such fact names the
-/// sequence of the newest record of a lane, and LEDGER refuses those that name an older one. Readers pass it over.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct Ownership {
-    /// `muster/v1`
-    pub api_version: ApiVersion,
-    /// `Ownership`
-    pub kind: kind::Ownership,
-    /// The process, in words for a person and unlike any other's.
-    pub owner: String,
-    /// When it took the partition, by its own clock; for people.
-    pub claimed_at: Timestamp,
-    /// Lanes of the partition: whoever takes it next takes all of them.
-    pub lanes: u16,
 }
 
 macro_rules! documents {

@@ -5,16 +5,18 @@
 //! live in `muster-domain`, the bus in `muster-bus`.
 //!
 //! Reading order: [`ids`] and [`limits`], then [`subjects`], then the documents in the order in which they
-//! travel: [`desired`] → [`report`] → [`fact`] → [`view`], with [`presence`], [`receipt`], [`query`] and
-//! [`status`] beside them. [`decode`] is the door, [`canonical`] the digest.
+//! travel: [`desired`] → [`report`] → [`fact`] → [`view`], with [`presence`], [`receipt`], [`credential`], [`query`]
+//! and [`status`] beside them. [`decode`] is the door, [`canonical`] the digest.
 
 pub mod canonical;
+pub mod credential;
 pub mod decode;
 pub mod desired;
 pub mod fact;
 pub mod headers;
 pub mod ids;
 pub mod limits;
+pub mod ownership;
 pub mod presence;
 pub mod profile;
 pub mod quarantine;

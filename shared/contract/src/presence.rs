@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::decode::{Document, Violation};
 use crate::ids::Epoch;
+use crate::limits::COUNTER_MAX;
 use crate::liveness::{holds, is_so};
 use crate::version::{ApiVersion, kind};
 
@@ -20,6 +21,7 @@ pub struct Heartbeat {
     /// The device's epoch.
     pub epoch: Epoch,
     /// Highest report number ever given; 0 before the first.
+    #[schemars(range(max = COUNTER_MAX))]
     pub head: u64,
     /// Reports that no publish acknowledgement covers yet.
     pub unsent: u64,
@@ -40,6 +42,9 @@ impl Document for Heartbeat {
     const KIND: &'static str = "Heartbeat";
 
     fn check(&self) -> Result<(), Violation> {
+        if self.head > COUNTER_MAX {
+            return Err(Violation::at("head", format!("{} is above {COUNTER_MAX}", self.head)));
+        }
         if self.unsent > self.head {
             return Err(Violation::at("unsent", format!("{} is above head {}", self.unsent, self.head)));
         }

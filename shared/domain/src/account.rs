@@ -151,16 +151,20 @@ impl Cursor {
         }
     }
 
-    /// A report with this number is in quarantine. It opens no epoch: what cannot be read proves nothing.
-    pub fn quarantine(&mut self, epoch: Epoch, seq: Seq) {
+    /// Reports with these numbers are in quarantine. They open no epoch: what cannot be read proves nothing.
+    pub fn quarantine(&mut self, epoch: Epoch, seqs: &SeqRanges) {
         let Some(page) = self.page_or_new(epoch) else { return };
-        let fits = page.held.len() < PIECES_MAX;
-        if fits && page.held.insert(seq.get()) {
-            page.quarantined.insert(seq.get());
-        } else if page.untold.remove_span(seq.get(), seq.get()) > 0 {
+        for (from, to) in seqs.iter() {
             // Said again: by an account alone it was not known which numbers these are.
-            page.quarantined.insert(seq.get());
-            page.quarantined_aged = page.quarantined_aged.saturating_sub(1);
+            let named = page.untold.within(from, to);
+            page.untold.remove_span(from, to);
+            page.quarantined_aged = page.quarantined_aged.saturating_sub(named.count());
+            page.quarantined.extend(&named);
+            if page.held.len() < PIECES_MAX {
+                let new = page.held.missing_within(from, to);
+                page.held.extend(&new);
+                page.quarantined.extend(&new);
+            }
         }
     }
 

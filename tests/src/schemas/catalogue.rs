@@ -1,6 +1,7 @@
 //! Every shape of the contract by its name: the documents of the streams and buckets, and the requests and answers
 //! of the services. What is not listed here has no schema.
 
+use muster_contract::credential::Credential;
 use muster_contract::decode::{self, Document};
 use muster_contract::desired::DesiredState;
 use muster_contract::fact::{
@@ -37,12 +38,13 @@ pub struct Shape {
 }
 
 /// Documents: what streams and buckets hold.
-pub const DOCUMENTS: [Shape; 16] = [
+pub const DOCUMENTS: [Shape; 17] = [
     document::<DesiredState>(),
     document::<StatusReport>(),
     document::<CapabilitiesReport>(),
     document::<Heartbeat>(),
     document::<Receipt>(),
+    document::<Credential>(),
     document::<StatusFact>(),
     document::<DeviceFact>(),
     document::<LivenessFact>(),

@@ -3,10 +3,12 @@
 use std::time::Duration;
 
 use muster_contract::desired::DesiredState;
+use muster_contract::limits::EPOCH_BELIEVED_MAX;
 use muster_contract::presence::Heartbeat;
 use muster_contract::{DeviceKey, Epoch, Generation, Timestamp};
 
 use super::memory::{Change, Memory};
+use super::sums::Sums;
 use crate::deadline::Target;
 use crate::lease::elapsed;
 
@@ -26,6 +28,8 @@ pub(super) struct Device {
     pub(super) receipts: Receipts,
     /// A liveness fact of unknown fate may yet arrive: the next word must come after it.
     pub(super) retell: bool,
+    /// Messages that come faster than each may have a fact of its own.
+    pub(super) sums: Option<Box<Sums>>,
 }
 
 /// What was heard of a device in this process's life. All times are the hub's.
@@ -95,6 +99,13 @@ impl Device {
     /// What LEDGER will hold when everything on its way is stored: what decisions rest on.
     pub(super) fn latest(&self) -> &Memory {
         self.ahead.as_deref().unwrap_or(&self.confirmed)
+    }
+
+    /// Whether an epoch can be one of this device. If any were believed, whoever sends the highest there is under this
+    /// device's name would leave it none for ever.
+    pub(super) fn believes(&self, epoch: Epoch) -> bool {
+        epoch.get() <= EPOCH_BELIEVED_MAX
+            || self.latest().cursor.epoch().is_some_and(|known| epoch <= known.next())
     }
 
     /// A change sets out for LEDGER.

@@ -15,12 +15,19 @@ pub(super) fn amended(key: &DeviceKey, epoch: Epoch, seq: Seq, folded: u64) -> S
     format!("{}.amended.{folded}", numbered(key, epoch, seq))
 }
 
-/// `<site>.<device>.quarantine.<position in UPLINK>`
-pub(super) fn quarantine(key: Option<&DeviceKey>, position: u64) -> String {
+/// `<site>.<device>.quarantine.<position in UPLINK>.<millisecond at which it was stored there>`: an UPLINK that was made
+/// anew has the same positions.
+pub(super) fn quarantine(key: Option<&DeviceKey>, position: u64, stored_at: Timestamp) -> String {
+    let at = stored_at.as_millisecond();
     match key {
-        Some(key) => format!("{}.{}.quarantine.{position}", key.site, key.device),
-        None => format!("{NOBODY}.{NOBODY}.quarantine.{position}"),
+        Some(key) => format!("{}.{}.quarantine.{position}.{at}", key.site, key.device),
+        None => format!("{NOBODY}.{NOBODY}.quarantine.{position}.{at}"),
     }
+}
+
+/// The same of the last message of a sum, with `.sum.<messages>`
+pub(super) fn summed(key: Option<&DeviceKey>, position: u64, stored_at: Timestamp, messages: u64) -> String {
+    format!("{}.sum.{messages}", quarantine(key, position, stored_at))
 }
 
 /// `<subject>.again.<second>`; of messages in quarantine, which share a subject, with the moment at which each came.

@@ -94,6 +94,8 @@ pub(crate) enum Change {
     },
     Quarantined {
         number: Option<(Epoch, Seq)>,
+        /// That one, and those it stands for.
+        numbers: Option<(Epoch, SeqRanges)>,
         received_at: Timestamp,
         payload: Option<Digest>,
         count: u64,
@@ -156,6 +158,7 @@ impl Change {
     fn of_quarantine(fact: &QuarantineFact, said_at: Timestamp) -> Self {
         Self::Quarantined {
             number: fact.epoch.zip(fact.seq),
+            numbers: fact.numbers(),
             received_at: fact.received_at,
             payload: fact.payload().map(|kept| Digest::of_bytes(&kept)),
             count: fact.count_for_device,
@@ -181,8 +184,8 @@ impl Memory {
                     None => self.nature = self.nature.max(Some((at, *said_at))),
                 }
             }
-            Change::Quarantined { number, received_at, payload, count, said_at } => {
-                number.iter().for_each(|(epoch, seq)| self.cursor.quarantine(*epoch, *seq));
+            Change::Quarantined { number, numbers, received_at, payload, count, said_at } => {
+                numbers.iter().for_each(|(epoch, seqs)| self.cursor.quarantine(*epoch, seqs));
                 payload.iter().for_each(|payload| self.refused.push(*payload));
                 self.quarantined = self.quarantined.max(*count);
                 let told = self.open.entry((*received_at, *number)).or_insert(*said_at);
@@ -227,6 +230,11 @@ impl Memory {
     /// True where it is on record that `epoch` spoke after `known`.
     pub(crate) fn has_clone(&self, known: Epoch, epoch: Epoch) -> bool {
         self.clones.contains(&(known, epoch))
+    }
+
+    /// True where it is on record that any older epoch spoke after `known`.
+    pub(crate) fn has_clone_of(&self, known: Epoch) -> bool {
+        self.clones.find(|(of, _)| *of == known).is_some()
     }
 
     /// Forgets deadlines of deployments that are no longer wanted.

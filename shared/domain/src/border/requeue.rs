@@ -10,7 +10,7 @@ use muster_contract::quarantine::{QuarantineVerdict, Verdict};
 use muster_contract::report::Report;
 use muster_contract::subjects::LedgerSubject;
 use muster_contract::version::{ApiVersion, kind};
-use muster_contract::{DeviceKey, Timestamp};
+use muster_contract::{DeviceKey, SeqRanges, Timestamp};
 
 use super::admit::{Outcome, ruled};
 use super::refuse::Evidence;
@@ -54,7 +54,9 @@ impl Border {
         let outcome = self.judge_again(key, held, &payload);
         match (outcome, self.judging_again.take()) {
             (Ok(Outcome::Duplicate), _) => self.settle_held(Some(key), held, of, Verdict::AlreadyIn, reason),
-            (Ok(Outcome::Repeated | Outcome::Quarantined), words) => Judged::Stays(words.unwrap_or_default()),
+            (Ok(Outcome::Repeated | Outcome::Quarantined | Outcome::Summed), words) => {
+                Judged::Stays(words.unwrap_or_default())
+            }
             (Ok(_), _) => self.settle_held(Some(key), held, of, Verdict::LetIn, reason),
             (Err(words), _) => Judged::Stays(words),
         }
@@ -103,6 +105,10 @@ impl Border {
             verdict,
             epoch: held.epoch,
             seq: held.seq,
+            other_seqs: match verdict {
+                Verdict::Dropped => held.other_seqs.clone(),
+                Verdict::LetIn | Verdict::AlreadyIn => SeqRanges::new(),
+            },
             received_at: Some(held.received_at),
             reason,
             at: self.now,

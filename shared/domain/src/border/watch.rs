@@ -54,6 +54,7 @@ impl Border {
     /// Time passed. Every report of this border's devices that was stored up to `taken_to` has been taken in.
     pub fn tick(&mut self, now: Timestamp, taken_to: Timestamp) {
         self.now = now;
+        self.sum_up_if_due();
         for place in 0..self.devices.len() {
             if self.devices[place].key.is_some() {
                 self.look(place, now, taken_to);

@@ -202,25 +202,29 @@ impl About {
         newest
     }
 
-    /// A message could not be let in. That something came is known all the same.
+    /// Messages could not be let in: one, or one and those it stands for. That something came is known all the same.
     pub(super) fn take_quarantine(&mut self, fact: &QuarantineFact, ledger_seq: u64) {
         self.report_came(fact.received_at);
+        let numbers = fact.numbers();
+        let numbered = numbers.as_ref().map_or(0, |(_, numbers)| numbers.count());
         let troubles = self.troubles.get_or_insert_default();
-        let new = troubles.open.add(fact, ledger_seq);
-        match fact.epoch.zip(fact.seq) {
-            Some((epoch, seq)) => self.holdings.quarantine(epoch, seq),
-            None => troubles.unnumbered_quarantined += u64::from(new),
+        if troubles.open.add(fact, ledger_seq) {
+            let unnumbered = fact.others.saturating_add(1).saturating_sub(numbered);
+            troubles.unnumbered_quarantined = troubles.unnumbered_quarantined.saturating_add(unnumbered);
+        }
+        if let Some((epoch, numbers)) = numbers {
+            self.holdings.quarantine(epoch, &numbers);
         }
     }
 
     /// A person has looked at a message that could not be let in. One that was let in is a fact of its own.
     pub(super) fn take_verdict(&mut self, fact: &QuarantineVerdict) {
-        let number = fact.epoch.zip(fact.seq);
         if let Some((troubles, received_at)) = self.troubles.as_mut().zip(fact.received_at) {
-            troubles.open.settle(received_at, number);
+            troubles.open.settle(received_at, fact.epoch.zip(fact.seq));
         }
-        if let Some((epoch, seq)) = number.filter(|_| fact.verdict == quarantine::Verdict::Dropped) {
-            self.holdings.drop_quarantined(epoch, seq);
+        let dropped = fact.numbers().filter(|_| fact.verdict == quarantine::Verdict::Dropped);
+        if let Some((epoch, numbers)) = dropped {
+            self.holdings.drop_quarantined(epoch, &numbers);
         }
     }
 

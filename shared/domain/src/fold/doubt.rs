@@ -10,7 +10,7 @@
 //! A person's word that nobody needs the message ends the doubt at once, and so does letting it in.
 
 use muster_contract::fact::QuarantineFact;
-use muster_contract::{Epoch, Seq, Timestamp};
+use muster_contract::{Epoch, Seq, SeqRanges, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use super::holdings::Holdings;
@@ -21,13 +21,16 @@ const OPEN_MAX: usize = 256;
 /// What tells a message of a device apart from its others, wherever LEDGER holds it and however often.
 type Identity = (Timestamp, Option<(Epoch, Seq)>);
 
-/// A message in quarantine, and where LEDGER holds it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+/// A message in quarantine, with those it stands for, and where LEDGER holds it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Open {
     received_at: Timestamp,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     number: Option<(Epoch, Seq)>,
+    /// Numbers of those it stands for, in the same epoch.
+    #[serde(default, skip_serializing_if = "SeqRanges::is_empty")]
+    others: SeqRanges,
     ledger_seq: u64,
 }
 
@@ -51,7 +54,8 @@ impl OpenMessages {
     /// Takes a message in; false where it is in, and was only said again.
     pub(super) fn add(&mut self, fact: &QuarantineFact, ledger_seq: u64) -> bool {
         let number = fact.epoch.zip(fact.seq);
-        let open = Open { received_at: fact.received_at, number, ledger_seq };
+        let open =
+            Open { received_at: fact.received_at, number, others: fact.other_seqs.clone(), ledger_seq };
         match self.0.binary_search_by_key(&open.identity(), Open::identity) {
             Ok(at) => {
                 self.0[at].ledger_seq = ledger_seq;
@@ -84,7 +88,10 @@ impl OpenMessages {
 
     /// Where LEDGER holds the message with a number; nothing where that is no longer known.
     pub(super) fn place_of(&self, epoch: Epoch, seq: u64) -> Option<u64> {
-        let is_it = |open: &&Open| open.number.is_some_and(|(of, number)| (of, number.get()) == (epoch, seq));
+        let is_it = |open: &&Open| {
+            open.number
+                .is_some_and(|(of, own)| of == epoch && (own.get() == seq || open.others.contains(seq)))
+        };
         self.0.iter().rfind(is_it).map(|open| open.ledger_seq)
     }
 }

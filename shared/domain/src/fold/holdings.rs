@@ -120,21 +120,21 @@ impl Holdings {
         }
     }
 
-    /// A number came in a message that could not be let in. Its epoch is as good as the message: it opens none.
-    pub(super) fn quarantine(&mut self, epoch: Epoch, seq: Seq) {
+    /// Numbers came in messages that could not be let in. Their epoch is as good as the messages: it opens none.
+    pub(super) fn quarantine(&mut self, epoch: Epoch, seqs: &SeqRanges) {
         if self.epoch == Some(epoch) {
-            self.quarantine_span(seq.get(), seq.get());
+            seqs.iter().for_each(|(from, to)| self.quarantine_span(from, to));
         } else if self.epoch < Some(epoch) {
-            self.ahead(epoch, |ahead| ahead.quarantined.insert(seq.get()));
+            self.ahead(epoch, |ahead| _ = ahead.quarantined.extend(seqs));
         }
     }
 
-    /// A person says that the message with this number is of no use: it stays quarantined and is no news any more.
-    pub(super) fn drop_quarantined(&mut self, epoch: Epoch, seq: Seq) {
+    /// A person says that the messages with these numbers are of no use: they stay quarantined and are no news any more.
+    pub(super) fn drop_quarantined(&mut self, epoch: Epoch, seqs: &SeqRanges) {
         if self.epoch == Some(epoch) {
-            self.drop_span(seq.get(), seq.get());
+            seqs.iter().for_each(|(from, to)| self.drop_span(from, to));
         } else if self.epoch < Some(epoch) {
-            self.ahead(epoch, |ahead| ahead.dropped.insert(seq.get()));
+            self.ahead(epoch, |ahead| _ = ahead.dropped.extend(seqs));
         }
     }
 
@@ -245,7 +245,7 @@ impl Holdings {
         new
     }
 
-    fn ahead(&mut self, epoch: Epoch, note: impl FnOnce(&mut Ahead) -> bool) {
+    fn ahead(&mut self, epoch: Epoch, note: impl FnOnce(&mut Ahead)) {
         let ahead = &mut self.odd().ahead;
         note(ahead.entry(epoch).or_default());
         if ahead.len() > AHEAD_EPOCHS_MAX {
@@ -267,6 +267,8 @@ impl Odd {
 
 #[cfg(test)]
 mod tests {
+    use muster_contract::limits::COUNTER_MAX;
+
     use super::*;
 
     fn epoch(number: u64) -> Epoch {
@@ -289,12 +291,12 @@ mod tests {
     fn a_number_counts_once_in_its_best_way() {
         let mut holdings = Holdings::default();
         holdings.enter(epoch(1));
-        holdings.quarantine(epoch(1), seq(3));
+        holdings.quarantine(epoch(1), &SeqRanges::span(3, 3));
         assert_eq!(holdings.missing(), 0, "nobody has spoken of 3 yet");
         holdings.coalesce(&SeqRanges::span(2, 3));
         assert_eq!(sums_up(&holdings).coalesced, 2);
         holdings.receive(seq(3));
-        holdings.quarantine(epoch(1), seq(3));
+        holdings.quarantine(epoch(1), &SeqRanges::span(3, 3));
         holdings.coalesce(&SeqRanges::span(3, 3));
         let account = sums_up(&holdings);
         assert_eq!((account.received, account.coalesced, account.quarantined), (1, 1, 0));
@@ -305,7 +307,7 @@ mod tests {
     fn a_bad_message_before_its_epoch_counts_when_the_epoch_opens() {
         let mut holdings = Holdings::default();
         for ahead in [9, 2, 8, 7, 6, 5] {
-            holdings.quarantine(epoch(ahead), seq(1));
+            holdings.quarantine(epoch(ahead), &SeqRanges::span(1, 1));
         }
         holdings.enter(epoch(2));
         holdings.receive(seq(2));
@@ -329,12 +331,12 @@ mod tests {
                     open(&mut holdings);
                 }
                 if drop_first {
-                    holdings.drop_quarantined(epoch(3), seq(5));
+                    holdings.drop_quarantined(epoch(3), &SeqRanges::span(5, 5));
                 }
-                holdings.quarantine(epoch(3), seq(4));
-                holdings.quarantine(epoch(3), seq(5));
+                holdings.quarantine(epoch(3), &SeqRanges::span(4, 4));
+                holdings.quarantine(epoch(3), &SeqRanges::span(5, 5));
                 if !drop_first {
-                    holdings.drop_quarantined(epoch(3), seq(5));
+                    holdings.drop_quarantined(epoch(3), &SeqRanges::span(5, 5));
                 }
                 open(&mut holdings);
                 assert_eq!((sums_up(&holdings).quarantined, holdings.in_doubt()), (2, 4));
@@ -369,12 +371,12 @@ mod tests {
         let border = Account { received: 3, coalesced: 1, quarantined: 1, missing: SeqRanges::new() };
         holdings.learn(5, &border);
         assert_eq!((sums_up(&holdings), holdings.in_doubt()), (border.clone(), 0));
-        holdings.quarantine(epoch(1), seq(4));
+        holdings.quarantine(epoch(1), &SeqRanges::span(4, 4));
         assert_eq!((sums_up(&holdings), holdings.in_doubt()), (border.clone(), 4));
-        holdings.drop_quarantined(epoch(1), seq(4));
+        holdings.drop_quarantined(epoch(1), &SeqRanges::span(4, 4));
         assert_eq!((sums_up(&holdings), holdings.in_doubt()), (border, 0));
         // More of them than the account had: it is still one sum.
-        [1, 2, 3, 5].into_iter().for_each(|number| holdings.quarantine(epoch(1), seq(number)));
+        [1, 2, 3, 5].into_iter().for_each(|number| holdings.quarantine(epoch(1), &SeqRanges::span(number, number)));
         assert_eq!((sums_up(&holdings).quarantined, holdings.in_doubt()), (5, 5));
     }
 
@@ -388,11 +390,11 @@ mod tests {
     }
 
     #[test]
-    fn a_head_at_the_end_of_u64_is_only_a_large_number() {
+    fn the_largest_head_is_only_a_large_number() {
         let mut holdings = Holdings::default();
         holdings.enter(epoch(1));
-        holdings.receive(seq(u64::MAX));
-        holdings.quarantine(epoch(1), seq(u64::MAX));
-        assert_eq!(sums_up(&holdings).missing.count(), u64::MAX - 1);
+        holdings.receive(seq(COUNTER_MAX));
+        holdings.quarantine(epoch(1), &SeqRanges::span(COUNTER_MAX, COUNTER_MAX));
+        assert_eq!(sums_up(&holdings).missing.count(), COUNTER_MAX - 1);
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use muster_contract::State;
 use muster_contract::fact::{DeadlineKind, Fact, IncidentKind, Liveness};
-use muster_contract::{Epoch, Seq, Timestamp};
+use muster_contract::{Epoch, Seq, SeqRanges, Timestamp};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -30,8 +30,8 @@ struct Life {
     targets: BTreeMap<&'static str, u64>,
     epoch: u64,
     seq: u64,
-    /// Its messages in quarantine: number, and when they came.
-    held: Vec<(Option<(u64, u64)>, Timestamp)>,
+    /// Its messages in quarantine: number, those they stand for, and when they came.
+    held: Vec<(Option<(u64, u64)>, SeqRanges, Timestamp)>,
 }
 
 /// A ledger in the order in which things happened.
@@ -108,12 +108,16 @@ impl Life {
                     (self.epoch + u64::from(c % 2), self.seq + u64::from(b % 3) + u64::from(b == 0))
                 });
                 let number = number.filter(|(_, seq)| *seq > 0);
-                self.held.push((number, ledger.next_at()));
-                ledger.quarantine(device, number);
+                let before = number.filter(|(_, seq)| *seq > 1 && b % 4 == 1);
+                let others = before.map_or_else(SeqRanges::new, |(_, seq)| {
+                    SeqRanges::span(seq.saturating_sub(2).max(1), seq - 1)
+                });
+                self.held.push((number, others.clone(), ledger.next_at()));
+                ledger.quarantine_sum(device, number, others);
             }
             8 if a >= 80 && !self.held.is_empty() => {
-                let (number, received_at) = self.held[usize::from(b) % self.held.len()];
-                ledger.dropped(device, number, received_at);
+                let (number, others, received_at) = self.held[usize::from(b) % self.held.len()].clone();
+                ledger.dropped_sum(device, number, others, received_at);
             }
             8 if a < 80 => {
                 let (epoch, seq) = (Epoch::new(self.epoch).unwrap(), Seq::new(self.seq + 1).unwrap());

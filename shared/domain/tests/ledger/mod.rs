@@ -209,6 +209,16 @@ impl Ledger {
     }
 
     pub(crate) fn quarantine(&mut self, device: &str, number: Option<(u64, u64)>) -> &mut Self {
+        self.quarantine_sum(device, number, SeqRanges::new())
+    }
+
+    /// A message in quarantine that stands for others of its epoch.
+    pub(crate) fn quarantine_sum(
+        &mut self,
+        device: &str,
+        number: Option<(u64, u64)>,
+        other_seqs: SeqRanges,
+    ) -> &mut Self {
         let fact = QuarantineFact {
             api_version: Default::default(),
             kind: Default::default(),
@@ -221,6 +231,8 @@ impl Ledger {
             bytes: 2,
             count_for_device: 1,
             reasserted: false,
+            others: other_seqs.count(),
+            other_seqs,
         };
         self.push(LedgerSubject::Quarantine(Some(key(device))), Fact::Quarantine(fact))
     }
@@ -232,6 +244,17 @@ impl Ledger {
         number: Option<(u64, u64)>,
         received_at: Timestamp,
     ) -> &mut Self {
+        self.dropped_sum(device, number, SeqRanges::new(), received_at)
+    }
+
+    /// The same of one that stands for others.
+    pub(crate) fn dropped_sum(
+        &mut self,
+        device: &str,
+        number: Option<(u64, u64)>,
+        other_seqs: SeqRanges,
+        received_at: Timestamp,
+    ) -> &mut Self {
         let fact = QuarantineVerdict {
             api_version: Default::default(),
             kind: Default::default(),
@@ -239,6 +262,7 @@ impl Ledger {
             verdict: Verdict::Dropped,
             epoch: number.map(|(epoch, _)| epoch_of(epoch)),
             seq: number.map(|(_, seq)| Seq::new(seq).unwrap()),
+            other_seqs,
             received_at: Some(received_at),
             reason: None,
             at: self.next_at(),

@@ -12,7 +12,7 @@ use muster_contract::view::{
     AsOf, Bounds, Complete, Counts, DeploymentView, ErrorCount, ErrorExample, FleetView, Freshness, SiteView,
     Split, Standing, Tally, Verdict, content_digest,
 };
-use muster_contract::{ComponentName, DeploymentId, DeviceKey, SiteId, State};
+use muster_contract::{ComponentName, DeploymentId, DeviceKey, Epoch, Seq, SeqRanges, SiteId, State};
 
 use crate::ledger::{Entry, stored_at};
 
@@ -238,12 +238,8 @@ fn numbers(own: &[&Entry]) -> (u64, u64, BTreeSet<u64>) {
                 held.insert(fact.seq.get());
             }
             Fact::Liveness(fact) if fact.epoch.get() == epoch => head = head.max(fact.head),
-            Fact::Quarantine(fact) if fact.epoch.is_some_and(|of| of.get() == epoch) => {
-                held.extend(fact.seq.map(|seq| seq.get()));
-            }
-            Fact::Verdict(fact) if is_dropped(fact) && fact.epoch.is_some_and(|of| of.get() == epoch) => {
-                held.extend(fact.seq.map(|seq| seq.get()));
-            }
+            Fact::Quarantine(fact) => held.extend(of_epoch(fact.numbers(), epoch)),
+            Fact::Verdict(fact) if is_dropped(fact) => held.extend(of_epoch(fact.numbers(), epoch)),
             _ => {}
         }
     }
@@ -255,12 +251,8 @@ fn doubted(own: &[&Entry], epoch: u64) -> BTreeSet<u64> {
     let (mut doubted, mut good) = (BTreeSet::new(), BTreeSet::new());
     for entry in own {
         match &entry.fact {
-            Fact::Quarantine(fact) if fact.epoch.is_some_and(|of| of.get() == epoch) => {
-                doubted.extend(fact.seq.map(|seq| seq.get()));
-            }
-            Fact::Verdict(fact) if is_dropped(fact) && fact.epoch.is_some_and(|of| of.get() == epoch) => {
-                good.extend(fact.seq.map(|seq| seq.get()));
-            }
+            Fact::Quarantine(fact) => doubted.extend(of_epoch(fact.numbers(), epoch)),
+            Fact::Verdict(fact) if is_dropped(fact) => good.extend(of_epoch(fact.numbers(), epoch)),
             Fact::Status(fact) if fact.epoch.get() == epoch => {
                 good.insert(fact.seq.get());
                 good.extend(fact.coalesced.iter().flat_map(|(from, to)| from..=to));
@@ -289,7 +281,9 @@ fn unread(own: &[&Entry], epoch: u64, head: u64, doubted: &BTreeSet<u64>) -> boo
             Fact::Verdict(verdict) => {
                 let of = verdict.epoch.zip(verdict.seq);
                 let same = (of, verdict.received_at) == (number, Some(message.received_at));
-                same || (number.is_some() && of == number && is_dropped(verdict))
+                let names =
+                    |(of, seq): (Epoch, Seq)| of_epoch(verdict.numbers(), of.get()).contains(&seq.get());
+                same || (number.is_some_and(names) && is_dropped(verdict))
             }
             _ => false,
         });
@@ -301,6 +295,12 @@ fn unread(own: &[&Entry], epoch: u64, head: u64, doubted: &BTreeSet<u64>) -> boo
         };
         beat_at.is_none_or(|beat_at| message.received_at >= beat_at) && !settled && !spoken_of
     })
+}
+
+/// The numbers that are of this epoch.
+fn of_epoch(numbers: Option<(Epoch, SeqRanges)>, epoch: u64) -> BTreeSet<u64> {
+    let numbers = numbers.filter(|(of, _)| of.get() == epoch).map(|(_, numbers)| numbers).unwrap_or_default();
+    numbers.iter().flat_map(|(from, to)| from..=to).collect()
 }
 
 fn is_dropped(verdict: &QuarantineVerdict) -> bool {

@@ -103,10 +103,17 @@ fn downlink() -> Vec<Channel> {
             "What the hub holds of a device's reports. Read it by direct get, follow it on `live`.",
         ),
         Channel::new(
+            "credential",
+            &subjects::credential(&key()),
+            Some(stream::DOWNLINK),
+            &["Credential"],
+            "A device's renewed JWT. Read it by direct get, follow it on `live`.",
+        ),
+        Channel::new(
             "live",
             &live,
             None,
-            &["DesiredState", "Receipt"],
+            &["DesiredState", "Receipt", "Credential"],
             "DOWNLINK's messages republished as they are stored: core NATS, at most once, a hint to look. The header \
              `Nats-Subject` names the original subject.",
         ),

@@ -13,9 +13,9 @@ enum Action {
 use Action::{Receive, Send};
 
 /// Role, action and channels. A role that is not listed with a channel has no right to it.
-const ROLES: [(&str, Action, &[&str]); 16] = [
+const ROLES: [(&str, Action, &[&str]); 17] = [
     ("device", Send, &["report", "presence"]),
-    ("device", Receive, &["desired", "receipt", "live"]),
+    ("device", Receive, &["desired", "receipt", "credential", "live"]),
     ("publisher", Send, &["desired"]),
     (
         "publisher",
@@ -58,6 +58,7 @@ const ROLES: [(&str, Action, &[&str]); 16] = [
     ),
     ("ingest", Receive, &["ingestQuarantine"]),
     ("operator", Send, &["ingestQuarantine"]),
+    ("operator", Send, &["credential"]),
     ("rollup", Send, &["deploymentView", "siteView", "fleetView"]),
     ("rollup", Receive, &QUERIES),
     (

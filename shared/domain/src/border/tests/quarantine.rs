@@ -233,3 +233,102 @@ fn a_device_that_says_it_cannot_store_is_told_of_at_once_and_when_it_can_again()
     (0..3).for_each(|_| beat(&mut hub, true));
     assert_eq!(said(&hub), [true, false, false, true]);
 }
+
+/// Reports of an epoch that is over, one a second, as from a device that was set back or has a double.
+fn flood(hub: &mut Hub, seqs: std::ops::RangeInclusive<u64>) {
+    for number in seqs {
+        hub.report(&status(4, number, number));
+        hub.pass(1);
+    }
+}
+
+#[test]
+fn a_flood_of_one_device_makes_a_bounded_number_of_facts_and_every_message_is_counted() {
+    let mut hub = Hub::new();
+    hub.report(&status(5, 1, 1));
+    flood(&mut hub, 1..=600);
+    hub.pass(SUM_EVERY.as_secs() as i64);
+    let kept = hub.quarantine();
+    let most = 600 / 60 * (FACTS_PER_MINUTE as usize + 6) + 1;
+    assert!(kept.len() <= most, "{} facts, and {most} are allowed", kept.len());
+    assert_eq!(kept.last().unwrap().count_for_device, 600);
+    let mut numbers = SeqRanges::new();
+    for fact in &kept {
+        let (of, seqs) = fact.numbers().unwrap();
+        assert_eq!((of, seqs.count()), (epoch(4), fact.others + 1));
+        assert_eq!(numbers.extend(&seqs), seqs.count(), "no number is in twice");
+    }
+    assert_eq!(numbers, SeqRanges::span(1, 600));
+    let sum = kept.iter().find(|fact| fact.others > 0).unwrap();
+    assert!(sum.reason.contains("epoch 4 is over") && sum.reason.contains("came faster"), "{}", sum.reason);
+    assert_eq!(hub.incidents().len(), 1, "one clone");
+    // Whoever reads LEDGER anew knows all of them.
+    let before = kept.len();
+    hub.restart();
+    flood(&mut hub, 1..=600);
+    hub.pass(SUM_EVERY.as_secs() as i64);
+    assert_eq!(hub.quarantine().len(), before);
+    assert_eq!((hub.border.settled(), hub.border.unsettled()), (600, 0));
+}
+
+#[test]
+fn a_message_in_a_sum_is_settled_only_when_ledger_has_the_sum() {
+    let mut hub = Hub::new();
+    hub.report(&status(5, 1, 1));
+    (1..=12).for_each(|number| _ = hub.report(&status(4, number, 12)));
+    assert_eq!(hub.report(&status(5, 2, 2)), Outcome::New, "nobody's facts wait");
+    assert_eq!(hub.statuses().len(), 2);
+    hub.border.settled();
+    assert_eq!(hub.border.unsettled(), 3, "two wait for a sum, and the good one for them");
+    assert_eq!(hub.report(&status(4, 12, 12)), Outcome::Repeated);
+    hub.now = at(hub.now.as_second() + SUM_EVERY.as_secs() as i64);
+    hub.border.tick(hub.now, hub.now);
+    assert_eq!((hub.border.settled(), hub.border.unsettled()), (0, 4), "it is on its way");
+    hub.arrive();
+    assert_eq!((hub.border.settled(), hub.border.unsettled()), (4, 0));
+    // Of unknown fate: all of it comes again.
+    (20..=40).for_each(|number| _ = hub.report(&status(4, number, 40)));
+    hub.border.rewind();
+    assert_eq!(hub.border.unsettled(), 0);
+    let again = (20..=40).filter(|number| hub.report(&status(4, *number, 40)) == Outcome::Summed);
+    assert_eq!(again.count(), 21);
+}
+
+#[test]
+fn when_many_wait_for_a_sum_it_is_made_at_once_and_its_numbers_are_accounted_for() {
+    let mut hub = Hub::new();
+    hub.report(&status(1, 1, 1));
+    let count = SUM_MESSAGES_MAX as u64 + 20;
+    for number in 2..=count {
+        hub.report(&with(status(1, number, count), "status", json!({"state": "exploded"})));
+    }
+    assert!(hub.quarantine().iter().any(|fact| fact.others + 1 == SUM_MESSAGES_MAX as u64));
+    hub.pass(SUM_EVERY.as_secs() as i64);
+    hub.border.settled();
+    let account = hub.border.devices[1].confirmed().cursor.account(count);
+    assert_eq!((account.received, account.quarantined, account.missing.count()), (1, count - 1, 0));
+    assert_eq!(hub.border.unsettled(), 0);
+}
+
+#[test]
+fn an_epoch_that_no_device_can_have_closes_none_and_the_next_one_is_always_free() {
+    use muster_contract::limits::{COUNTER_MAX, EPOCH_BELIEVED_MAX};
+    let mut hub = Hub::new();
+    hub.report(&status(7, 1, 1));
+    for far in [EPOCH_BELIEVED_MAX + 1, COUNTER_MAX] {
+        assert_eq!(hub.report(&status(far, 1, 1)), Outcome::Quarantined);
+        hub.beat(far, 1, 0);
+        hub.pass(2);
+    }
+    assert!(hub.quarantine().iter().all(|fact| fact.reason.contains("correct the sender")));
+    // Beyond what any reader holds it is not even a number.
+    assert_eq!(hub.report(&status(COUNTER_MAX + 1, 1, 1)), Outcome::Quarantined);
+    let words = &hub.quarantine()[2].reason;
+    assert!(words.contains("epoch") && words.contains("9007199254740991"), "{words}");
+    assert!(hub.incidents().is_empty(), "{:?}", hub.incidents());
+    assert_eq!(hub.report(&status(7, 2, 2)), Outcome::New);
+    // Somebody takes the highest that is believed: the device still has the one after it, and so on.
+    for next in EPOCH_BELIEVED_MAX..EPOCH_BELIEVED_MAX + 3 {
+        assert_eq!(hub.report(&status(next, 1, 1)), Outcome::New, "{next}");
+    }
+}
