@@ -1,5 +1,7 @@
 //! Answers to questions over the bus (`muster.query.*`), from memory. Until LEDGER was read to its end, every answer is
-//! that there is none yet.
+//! that there is none yet. Questions about the past are the room [`past`]'s; they wait there, and hold up no others.
+
+mod past;
 
 use std::fmt::Display;
 use std::str::FromStr;
@@ -17,6 +19,7 @@ use muster_service::health::Latch;
 use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 
+pub use self::past::History;
 use crate::metrics::{AnswerKind, Metrics};
 use crate::present::Present;
 
@@ -35,25 +38,47 @@ const ENDPOINTS: [&str; 7] = ["deployment", "deployments", "device", "devices", 
 pub struct Desk {
     present: Arc<Present>,
     metrics: Metrics,
+    history: Option<History>,
 }
 
 impl Desk {
-    /// A desk that answers from the present.
+    /// A desk that answers from the present, and knows no past.
     pub const fn new(present: Arc<Present>, metrics: Metrics) -> Self {
-        Self { present, metrics }
+        Self { present, metrics, history: None }
+    }
+
+    /// A desk that also answers about the past.
+    pub fn with_history(self, history: History) -> Self {
+        Self { history: Some(history), ..self }
     }
 
     /// Answers questions until `stop`; those already taken are answered then.
     pub async fn serve(self, bus: Bus, offered: Latch, stop: CancellationToken) {
-        let handler = move |call| std::future::ready(self.handle(&call));
+        let handler = move |call| self.clone().handle(call);
         bus.offer(spec(), handler, || offered.release(), stop).await;
     }
 
-    fn handle(&self, call: &Call) -> Result<Bytes, Fault> {
-        let answer = self.answer(call.endpoint, &call.payload);
+    async fn handle(self, call: Call) -> Result<Bytes, Fault> {
+        let answer = match self.past_of(&call) {
+            Some(history) if self.is_ready() => {
+                history.clone().answer(call.endpoint, call.payload.clone()).await
+            }
+            _ => self.answer(call.endpoint, &call.payload),
+        };
         let kind = if answer.is_ok() { AnswerKind::Answer } else { AnswerKind::Error };
         self.metrics.question(call.endpoint, kind);
         answer.map_err(Fault::from)
+    }
+
+    fn is_ready(&self) -> bool {
+        self.present.look(|now| now.caught_up)
+    }
+
+    /// Who answers a question that is not about the present.
+    fn past_of(&self, call: &Call) -> Option<&History> {
+        let about_now = || understand(&call.payload).is_ok_and(|query| query.point.is_now());
+        let history = self.history.as_ref()?;
+        (past::ENDPOINTS.contains(&call.endpoint) || !about_now()).then_some(history)
     }
 
     /// The answer to a question as JSON.
@@ -62,9 +87,13 @@ impl Desk {
     /// Why there is none, as the asker is to read it.
     pub fn answer(&self, endpoint: &str, question: &[u8]) -> Result<Bytes, ErrorBody> {
         let query = understand(question)?;
+        if !query.point.is_now() {
+            return Err(bad("this service knows no past".to_owned()));
+        }
         self.present.look(|now| {
             if now.caught_up {
-                return fitting(&now.fleet, endpoint, &query);
+                let limit = query.limit.unwrap_or(PAGE_DEFAULT);
+                return fitting(limit, |limit| look_up(&now.fleet, endpoint, &query, limit));
             }
             let read_to = now.fleet.as_of().ledger_seq;
             let message = format!("still reading LEDGER (at {read_to}); ask again in a moment");
@@ -79,7 +108,7 @@ fn spec() -> ServiceSpec {
         name: SERVICE,
         version: SERVICE_VERSION,
         description: DESCRIPTION,
-        endpoints: ENDPOINTS.map(endpoint).to_vec(),
+        endpoints: ENDPOINTS.into_iter().chain(past::ENDPOINTS).map(endpoint).collect(),
     }
 }
 
@@ -90,19 +119,26 @@ fn understand(question: &[u8]) -> Result<Query, ErrorBody> {
     }
     let query: Query =
         serde_json::from_slice(question).map_err(|error| bad(format!("not a question: {error}")))?;
-    match query.limit {
-        Some(limit) if limit == 0 || limit > PAGE_MAX => {
+    checked_limit(query.limit)?;
+    Ok(query)
+}
+
+fn checked_limit(limit: Option<usize>) -> Result<usize, ErrorBody> {
+    match limit.unwrap_or(PAGE_DEFAULT) {
+        limit if limit == 0 || limit > PAGE_MAX => {
             Err(bad(format!("limit: {limit} is not within 1 and {PAGE_MAX}")))
         }
-        _ => Ok(query),
+        limit => Ok(limit),
     }
 }
 
 /// The answer with as many rows as were asked for, or as many as fit into a message.
-fn fitting(fleet: &Fleet, endpoint: &str, query: &Query) -> Result<Bytes, ErrorBody> {
-    let mut limit = query.limit.unwrap_or(PAGE_DEFAULT);
+fn fitting(
+    mut limit: usize,
+    answer: impl Fn(usize) -> Result<Vec<u8>, ErrorBody>,
+) -> Result<Bytes, ErrorBody> {
     loop {
-        let answer = look_up(fleet, endpoint, query, limit)?;
+        let answer = answer(limit)?;
         if answer.len() <= ANSWER_BYTES_MAX {
             return Ok(answer.into());
         }
@@ -166,8 +202,11 @@ fn named<'a, T>(value: Option<&'a T>, field: &str) -> Result<&'a T, ErrorBody> {
 }
 
 fn after<K: FromStr<Err: Display>>(query: &Query) -> Result<Option<K>, ErrorBody> {
-    let parse = |text: &String| text.parse().map_err(|error| bad(format!("after: {error}")));
-    query.after.as_ref().map(parse).transpose()
+    parsed_after(query.after.as_deref())
+}
+
+fn parsed_after<K: FromStr<Err: Display>>(after: Option<&str>) -> Result<Option<K>, ErrorBody> {
+    after.map(|text| text.parse().map_err(|error| bad(format!("after: {error}")))).transpose()
 }
 
 fn found<T>(answer: Option<T>, missing: impl FnOnce() -> String) -> Result<T, ErrorBody> {

@@ -13,9 +13,12 @@
 
 mod answer;
 mod apply;
+mod capture;
 mod culprits;
 mod device;
+mod diff;
 mod fleet;
+mod hindsight;
 mod holdings;
 mod record;
 mod report;
@@ -27,4 +30,5 @@ mod why;
 
 pub use answer::Page;
 pub use fleet::{Fleet, Outcome, Position};
+pub use hindsight::Hindsight;
 pub use record::DeviceRecord;

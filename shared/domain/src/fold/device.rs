@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use muster_contract::fact::{DeviceFact, Incident, Liveness, LivenessFact, QuarantineFact, StatusFact};
+use muster_contract::fact::{
+    DeviceFact, Incident, IncidentKind, Liveness, LivenessFact, QuarantineFact, StatusFact,
+};
 use muster_contract::view::Freshness;
 use muster_contract::{DeviceKey, Epoch, Generation, Seq, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -20,6 +22,8 @@ pub(super) struct Device {
     pub(super) rows: Vec<Row>,
     /// It changed since the last call of `take_changed`.
     pub(super) changed: bool,
+    /// A copy that is under way has yet to take it.
+    pub(super) due: bool,
 }
 
 /// Everything about a device but its rows.
@@ -54,6 +58,17 @@ pub(super) struct Sources {
     pub(super) liveness: u64,
     /// The fact that first spoke of the head, or of the epoch.
     pub(super) head: u64,
+    /// The fact that last changed how many reports are missing.
+    pub(super) gap: u64,
+}
+
+/// How the hub heard a device at some moment.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Heard {
+    reported: bool,
+    at: Option<Timestamp>,
+    pub(super) epoch: Option<Epoch>,
+    pub(super) head: u64,
 }
 
 /// What a person may want to look into.
@@ -63,6 +78,9 @@ pub(super) struct Troubles {
     pub(super) incidents: u64,
     pub(super) last_incident: Option<Incident>,
     pub(super) unnumbered_quarantined: u64,
+    /// By how many seconds its clock was found wrong last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) skew_seconds: Option<i64>,
 }
 
 /// What a device says it is.
@@ -77,7 +95,7 @@ pub(super) struct Nature {
 
 impl Device {
     pub(super) const fn new(site: u32, key: DeviceKey) -> Self {
-        Self { site, about: About::new(key), rows: Vec::new(), changed: false }
+        Self { site, about: About::new(key), rows: Vec::new(), changed: false, due: false }
     }
 }
 
@@ -92,7 +110,7 @@ impl About {
             heard_at: None,
             nature: None,
             troubles: None,
-            sources: Sources { desired: 0, liveness: 0, head: 0 },
+            sources: Sources { desired: 0, liveness: 0, head: 0, gap: 0 },
         }
     }
 
@@ -173,7 +191,26 @@ impl About {
     pub(super) fn take_incident(&mut self, incident: Incident) {
         let troubles = self.troubles.get_or_insert_default();
         troubles.incidents += 1;
+        if let IncidentKind::ClockSkew { seconds } = incident.what {
+            troubles.skew_seconds = Some(seconds);
+        }
         troubles.last_incident = Some(incident);
+    }
+
+    /// How it is heard.
+    pub(super) const fn heard(&self) -> Heard {
+        Heard {
+            reported: self.reported,
+            at: self.heard_at,
+            epoch: self.holdings.epoch(),
+            head: self.holdings.head(),
+        }
+    }
+
+    /// Puts back how it was heard; its numbers are its holdings' affair.
+    pub(super) const fn put_back(&mut self, then: Heard) {
+        self.reported = then.reported;
+        self.heard_at = then.at;
     }
 
     fn report_came(&mut self, received_at: Timestamp) {

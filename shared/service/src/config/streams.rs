@@ -23,22 +23,17 @@ pub struct StreamArgs {
 impl StreamArgs {
     /// Bytes of UPLINK, or `None` if that was refused, which `problems` then holds.
     pub fn check(&self, problems: &mut Problems) -> Option<u64> {
-        problems.parse::<Size>("--uplink-max-bytes", &self.uplink_max_bytes).map(|size| size.0)
+        problems.size("--uplink-max-bytes", &self.uplink_max_bytes, LEAST)
     }
 }
 
-struct Size(u64);
-
-impl std::str::FromStr for Size {
-    type Err = ValueError;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let unit = UNITS.iter().find_map(|(unit, bytes)| Some((text.strip_suffix(unit)?, *bytes)));
-        let (number, bytes) = unit.unwrap_or((text, 1));
-        let size = number.trim().parse::<u64>().ok().and_then(|number| number.checked_mul(bytes));
-        let fits = |size: &u64| *size >= LEAST && i64::try_from(*size).is_ok();
-        size.filter(fits).map(Self).ok_or(ValueError::Size { least: LEAST })
-    }
+/// Bytes as `4GiB`, `512MiB` or a number.
+pub(super) fn bytes_of(text: &str, least: u64) -> Result<u64, ValueError> {
+    let unit = UNITS.iter().find_map(|(unit, bytes)| Some((text.strip_suffix(unit)?, *bytes)));
+    let (number, bytes) = unit.unwrap_or((text, 1));
+    let size = number.trim().parse::<u64>().ok().and_then(|number| number.checked_mul(bytes));
+    let fits = |size: &u64| *size >= least && i64::try_from(*size).is_ok();
+    size.filter(fits).ok_or(ValueError::Size { least })
 }
 
 #[cfg(test)]
