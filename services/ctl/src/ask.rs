@@ -102,6 +102,14 @@ impl Hub {
         self.ask("muster-rollup", format!("{QUERY_PREFIX}.{what}"), query).await
     }
 
+    /// An answer of the query service about the past.
+    ///
+    /// # Errors
+    /// As [`Self::query`].
+    pub async fn history<T: Serialize>(&self, what: &'static str, question: &T) -> Result<Value, AskError> {
+        self.ask("muster-rollup", format!("{QUERY_PREFIX}.{what}"), question).await
+    }
+
     /// An answer of the publisher.
     ///
     /// # Errors

@@ -2,6 +2,7 @@
 
 mod auth;
 mod connection;
+mod history;
 
 use std::path::PathBuf;
 
@@ -13,6 +14,7 @@ use muster_service::VERSION;
 
 pub use auth::{AuthCommand, CredsArgs, EnrollArgs, InitArgs, RevokeArgs, Valid, VaultArgs};
 pub use connection::{Connection, ConnectionArgs, ConnectionError};
+pub use history::{DiffArgs, PointArgs};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -21,6 +23,8 @@ Examples:
   muster why web                         which devices make its verdict, by which facts
   muster devices --site plant7           the devices of a site
   muster watch web                       follow a deployment until Ctrl-C
+  muster diff web --from 2026-11-20T10:00:00Z      what changed since
+  muster verify                          does a rebuild say the same as what runs?
   muster audit                           is every report of every device accounted for?
   muster --context hub status            reach the server as `nats --context hub` does
   muster devices --format json | jq .    the same for a program
@@ -34,7 +38,9 @@ Examples:
   muster status web                      verdict, bounds, counts and errors of one
   muster status web --output all         and a line for each device
   muster status web --output detail      and components and errors of each line
-  muster status web --site plant7        and a line for each device of the site";
+  muster status web --site plant7        and a line for each device of the site
+  muster status web --at 2026-11-20T10:00:00Z      as known then
+  muster status web --about 2026-11-20T10:00:00Z   what is known of that moment by now";
 
 const WHY_EXAMPLES: &str = "\
 Without the devices that are named the verdict would be another; without any other device it would be the same. Of each
@@ -130,6 +136,12 @@ pub enum Command {
         /// The deployment; all of them if left out
         deployment: Option<DeploymentId>,
     },
+    /// How a deployment differs between two points of the past: counts, devices, and the facts that did it
+    #[command(after_help = history::DIFF_EXAMPLES)]
+    Diff(DiffArgs),
+    /// Does a rebuild from LEDGER say the same as the rollup that runs?
+    #[command(after_help = history::VERIFY_HELP)]
+    Verify,
     /// Is every report accounted for, and every view right?
     #[command(after_help = AUDIT_EXAMPLES)]
     Audit(SiteArgs),
@@ -178,6 +190,9 @@ pub struct StatusArgs {
     /// How much of a deployment [default: summary; all with --site]
     #[arg(long, value_enum, requires = "deployment")]
     pub output: Option<Depth>,
+    /// When.
+    #[command(flatten)]
+    pub point: PointArgs,
 }
 
 /// `muster why`

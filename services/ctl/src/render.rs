@@ -10,6 +10,7 @@ pub mod deployment;
 pub mod device;
 pub mod doubt;
 pub mod frame;
+pub mod history;
 pub mod paint;
 pub mod place;
 pub mod publisher;

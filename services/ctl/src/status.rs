@@ -1,5 +1,6 @@
 //! `muster status`: deployments, and places as a whole.
 
+use muster_contract::history::Point;
 use muster_contract::query::{DeploymentsAnswer, Query};
 use muster_contract::{DeploymentId, SiteId};
 use serde_json::Value;
@@ -8,6 +9,7 @@ use crate::ask::{AskError, understood};
 use crate::config::{Depth, StatusArgs};
 use crate::devices;
 use crate::error::CtlError;
+use crate::history;
 use crate::near::near;
 use crate::render;
 use crate::session::Session;
@@ -17,10 +19,21 @@ use crate::session::Session;
 /// # Errors
 /// When nobody answers, or there is no such deployment.
 pub async fn run(session: &mut Session<'_>, args: StatusArgs) -> Result<(), CtlError> {
-    let StatusArgs { deployment, site, output } = args;
+    let StatusArgs { deployment, site, output, point } = args;
+    let point = Point::from(point);
+    let moment = if point.is_now() { None } else { Some(history::moment(session, point).await?) };
+    // From here on the point is a sequence, of which every page is.
+    let point = match &moment {
+        Some(moment) => Point { about: point.about, ..Point::at_seq(moment.as_of.ledger_seq) },
+        None => point,
+    };
     match deployment {
-        Some(id) => one(session, id, site, output).await,
-        None => list(session, site).await,
+        Some(id) => one(session, id, site, output, point).await?,
+        None => list(session, site, point).await?,
+    }
+    match moment {
+        Some(moment) => session.add(&render::history::moment(&moment)),
+        None => Ok(()),
     }
 }
 
@@ -29,10 +42,12 @@ async fn one(
     id: DeploymentId,
     site: Option<SiteId>,
     output: Option<Depth>,
+    point: Point,
 ) -> Result<(), CtlError> {
     // A site chooses lines, so naming one asks for them.
     let depth = output.unwrap_or(if site.is_some() { Depth::All } else { Depth::Summary });
-    let query = Query { id: Some(id.clone()), site: site.clone(), output: depth.into(), ..Query::default() };
+    let query =
+        Query { id: Some(id.clone()), site: site.clone(), output: depth.into(), point, ..Query::default() };
     let answer = match session.hub.pages("deployment", "devices", query).await {
         Ok(answer) => answer,
         Err(error) => return Err(with_near_deployments(session, error, &id).await),
@@ -57,8 +72,8 @@ async fn known_site(session: &Session<'_>, site: SiteId) -> Result<(), CtlError>
     }
 }
 
-async fn list(session: &mut Session<'_>, site: Option<SiteId>) -> Result<(), CtlError> {
-    let query = Query { site: site.clone(), ..Query::default() };
+async fn list(session: &mut Session<'_>, site: Option<SiteId>, point: Point) -> Result<(), CtlError> {
+    let query = Query { site: site.clone(), point, ..Query::default() };
     let frame = session.frame();
     match (session.hub.pages("deployments", "deployments", query).await, site) {
         (Ok(answer), None) => session.show(&answer, |answer, _| render::deployment::list(answer, frame)),

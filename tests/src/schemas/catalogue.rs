@@ -6,6 +6,7 @@ use muster_contract::desired::DesiredState;
 use muster_contract::fact::{
     DeadlineFact, DeviceFact, Incident, LivenessFact, Ownership, QuarantineFact, StatusFact,
 };
+use muster_contract::history::{DiffAnswer, DiffQuery, DigestsAnswer, MomentAnswer, VerifyAnswer};
 use muster_contract::presence::Heartbeat;
 use muster_contract::profile::{Package, Process, Simulated};
 use muster_contract::quarantine::{QuarantineAnswer, QuarantineRequest, QuarantineVerdict};
@@ -56,13 +57,18 @@ pub const DOCUMENTS: [Shape; 16] = [
 ];
 
 /// Requests and answers of the query service, the publisher and ingest.
-pub const MESSAGES: [Shape; 14] = [
+pub const MESSAGES: [Shape; 19] = [
     message::<Query>("Query"),
     message::<DeploymentAnswer>("DeploymentAnswer"),
     message::<DeploymentsAnswer>("DeploymentsAnswer"),
     message::<DeviceAnswer>("DeviceAnswer"),
     message::<DevicesAnswer>("DevicesAnswer"),
     message::<WhyAnswer>("WhyAnswer"),
+    message::<MomentAnswer>("MomentAnswer"),
+    message::<DigestsAnswer>("DigestsAnswer"),
+    message::<DiffQuery>("DiffQuery"),
+    message::<DiffAnswer>("DiffAnswer"),
+    message::<VerifyAnswer>("VerifyAnswer"),
     message::<ErrorReply>("ErrorReply"),
     message::<ApplyRequest>("ApplyRequest"),
     message::<RemoveRequest>("RemoveRequest"),

@@ -267,6 +267,29 @@ fn requests() -> Vec<Channel> {
             &["Query"],
             "Why a deployment, by `id`, has its verdict, or its standing on one `device` of a `site`.",
         ),
+        request(
+            "queryMoment",
+            query,
+            "moment",
+            &["Query"],
+            "What a point of the past is: which fact a time stands for, and what is known of it. It waits while the point \
+             is rebuilt; `notReady` says how far that is: ask again.",
+        ),
+        request(
+            "queryDigests",
+            query,
+            "digests",
+            &["Query"],
+            "The digests of all views as of a point, page by page, to be compared with anybody else's.",
+        ),
+        request("queryDiff", query, "diff", &["DiffQuery"], "How a deployment differs between two points."),
+        request(
+            "queryVerify",
+            query,
+            "verify",
+            &["Query"],
+            "Whether a rebuild from LEDGER says the same as what runs; any payload.",
+        ),
         request("publisherApply", publisher, "apply", &["ApplyRequest"], "A device shall run these as well."),
         request(
             "publisherRemove",
@@ -309,7 +332,7 @@ fn answers() -> Value {
     })
 }
 
-const ANSWERS: [&str; 11] = [
+const ANSWERS: [&str; 15] = [
     "QuarantineAnswer",
     "DeploymentAnswer",
     "DeploymentsAnswer",
@@ -318,6 +341,10 @@ const ANSWERS: [&str; 11] = [
     "SiteView",
     "FleetView",
     "WhyAnswer",
+    "MomentAnswer",
+    "DigestsAnswer",
+    "DiffAnswer",
+    "VerifyAnswer",
     "PublishAnswer",
     "PublisherStatus",
     "ErrorReply",

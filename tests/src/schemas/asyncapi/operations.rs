@@ -81,7 +81,7 @@ const ROLES: [(&str, Action, &[&str]); 16] = [
     ("operator", Send, &["publisherApply", "publisherRemove", "publisherRetire", "publisherStatus"]),
 ];
 
-const QUERIES: [&str; 7] = [
+const QUERIES: [&str; 11] = [
     "queryDeployment",
     "queryDeployments",
     "queryDevice",
@@ -89,10 +89,14 @@ const QUERIES: [&str; 7] = [
     "querySite",
     "queryFleet",
     "queryWhy",
+    "queryMoment",
+    "queryDigests",
+    "queryDiff",
+    "queryVerify",
 ];
 
 /// What answers a request, by its channel.
-const REPLIES: [(&str, &str); 12] = [
+const REPLIES: [(&str, &str); 16] = [
     ("ingestQuarantine", "QuarantineAnswer"),
     ("queryDeployment", "DeploymentAnswer"),
     ("queryDeployments", "DeploymentsAnswer"),
@@ -101,6 +105,10 @@ const REPLIES: [(&str, &str); 12] = [
     ("querySite", "SiteView"),
     ("queryFleet", "FleetView"),
     ("queryWhy", "WhyAnswer"),
+    ("queryMoment", "MomentAnswer"),
+    ("queryDigests", "DigestsAnswer"),
+    ("queryDiff", "DiffAnswer"),
+    ("queryVerify", "VerifyAnswer"),
     ("publisherApply", "PublishAnswer"),
     ("publisherRemove", "PublishAnswer"),
     ("publisherRetire", "PublishAnswer"),

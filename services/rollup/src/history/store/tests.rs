@@ -88,8 +88,16 @@ fn a_damaged_checkpoint_is_not_believed() {
         let (_store, mut checkpoints) = kept(&directory, &[300], ROOM);
         let mark = checkpoints.marks()[0];
         checkpoints.load(mark).unwrap();
-        checkpoints.connection.execute_batch(sql).unwrap();
-        let error = checkpoints.load(mark).unwrap_err().to_string();
+        if sql == flip {
+            let part = "SELECT packed FROM part";
+            let mut packed: Vec<u8> = checkpoints.connection.query_row(part, (), |row| row.get(0)).unwrap();
+            let middle = packed.len() / 2;
+            packed[middle] ^= 0x5a;
+            checkpoints.connection.execute(sql, [packed]).unwrap();
+        } else {
+            checkpoints.connection.execute_batch(sql).unwrap();
+        }
+        let error = checkpoints.load(mark).err().unwrap().to_string();
         assert!(error.contains(what), "{sql}: {error}");
         checkpoints.remove(mark.as_of.ledger_seq).unwrap();
         assert!(checkpoints.marks().is_empty());
