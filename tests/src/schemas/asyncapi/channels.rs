@@ -25,7 +25,7 @@ pub(super) fn all() -> Map<String, Value> {
 }
 
 pub(super) fn list() -> Vec<Channel> {
-    [downlink(), uplink(), ledger(), views(), requests()].into_iter().flatten().collect()
+    [downlink(), uplink(), ledger(), views(), questions(), requests()].into_iter().flatten().collect()
 }
 
 // Identifiers that no address contains otherwise; they become the parameters.
@@ -242,11 +242,18 @@ fn views() -> Vec<Channel> {
     ]
 }
 
-fn requests() -> Vec<Channel> {
-    let request = |name, prefix, verb, message, about| {
-        Channel::new(name, &format!("{prefix}.{verb}"), None, message, about)
-    };
-    let (query, publisher) = (subjects::QUERY_PREFIX, subjects::PUBLISHER_PREFIX);
+fn request(
+    name: &'static str,
+    prefix: &str,
+    verb: &str,
+    message: &'static [&'static str],
+    about: &'static str,
+) -> Channel {
+    Channel::new(name, &format!("{prefix}.{verb}"), None, message, about)
+}
+
+fn questions() -> Vec<Channel> {
+    let query = subjects::QUERY_PREFIX;
     vec![
         request("queryDeployment", query, "deployment", &["Query"], "One deployment, by `id`."),
         request("queryDeployments", query, "deployments", &["Query"], "All deployments, page by page."),
@@ -290,6 +297,12 @@ fn requests() -> Vec<Channel> {
             &["Query"],
             "Whether a rebuild from LEDGER says the same as what runs; any payload.",
         ),
+    ]
+}
+
+fn requests() -> Vec<Channel> {
+    let publisher = subjects::PUBLISHER_PREFIX;
+    vec![
         request("publisherApply", publisher, "apply", &["ApplyRequest"], "A device shall run these as well."),
         request(
             "publisherRemove",
