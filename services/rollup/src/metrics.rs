@@ -98,6 +98,8 @@ pub enum ViewResult {
     Unchanged,
     /// Another rollup had written it meanwhile; it is looked at again.
     Overtaken,
+    /// Another rollup had read to the same fact and says something else.
+    Disputed,
     /// It could not be written and is due again.
     Failed,
 }

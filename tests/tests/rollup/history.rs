@@ -213,6 +213,45 @@ async fn a_comparison_names_devices_counts_and_the_facts_that_did_it() {
     rollup.drain().await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_crowd_that_asks_for_the_past_is_told_to_ask_again_and_holds_up_nobody() {
+    let hub = Hub::start().await;
+    let mut devices = small_fleet(&hub).await;
+    for step in 0..60 {
+        devices[step % 3].reports(&hub, "web", ["installing", "installed"][step % 2]).await;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let rollup = Rollup::start(&hub, dir.path()).await;
+    rollup.ready().await;
+    rollup.reads_to(hub.end().await).await;
+    let ask = |seq: u64| {
+        let query = Query { point: Point::at_seq(seq), ..Query::default() };
+        let (bus, question) = (hub.bus.clone(), serde_json::to_vec(&query).unwrap());
+        tokio::spawn(async move {
+            let answer = bus.request("muster.query.moment", question.into(), PATIENCE).await.unwrap();
+            serde_json::from_slice::<Value>(&answer).unwrap()
+        })
+    };
+    let crowd: Vec<_> = (1..=60).map(ask).collect();
+    hub.answers_say_what_ledger_gives().await;
+    let mut refused = 0;
+    for (at, answer) in crowd.into_iter().enumerate() {
+        let answer = answer.await.unwrap();
+        match answer["error"]["code"].as_str() {
+            None => assert_eq!(answer["asOf"]["ledgerSeq"], at + 1, "{answer}"),
+            Some(code) => {
+                assert_eq!(code, "notReady", "{answer}");
+                refused += 1;
+            }
+        }
+    }
+    assert!(refused > 0, "the queue has an end");
+    for seq in [1, 30, 60] {
+        assert_eq!(hub.digests_at(seq).await.views, hub.folded_to(seq).await.digests());
+    }
+    rollup.drain().await;
+}
+
 /// Alters a record of the snapshot as a disk never would: its checksum fits.
 fn sabotage(directory: &Path) {
     let snapshot = Connection::open(directory.join("snapshot.db")).unwrap();

@@ -21,6 +21,9 @@ const VALUE_CHARS_MAX: usize = 200;
 pub fn moment(answer: &MomentAnswer) -> String {
     let at = answer.as_of;
     let Some(about) = &answer.about else {
+        if at.ledger_seq == 0 {
+            return "As known before the first fact of LEDGER.\n".to_owned();
+        }
         return format!("As known with ledger {}, stored at {}.\n", at.ledger_seq, at.at);
     };
     let mut text = format!(

@@ -191,3 +191,25 @@ fn too_old(ledger_seq: u64, old: TooOld) -> ErrorBody {
     let message = format!("ledger {ledger_seq} is too old: LEDGER has forgotten what led to it; {reach}");
     ErrorBody { code: ErrorCode::NotFound, message }
 }
+
+#[cfg(test)]
+mod tests {
+    use muster_contract::view::AsOf;
+
+    use super::*;
+
+    #[test]
+    fn a_point_that_is_too_old_names_the_oldest_that_is_not() {
+        let at: Timestamp = "2026-11-20T08:00:00Z".parse().unwrap();
+        let oldest = Some(AsOf { ledger_seq: 4711, at });
+        let words = |oldest, from| too_old(12, TooOld { oldest, from });
+        let error = words(oldest, Some(at));
+        assert_eq!(error.code, ErrorCode::NotFound);
+        assert!(error.message.starts_with("ledger 12 is too old"), "{}", error.message);
+        assert!(error.message.ends_with("ledger 4711 (2026-11-20T08:00:00Z)"), "{}", error.message);
+        assert!(
+            words(None, Some(at)).message.ends_with("no point before 2026-11-20T08:00:00Z can be reached")
+        );
+        assert!(words(None, None).message.ends_with("there is no checkpoint"));
+    }
+}

@@ -7,10 +7,11 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use muster_bus::Bus;
 use muster_contract::Timestamp;
 use muster_contract::history::VerifyAnswer;
 use muster_contract::query::{ErrorBody, ErrorCode};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::time::{Instant, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 
@@ -19,7 +20,6 @@ use super::rebuild::{Past, Rebuilder};
 use super::verify;
 use crate::metrics::{Metrics, RecallResult};
 use crate::present::{Origin, Present};
-use muster_bus::Bus;
 
 /// Rebuilds that wait for their turn, with the one under way.
 const WAITING_MAX: usize = 8;
@@ -27,8 +27,11 @@ const WAITING_MAX: usize = 8;
 const KEPT_MAX: usize = 2;
 /// How long a point is kept that nobody asks for.
 const KEPT_FOR: Duration = Duration::from_secs(5 * 60);
-/// How long what a comparison found is the answer to whoever asks for one.
-const VERIFIED_FOR: Duration = Duration::from_secs(5);
+/// How long what a comparison found, and why a rebuild failed, is the answer to whoever asks again.
+const TOLD_FOR: Duration = Duration::from_secs(5);
+/// Questions that wait at once. Whoever comes beyond is told at once how far it is: the service has room for other
+/// questions.
+const ASKERS_MAX: usize = 16;
 /// How long one rebuild may take.
 const REBUILD_MAX: Duration = Duration::from_secs(10 * 60);
 /// How long one question waits for it: less than people's programs wait for an answer.
@@ -86,6 +89,7 @@ pub struct Recall {
     present: Arc<Present>,
     shelf: Arc<Mutex<Shelf>>,
     jobs: mpsc::Sender<Job>,
+    room: Arc<Semaphore>,
 }
 
 /// What is made, is being made, or waits.
@@ -125,7 +129,8 @@ pub fn pair(bus: Bus, present: Arc<Present>, archive: Arc<Archive>, metrics: Met
     let (jobs, waiting) = mpsc::channel(WAITING_MAX);
     let origin = present.look(|now| now.origin);
     let shelf = Arc::new(Mutex::new(Shelf { origin, entries: Vec::new() }));
-    let recall = Recall { present: Arc::clone(&present), shelf: Arc::clone(&shelf), jobs };
+    let room = Arc::new(Semaphore::new(ASKERS_MAX));
+    let recall = Recall { present: Arc::clone(&present), shelf: Arc::clone(&shelf), jobs, room };
     (recall, Maker { bus, present, archive, metrics, shelf, jobs: waiting })
 }
 
@@ -154,6 +159,8 @@ impl Recall {
 
     async fn made(&self, wanted: Wanted, deadline: Instant) -> Result<Made, ErrorBody> {
         let mut stage = self.enter(wanted)?;
+        let place = self.room.try_acquire();
+        let deadline = if place.is_ok() { deadline } else { Instant::now() };
         let done = timeout_at(deadline, stage.wait_for(|stage| matches!(stage, Stage::Done(_)))).await;
         if let Ok(Err(_)) = done {
             return Err(not_ready("the rollup is ending; ask again in a moment".to_owned()));
@@ -180,7 +187,7 @@ impl Recall {
         }
         shelf.tidy();
         if let Some(entry) = shelf.entries.iter_mut().find(|entry| entry.wanted == wanted) {
-            if wanted != Wanted::Verified {
+            if entry.is_kept() {
                 entry.asked_at = Instant::now();
             }
             return Ok(entry.stage.clone());
@@ -199,12 +206,12 @@ impl Recall {
 }
 
 impl Shelf {
-    /// Lets go of what failed (whoever waits for it holds it), of what nobody asked for in a while, and of the least asked
-    /// for where too much is kept.
+    /// Lets go of what was told, of what nobody asked for in a while, and of the least asked for where too much is kept.
     fn tidy(&mut self) {
         self.entries.retain(|entry| match (&*entry.stage.borrow(), entry.wanted) {
-            (Stage::Done(Err(_)), _) => false,
-            (Stage::Done(Ok(_)), Wanted::Verified) => entry.asked_at.elapsed() < VERIFIED_FOR,
+            (Stage::Done(Err(_)), _) | (Stage::Done(Ok(_)), Wanted::Verified) => {
+                entry.asked_at.elapsed() < TOLD_FOR
+            }
             (Stage::Done(Ok(_)), _) => entry.asked_at.elapsed() < KEPT_FOR,
             _ => entry.stage.has_changed().is_ok(),
         });
@@ -266,12 +273,10 @@ impl Maker {
         self.metrics.recall(result);
         self.metrics.recall_seconds.set(begun.elapsed().as_secs_f64());
         tracing::debug!(?wanted, ok = made.is_ok(), seconds = begun.elapsed().as_secs_f64(), "rebuilt");
-        if wanted == Wanted::Verified {
-            // Its time counts from when it was found.
-            let mut shelf = locked(&self.shelf);
-            let found = shelf.entries.iter_mut().find(|entry| entry.wanted == wanted);
-            found.into_iter().for_each(|entry| entry.asked_at = Instant::now());
-        }
+        // Its time counts from when it was done.
+        let mut shelf = locked(&self.shelf);
+        let entry = shelf.entries.iter_mut().find(|entry| entry.wanted == wanted);
+        entry.into_iter().for_each(|entry| entry.asked_at = Instant::now());
         progress.0.send_replace(Stage::Done(made));
     }
 }

@@ -116,8 +116,8 @@ impl Beside<'_> {
     async fn catch_up(&mut self) -> Result<(), ErrorBody> {
         let mut before = u64::MAX;
         loop {
-            let behind =
-                self.present.look(|now| now.fleet.as_of().ledger_seq) - self.fleet.as_of().ledger_seq;
+            let read_to = self.present.look(|now| now.fleet.as_of().ledger_seq);
+            let behind = read_to.saturating_sub(self.fleet.as_of().ledger_seq);
             self.look(|_| ()).await?;
             if behind == 0 || behind >= before {
                 return Ok(());
