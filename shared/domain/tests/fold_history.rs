@@ -247,7 +247,9 @@ fn about(ledger: &Ledger, moment: Timestamp) -> (Fleet, muster_contract::history
 fn heard_first(ledger: &Ledger) -> Ledger {
     let mut first = Ledger::default();
     let devices: BTreeSet<_> = ledger.entries.iter().filter_map(|entry| entry.subject.device()).collect();
-    devices.iter().for_each(|key| drop(first.stale(&key.to_string(), 1, 0).entries.len()));
+    for key in devices {
+        first.stale(&key.to_string(), 1, 0);
+    }
     let mut highest = BTreeMap::new();
     for entry in &ledger.entries {
         let mut entry = entry.clone();
