@@ -288,8 +288,8 @@ fn delayed(ledger: &Ledger, delays: &[usize]) -> Ledger {
     let mut waiting: Vec<usize> = Vec::new();
     let mut due = late.into_iter().peekable();
     let mut tail = Vec::new();
-    for at in 0..entries.len() {
-        if !is_report(&ledger.entries[at].fact) {
+    for (at, place) in ledger.entries.iter().enumerate() {
+        if !is_report(&place.fact) {
             continue;
         }
         while let Some((_, from)) = due.next_if(|(arrives, _)| *arrives <= at) {

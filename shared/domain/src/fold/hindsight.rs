@@ -82,14 +82,12 @@ impl Hindsight {
         self.pass(at);
         match (subject, fact) {
             (LedgerSubject::Status(key, _), Fact::Status(fact)) => {
-                if self.counts(key, &Report::of_status(&fact)) {
-                    self.take(at, key, subject, Fact::Status(fact));
-                }
+                let report = Report::of_status(&fact);
+                self.report(at, subject, key, &report, Fact::Status(fact));
             }
             (LedgerSubject::Device(key), Fact::Device(fact)) => {
-                if self.counts(key, &Report::of_device(&fact)) {
-                    self.take(at, key, subject, Fact::Device(fact));
-                }
+                let report = Report::of_device(&fact);
+                self.report(at, subject, key, &report, Fact::Device(fact));
             }
             (LedgerSubject::Liveness(key), Fact::Liveness(fact)) => self.spoken_of(key, &fact),
             (LedgerSubject::Quarantine(Some(key)), Fact::Quarantine(fact)) => {
@@ -132,22 +130,25 @@ impl Hindsight {
         (self.fleet, hindsight)
     }
 
-    /// Notes a report's number; true where it was observed by the moment.
-    fn counts(&mut self, key: &DeviceKey, report: &Report) -> bool {
+    /// Notes a report's number, and takes it in where it was observed by the moment.
+    fn report(
+        &mut self,
+        at: Position,
+        subject: &LedgerSubject,
+        key: &DeviceKey,
+        report: &Report,
+        fact: Fact,
+    ) {
         let within = report.observed_at <= self.moment;
         let numbers = self.numbers_of(key, report.epoch);
         let seq = report.seq.get();
         numbers.held.insert(seq);
         numbers.head = numbers.head.max(report.head.get());
-        if within {
-            numbers.last_within = numbers.last_within.max(seq);
-        } else {
+        if !within {
             numbers.first_beyond = Some(numbers.first_beyond.map_or(seq, |first| first.min(seq)));
+            return;
         }
-        within
-    }
-
-    fn take(&mut self, at: Position, key: &DeviceKey, subject: &LedgerSubject, fact: Fact) {
+        numbers.last_within = numbers.last_within.max(seq);
         let fleet = &mut self.fleet;
         let heard = || fleet.find(key).map(|device| device.about.heard()).unwrap_or_default();
         self.heard_then.entry(key.clone()).or_insert_with(heard);
