@@ -87,12 +87,14 @@ pub async fn start(config: Config, life: &Life) -> Result<Handle, StartError> {
     let checkpoints = open_checkpoints(config.data_dir, created_at, config.room).await?;
     let archive = Arc::new(Archive::new(checkpoints, present.look(|now| now.origin)));
 
+    // Before anything is read: what the store holds is what the present is now.
+    let cadences = [config.cadence, config.checkpoints];
+    let snapshots = Snapshots::new(present.clone(), store, archive.clone(), cadences, metrics.clone());
+
     let consumer = Consumer::new(bus.clone(), present.clone(), metrics.clone(), Rng::new());
     life.spawn(Stage::Intake, "consume", consumer.run(caught_up, life.token(Stage::Intake)));
     let publisher = Publisher::new(bus.clone(), present.clone(), metrics.clone(), Rng::new());
     life.spawn(Stage::Publish, "views", publisher.run(life.token(Stage::Publish)));
-    let cadences = [config.cadence, config.checkpoints];
-    let snapshots = Snapshots::new(present.clone(), store, archive.clone(), cadences, metrics.clone());
     life.spawn(Stage::Publish, "snapshots", snapshots.run(life.token(Stage::Publish)));
     let (recall, maker) = recall::pair(bus.clone(), present.clone(), archive, metrics.clone());
     life.spawn(Stage::Serve, "history", maker.run(life.token(Stage::Serve)));
