@@ -21,22 +21,27 @@ class Device:
     def __init__(self):
         self.desired, self.targets = (0, False), {}  # (generation, retired), deployment: targetGeneration
         self.epoch, self.head, self.held, self.ahead = 0, 0, set(), {}
-        self.liveness, self.reported = None, False
+        self.doubted, self.open, self.beat_at = set(), {}, ""  # in quarantine: numbers, and messages by when they came
+        self.untold = set()  # held by the word of an account alone
+        self.liveness, self.storing, self.reported = None, True, False
         self.reports, self.deadlines = {}, {}
 
     def enter(self, epoch):
         """The highest epoch holds; a newer one begins with nothing but what quarantine has of it."""
         if epoch > self.epoch:
-            self.epoch, self.head, self.held = epoch, 0, self.ahead.pop(epoch, set())
+            quarantined, dropped = self.ahead.pop(epoch, (set(), set()))
+            self.epoch, self.head, self.held, self.doubted = epoch, 0, quarantined | dropped, quarantined - dropped
+            self.untold = set()
             self.ahead = {other: held for other, held in self.ahead.items() if other > epoch}
         return epoch == self.epoch
 
     def report(self, fact):
         self.reported = True
         if self.enter(fact["epoch"]):
-            self.held.add(fact["seq"])
-            for first, last in fact.get("coalesced", []):
-                self.held.update(range(first, last + 1))
+            good = {fact["seq"]}.union(*(range(first, last + 1) for first, last in fact.get("coalesced", [])))
+            self.held |= good
+            self.doubted -= good
+            self.untold -= good
             self.head = max([self.head, fact["head"], fact["seq"], *(last for _, last in fact.get("coalesced", []))])
 
     def status(self, fact, deployment):
@@ -58,24 +63,58 @@ class Device:
             self.head = max(self.head, fact["head"])
             if account := fact.get("account"):
                 missing = {n for first, last in account.get("missing", []) for n in range(first, last + 1)}
-                self.held.update(set(range(1, fact["head"] + 1)) - missing)
+                told = set(range(1, fact["head"] + 1)) - missing
+                self.untold |= told - self.held
+                self.held |= told
+        self.beat_at = max(self.beat_at, moment(fact.get("beatAt", "")))
         if self.liveness is None or fact["epoch"] >= self.liveness[0]:
-            self.liveness = (fact["epoch"], fact["state"])
+            self.liveness, self.storing = (fact["epoch"], fact["state"]), fact.get("storing", True)
 
     def take_deadline(self, fact, deployment):
         if fact["generation"] >= self.deadlines.get(deployment, 0):
             self.deadlines[deployment] = fact["generation"]
 
     def quarantine(self, fact):
-        epoch, seq = fact.get("epoch"), fact.get("seq")
-        if epoch is None or seq is None or epoch < self.epoch:
-            return
+        self.reported = True
+        number, (epoch, numbers) = number_of(fact), numbers_of(fact)
+        self.open[moment(fact["receivedAt"]), number] = number
         if epoch == self.epoch:
-            self.held.add(seq)
-        else:
-            self.ahead.setdefault(epoch, set()).add(seq)
-            if len(self.ahead) > EPOCHS_AHEAD_MAX:
-                del self.ahead[max(self.ahead)]
+            new = {number for number in numbers if number not in self.held or number in self.untold}
+            self.held |= new
+            self.untold -= new
+            self.doubted |= new
+        elif numbers and epoch > self.epoch:
+            self.wait_for(epoch, numbers, 0)
+
+    def verdict(self, fact):
+        """A person has looked. What was let in is a fact of its own; what was dropped stays held, and is no news."""
+        epoch, numbers = numbers_of(fact)
+        self.open.pop((moment(fact.get("receivedAt", "")), number_of(fact)), None)
+        if fact["verdict"] == "dropped" and epoch == self.epoch:
+            self.held |= numbers
+            self.untold -= numbers
+            self.doubted -= numbers
+        elif fact["verdict"] == "dropped" and numbers and epoch > self.epoch:
+            self.wait_for(epoch, numbers, 1)
+
+    def wait_for(self, epoch, numbers, dropped):
+        self.ahead.setdefault(epoch, (set(), set()))[dropped].update(numbers)
+        if len(self.ahead) > EPOCHS_AHEAD_MAX:
+            del self.ahead[max(self.ahead)]
+
+    def unread(self):
+        """Is there a message that may be anything: after the last heartbeat, and no number the device has spoken of?"""
+        def beyond(number):
+            if number is None or number[0] > self.epoch:
+                return number is None or number[1] not in self.ahead.get(number[0], ((), ()))[1]
+            return number[0] == self.epoch and number[1] > self.head and number[1] in self.doubted
+        return any(came >= self.beat_at and beyond(number) for (came, _), number in self.open.items())
+
+    def doubts(self, report):
+        """May a message in quarantine be a later report than this one?"""
+        of_epoch = report and report["epoch"] == self.epoch
+        settled = max(report["seq"], report["currentThrough"]) if of_epoch else 0
+        return self.unread() or any(settled < number <= self.head for number in self.doubted)
 
     def freshness(self):
         if self.liveness:
@@ -102,9 +141,15 @@ class Device:
             yield deployment, {**row, "freshness": self.freshness(), "missing": self.missing()}, report
 
     def forgot(self, report):
-        return report["epoch"] < self.epoch and self.missing() == 0
+        return report["epoch"] < self.epoch and self.missing() == 0 and not self.doubts(report)
+
+    def complete(self):
+        known = all(row["known"] for _, row, _ in self.rows() if row)
+        return known and self.storing and self.missing() == 0 and not self.unread()
 
     def knows(self, report):
+        if not self.storing or self.doubts(report):
+            return False
         if self.epoch == 0:
             return True
         if report and report["epoch"] < self.epoch:
@@ -121,12 +166,12 @@ class Fleet:
     def apply(self, ledger_seq, stored_at, subject, fact):
         self.as_of = {"ledgerSeq": ledger_seq, "at": stored_at}
         _, room, site, device, *deployment = subject.split(".")
-        if (site, device) == ("_", "_") or room in ("owner", "verdict"):
+        if (site, device) == ("_", "_") or room == "owner":
             return
         known = self.devices.setdefault((site, device), Device())
         take = {"desired": known.take_desired, "status": known.status, "device": known.report,
                 "liveness": known.take_liveness, "deadline": known.take_deadline, "quarantine": known.quarantine,
-                "incident": lambda _: None}
+                "verdict": known.verdict, "incident": lambda _: None}
         take[room](fact, *deployment)
 
     def views(self):
@@ -150,7 +195,8 @@ class Fleet:
             **head, "asOf": self.as_of, **everything,
             "devices": Counter(device.freshness() for device in present),
             "deployments": Counter(count([row for _, row, _ in rows])["verdict"] for rows in rows.values()),
-            "complete": {"devices": missing.count(0), "of": len(present), "missingReports": total(missing)},
+            "complete": {"devices": sum(device.complete() for device in present), "of": len(present),
+                         "missingReports": total(missing)},
         })
 
     def deployment(self, deployment, rows):
@@ -171,6 +217,23 @@ class Fleet:
         if omitted := {name: number for name, number in left_out.items() if number > 0}:
             view["omitted"] = omitted
         return signed(view)
+
+
+def number_of(fact):
+    return (fact["epoch"], fact["seq"]) if "epoch" in fact and "seq" in fact else None
+
+
+def numbers_of(fact):
+    """The numbers that a message in quarantine, or a person's word on it, is about: its own and those it stands for."""
+    numbers = {fact["seq"]} if fact.get("seq") else set()
+    for first, last in fact.get("otherSeqs", []):
+        numbers.update(range(first, last + 1))
+    return (fact["epoch"], numbers) if "epoch" in fact else (0, set())
+
+
+def moment(text):
+    """A time as our writers write it, so that texts compare as times do."""
+    return text and text[:19] + text[19:-1].lstrip(".").ljust(9, "0")
 
 
 def by_deployment(devices):

@@ -144,6 +144,8 @@ pub(crate) struct Device {
     pub(crate) clock: Millis,
     /// The next report it sends is spoilt on its way.
     pub(crate) spoil: bool,
+    /// The hub holds a report of it that nobody can read.
+    pub(crate) hidden: bool,
     /// When the hub stored something of it last.
     pub(crate) heard_at: Option<Millis>,
     /// Its epoch as far as it is fixed, and the highest number it ever gave.
@@ -168,6 +170,7 @@ impl Device {
             connections: 0,
             clock: 0,
             spoil: false,
+            hidden: false,
             heard_at: None,
             count: (None, 0),
             arrivals: (0, 0),

@@ -64,8 +64,8 @@ struct Subject {
     accepted: u64,
     /// Numbers that it has rightly forgotten, of its present epoch.
     forgotten: SeqRanges,
-    /// Epochs of which two histories exist, because its database was set back, and those of which a report was
-    /// spoilt: what it was like in them is not known to anybody.
+    /// Epochs of which two histories exist, because its database was set back: what it was like in them is not known to
+    /// anybody.
     doubtful: Vec<u64>,
 }
 
@@ -119,8 +119,8 @@ impl Law {
             Fact::Status(fact) => (fact.epoch, fact.seq, fact.head, &fact.coalesced, fact.reasserted),
             Fact::Device(fact) => (fact.epoch, fact.seq, fact.head, &fact.coalesced, fact.reasserted),
             Fact::Quarantine(fact) => {
-                if let Some((epoch, seq)) = fact.epoch.zip(fact.seq) {
-                    subject.held.entry(epoch.get()).or_default().quarantined.insert(seq.get());
+                if let Some((epoch, seqs)) = fact.numbers() {
+                    subject.held.entry(epoch.get()).or_default().quarantined.extend(&seqs);
                 }
                 return Ok(());
             }
@@ -231,11 +231,6 @@ impl Law {
         subject.history.remove(&0);
         let newest = subject.history.keys().last().copied();
         subject.doubtful.extend(epoch.into_iter().chain(newest));
-    }
-
-    /// What a device was like in an epoch is no longer to be known.
-    pub(crate) fn doubt(&mut self, device: usize, epoch: u64) {
-        self.subjects[device].doubtful.push(epoch);
     }
 
     /// Ingest could hear for longer than a lease and this device was silent: LEDGER must not call it fresh.

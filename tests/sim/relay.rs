@@ -20,6 +20,13 @@ const NOTE: Millis = 100;
 /// How long an answer to a report is waited for.
 const PATIENCE: Millis = 10 * SECOND;
 
+/// A report of which only the numbers can be read.
+fn spoilt(bytes: &[u8]) -> Vec<u8> {
+    let mut report: serde_json::Value = serde_json::from_slice(bytes).unwrap();
+    report["observedAt"] = "one day".into();
+    report.to_string().into()
+}
+
 impl World {
     /// Begins to send, once an epoch may be fixed.
     pub(crate) fn begin_attempt(&mut self, device: usize) {
@@ -98,9 +105,14 @@ impl World {
         let life = self.devices[device].life;
         let mut number = Some((epoch.get(), seq));
         if std::mem::take(&mut self.devices[device].spoil) {
-            bytes.truncate(bytes.len() / 3);
-            number = None;
-            self.law.doubt(device, epoch.get());
+            if self.chance.bool() {
+                bytes.truncate(bytes.len() / 3);
+                number = None;
+            } else {
+                // Nobody can read what it says, but everybody its number: the hub will account for it.
+                bytes = spoilt(&bytes);
+                self.devices[device].hidden = true;
+            }
         }
         self.tally.sent += 1;
         let ticket = Ticket { attempt, seq, at: self.agenda.now() };
@@ -126,6 +138,7 @@ impl World {
             oldest_unsent_at: summary.oldest_unsent_at,
             generation: document.map_or(0, |document| document.generation.get()),
             agent_version: String::new(),
+            storing: !self.devices[device].full || agent.waiting.is_empty(),
         };
         if !document.is_some_and(|document| document.retired) {
             self.up(device, Upward::Beat(to_bytes(&heartbeat).into()));

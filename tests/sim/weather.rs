@@ -177,6 +177,10 @@ impl World {
             // A clock that is wrong stays so; one that was set back makes the next epoch the harder.
             self.start_device(device)?;
             self.connect(device);
+            // What nobody can read is known again only with the next report of each deployment.
+            while self.devices[device].hidden && !self.devices[device].running.is_empty() {
+                self.workload_exits(device);
+            }
         }
         debug_assert!(moment(self.agenda.now()) > moment(0));
         self.agenda.after(SECOND, Event::Review);

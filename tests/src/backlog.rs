@@ -114,6 +114,7 @@ impl Backlog {
             clock: Arc::new(SystemClock),
             heartbeat: HEARTBEAT,
             desired,
+            trouble: watch::channel(None).1,
             greeted,
             metrics: Metrics::default(),
             chance: fastrand::Rng::new(),

@@ -113,6 +113,12 @@ impl Server {
         self.port
     }
 
+    /// What it is called by other servers of its cluster.
+    pub fn name(&self) -> String {
+        // Its directory is nobody else's, and so is its name.
+        self.dir.path().file_name().unwrap_or_default().to_string_lossy().into_owned()
+    }
+
     /// Where it keeps its streams.
     pub fn store(&self) -> PathBuf {
         self.dir.path().join("store")
@@ -209,11 +215,6 @@ impl Server {
         text + &self.setup.more
     }
 
-    /// Its directory is nobody else's, and so is its name.
-    fn name(&self) -> String {
-        self.dir.path().file_name().unwrap_or_default().to_string_lossy().into_owned()
-    }
-
     fn signal(&self, signal: Signal) {
         let child = self.child.as_ref().expect("a running server");
         let _ = kill_process(Pid::from_child(child), signal);
@@ -271,7 +272,7 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-fn free_port() -> u16 {
+pub(crate) fn free_port() -> u16 {
     let mut tries = std::iter::repeat_with(|| fastrand::u16(PORTS));
     tries.find(|port| TcpListener::bind((Ipv4Addr::LOCALHOST, *port)).is_ok()).expect("an endless supply")
 }

@@ -18,6 +18,7 @@ use muster_contract::fact::Fact;
 use muster_contract::subjects::ViewKey;
 use muster_service::error::chain;
 use muster_simulator::child::{Child, Spec, sweep};
+use muster_simulator::disk::{Disk, UNSHOCKED};
 use muster_simulator::hub::Hub;
 pub use muster_simulator::ledger::Entry;
 use muster_simulator::ledger::{self, Rebuild};
@@ -102,7 +103,44 @@ impl System {
 
     /// Starts the agent of a device, connected to `hub` (a link, or the server itself).
     pub fn start_agent(&mut self, key: &DeviceKey, hub: SocketAddr, more: &[&str]) {
-        let data = self.device_dir(key).display().to_string();
+        let data = self.device_dir(key);
+        self.start_agent_as(&agent_name(key), key, &data, hub, more);
+    }
+
+    /// The same under a process name and with a directory of its own: a double, if there is one of that device.
+    pub fn start_agent_as(
+        &mut self,
+        name: &str,
+        key: &DeviceKey,
+        data: &Path,
+        hub: SocketAddr,
+        more: &[&str],
+    ) {
+        let spec = self.agent_spec(key, data, hub, more);
+        self.start_process(Spec { name: name.to_owned(), ..spec });
+    }
+
+    /// Starts the agent of a device that keeps its things on a small disk, which can be filled.
+    pub fn start_agent_on_a_small_disk(&mut self, key: &DeviceKey) -> Disk {
+        let disk = Disk::small(&self.device_dir(key)).unwrap();
+        let mut spec = self.agent_spec(key, &self.device_dir(key), self.address(), &[]);
+        if matches!(disk, Disk::Limited) {
+            let [shell, rest @ ..] = UNSHOCKED.map(str::to_owned);
+            spec.args =
+                rest.into_iter().chain([spec.program.display().to_string()]).chain(spec.args).collect();
+            spec.program = shell.into();
+        }
+        self.start_process(spec);
+        disk
+    }
+
+    /// The process id of a process that runs.
+    pub fn pid(&self, name: &str) -> Option<rustix::process::Pid> {
+        self.processes.get(name)?.running.as_ref()?.pid()
+    }
+
+    fn agent_spec(&self, key: &DeviceKey, data: &Path, hub: SocketAddr, more: &[&str]) -> Spec {
+        let data = data.display().to_string();
         let url = format!("nats://{hub}");
         let own = [
             "--nats-url",
@@ -127,7 +165,7 @@ impl System {
             "stop",
         ];
         let args = own.into_iter().chain(more.iter().copied()).map(str::to_owned).collect();
-        self.start_process(Spec { name: agent_name(key), program: program("muster-agent"), args });
+        Spec { name: agent_name(key), program: program("muster-agent"), args }
     }
 
     /// Where the server listens, also while it is down.
@@ -138,6 +176,11 @@ impl System {
     /// Where a device keeps its things.
     pub fn device_dir(&self, key: &DeviceKey) -> PathBuf {
         self.dir.path().join("devices").join(key.site.as_str()).join(key.device.as_str())
+    }
+
+    /// Starts a process of the test's own making, which ends with the system.
+    pub fn start_own(&mut self, spec: Spec) {
+        self.start_process(spec);
     }
 
     fn start_process(&mut self, spec: Spec) {

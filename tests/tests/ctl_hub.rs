@@ -176,10 +176,26 @@ async fn a_device_nobody_heard_of_has_no_empty_quarantine() {
 async fn a_site_nobody_knows_has_no_part_in_a_deployment() {
     let hub = Hub::start().await;
     let said = hub.muster(&["status", "packet-tap", "--site", "plant8"]).await;
-    let words = "muster: there is none; did you mean plant7?\n";
+    let words = "muster: site 'plant8' has no devices; did you mean plant7?\n";
     assert_eq!((said.code, said.out.as_str(), said.err.as_str()), (1, "", words));
     let said = hub.muster(&["status", "packet-tap", "--site", "plant7"]).await;
     assert_eq!(said.code, 0, "{}", said.err);
+}
+
+#[tokio::test]
+async fn what_another_system_shall_read_is_of_status_alone_and_of_one_deployment() {
+    let hub = Hub::start().await;
+    for (words, says) in [
+        (&["fleet", "--format", "emco"][..], "for `muster status` alone"),
+        (&["status", "--format", "resourcegroup"], "name it"),
+        (&["status", "packet-tap", "--budget", "4096"], "belong to --format resourcegroup"),
+    ] {
+        let said = hub.muster(words).await;
+        assert_eq!((said.code, said.out.as_str()), (2, ""), "{words:?}");
+        assert!(said.err.contains(says), "{}", said.err);
+    }
+    let said = hub.muster(&["status", "packet-tap", "--format", "resourcegroup"]).await;
+    assert!(said.out.starts_with("apiVersion: kpt.dev/v1alpha1\nkind: ResourceGroup\n"), "{}", said.out);
 }
 
 #[tokio::test]
@@ -291,6 +307,14 @@ async fn a_refused_request_is_a_no_in_the_publishers_words() {
     assert!(said.err.starts_with("muster: cannot read /no/such.yaml: No such file"), "{}", said.err);
 }
 
+#[tokio::test]
+async fn a_file_without_an_end_is_read_no_further_than_a_request_reaches() {
+    let hub = Hub::start().await;
+    let said = hub.muster(&["apply", "-f", "/dev/zero", "--device", "plant7/press-4"]).await;
+    assert_eq!(said.code, 2);
+    assert!(said.err.starts_with("muster: /dev/zero has more than 262144 bytes"), "{}", said.err);
+}
+
 impl Hub {
     async fn without_services() -> Self {
         let server = Server::start();
@@ -308,6 +332,7 @@ impl Hub {
             ("devices", "muster.query.devices"),
             ("site", "muster.query.site"),
             ("fleet", "muster.query.fleet"),
+            ("filtered", "muster.query.status"),
             ("apply", "muster.publisher.apply"),
             ("retire", "muster.publisher.retire"),
             ("status", "muster.publisher.status"),
@@ -372,6 +397,10 @@ fn played(call: &Call) -> Result<Bytes, Fault> {
         "device" if query.device.is_some_and(|device| device.as_str() == "press-4") => {
             example("DeviceAnswer.in-detail")
         }
+        "filtered" if call.payload.windows(6).any(|part| part == b"plant8") => {
+            return Err(fault(ErrorCode::NotFound, "site 'plant8' has no devices; did you mean plant7?"));
+        }
+        "filtered" => example("StatusAnswer.four-targets"),
         "site" if query.site.is_some_and(|site| site.as_str() == "plant7") => example("SiteView.plant7"),
         "fleet" => example("FleetView.fleet"),
         "status" => example("PublisherStatus.refused-commit"),

@@ -8,6 +8,7 @@ use muster_contract::query::{DeploymentAnswer, DeviceAnswer};
 use muster_contract::view::{Freshness, Standing, Verdict};
 use muster_simulator::repository::write_devices;
 use muster_tests::python::Example;
+use muster_tests::story::sleeper;
 use muster_tests::system::{ROLLUP, System};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -60,7 +61,7 @@ async fn a_subscribers_view_begins_with_the_present_and_follows_without_a_gap() 
     let present = json!({ "plant7/web": installed, "plant8/web": installed });
     assert_eq!(states(&mut watch).await, present, "the first line is the present, not a replay");
 
-    system.repository.write("sites/plant7/tap.yaml", &sleeper("tap")).unwrap();
+    system.repository.write("sites/plant7/tap.yaml", &sleeper("tap", 1)).unwrap();
     system.repository.commit("tap").await.unwrap();
     let wanted = json!({ "plant7/tap": installed, "plant7/web": installed, "plant8/web": installed });
     while states(&mut watch).await != wanted {}
@@ -78,7 +79,7 @@ async fn a_subscriber_goes_on_while_the_query_service_is_away() {
     let mut watch = Example::start("watch.py", &[&system.server.url()]);
     states(&mut watch).await;
     system.kill(ROLLUP).await;
-    system.repository.write("sites/plant8/tap.yaml", &sleeper("tap")).unwrap();
+    system.repository.write("sites/plant8/tap.yaml", &sleeper("tap", 1)).unwrap();
     system.repository.commit("tap").await.unwrap();
     while states(&mut watch).await["plant8/tap"] != json!({ "installed": 1 }) {}
     watch.kill().await;
@@ -88,7 +89,7 @@ async fn a_subscriber_goes_on_while_the_query_service_is_away() {
 async fn mixed_fleet(system: &mut System) -> Example {
     let keys: Vec<DeviceKey> = [OURS, FOREIGN].iter().map(|key| key.parse().unwrap()).collect();
     write_devices(&system.repository, &keys).unwrap();
-    system.repository.write("fleet/web.yaml", &sleeper("web")).unwrap();
+    system.repository.write("fleet/web.yaml", &sleeper("web", 1)).unwrap();
     system.repository.commit("web").await.unwrap();
     let hub = system.address();
     system.start_agent(&keys[0], hub, &[]);
@@ -118,20 +119,4 @@ async fn shown<T: DeserializeOwned>(system: &System, words: &[&str]) -> Option<T
 async fn states(watch: &mut Example) -> Value {
     let line: Value = serde_json::from_str(&watch.line().await).unwrap();
     line["states"].clone()
-}
-
-/// A deployment of one component that stays up.
-fn sleeper(id: &str) -> String {
-    format!(
-        r#"id: {id}
-metadata: {{name: {id}}}
-spec:
-  applicationId: com-example-{id}
-  deploymentProfile:
-    type: process
-    components:
-      - name: main
-        properties: {{command: sleep, args: ["86400"], readiness: {{type: uptime, for: 50ms}}}}
-"#
-    )
 }

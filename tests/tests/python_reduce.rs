@@ -12,6 +12,7 @@ use muster_contract::desired::{DesiredDeployment, DesiredState};
 use muster_contract::fact::{
     Account, DeadlineFact, DeadlineKind, DeviceFact, Fact, Liveness, LivenessFact, QuarantineFact, StatusFact,
 };
+use muster_contract::quarantine::{QuarantineVerdict, Verdict};
 use muster_contract::state::{ComponentStatus, StatusError};
 use muster_contract::subjects::{LedgerSubject, ViewKey};
 use muster_contract::view::Standing;
@@ -177,14 +178,15 @@ fn lot(rng: &mut Rng, seed: u64) -> (LedgerSubject, Fact) {
     let device = rng.usize(..DEVICES.len());
     let key: DeviceKey = DEVICES[device].parse().unwrap();
     let deployment = DEPLOYMENTS[rng.usize(..DEPLOYMENTS.len())].parse().unwrap();
-    match rng.u32(..20) {
+    match rng.u32(..22) {
         0..4 => (LedgerSubject::Desired(key), Fact::Desired(desired(rng, seed + device as u64 * LEDGERS))),
         4..12 => (LedgerSubject::Status(key, deployment), Fact::Status(status(rng))),
         12 => (LedgerSubject::Device(key), Fact::Device(capabilities(rng))),
         13..16 => (LedgerSubject::Liveness(key), Fact::Liveness(liveness(rng))),
         16 => (LedgerSubject::Deadline(key, deployment), Fact::Deadline(deadline(rng))),
         17 => (LedgerSubject::Incident(key), Fact::Incident(example("Incident.gap"))),
-        18 => (LedgerSubject::Quarantine(Some(key)), Fact::Quarantine(quarantine(rng))),
+        18..20 => (LedgerSubject::Quarantine(Some(key)), Fact::Quarantine(quarantine(rng))),
+        20 => (LedgerSubject::Verdict(Some(key)), Fact::Verdict(verdict(rng))),
         _ => (LedgerSubject::Quarantine(None), Fact::Quarantine(quarantine(rng))),
     }
 }
@@ -265,6 +267,8 @@ fn liveness(rng: &mut Rng) -> LivenessFact {
     fact.state = if rng.bool() { Liveness::Fresh } else { Liveness::Stale };
     fact.epoch = epoch(rng);
     fact.head = rng.u64(..9);
+    fact.beat_at = maybe(rng, instant);
+    fact.storing = rng.u32(..4) > 0;
     fact.account = maybe(rng, |rng| {
         let missing = if fact.head > 2 && rng.bool() {
             SeqRanges::span(2, rng.u64(2..=fact.head))
@@ -289,7 +293,23 @@ fn quarantine(rng: &mut Rng) -> QuarantineFact {
     let mut fact: QuarantineFact = example("QuarantineFact.with-a-number");
     fact.epoch = maybe(rng, |rng| Epoch::new(rng.u64(1..10)).unwrap());
     fact.seq = maybe(rng, |rng| Seq::new(rng.u64(1..12)).unwrap());
+    fact.received_at = instant(rng);
+    let others = maybe(rng, |rng| SeqRanges::span(rng.u64(1..12), rng.u64(1..15))).unwrap_or_default();
+    (fact.others, fact.other_seqs) = (others.count(), others);
     fact
+}
+
+fn verdict(rng: &mut Rng) -> QuarantineVerdict {
+    let mut fact: QuarantineVerdict = example("QuarantineVerdict.dropped");
+    fact.verdict = [Verdict::Dropped, Verdict::Dropped, Verdict::LetIn][rng.usize(..3)];
+    let held = quarantine(rng);
+    (fact.epoch, fact.seq, fact.received_at) = (held.epoch, held.seq, Some(held.received_at));
+    fact
+}
+
+/// One of few, with and without a fraction.
+fn instant(rng: &mut Rng) -> Timestamp {
+    Timestamp::from_millisecond(1_787_392_800_000 + 500 * rng.i64(0..8)).unwrap()
 }
 
 fn epoch(rng: &mut Rng) -> Epoch {

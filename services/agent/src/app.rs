@@ -5,8 +5,10 @@
 //! intake    hours       nobody looks at the clock any more
 //!           follow      nobody listens for new desired state or receipts
 //!           device      nobody looks at the device any more
+//!           join        nobody takes up a JWT any more
 //! work      reconcile   operations end where they stand; workloads go on, or are stopped if so asked
 //!           reports     everything told is kept
+//!           storage     nobody keeps anything any more
 //! publish   relay       what can be sent quickly is sent; the last heartbeat
 //! serve     figures     nothing: it only counts
 //!           database    closed last
@@ -14,12 +16,14 @@
 //!
 //! The hub is not needed to start: `follow` and `relay` begin when there is a connection for the first time.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use muster_bus::config::PING_INTERVAL;
 use muster_bus::{Bus, BusConfig, LinkHealth};
 use muster_contract::Generation;
 use muster_service::clock::{Clock, SystemClock};
+use muster_service::health::Health;
 use muster_service::{Life, Stage};
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
@@ -31,18 +35,20 @@ use crate::db::{self, Db};
 use crate::error::{RunError, StartError};
 use crate::follow::Follower;
 use crate::identity;
+use crate::join::Joining;
 use crate::metrics::{self, Metrics};
-use crate::observe::{self, Observer};
+use crate::observe::{self, Observer, Trouble};
 use crate::outbox::{self, Outbox, Summary};
 use crate::reconcile::{Reconciler, Settings, Wanted};
 use crate::relay::Relay;
 use crate::relay::budget::Budget;
 use crate::relay::sending::{self, Sending};
+use crate::runtime::compose::ComposeRuntime;
 use crate::runtime::process::ProcessRuntime;
 use crate::runtime::simulated::SimulatedRuntime;
 use crate::runtime::{EXITS_WAITING_MAX, Exit, Runtime};
 use crate::schedule::{self, Phase};
-use crate::store;
+use crate::{name, store};
 
 /// A running agent.
 #[derive(Debug)]
@@ -101,16 +107,26 @@ pub async fn start(config: Config, life: &Life) -> Result<Handle, StartError> {
 /// # Errors
 /// See [`start`].
 pub async fn start_by(clock: Arc<dyn Clock>, config: Config, life: &Life) -> Result<Handle, StartError> {
+    let joining = config.join.clone();
+    let mut joining =
+        joining.map(|folder| Joining::new(folder, config.data_dir.clone(), config.device.clone()));
+    if let Some(joining) = &mut joining {
+        // Without a JWT there is nothing it could do: it has never been told what to run.
+        joining.wait().await?;
+    }
     let parts = open(clock, config, life).await?;
+    if let Some(joining) = joining {
+        life.spawn(Stage::Intake, "join", joining.run(life.token(Stage::Intake)));
+    }
     let document = parts.accepted.as_ref().and_then(|accepted| accepted.document.clone());
     let (desired, wanted) = watch::channel(document.map(Arc::new));
     let (bus, connected) = watch::channel(None);
     let (greeted, is_greeted) = watch::channel(false);
     keep(&parts, life);
-    work(&parts, wanted.clone(), life).await?;
+    let trouble = work(&parts, wanted.clone(), life).await?;
     let phase = hours(&parts, life);
     listen(&parts, desired, connected.clone(), phase.clone(), greeted, life);
-    speak(&parts, wanted.clone(), bus, phase.clone(), is_greeted, life);
+    speak(&parts, wanted.clone(), trouble, bus, phase.clone(), is_greeted, life);
     tracing::info!(
         device.site = %parts.config.device.site, device.id = %parts.config.device.device,
         db.dir = %parts.config.data_dir.display(), "the agent works"
@@ -125,7 +141,12 @@ pub fn schema() -> String {
 
 async fn open(clock: Arc<dyn Clock>, config: Config, life: &Life) -> Result<Parts, StartError> {
     let (dir, device, now) = (config.data_dir.clone(), config.device.clone(), clock.now());
-    let db = tokio::task::spawn_blocking(move || Db::open(&dir, &device, &schema(), now)).await??;
+    let opened = tokio::task::spawn_blocking(move || {
+        let db = Db::open(&dir, &device, &schema(), now)?;
+        name::keep(&dir, &device.device).map_err(|source| db::Error::Directory { dir, source })?;
+        Ok::<_, db::Error>(db)
+    });
+    let db = opened.await??;
     let outbox = Outbox::open(db.clone(), config.outbox).await?;
     let metrics = Metrics::register(life.health());
     let accepted = store::accepted(&db).await?;
@@ -149,7 +170,11 @@ fn keep(parts: &Parts, life: &Life) {
 }
 
 /// What runs and what is told of it. The capabilities are told before anything else: they come first in an epoch.
-async fn work(parts: &Parts, desired: watch::Receiver<Wanted>, life: &Life) -> Result<(), StartError> {
+async fn work(
+    parts: &Parts,
+    desired: watch::Receiver<Wanted>,
+    life: &Life,
+) -> Result<watch::Receiver<Trouble>, StartError> {
     let (observer, keeper) =
         observe::corridor(parts.outbox.clone(), Arc::clone(&parts.clock), parts.metrics.clone());
     let probe = Probe {
@@ -172,14 +197,31 @@ async fn work(parts: &Parts, desired: watch::Receiver<Wanted>, life: &Life) -> R
     let reconciler = Reconciler::new(settings, runtime, observer, desired, ended, standings, chance);
     life.spawn(Stage::Intake, "device", watching);
     life.spawn(Stage::Work, "reconcile", reconciler.run(life.token(Stage::Work)));
+    let trouble = keeper.trouble();
+    life.spawn(Stage::Work, "storage", note_storage(life.health().clone(), trouble.clone()));
     life.spawn(Stage::Work, "reports", keeper.run(life.token(Stage::Work), fastrand::Rng::new()));
-    Ok(())
+    Ok(trouble)
+}
+
+/// Says in the body of `/ready` whether reports can be kept, until nobody keeps any.
+async fn note_storage(health: Health, mut trouble: watch::Receiver<Trouble>) {
+    loop {
+        let state = match &*trouble.borrow_and_update() {
+            None => "reports are kept".to_owned(),
+            Some(words) => format!("reports cannot be kept, workloads go on: {words}"),
+        };
+        health.note("storage", state);
+        if trouble.changed().await.is_err() {
+            return;
+        }
+    }
 }
 
 fn runtime(parts: &Parts, exits: mpsc::Sender<Exit>) -> Arc<dyn Runtime> {
     let (device, dir) = (parts.config.device.clone(), &parts.config.data_dir);
     match parts.config.runtime {
         RuntimeKind::Process => Arc::new(ProcessRuntime::new(device, dir, exits)),
+        RuntimeKind::Compose => Arc::new(ComposeRuntime::new(device, dir, exits)),
         RuntimeKind::Simulated => {
             Arc::new(SimulatedRuntime::new(device, dir, Arc::clone(&parts.clock), exits))
         }
@@ -220,15 +262,26 @@ fn listen(
         chance: fastrand::Rng::new(),
         accepted: parts.accepted.clone(),
         refused: None,
+        identity: own_identity(parts),
+        refused_credential: None,
         blind: false,
+        chased: false,
+        look_again_at: None,
     };
     life.spawn(Stage::Intake, "follow", follower.run(life.token(Stage::Intake)));
+}
+
+/// Where the identity is kept that a JWT over the hub may renew.
+fn own_identity(parts: &Parts) -> Option<PathBuf> {
+    let own = parts.config.common.creds.is_none() && identity::folder(&parts.config.data_dir).is_some();
+    own.then(|| parts.config.data_dir.clone())
 }
 
 /// The way up: connects, then sends.
 fn speak(
     parts: &Parts,
     desired: watch::Receiver<Wanted>,
+    trouble: watch::Receiver<Trouble>,
     connected: watch::Sender<Option<Bus>>,
     phase: watch::Receiver<Phase>,
     greeted: watch::Receiver<bool>,
@@ -241,6 +294,7 @@ fn speak(
         clock: Arc::clone(&parts.clock),
         heartbeat: config.heartbeat,
         desired,
+        trouble,
         greeted,
         metrics: parts.metrics.clone(),
         chance: fastrand::Rng::new(),

@@ -2,17 +2,18 @@
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
-use muster_contract::DeviceKey;
 use muster_contract::desired::ProfileType;
 use muster_contract::limits::DEPLOYMENTS_PER_DEVICE_MAX;
+use muster_contract::{DeviceId, DeviceKey};
 use muster_service::{Common, CommonArgs, Problems};
 
 use muster_bus::config::PINGS_UNTIL_LOST;
 
+use crate::name;
 use crate::outbox::{Limits, REPORT_BYTES_MAX};
 use crate::reconcile::{OnExit, Retry};
 use crate::relay::budget::Rate;
@@ -63,7 +64,8 @@ Examples:
 A device of a guarded hub makes its own key, which never leaves it, and gets a JWT for it:
   muster-agent key --data-dir /var/lib/muster               prints the public key, for `muster enroll`
   muster-agent accept --data-dir /var/lib/muster FILE       keeps the JWT that came back, also a renewed one
-An agent that runs takes a renewed JWT up by itself. --creds goes before what is in DIR.")]
+An agent that runs takes a renewed JWT up by itself. --creds goes before what is in DIR.
+With --join FOLDER the agent does both by itself: it leaves SITE_DEVICE.key there and takes SITE_DEVICE.jwt.")]
 #[command(args_conflicts_with_subcommands = true)]
 pub struct Args {
     /// What to do instead of running.
@@ -74,7 +76,7 @@ pub struct Args {
     #[arg(long, env = "MUSTER_SITE", value_name = "SITE")]
     pub site: Option<String>,
 
-    /// Name of this device within its site, of the same characters
+    /// Name of this device within its site, of the same characters; @host is the one that DIR has, else the host's
     #[arg(long, env = "MUSTER_DEVICE", value_name = "DEVICE")]
     pub device: Option<String>,
 
@@ -82,9 +84,14 @@ pub struct Args {
     #[arg(long, env = "MUSTER_DATA_DIR", value_name = "DIR")]
     pub data_dir: Option<String>,
 
-    /// How workloads run: process (programs of this machine) or simulated (pretended, for trials)
+    /// How workloads run: process (programs of this machine), compose (containers, by the Compose command of this
+    /// machine) or simulated (pretended, for trials)
     #[arg(long, env = "MUSTER_RUNTIME", value_name = "RUNTIME", default_value = "process")]
     pub runtime: String,
+
+    /// Folder to join the fleet by: the public key is left there, and the JWT for it taken from there
+    #[arg(long, env = "MUSTER_JOIN", value_name = "FOLDER")]
+    pub join: Option<String>,
 
     /// Label of this device; may be given several times, or with commas in between
     #[arg(long, env = "MUSTER_LABEL", value_name = "NAME=VALUE", value_delimiter = ',')]
@@ -163,6 +170,8 @@ pub enum IdentityCommand {
 pub enum RuntimeKind {
     /// As processes of this machine.
     Process,
+    /// As containers of this machine's engine.
+    Compose,
     /// In pretence.
     Simulated,
 }
@@ -178,6 +187,8 @@ pub struct Config {
     pub data_dir: PathBuf,
     /// How workloads run.
     pub runtime: RuntimeKind,
+    /// Folder to join the fleet by.
+    pub join: Option<PathBuf>,
     /// Labels of the device.
     pub labels: BTreeMap<String, String>,
     /// What happens to workloads at the end.
@@ -203,6 +214,7 @@ impl RuntimeKind {
     pub const fn profiles(self) -> &'static [ProfileType] {
         match self {
             Self::Process => &[ProfileType::Process],
+            Self::Compose => &[ProfileType::Compose],
             Self::Simulated => &[ProfileType::Simulated],
         }
     }
@@ -216,8 +228,11 @@ impl Args {
     pub fn check(&self) -> Result<Config, Problems> {
         let mut problems = Problems::default();
         let site = problems.required("--site", self.site.as_deref(), Problems::parse);
-        let device = problems.required("--device", self.device.as_deref(), Problems::parse);
         let data_dir = problems.required("--data-dir", self.data_dir.as_deref(), directory);
+        let device = problems.required("--device", self.device.as_deref(), |problems, flag, text| {
+            device(problems, flag, text, data_dir.as_deref())
+        });
+        let join = problems.optional("--join", self.join.as_deref(), folder);
         let runtime = problems.parse("--runtime", &self.runtime);
         let labels = labels(&mut problems, &self.label);
         let on_exit = problems.parse("--on-exit", &self.on_exit).map(|OnExitWord(on_exit)| on_exit);
@@ -237,6 +252,7 @@ impl Args {
                 device: DeviceKey { site: site?, device: device? },
                 data_dir: data_dir?,
                 runtime: runtime?,
+                join: join?,
                 labels: labels?,
                 on_exit: on_exit?,
                 heartbeat: heartbeat?,
@@ -258,6 +274,28 @@ fn directory(problems: &mut Problems, flag: &'static str, text: &str) -> Option<
         return None;
     }
     Some(path)
+}
+
+fn device(
+    problems: &mut Problems,
+    flag: &'static str,
+    text: &str,
+    data_dir: Option<&Path>,
+) -> Option<DeviceId> {
+    if text != name::HOST {
+        return problems.parse(flag, text);
+    }
+    let found = name::own(data_dir?);
+    found.map_err(|error| problems.refuse(flag, text, error)).ok()
+}
+
+fn folder(problems: &mut Problems, flag: &'static str, text: &str) -> Option<PathBuf> {
+    let path = PathBuf::from(text);
+    if path.is_dir() {
+        return Some(path);
+    }
+    problems.refuse(flag, text, "must be a folder that is there and that this user may write");
+    None
 }
 
 fn labels(problems: &mut Problems, texts: &[String]) -> Option<BTreeMap<String, String>> {
@@ -304,7 +342,7 @@ fn retry(problems: &mut Problems, min: &str, max: &str) -> Option<Retry> {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ValueError {
     /// Not a runtime.
-    #[error("must be process or simulated")]
+    #[error("must be process, compose or simulated")]
     Runtime,
     /// Not a thing to do at the end.
     #[error("must be keep or stop")]
@@ -319,6 +357,7 @@ impl FromStr for RuntimeKind {
     fn from_str(text: &str) -> Result<Self, ValueError> {
         match text {
             "process" => Ok(Self::Process),
+            "compose" => Ok(Self::Compose),
             "simulated" => Ok(Self::Simulated),
             _ => Err(ValueError::Runtime),
         }

@@ -1,6 +1,6 @@
 //! Why an agent does not start, or stops by itself. Errors of one room stand in that room.
 
-use crate::db;
+use crate::{db, identity};
 
 /// Why an agent does not start.
 #[derive(Debug, thiserror::Error)]
@@ -11,6 +11,9 @@ pub enum StartError {
     /// The thread that opens the database did not come back.
     #[error("the agent cannot start: opening the database was cut short")]
     Interrupted(#[from] tokio::task::JoinError),
+    /// It cannot ask to be let in.
+    #[error("the agent cannot ask to be let in")]
+    Join(#[from] identity::IdentityError),
 }
 
 /// Why a running agent stops by itself.

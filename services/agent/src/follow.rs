@@ -3,8 +3,8 @@
 //!
 //! ```text
 //! live subscription ─┐   desired ─► judge ─► database ─► reconciler
-//! direct get at every├─►
-//! connection, and    │   receipt ─► outbox
+//! direct get at every├─► receipt ─► outbox
+//! connection, and    │   credential ─► identity
 //! now and then       ─┘
 //! ```
 //!
@@ -14,8 +14,10 @@
 //! A desired state is accepted only if its generation is greater than the one kept and all of it is valid; it is kept
 //! before anybody acts on it. Otherwise the old one stays, and that is said, once for each refused document.
 
+mod credential;
 pub mod judge;
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -78,8 +80,16 @@ pub struct Follower {
     pub accepted: Option<Accepted>,
     /// Digest of the document refused last: it is spoken of once.
     pub refused: Option<Digest>,
+    /// Where this device's identity is kept, if it is kept here.
+    pub identity: Option<PathBuf>,
+    /// Digest of the JWT refused last.
+    pub refused_credential: Option<Digest>,
     /// Looking failed the last time: that is spoken of once, too.
     pub blind: bool,
+    /// Another device uses this one's name: spoken of once until the hub takes something from here again.
+    pub chased: bool,
+    /// When a new epoch may begin, if the hub still knows more by then.
+    pub look_again_at: Option<Instant>,
 }
 
 impl Follower {
@@ -136,7 +146,10 @@ impl Follower {
             tokio::select! {
                 biased;
                 message = subscription.next() => match message {
-                    Some(message) => self.take(message).await,
+                    Some(message) => {
+                        self.take(message).await;
+                        next_look = self.look_again_at.take().map_or(next_look, |at| at.min(next_look));
+                    }
                     None => return,
                 },
                 Ok(()) = self.phase.changed() => {
@@ -149,6 +162,7 @@ impl Follower {
                         Err(error) => self.after_failure(&error, &mut delays),
                     };
                     next_look = Instant::now() + delay;
+                    next_look = self.look_again_at.take().map_or(next_look, |at| at.min(next_look));
                 }
             }
         }
@@ -162,6 +176,7 @@ impl Follower {
         if self.may_poll() {
             self.take_last(bus, subjects::desired(&self.device)).await?;
         }
+        self.look_for_credential(bus).await;
         Ok(())
     }
 
@@ -203,6 +218,8 @@ impl Follower {
             }
         } else if message.subject == subjects::receipt(&self.device) {
             self.receipt(&message.payload).await;
+        } else if message.subject == subjects::credential(&self.device) {
+            self.credential(message.payload).await;
         } else {
             tracing::debug!(nats.subject = message.subject, "a message of no known kind");
         }
@@ -254,15 +271,25 @@ impl Follower {
         );
     }
 
-    async fn receipt(&self, payload: &[u8]) {
+    async fn receipt(&mut self, payload: &[u8]) {
         let receipt: Receipt = match decode::parse(payload) {
             Ok(receipt) => receipt,
             Err(refusal) => return tracing::warn!(reason = chain(&refusal), "ignored a receipt"),
         };
         match self.outbox.receive(receipt, self.clock.now()).await {
-            Ok(received) => log_received(received),
+            Ok(received) => self.received(received),
             Err(error) => log_not_received(&error),
         }
+    }
+
+    fn received(&mut self, received: Received) {
+        let chased = if let Received::Chased { again_in } = received { Some(again_in) } else { None };
+        // The hub has said what it has to say: nothing else would make this device speak up once the other one is gone.
+        self.look_again_at = chased.map(|again_in| Instant::now() + again_in).or(self.look_again_at);
+        if chased.is_none() || !std::mem::replace(&mut self.chased, true) {
+            log_received(received);
+        }
+        self.chased &= chased.is_some() || matches!(received, Received::OtherEpoch | Received::Renewed(_));
     }
 }
 
@@ -277,8 +304,10 @@ fn log_received(received: Received) {
             "the hub knows more than this database, which must be an old copy: a new epoch begins, and everything the \
              hub may lack is told again"
         ),
-        Received::Chased => tracing::error!(
-            "the hub hears of this device from elsewhere: stop the other agent that uses its name"
+        Received::Chased { again_in } => tracing::error!(
+            ?again_in,
+            "the hub hears of this device from elsewhere, and takes nothing from here until a new epoch: stop the other \
+             agent that uses its name"
         ),
     }
 }

@@ -1,7 +1,9 @@
 //! Who this device is to the hub: a seed that is made here and never leaves, and the JWT that an operator gives for it.
 //!
 //! Both are in `identity/` of the data directory, the seed for this user's eyes alone. They are read at every connect and
-//! when they change, so that a renewed JWT needs no restart. Nothing here speaks to the hub.
+//! when they change, so that a renewed JWT needs no restart. One that comes over the hub ([`crate::follow`]) is taken only
+//! if it renews the one in use: for the same key and name, by the same signer and account, later in issue and in end.
+//! Nothing here speaks to the hub.
 
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, Read as _, Write as _};
@@ -10,7 +12,8 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use muster_bus::creds::{SEED_FILE, TOKEN_FILE};
-use muster_identity::{KeyPair, TokenError, jwt};
+use muster_contract::Timestamp;
+use muster_identity::{KeyPair, Known, TokenError, jwt};
 use muster_service::error::chain;
 
 use crate::config::IdentityCommand;
@@ -47,6 +50,22 @@ pub enum IdentityError {
     /// What should be a token is none.
     #[error("this is not what `muster enroll` wrote")]
     NoToken(#[from] TokenError),
+    /// There is no token that this one could renew.
+    #[error("there is no JWT here that it could renew")]
+    NoTokenYet(#[source] Box<IdentityError>),
+    /// Somebody else signed it, or for somebody else.
+    #[error("its {what} is {theirs}, and {ours} in the JWT in use")]
+    OfOthers {
+        /// What of it.
+        what: &'static str,
+        /// What it says.
+        theirs: String,
+        /// What the one in use says.
+        ours: String,
+    },
+    /// It does not count for longer than the one in use.
+    #[error("it is not later than the JWT in use, in issue and in end")]
+    NotLater,
     /// The token is for another key.
     #[error("this JWT is for {name} with the key {theirs}; the key of this device is {ours}")]
     Foreign {
@@ -100,8 +119,16 @@ pub fn key(data_dir: &Path) -> Result<String, IdentityError> {
     Ok(pair.public_key())
 }
 
+/// True where the hub has given this device a JWT.
+pub fn is_let_in(data_dir: &Path) -> bool {
+    data_dir.join(FOLDER).join(TOKEN_FILE).is_file()
+}
+
 /// Keeps a JWT in the place of an older one; says for whom it is.
-fn accept(data_dir: &Path, file: &Path) -> Result<String, IdentityError> {
+///
+/// # Errors
+/// It is none, or for another key, or cannot be kept.
+pub fn accept(data_dir: &Path, file: &Path) -> Result<String, IdentityError> {
     let seed = data_dir.join(FOLDER).join(SEED_FILE);
     let ours = known(&seed)?.ok_or(IdentityError::NoKey)?.public_key();
     let token = read(file)?;
@@ -111,6 +138,47 @@ fn accept(data_dir: &Path, file: &Path) -> Result<String, IdentityError> {
     }
     keep(&data_dir.join(FOLDER).join(TOKEN_FILE), token.trim())?;
     Ok(format!("this device is {} to the hub; an agent that runs takes it up by itself\n", known.name))
+}
+
+/// Keeps a JWT that came over the hub, if it renews the one in use; nothing where it is that one.
+///
+/// # Errors
+/// It renews nothing of ours, or cannot be kept. Nothing has changed then.
+pub fn renew(data_dir: &Path, token: &str) -> Result<Option<Known>, IdentityError> {
+    let folder = data_dir.join(FOLDER);
+    let ours = known(&folder.join(SEED_FILE))?.ok_or(IdentityError::NoKey)?.public_key();
+    let path = folder.join(TOKEN_FILE);
+    let in_use = read(&path).map_err(|error| IdentityError::NoTokenYet(Box::new(error)))?;
+    if in_use.trim() == token.trim() {
+        return Ok(None);
+    }
+    let (in_use, offered) = (jwt::read(&in_use)?, jwt::read(token)?);
+    if offered.sub != ours {
+        return Err(IdentityError::Foreign { name: offered.name, theirs: offered.sub, ours });
+    }
+    renews(&in_use, &offered)?;
+    keep(&path, token.trim())?;
+    Ok(Some(offered))
+}
+
+/// Whether a JWT stands where one in use stood, for longer.
+fn renews(in_use: &Known, offered: &Known) -> Result<(), IdentityError> {
+    let same = |what, theirs: &str, ours: &str| match theirs == ours {
+        true => Ok(()),
+        false => Err(IdentityError::OfOthers { what, theirs: theirs.to_owned(), ours: ours.to_owned() }),
+    };
+    same("signer", &offered.iss, &in_use.iss)?;
+    same("account", &offered.nats.issuer_account, &in_use.nats.issuer_account)?;
+    same("kind", &offered.nats.kind, &in_use.nats.kind)?;
+    same("name", &offered.name, &in_use.name)?;
+    same("tags", &offered.nats.tags.join(" "), &in_use.nats.tags.join(" "))?;
+    let ends_later = in_use.exp.is_some_and(|end| offered.exp.is_none_or(|later| later > end));
+    if offered.iat > in_use.iat && ends_later { Ok(()) } else { Err(IdentityError::NotLater) }
+}
+
+/// When a JWT ends, for people.
+pub fn end(known: &Known) -> Option<Timestamp> {
+    known.exp.and_then(|end| Timestamp::from_second(i64::try_from(end).ok()?).ok())
 }
 
 fn known(seed: &Path) -> Result<Option<KeyPair>, IdentityError> {
@@ -152,7 +220,8 @@ fn keep(path: &Path, text: &str) -> Result<(), IdentityError> {
     write().map_err(failed("write", path))
 }
 
-fn failed(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> IdentityError {
+/// An error of doing something to a file.
+pub(crate) fn failed(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> IdentityError {
     let path = path.to_owned();
     move |source| IdentityError::File { doing, path, source }
 }
@@ -197,5 +266,41 @@ mod tests {
         write(&ours);
         assert!(accept(dir.path(), &file).unwrap().contains("plant7/press-4"));
         assert!(folder(dir.path()).unwrap().join(TOKEN_FILE).exists());
+    }
+
+    #[test]
+    fn a_token_over_the_hub_is_taken_only_where_it_renews_the_one_in_use() {
+        let (dir, signer, thief) =
+            (tempfile::tempdir().unwrap(), KeyPair::new_account(), KeyPair::new_account());
+        let ours = key(dir.path()).unwrap();
+        let others = KeyPair::new_user().public_key();
+        let token = |signer: &KeyPair, account, key: &str, device: &str, issued, expires| {
+            let user = claims::User { account, key, issued, expires };
+            claims::device(signer, &user, &device.parse().unwrap()).unwrap()
+        };
+        let good = |issued, expires| token(&signer, "A", &ours, "plant7/press-4", issued, expires);
+        let path = folder(dir.path()).unwrap().join(TOKEN_FILE);
+        let first = good(100, Some(200));
+        assert!(matches!(renew(dir.path(), &first), Err(IdentityError::NoTokenYet(_))));
+        keep(&path, &first).unwrap();
+        for (what, bad) in [
+            ("key", token(&signer, "A", &others, "plant7/press-4", 150, Some(300))),
+            ("signer", token(&thief, "A", &ours, "plant7/press-4", 150, Some(300))),
+            ("account", token(&signer, "B", &ours, "plant7/press-4", 150, Some(300))),
+            ("name", token(&signer, "A", &ours, "plant7/press-5", 150, Some(300))),
+            ("later", good(150, Some(200))),
+            ("later", good(100, Some(300))),
+            ("JWT", "a.b.c".to_owned()),
+        ] {
+            let refused = renew(dir.path(), &bad).unwrap_err();
+            assert!(muster_service::error::chain(&refused).contains(what), "{what}: {refused}");
+            assert_eq!(fs::read_to_string(&path).unwrap().trim(), first, "{what}");
+        }
+        assert_eq!(renew(dir.path(), &first).unwrap(), None);
+        for next in [good(150, Some(300)), good(151, None)] {
+            assert!(renew(dir.path(), &next).unwrap().is_some());
+            assert_eq!(fs::read_to_string(&path).unwrap().trim(), next);
+        }
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, SECRET);
     }
 }

@@ -5,14 +5,17 @@
 //! down: [`follow`] → [`store`] → [`reconcile`].
 //!
 //! [`app`] wires it and says in which order it stops; [`config`] holds the settings; [`connection`] keeps the agent
-//! connected when the [`schedule`] lets it; [`capabilities`] says what the device is, [`identity`] who it is to the hub,
-//! [`metrics`] what there is to count. The entry point is [`start`].
+//! connected when the [`schedule`] lets it; [`capabilities`] says what the device is, [`name`] what it is called where
+//! nobody says so, [`identity`] who it is to the hub, [`join`] how it becomes somebody, [`metrics`] what there is to
+//! count. The entry point is [`start`].
 
 pub mod app;
 pub mod config;
 pub mod connection;
 pub mod error;
 pub mod identity;
+pub mod join;
+pub mod name;
 pub mod schedule;
 
 pub mod follow;

@@ -24,6 +24,7 @@ pub struct Metrics {
     bytes: Gauge<i64, AtomicI64>,
     generation: Gauge<i64, AtomicI64>,
     link: Gauge<i64, AtomicI64>,
+    storing: Gauge<i64, AtomicI64>,
     sent: Counter,
     refused: Counter,
     storage: Counter,
@@ -41,7 +42,9 @@ impl Metrics {
             ("agent_outbox_bytes", "Bytes of the outbox, covered rows included", &metrics.bytes),
             ("agent_desired_generation", "Generation accepted last; 0 before the first", &metrics.generation),
             ("agent_link_up", "1 while there is a connection to the hub", &metrics.link),
+            ("agent_storing", "1 while what happens can be kept for the hub", &metrics.storing),
         ];
+        metrics.storing(true);
         let counters = [
             ("agent_reports_sent", "Reports that the bus acknowledged", &metrics.sent),
             ("agent_refused_documents", "Desired states that were not accepted", &metrics.refused),
@@ -80,6 +83,11 @@ impl Metrics {
     /// Whether there is a connection.
     pub fn link(&self, up: bool) {
         self.link.set(i64::from(up));
+    }
+
+    /// Whether what happens can be kept for the hub.
+    pub fn storing(&self, works: bool) {
+        self.storing.set(i64::from(works));
     }
 
     /// The bus acknowledged a report.

@@ -2,8 +2,9 @@
 //! is the outbox's.
 //!
 //! Reports wait in one queue, in the order in which things happened, and are kept in groups. When they cannot be kept
-//! (disk full), nobody is told otherwise: they stay here, in order, until they can; workloads go on meanwhile. Only
-//! a full queue makes the reconciler wait.
+//! (disk full), they stay here, in order, until they can; workloads go on meanwhile. Only a full queue makes the
+//! reconciler wait. Until then what the hub holds may no longer be so, and it is told that much: heartbeats need no disk
+//! ([`Keeper::trouble`]).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +12,7 @@ use std::time::Duration;
 use muster_service::backoff::FullJitter;
 use muster_service::clock::Clock;
 use muster_service::error::chain;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
@@ -41,18 +42,23 @@ pub struct Observer {
     clock: Arc<dyn Clock>,
 }
 
+/// Why reports cannot be kept at present, in words for a person; none while they can.
+pub type Trouble = Option<String>;
+
 /// The other end: keeps what was told.
 #[derive(Debug)]
 pub struct Keeper {
     queue: mpsc::Receiver<Entry>,
     outbox: Outbox,
     metrics: Metrics,
+    trouble: watch::Sender<Trouble>,
 }
 
 /// Both ends of the corridor.
 pub fn corridor(outbox: Outbox, clock: Arc<dyn Clock>, metrics: Metrics) -> (Observer, Keeper) {
     let (sender, queue) = mpsc::channel(REPORTS_WAITING_MAX);
-    (Observer { queue: sender, clock }, Keeper { queue, outbox, metrics })
+    let (trouble, _) = watch::channel(None);
+    (Observer { queue: sender, clock }, Keeper { queue, outbox, metrics, trouble })
 }
 
 #[cfg(test)]
@@ -72,10 +78,6 @@ impl Observer {
         } else {
             Effect::Keep(Box::new(standing.clone()))
         };
-        tracing::info!(
-            deployment.id = %standing.id(), deployment.generation = standing.generation.get(),
-            deployment.state = %standing.state(), "the deployment changed"
-        );
         self.send(Entry { body, effect }).await;
     }
 
@@ -108,6 +110,11 @@ impl Observer {
 }
 
 impl Keeper {
+    /// Whether what is told can be kept, from the first attempt that fails to the first that works.
+    pub fn trouble(&self) -> watch::Receiver<Trouble> {
+        self.trouble.subscribe()
+    }
+
     /// Keeps what is told until nobody is left who could tell. `stopping` ends the patience with a bad disk: what cannot
     /// be kept then is told again by the next start.
     pub async fn run(mut self, stopping: CancellationToken, mut chance: fastrand::Rng) {
@@ -135,8 +142,7 @@ impl Keeper {
         let (mut attempts, mut attempts_when_stopping) = (0_u64, 0);
         loop {
             match self.outbox.append(Arc::clone(entries)).await {
-                Ok(()) if attempts > 0 => tracing::info!("reports can be kept again: nothing was lost"),
-                Ok(()) => {}
+                Ok(()) => self.kept(entries, attempts),
                 Err(error) => {
                     self.failed(&error, attempts, entries.len());
                     attempts += 1;
@@ -153,14 +159,34 @@ impl Keeper {
         }
     }
 
+    /// What is said of a change is said once it cannot be lost any more.
+    fn kept(&self, entries: &[Entry], attempts: u64) {
+        for Entry { body, .. } in entries {
+            if let Body::Status(body) = body {
+                tracing::info!(
+                    deployment.id = %body.deployment, deployment.generation = body.generation.get(),
+                    deployment.state = %body.status.state, "the deployment changed"
+                );
+            }
+        }
+        if attempts > 0 {
+            tracing::info!("reports can be kept again: nothing was lost");
+            self.trouble.send_replace(None);
+            self.metrics.storing(true);
+        }
+    }
+
     fn failed(&self, error: &db::Error, attempts: u64, reports: usize) {
         self.metrics.storage_failed();
         if attempts == 0 {
+            let words = chain(error);
             tracing::error!(
-                error = chain(error),
+                error = words,
                 reports.count = reports,
-                "reports cannot be kept: workloads go on, and it is tried again until it works"
+                "reports cannot be kept: workloads go on, it is tried again until it works, and the hub is told"
             );
+            self.trouble.send_replace(Some(words));
+            self.metrics.storing(false);
         }
     }
 }

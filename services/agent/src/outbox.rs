@@ -114,8 +114,9 @@ pub const READ_BYTES_MAX: usize = 1024 * 1024;
 pub const RESEND_AGE: Duration = Duration::from_secs(30);
 /// Age from which a sent row that no receipt ever mentions is sent again; doubles with each repetition.
 pub const SILENCE_AGE: Duration = Duration::from_secs(10 * 60);
-/// Least time between two epochs that this device begins by itself: two devices of one name must not chase each other.
-pub const RENEWAL_INTERVAL: Duration = Duration::from_secs(10 * 60);
+/// Least time between two epochs that this device begins by itself. Two devices of one name chase each other at this
+/// pace; and when the other one has stopped, this is how long it may take until this one is believed again.
+pub const RENEWAL_INTERVAL: Duration = Duration::from_secs(45);
 /// Least time between two rows written only to declare numbers that nobody has any more.
 pub const DECLARATION_INTERVAL: Duration = Duration::from_secs(60);
 
@@ -133,6 +134,8 @@ const _: () = {
     assert!(REPORTS_PER_COMMIT_MAX < REMOVALS_PER_APPEND_MAX);
     assert!(DEPLOYMENTS_PER_DEVICE_MAX + 2 < REMOVALS_PER_APPEND_MAX);
     assert!(RESEND_AGE.as_secs() < SILENCE_AGE.as_secs());
+    // Whoever was doubled for a moment is heard again within a minute.
+    assert!(RENEWAL_INTERVAL.as_secs() < 60);
 };
 
 pub use document::{Body, CapabilitiesBody, Kept, Letter, Row, StatusBody};
@@ -231,7 +234,10 @@ pub enum Received {
     /// The hub knows more than this database: a new epoch has begun, everything waiting has a new number.
     Renewed(Epoch),
     /// The hub knows more than this database, again: most likely two devices use one name. Nothing was done.
-    Chased,
+    Chased {
+        /// When the same receipt will be answered with a new epoch.
+        again_in: Duration,
+    },
 }
 
 /// What changes of the outbox a relay wants to hear of.

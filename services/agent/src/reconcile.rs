@@ -238,7 +238,7 @@ impl Reconciler {
                 deployment.id = %name.deployment, component.name = %name.component,
                 "stopping a component of a deployment that is not desired"
             );
-            if let Err(error) = self.runtime.stop(name, STOP_TIMEOUT_DEFAULT).await {
+            if let Err(error) = self.runtime.remove(name, STOP_TIMEOUT_DEFAULT).await {
                 tracing::error!(error = error.message, component.name = %name.component, "it does not stop");
             }
         }

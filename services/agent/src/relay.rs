@@ -31,6 +31,7 @@ use self::budget::Budget;
 use self::sending::Sending;
 use crate::db;
 use crate::metrics::Metrics;
+use crate::observe::Trouble;
 use crate::outbox::Outbox;
 use crate::reconcile::Wanted;
 
@@ -56,6 +57,8 @@ pub struct Relay {
     pub heartbeat: Duration,
     /// What the device shall run: its generation goes into the heartbeat; a retired device has none.
     pub desired: watch::Receiver<Wanted>,
+    /// Whether the device can keep what it would report: heartbeats say so.
+    pub trouble: watch::Receiver<Trouble>,
     /// True once the hub's last receipt has been asked for. No epoch may be fixed before.
     pub greeted: watch::Receiver<bool>,
     /// What is counted.
@@ -136,6 +139,7 @@ impl Relay {
             oldest_unsent_at: summary.oldest_unsent_at,
             generation,
             agent_version: muster_service::VERSION.to_owned(),
+            storing: self.trouble.borrow_and_update().is_none(),
         };
         let beat = message::heartbeat(&self.device, &heartbeat, self.clock.now());
         self.budget.charge(beat.wire_bytes(), Instant::now());

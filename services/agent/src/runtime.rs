@@ -10,10 +10,12 @@
 //! ```
 //!
 //! Made by `app` with what they need and the sending half of the channel of exits:
-//! `process::ProcessRuntime::new(device: DeviceKey, data_dir: &Path, exits: mpsc::Sender<Exit>)` and
+//! `process::ProcessRuntime::new(device: DeviceKey, data_dir: &Path, exits: mpsc::Sender<Exit>)`, the same for
+//! `compose::ComposeRuntime`, and
 //! `simulated::SimulatedRuntime::new(device: DeviceKey, data_dir: &Path, clock: Arc<dyn Clock>, exits: mpsc::Sender<Exit>)`
-//! (what it pretends to run outlives the agent too, and its clock says since when). Neither touches anything yet.
+//! (what it pretends to run outlives the agent too, and its clock says since when). None touches anything yet.
 
+pub mod compose;
 pub mod process;
 pub mod simulated;
 
@@ -46,6 +48,10 @@ pub mod code {
     pub const KILLED: &str = "Killed";
     /// It would not stop, even when killed.
     pub const STOP_FAILED: &str = "StopFailed";
+    /// Its health check says that it does not do its work.
+    pub const UNHEALTHY: &str = "Unhealthy";
+    /// The engine that runs it does not answer, so that nobody can say whether it runs.
+    pub const ENGINE_LOST: &str = "EngineLost";
     /// What runs here could not be found out.
     pub const INVENTORY_FAILED: &str = "InventoryFailed";
 }
@@ -143,6 +149,18 @@ pub trait Runtime: Send + Sync + 'static {
         name: &'a UnitName,
         timeout: std::time::Duration,
     ) -> BoxFuture<'a, Result<(), StatusError>>;
+
+    /// Stops it like [`Runtime::stop`] and takes away what it keeps for another version of itself: it does not come back.
+    ///
+    /// # Errors
+    /// [`code::STOP_FAILED`], `source` the component's name.
+    fn remove<'a>(
+        &'a self,
+        name: &'a UnitName,
+        timeout: std::time::Duration,
+    ) -> BoxFuture<'a, Result<(), StatusError>> {
+        self.stop(name, timeout)
+    }
 
     /// Everything of this device that runs now, also what an earlier life of the agent started, whether wanted or
     /// not. The caller tells strangers from its own. Looking changes nothing: what an earlier life started is watched

@@ -27,6 +27,31 @@ async fn a_job_is_ready_when_it_has_ended_well() {
     assert_eq!(device.lines(&job, "trace"), ["done"], "its work is done");
 }
 
+/// Of one run of a unit that writes as fast as it can: file and `.1` together stay within their bounds and what a
+/// look's pause lets through.
+#[tokio::test]
+async fn a_unit_that_floods_its_log_stays_within_a_bound_in_one_run() {
+    const BOUND: u64 = (16 + 4) * 1024 * 1024;
+    const BETWEEN_LOOKS: u64 = 40 * 1024 * 1024;
+    let device = Device::new();
+    let flood = "touch ready; while :; do head -c 4000000 /dev/zero; sleep 0.05; done";
+    let web = script("web", flood);
+    device.start(&web).await;
+    let file = device.log(&web, "out");
+    let size = |path: &std::path::Path| fs::metadata(path).map_or(0, |file| file.len());
+    let (begun, mut most, mut emptied) = (Instant::now(), 0, 0);
+    let mut before = 0;
+    while begun.elapsed() < DEADLINE && emptied < 3 {
+        let now = size(&file);
+        emptied += u32::from(now < before);
+        before = now;
+        most = most.max(now + size(&file.with_extension("out.1")));
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    assert!(emptied >= 3, "it was emptied {emptied} times, at most {most} bytes");
+    assert!(most < BOUND + BETWEEN_LOOKS, "{most} bytes");
+}
+
 #[tokio::test]
 async fn a_service_is_ready_when_it_has_stayed_up() {
     let device = Device::new();

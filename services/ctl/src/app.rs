@@ -11,7 +11,7 @@ use serde_json::json;
 
 use crate::ask::Hub;
 use crate::auth::Office;
-use crate::config::{Cli, Command, Format, PublisherCommand, QuarantineCommand};
+use crate::config::{Cli, Command, Export, Format, PublisherCommand, QuarantineCommand};
 use crate::error::{CtlError, NO, USAGE, YES};
 use crate::session::Session;
 use crate::terminal::Terminal;
@@ -60,6 +60,12 @@ fn told(error: &CtlError, terminal: &mut Terminal) -> u8 {
 /// True where the answer is yes.
 async fn execute(cli: Cli, terminal: &mut Terminal) -> Result<bool, CtlError> {
     let Cli { connection, format, command } = cli;
+    let (format, export) = format.split();
+    if export.is_some() && !matches!(command, Command::Status(_)) {
+        return Err(CtlError::Usage(
+            "--format emco and resourcegroup are for `muster status` alone".to_owned(),
+        ));
+    }
     match command {
         Command::Version => return version(format, terminal).map(|()| true),
         Command::Completions { shell } => {
@@ -77,7 +83,7 @@ async fn execute(cli: Cli, terminal: &mut Terminal) -> Result<bool, CtlError> {
     let bus = reach::connect(&connection).await?;
     let hub = Hub::new(bus, connection.timeout);
     let mut session = Session { hub, format, terminal, clock: Arc::new(SystemClock) };
-    let answered = ask(&mut session, command).await;
+    let answered = ask(&mut session, command, export).await;
     answered.map_err(|error| error.because(session.hub.bus().refusal()))
 }
 
@@ -91,10 +97,10 @@ async fn decide(office: &mut Office<'_>, command: Command) -> Result<(), CtlErro
     }
 }
 
-async fn ask(session: &mut Session<'_>, command: Command) -> Result<bool, CtlError> {
+async fn ask(session: &mut Session<'_>, command: Command, export: Option<Export>) -> Result<bool, CtlError> {
     match command {
         Command::Audit(args) => return audit::run(session, args.site).await,
-        Command::Status(args) => status::run(session, args).await?,
+        Command::Status(args) => status::run(session, args, export).await?,
         Command::Devices(args) => devices::list(session, args.site).await?,
         Command::Device(args) => devices::one(session, &args.device).await?,
         Command::Site { site } => status::site(session, site).await?,

@@ -8,13 +8,14 @@ use muster_bus::{Bus, RequestError, partition_of};
 use muster_contract::DeviceKey;
 use muster_contract::quarantine::QuarantineRequest;
 use muster_contract::query::{ErrorBody, ErrorCode, ErrorReply, PAGE_MAX, Query};
+use muster_contract::status::{StatusAnswer, StatusQuery};
 use muster_contract::subjects::{PUBLISHER_PREFIX, QUERY_PREFIX, judge_quarantine};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 /// Most pages of one list: a service that never ends its list is stopped here.
-const PAGES_MAX: usize = 10_000;
+pub(crate) const PAGES_MAX: usize = 10_000;
 
 /// Why there is no answer.
 #[derive(Debug, thiserror::Error)]
@@ -108,6 +109,14 @@ impl Hub {
     /// As [`Self::query`].
     pub async fn history<T: Serialize>(&self, what: &'static str, question: &T) -> Result<Value, AskError> {
         self.ask("muster-rollup", format!("{QUERY_PREFIX}.{what}"), question).await
+    }
+
+    /// One page of status after filters.
+    ///
+    /// # Errors
+    /// As [`Self::query`].
+    pub async fn status(&self, query: &StatusQuery) -> Result<StatusAnswer, AskError> {
+        understood(&self.ask("muster-rollup", format!("{QUERY_PREFIX}.status"), query).await?)
     }
 
     /// An answer of the publisher.

@@ -76,6 +76,8 @@ pub enum DeviceVerdict {
     NeverHeard,
     /// Reports exist that are not in.
     NotInYet,
+    /// Something of it is in quarantine, and nothing tells yet which of its reports that can be.
+    Unread,
     /// The numbers contradict each other: a defect of the hub.
     DoesNotAddUp,
 }
@@ -134,7 +136,7 @@ impl DeviceAudit {
             epoch: line.epoch,
             sums,
             missing_seqs: missing.clone(),
-            verdict: sums.verdict(line.retired, line.epoch.is_some()),
+            verdict: sums.verdict(line.retired, line.epoch.is_some(), line.unread > 0),
         }
     }
 }
@@ -156,13 +158,15 @@ impl Sums {
         head as u128 == received as u128 + coalesced as u128 + quarantined as u128 + missing as u128
     }
 
-    const fn verdict(self, retired: bool, heard: bool) -> DeviceVerdict {
+    const fn verdict(self, retired: bool, heard: bool, unread: bool) -> DeviceVerdict {
         if retired {
             DeviceVerdict::Retired
         } else if !self.adds_up() {
             DeviceVerdict::DoesNotAddUp
         } else if self.missing > 0 {
             DeviceVerdict::NotInYet
+        } else if unread {
+            DeviceVerdict::Unread
         } else if heard {
             DeviceVerdict::Explained
         } else {
@@ -235,7 +239,10 @@ mod tests {
             (sums(0, 0, 0, 0, 0), false, true, DeviceVerdict::Explained),
             (sums(0, 0, 0, 0, 0), false, false, DeviceVerdict::NeverHeard),
         ] {
-            assert_eq!(numbers.verdict(retired, heard), expected, "{numbers:?}");
+            assert_eq!(numbers.verdict(retired, heard, false), expected, "{numbers:?}");
+        }
+        for heard in [false, true] {
+            assert_eq!(sums(0, 0, 0, 0, 0).verdict(false, heard, true), DeviceVerdict::Unread);
         }
     }
 

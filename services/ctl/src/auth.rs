@@ -7,6 +7,7 @@
 mod error;
 mod init;
 mod push;
+mod send;
 mod vault;
 
 use std::path::{Path, PathBuf};
@@ -60,6 +61,8 @@ pub struct Admitted {
     pub file: Option<PathBuf>,
     /// Whether the key was made here.
     pub key_made_here: bool,
+    /// Whether the hub has it for the device.
+    pub sent: bool,
 }
 
 /// Those who were put out.
@@ -101,7 +104,7 @@ pub async fn run(office: &mut Office<'_>, command: AuthCommand) -> Result<(), Ct
 /// As [`run`].
 pub async fn enroll(office: &mut Office<'_>, args: EnrollArgs) -> Result<(), CtlError> {
     // Bad settings are said before anything is changed.
-    let connection = if args.replace { Some(office.connection.check()?) } else { None };
+    let connection = if args.replace || args.send { Some(office.connection.check()?) } else { None };
     let mut vault = Vault::open(&args.vault.dir)?;
     let pair = args.creds_file.as_deref().map(key_of_file).transpose()?;
     let key = chosen_key(&vault, &args, pair.as_ref().map(|(pair, _)| pair))?;
@@ -126,8 +129,12 @@ pub async fn enroll(office: &mut Office<'_>, args: EnrollArgs) -> Result<(), Ctl
         }
         _ => (None, false),
     };
-    let jwt = file.is_none().then_some(token);
-    office.show(&Admitted { entry, jwt, file, key_made_here }, render::auth::admitted)?;
+    let sent = match connection.as_ref().filter(|_| args.send) {
+        Some(connection) => send::run(&vault, &args.device, &token, connection).await.map(|()| true)?,
+        None => false,
+    };
+    let jwt = (file.is_none() && !sent).then_some(token);
+    office.show(&Admitted { entry, jwt, file, key_made_here, sent }, render::auth::admitted)?;
     if let (Some(accounts), Some(connection)) = (accounts, connection) {
         told(&vault, accounts, &connection).await?;
     }
@@ -161,7 +168,7 @@ fn give_creds(office: &mut Office<'_>, args: CredsArgs) -> Result<(), CtlError> 
     let file = args.output.unwrap_or_else(|| vault.path(&format!("creds/{name}.creds")));
     let terms = (office.now(), args.valid.map(|valid| valid.0));
     let (entry, new) = service(&mut vault, args.role, &name, &file, terms)?;
-    let admitted = Admitted { entry, jwt: None, file: Some(file), key_made_here: new };
+    let admitted = Admitted { entry, jwt: None, file: Some(file), key_made_here: new, sent: false };
     office.show(&admitted, render::auth::admitted)
 }
 

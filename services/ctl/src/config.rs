@@ -3,18 +3,20 @@
 mod auth;
 mod connection;
 mod history;
+mod status;
 
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
-use muster_contract::query::{Output, PAGE_MAX};
+use muster_contract::query::PAGE_MAX;
 use muster_contract::{DeploymentId, DeviceKey, SiteId};
 use muster_service::VERSION;
 
 pub use auth::{AuthCommand, CredsArgs, EnrollArgs, InitArgs, RevokeArgs, Valid, VaultArgs};
 pub use connection::{Connection, ConnectionArgs, ConnectionError};
 pub use history::{DiffArgs, PointArgs};
+pub use status::{AxisWord, BUDGET_LEAST, Depth, Export, Names, Show, StatusArgs};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -30,17 +32,6 @@ Examples:
   muster devices --format json | jq .    the same for a program
 
 Exit codes: 0 yes; 1 the answer is no (not found, refused, unexplained); 2 wrong usage, or nobody answers.";
-
-const STATUS_EXAMPLES: &str = "\
-Examples:
-  muster status                          every deployment
-  muster status --site plant7            those that the site has a part in
-  muster status web                      verdict, bounds, counts and errors of one
-  muster status web --output all         and a line for each device
-  muster status web --output detail      and components and errors of each line
-  muster status web --site plant7        and a line for each device of the site
-  muster status web --at 2026-11-20T10:00:00Z      as known then
-  muster status web --about 2026-11-20T10:00:00Z   what is known of that moment by now";
 
 const WHY_EXAMPLES: &str = "\
 Without the devices that are named the verdict would be another; without any other device it would be the same. Of each
@@ -89,8 +80,8 @@ Examples:
 #[command(name = "muster", version = VERSION, after_help = EXAMPLES, max_term_width = 110)]
 pub struct Cli {
     /// How to show answers
-    #[arg(long, global = true, value_enum, default_value_t = Format::Table)]
-    pub format: Format,
+    #[arg(long, global = true, value_enum, default_value_t = Show::Table)]
+    pub format: Show,
 
     /// How to reach the server.
     #[command(flatten)]
@@ -101,8 +92,8 @@ pub struct Cli {
     pub command: Command,
 }
 
-/// How an answer is shown.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+/// How every command can show an answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
     /// For people
     Table,
@@ -114,7 +105,7 @@ pub enum Format {
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Deployments: verdict, bounds of the truth, counts
-    #[command(after_help = STATUS_EXAMPLES)]
+    #[command(after_help = status::STATUS_EXAMPLES)]
     Status(StatusArgs),
     /// Devices: freshness, reports, standings
     Devices(SiteArgs),
@@ -179,22 +170,6 @@ pub enum Command {
     },
 }
 
-/// `muster status`
-#[derive(Debug, Args)]
-pub struct StatusArgs {
-    /// The deployment; a list of all of them if left out
-    pub deployment: Option<DeploymentId>,
-    /// Only deployments that a site has; of one deployment, only the lines of its devices
-    #[arg(long)]
-    pub site: Option<SiteId>,
-    /// How much of a deployment [default: summary; all with --site]
-    #[arg(long, value_enum, requires = "deployment")]
-    pub output: Option<Depth>,
-    /// When.
-    #[command(flatten)]
-    pub point: PointArgs,
-}
-
 /// `muster why`
 #[derive(Debug, Args)]
 pub struct WhyArgs {
@@ -212,27 +187,6 @@ pub struct WhyArgs {
     /// Only devices after this one: how the answer before it ended
     #[arg(long, value_name = "SITE/DEVICE")]
     pub after: Option<String>,
-}
-
-/// How much of a deployment is shown.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Depth {
-    /// The view alone
-    Summary,
-    /// And a line for each device
-    All,
-    /// And components and errors of each line
-    Detail,
-}
-
-impl From<Depth> for Output {
-    fn from(depth: Depth) -> Self {
-        match depth {
-            Depth::Summary => Self::Summary,
-            Depth::All => Self::All,
-            Depth::Detail => Self::Detail,
-        }
-    }
 }
 
 /// A command that may be limited to a site.

@@ -7,9 +7,9 @@ use muster_contract::{DeviceKey, SiteId};
 
 use crate::ask::{AskError, understood};
 use crate::error::CtlError;
-use crate::near::near;
 use crate::render;
 use crate::session::Session;
+use muster_domain::near::near;
 
 /// The devices, or those of a site.
 ///

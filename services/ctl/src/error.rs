@@ -84,12 +84,10 @@ pub enum CtlError {
         source: io::Error,
     },
     /// The file to apply is too large for a message.
-    #[error("{} has {bytes} bytes; a request takes {limit}", .path.display())]
+    #[error("{} has more than {limit} bytes, which is all that a request takes; apply its documents in parts", .path.display())]
     FileTooLarge {
         /// The file.
         path: PathBuf,
-        /// Its size.
-        bytes: usize,
         /// The limit.
         limit: usize,
     },
@@ -99,6 +97,9 @@ pub enum CtlError {
     /// A name that is none.
     #[error("{0}")]
     Name(String),
+    /// Settings that do not go together.
+    #[error("{0}")]
+    Usage(String),
     /// The machine gives no runtime.
     #[error("cannot start")]
     Runtime(#[source] io::Error),

@@ -12,7 +12,6 @@ pub mod context;
 pub mod error;
 
 pub mod ask;
-pub mod near;
 pub mod reach;
 pub mod session;
 pub mod terminal;

@@ -1,7 +1,7 @@
 //! `muster apply`, `remove`, `retire` and `publisher status`: requests to the publisher, the only ones that change
 //! anything.
 
-use std::io::Read as _;
+use std::io::{self, Read as _};
 use std::path::Path;
 
 use muster_contract::limits::MESSAGE_BYTES_MAX;
@@ -82,20 +82,18 @@ fn name(path: &Path) -> String {
     if path == Path::new(STANDARD_INPUT) { "standard input".to_owned() } else { path.display().to_string() }
 }
 
+/// Reads a file that one message can carry; of one that is longer, or has no end, no more than that.
 fn read(path: &Path) -> Result<String, CtlError> {
-    let mut text = String::new();
+    let limit = MESSAGE_BYTES_MAX as u64 + 1;
+    let mut bytes = Vec::new();
     let read = if path == Path::new(STANDARD_INPUT) {
-        std::io::stdin().read_to_string(&mut text)
+        std::io::stdin().take(limit).read_to_end(&mut bytes)
     } else {
-        std::fs::File::open(path).and_then(|mut file| file.read_to_string(&mut text))
+        std::fs::File::open(path).and_then(|file| file.take(limit).read_to_end(&mut bytes))
     };
-    read.map_err(|source| CtlError::File { path: path.to_owned(), source })?;
-    if text.len() > MESSAGE_BYTES_MAX {
-        return Err(CtlError::FileTooLarge {
-            path: path.to_owned(),
-            bytes: text.len(),
-            limit: MESSAGE_BYTES_MAX,
-        });
+    let unreadable = |source| CtlError::File { path: path.to_owned(), source };
+    if read.map_err(unreadable)? > MESSAGE_BYTES_MAX {
+        return Err(CtlError::FileTooLarge { path: path.to_owned(), limit: MESSAGE_BYTES_MAX });
     }
-    Ok(text)
+    String::from_utf8(bytes).map_err(|error| unreadable(io::Error::new(io::ErrorKind::InvalidData, error)))
 }

@@ -1,7 +1,7 @@
 //! `muster quarantine`: messages that could not be let in, read from the ledger itself, and what a person decides about
 //! them.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use muster_bus::{Bus, Delivery, ReadError, Start};
 use muster_contract::decode;
@@ -10,7 +10,7 @@ use muster_contract::quarantine::{
     QuarantineAction, QuarantineAnswer, QuarantineRequest, QuarantineVerdict, Verdict,
 };
 use muster_contract::subjects::{LedgerSubject, stream};
-use muster_contract::{DeviceKey, Refusal};
+use muster_contract::{DeviceKey, Refusal, Timestamp};
 use serde::Serialize;
 
 use crate::ask::understood;
@@ -87,10 +87,16 @@ pub async fn list(
     let bus = session.hub.bus();
     let verdicts = self::verdicts(bus, &verdicts, Start::First).await?;
     let mut list = List { device, ..List::default() };
+    let mut known = BTreeSet::new();
     // Messages may be large and many: no more of them are held than are shown.
     read(bus, &held, Start::First, |delivery| {
-        let held = Held { verdict: verdicts.get(&delivery.stream_seq).copied(), ..Held::of(delivery)? };
-        list.take(held, limit, all);
+        let held = Held::of(delivery)?;
+        let held = Held { verdict: verdicts.on(&held), ..held };
+        // What still casts a doubt is said again before it ages out: the newest copy stands for all.
+        match known.insert(held.identity()) {
+            true => list.take(held, limit, all),
+            false => list.replace(held),
+        }
         Ok(())
     })
     .await?;
@@ -109,7 +115,7 @@ pub async fn show(session: &mut Session<'_>, ledger_seq: u64) -> Result<(), CtlE
     let mut held = find(session.hub.bus(), ledger_seq).await?;
     let subject = LedgerSubject::Verdict(held.device.clone()).to_string();
     let verdicts = verdicts(session.hub.bus(), &subject, Start::After(ledger_seq)).await?;
-    held.verdict = verdicts.get(&ledger_seq).copied();
+    held.verdict = verdicts.on(&held);
     session.show_own(&held, render::quarantine::one)
 }
 
@@ -148,11 +154,29 @@ async fn find(bus: &Bus, ledger_seq: u64) -> Result<Held, CtlError> {
     }
 }
 
-async fn verdicts(bus: &Bus, filter: &str, start: Start) -> Result<BTreeMap<u64, Verdict>, CtlError> {
-    let mut verdicts = BTreeMap::new();
+/// What was decided: by the number in LEDGER of the copy that was asked about, and by what all its copies share.
+#[derive(Default)]
+struct Verdicts {
+    of: BTreeMap<u64, Verdict>,
+    by_identity: BTreeMap<Identity, Verdict>,
+}
+
+/// Who sent a message, and when the bus took it in: the same for every copy of it.
+type Identity = (Option<DeviceKey>, Timestamp);
+
+impl Verdicts {
+    fn on(&self, held: &Held) -> Option<Verdict> {
+        self.of.get(&held.ledger_seq).or_else(|| self.by_identity.get(&held.identity())).copied()
+    }
+}
+
+async fn verdicts(bus: &Bus, filter: &str, start: Start) -> Result<Verdicts, CtlError> {
+    let mut verdicts = Verdicts::default();
     read(bus, filter, start, |delivery| {
-        let QuarantineVerdict { of, verdict, .. } = decode::parse(&delivery.payload)?;
-        verdicts.insert(of, verdict);
+        let QuarantineVerdict { of, verdict, received_at, .. } = decode::parse(&delivery.payload)?;
+        verdicts.of.insert(of, verdict);
+        let device = device(delivery);
+        verdicts.by_identity.extend(received_at.map(|at| ((device, at), verdict)));
         Ok(())
     })
     .await?;
@@ -194,12 +218,28 @@ impl List {
             self.before += 1;
         }
     }
+
+    /// A newer copy of a message that was taken.
+    fn replace(&mut self, held: Held) {
+        let older = self.messages.iter().position(|message| message.identity() == held.identity());
+        if let Some(older) = older {
+            self.messages.remove(older);
+            self.messages.push_back(held);
+        }
+    }
 }
 
 impl Held {
     fn of(delivery: &Delivery) -> Result<Self, Refusal> {
-        let device = LedgerSubject::parse(&delivery.subject).and_then(|subject| subject.device().cloned());
         let fact = decode::parse(&delivery.payload)?;
-        Ok(Self { ledger_seq: delivery.stream_seq, device, fact, verdict: None })
+        Ok(Self { ledger_seq: delivery.stream_seq, device: device(delivery), fact, verdict: None })
     }
+
+    fn identity(&self) -> Identity {
+        (self.device.clone(), self.fact.received_at)
+    }
+}
+
+fn device(delivery: &Delivery) -> Option<DeviceKey> {
+    LedgerSubject::parse(&delivery.subject).and_then(|subject| subject.device().cloned())
 }

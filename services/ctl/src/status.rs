@@ -1,75 +1,74 @@
-//! `muster status`: deployments, and places as a whole.
+//! `muster status`: deployments, and places as a whole. What the views tell is asked of them; what is filtered, and what
+//! another system shall read, is [`filtered`].
+
+pub mod filtered;
 
 use muster_contract::history::Point;
 use muster_contract::query::{DeploymentsAnswer, Query};
 use muster_contract::{DeploymentId, SiteId};
-use serde_json::Value;
 
 use crate::ask::{AskError, understood};
-use crate::config::{Depth, StatusArgs};
+use crate::config::{Depth, Export, StatusArgs};
 use crate::devices;
 use crate::error::CtlError;
 use crate::history;
-use crate::near::near;
 use crate::render;
 use crate::session::Session;
+use muster_domain::near::near;
 
 /// One deployment, or all of them.
 ///
 /// # Errors
 /// When nobody answers, or there is no such deployment.
-pub async fn run(session: &mut Session<'_>, args: StatusArgs) -> Result<(), CtlError> {
-    let StatusArgs { deployment, site, output, point } = args;
-    let point = Point::from(point);
-    let moment = if point.is_now() { None } else { Some(history::moment(session, point).await?) };
-    // From here on the point is a sequence, of which every page is.
-    let point = match &moment {
-        Some(moment) => Point { about: point.about, ..Point::at_seq(moment.as_of.ledger_seq) },
-        None => point,
-    };
-    match deployment {
-        Some(id) => one(session, id, site, output, point).await?,
-        None => list(session, site, point).await?,
+pub async fn run(
+    session: &mut Session<'_>,
+    mut args: StatusArgs,
+    export: Option<Export>,
+) -> Result<(), CtlError> {
+    let group = matches!(export, Some(Export::ResourceGroup | Export::ResourceGroupJson));
+    if !group && (args.aggregate || args.budget.is_some()) {
+        let words = "--aggregate and --budget belong to --format resourcegroup";
+        return Err(CtlError::Usage(words.to_owned()));
     }
-    match moment {
+    let point = Point::from(args.point);
+    let moment = if point.is_now() { None } else { Some(history::moment(session, point).await?) };
+    if let Some(moment) = &moment {
+        // From here on the point is a sequence, of which every page is.
+        args.point = args.point.at_fact(moment.as_of.ledger_seq);
+    }
+    // Names alone, and documents of other systems, have no room for a word on when.
+    let is_for_people = export.is_none() && args.list.is_none();
+    shown(session, args, export).await?;
+    match moment.filter(|_| is_for_people) {
         Some(moment) => session.add(&render::history::moment(&moment)),
         None => Ok(()),
+    }
+}
+
+async fn shown(session: &mut Session<'_>, args: StatusArgs, export: Option<Export>) -> Result<(), CtlError> {
+    if export.is_some() || !args.is_of_views() {
+        return filtered::run(session, &args, export).await;
+    }
+    let StatusArgs { deployment, site, output, point, .. } = args;
+    match deployment {
+        Some(id) => one(session, id, output.unwrap_or(Depth::Summary), point.into()).await,
+        None => list(session, site.into_iter().next(), point.into()).await,
     }
 }
 
 async fn one(
     session: &mut Session<'_>,
     id: DeploymentId,
-    site: Option<SiteId>,
-    output: Option<Depth>,
+    depth: Depth,
     point: Point,
 ) -> Result<(), CtlError> {
-    // A site chooses lines, so naming one asks for them.
-    let depth = output.unwrap_or(if site.is_some() { Depth::All } else { Depth::Summary });
-    let query =
-        Query { id: Some(id.clone()), site: site.clone(), output: depth.into(), point, ..Query::default() };
+    let query = Query { id: Some(id.clone()), output: depth.into(), point, ..Query::default() };
     let answer = match session.hub.pages("deployment", "devices", query).await {
         Ok(answer) => answer,
         Err(error) => return Err(with_near_deployments(session, error, &id).await),
     };
-    if let Some(site) = site.filter(|_| has_no_lines(&answer)) {
-        known_site(session, site).await?;
-    }
     let frame = session.frame();
     session.show(&answer, |answer, _| render::deployment::one(answer, frame))
-}
-
-fn has_no_lines(answer: &Value) -> bool {
-    answer["devices"].as_array().is_none_or(Vec::is_empty)
-}
-
-/// Fails where there is no such site: no line of it is then no answer.
-async fn known_site(session: &Session<'_>, site: SiteId) -> Result<(), CtlError> {
-    let query = Query { site: Some(site.clone()), ..Query::default() };
-    match session.hub.query("site", &query).await {
-        Ok(_) => Ok(()),
-        Err(error) => Err(devices::with_near_sites(session, error, &site).await),
-    }
 }
 
 async fn list(session: &mut Session<'_>, site: Option<SiteId>, point: Point) -> Result<(), CtlError> {

@@ -15,9 +15,9 @@ use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
 use crate::config::Format;
 use crate::error::CtlError;
-use crate::near::near;
 use crate::render;
 use crate::session::Session;
+use muster_domain::near::near;
 
 /// All deployments.
 const EVERY_DEPLOYMENT: &str = "deployment.*";

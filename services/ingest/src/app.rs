@@ -16,6 +16,7 @@ use muster_service::error::chain;
 use muster_service::exit;
 use muster_service::life::{Life, Stage};
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 
 use crate::config::{Cli, Config};
 use crate::consume::{Around, Partition};
@@ -67,7 +68,8 @@ pub async fn start(config: Config, life: &Life) -> Result<Handle, StartError> {
         creds: config.common.creds.clone(),
         tls_ca: config.common.tls_ca.clone(),
         ping_interval,
-        uplink_bytes_max: config.uplink_bytes_max,
+        uplink_bytes_max: config.streams.uplink_bytes_max,
+        replicas: config.streams.replicas,
         ..BusConfig::service(config.common.nats_url.as_str(), NAME)
     };
     let bus = Bus::connect(bus, &life.stop_token()).await?;
@@ -94,16 +96,19 @@ async fn restored(
 ) -> Result<(BTreeMap<u16, Border>, Restored), ReadError> {
     let (mut retry, mut chance) = (FullJitter::new(RETRY_MIN, RETRY_MAX), Rng::new());
     loop {
+        let begun = Instant::now();
         let new = |partition| (partition, Border::new(config.rules, clock.now()));
         let mut borders: BTreeMap<u16, Border> = config.partitions.iter().map(new).collect();
         match restore::all(bus, &mut borders).await {
             Ok(restored) => {
                 tracing::info!(
-                    facts = restored.facts,
-                    ledger.seq = restored.position,
-                    devices = borders.values().map(Border::devices).sum::<usize>(),
                     partitions = %config.partitions,
-                    "LEDGER read"
+                    devices = borders.values().map(Border::devices).sum::<usize>(),
+                    took = ?begun.elapsed(),
+                    facts = restored.facts,
+                    ledger.first = restored.first,
+                    ledger.seq = restored.position,
+                    "LEDGER read: this is what is known of the devices of these partitions"
                 );
                 return Ok((borders, restored));
             }

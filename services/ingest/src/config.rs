@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::Parser;
 use muster_domain::border::Rules;
-use muster_service::config::{Common, CommonArgs, Problems, StreamArgs};
+use muster_service::config::{Common, CommonArgs, Problems, StreamArgs, Streams};
 use muster_service::version::VERSION;
 
 use crate::partitions::Partitions;
@@ -59,8 +59,8 @@ pub struct Cli {
 pub struct Config {
     /// What every service has.
     pub common: Common,
-    /// Bytes of UPLINK, if this service makes it.
-    pub uplink_bytes_max: u64,
+    /// How streams are made, if this service makes them.
+    pub streams: Streams,
     /// Partitions this process owns.
     pub partitions: Partitions,
     /// Lease and deadline.
@@ -75,14 +75,14 @@ impl Cli {
     pub fn check(self) -> Result<Config, Problems> {
         let mut problems = Problems::default();
         let common = self.common.check(&mut problems);
-        let uplink = self.streams.check(&mut problems);
+        let streams = self.streams.check(&mut problems);
         let partitions = problems.parse("--partitions", &self.partitions);
         let lease = problems.duration("--lease", &self.lease, LEASE_MIN..=LEASE_MAX);
         let deadline_default =
             problems.duration("--deadline-default", &self.deadline_default, DEADLINE_MIN..=DEADLINE_MAX);
         problems.finish(|| {
             let rules = Rules { lease: lease?, deadline_default: deadline_default? };
-            Some(Config { common: common?, uplink_bytes_max: uplink?, partitions: partitions?, rules })
+            Some(Config { common: common?, streams: streams?, partitions: partitions?, rules })
         })
     }
 }
@@ -110,9 +110,18 @@ mod tests {
             "--deadline-default=soon",
             "--http-addr=here",
             "--uplink-max-bytes=much",
+            "--replicas=2",
         ];
         let shown = check(&words).unwrap_err().to_string();
-        for flag in ["--partitions", "--lease", "--deadline-default", "--http-addr", "--uplink-max-bytes"] {
+        let flags = [
+            "--partitions",
+            "--lease",
+            "--deadline-default",
+            "--http-addr",
+            "--uplink-max-bytes",
+            "--replicas",
+        ];
+        for flag in flags {
             assert!(shown.contains(flag), "{flag} is missing:\n{shown}");
         }
     }

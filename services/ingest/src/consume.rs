@@ -11,6 +11,7 @@ mod quarantine;
 mod receipts;
 mod session;
 mod standby;
+mod telling;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,6 +29,7 @@ use tokio_util::sync::CancellationToken;
 use self::session::Session;
 pub use self::standby::TAKEN_WITHIN;
 use self::standby::Waiting;
+use self::telling::Teller;
 use crate::desired::Wish;
 use crate::error::PartitionError;
 use crate::metrics::PartitionMetrics;
@@ -63,6 +65,7 @@ pub struct Partition {
     desired: mpsc::Receiver<Wish>,
     wishes_come: bool,
     metrics: PartitionMetrics,
+    teller: Teller,
     ready: Option<Latch>,
     chance: Rng,
     retry: FullJitter,
@@ -98,6 +101,7 @@ impl Partition {
             desired,
             wishes_come: true,
             metrics,
+            teller: Teller::default(),
             ready: Some(ready),
             chance: Rng::new(),
             retry: FullJitter::new(RECOVER_MIN, RECOVER_MAX),

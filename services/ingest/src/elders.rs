@@ -28,8 +28,9 @@ const FIRST_LOOK: Duration = Duration::from_secs(5);
 const LOOKS_APART: Duration = Duration::from_millis(500);
 /// How long nothing may come before nothing more is there.
 const END: Duration = Duration::from_secs(5);
-/// What grows old: liveness has its own rhythm, incidents and quarantine are history.
-const SUBJECTS: [&str; 3] = ["muster.status.>", "muster.device.>", "muster.deadline.>"];
+/// What grows old: liveness has its own rhythm, incidents are history.
+const SUBJECTS: [&str; 4] =
+    ["muster.status.>", "muster.device.>", "muster.deadline.>", "muster.quarantine.>"];
 
 const _: () = assert!(LOOK_EVERY.as_secs() * 24 < REASSERT_AFTER.as_secs());
 

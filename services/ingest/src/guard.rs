@@ -1,20 +1,25 @@
-//! Watches over the streams after every reconnect. A server that comes back without its memory has lost PRESENCE:
-//! what is missing is made. A server that comes back with an older LEDGER (set back to a backup) has forgotten what this
+//! Watches over the streams after every reconnect, and over the ways in now and then. A server that comes back without its
+//! memory has lost PRESENCE, and somebody may remove UPLINK: what is missing is made. A server that comes back with an older LEDGER (set back to a backup) has forgotten what this
 //! process takes for held: it must end, and the next start reads LEDGER anew. Going on would let devices forget reports
 //! that nobody holds.
 
 use std::time::Duration;
 
 use fastrand::Rng;
-use muster_bus::{Bus, Link};
+use muster_bus::{Bus, Link, ReadError};
 use muster_contract::subjects::stream;
 use muster_service::backoff::FullJitter;
 use muster_service::error::chain;
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use crate::error::SetBack;
 use crate::outlet::HighWater;
 
+/// Time between two looks at whether the ways in are there.
+const LOOK_EVERY: Duration = Duration::from_secs(10);
+/// How long such a look may wait for a server that is choosing a leader.
+const LOOK_MAX: Duration = Duration::from_secs(10);
 /// Least and longest upper bound of the delay before LEDGER is looked at again.
 const RETRY_MIN: Duration = Duration::from_millis(50);
 /// See [`RETRY_MIN`].
@@ -28,8 +33,16 @@ pub async fn watch(bus: Bus, high_water: HighWater, stop: CancellationToken) -> 
     let mut link = bus.link();
     let mut seen = *link.borrow_and_update();
     let watching = async {
-        // Ends when the bus is gone, and the process with it.
-        while link.changed().await.is_ok() {
+        loop {
+            match timeout(LOOK_EVERY, link.changed()).await {
+                // The bus is gone, and the process with it.
+                Ok(Err(_)) => return Ok(()),
+                Ok(Ok(())) => {}
+                Err(_) => {
+                    make_ways_in(&bus).await;
+                    continue;
+                }
+            }
             let now = *link.borrow_and_update();
             if now.is_up() && now != seen {
                 converge(&bus, now).await;
@@ -37,7 +50,6 @@ pub async fn watch(bus: Bus, high_water: HighWater, stop: CancellationToken) -> 
                 seen = now;
             }
         }
-        Ok(())
     };
     stop.run_until_cancelled(watching).await.unwrap_or(Ok(()))
 }
@@ -54,6 +66,18 @@ async fn look(bus: &Bus, high_water: &HighWater) -> Result<(), SetBack> {
             Err(error) => tracing::debug!(error = chain(&error), "cannot see LEDGER's end yet"),
         }
         tokio::time::sleep(retry.next(&mut chance)).await;
+    }
+}
+
+/// Makes UPLINK and PRESENCE if they are gone: devices have what was lost with them.
+async fn make_ways_in(bus: &Bus) {
+    for name in [stream::UPLINK, stream::PRESENCE] {
+        if let Err(ReadError::Missing { .. }) = bus.stream_state(name).await {
+            tracing::warn!("{name} is gone, or nobody leads it; making it if it is missing");
+            let link = *bus.link().borrow();
+            // Whoever waits for a leader is asked again at the next look.
+            let _ = timeout(LOOK_MAX, converge(bus, link)).await;
+        }
     }
 }
 

@@ -54,7 +54,7 @@ pub struct PartitionMetrics {
     /// 1 while the partition is this process's, 0 while it stands by.
     pub owned: Gauge,
     /// Looked up once: every report counts.
-    outcomes: Arc<[Counter; 6]>,
+    outcomes: Arc<[Counter; 7]>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -75,13 +75,14 @@ struct PartitionLabels {
     partition: u16,
 }
 
-const OUTCOMES: [Outcome; 6] = [
+const OUTCOMES: [Outcome; 7] = [
     Outcome::New,
     Outcome::Late,
     Outcome::Amended,
     Outcome::Duplicate,
     Outcome::Quarantined,
     Outcome::Repeated,
+    Outcome::Summed,
 ];
 const KINDS: [&str; 7] = [
     StatusFact::KIND,
@@ -102,6 +103,7 @@ impl EncodeLabelValue for OutcomeLabel {
             Outcome::Duplicate => "duplicate",
             Outcome::Quarantined => "quarantined",
             Outcome::Repeated => "repeated",
+            Outcome::Summed => "summed",
         };
         EncodeLabelValue::encode(&word, encoder)
     }
@@ -186,9 +188,8 @@ mod tests {
             (0..=at).for_each(|_| metrics.report(outcome));
         }
         let text = life.health().metrics_text();
-        for (at, word) in
-            ["new", "late", "amended", "duplicate", "quarantined", "repeated"].into_iter().enumerate()
-        {
+        let words = ["new", "late", "amended", "duplicate", "quarantined", "repeated", "summed"];
+        for (at, word) in words.into_iter().enumerate() {
             let line = format!("muster_ingest_reports_total{{outcome=\"{word}\"}} {}", at + 1);
             assert!(text.contains(&line), "{line} is missing:\n{text}");
         }

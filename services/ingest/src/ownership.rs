@@ -2,7 +2,8 @@
 //!
 //! A partition has lanes, which are subjects of LEDGER (`muster.owner.<partition>.<lane>`). Whoever takes the partition
 //! writes a record into each of them: into lane 0 by compare-and-set, which decides between two who try at once, then
-//! into the others on condition that lane 0 is still its own. Then it reads LEDGER beyond its last record. Every fact it
+//! into the others on condition that lane 0 is still its own, and, where there are others, once more into lane 0. Then it
+//! reads LEDGER beyond its last record. Every fact it
 //! publishes names a lane and the sequence of its own record there; LEDGER refuses the fact once another record is newer.
 //! So whatever a former owner wrote is either before the record, and read, or refused, however late it comes: from a
 //! process that stood still, from the queue of a connection, from an earlier life of this very process. No clock and no
@@ -11,6 +12,12 @@
 //! A lane is enough where one server keeps LEDGER. A replicated stream works on one message at a time for each fence,
 //! and answers others with a conflict; there the lanes are as many as facts may be under way, used in turn. A conflict
 //! is therefore no proof that somebody else came: the record of lane 0 is.
+//!
+//! Why the last record goes into lane 0 again: a replicated stream compares when a message comes in, and stores it when
+//! most servers have it. Between the two moments of a record of ours, an older server still compares a fact of that lane
+//! with the record before, and the fact is stored behind ours. But it has come in before ours was confirmed, and so
+//! before the next record was sent: whatever slips through at a lane is stored before the next record. Of the last lane
+//! that is the closing one, up to which LEDGER is read.
 //!
 //! | what happens | what follows |
 //! |---|---|
@@ -144,6 +151,9 @@ pub async fn claim(
     for lane in 1..count {
         let next = letter(lane, seq, Some(subject(partition, 0)));
         lanes.push(bus.publish(next).await.map_err(failed)?.sequence);
+    }
+    if count > 1 {
+        lanes[0] = bus.publish(letter(0, seq, None)).await.map_err(failed)?.sequence;
     }
     Ok(Claim { partition, lanes, next: 0 })
 }

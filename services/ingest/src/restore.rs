@@ -16,19 +16,22 @@ const BATCH: usize = 1000;
 /// How long LEDGER may be silent while something is known to wait in it.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// What ingest itself publishes.
-const SUBJECTS: [&str; 7] = [
+const SUBJECTS: [&str; 8] = [
     "muster.status.>",
     "muster.device.>",
     "muster.liveness.>",
     "muster.deadline.>",
     "muster.incident.>",
     "muster.quarantine.>",
+    "muster.verdict.>",
     "muster.owner.>",
 ];
 
 /// How far LEDGER was read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Restored {
+    /// The position of the first fact read; 0 where there was none.
+    pub first: u64,
     /// The position of the last fact read.
     pub position: u64,
     /// How many were read.
@@ -98,11 +101,14 @@ async fn read_on(
 ) -> Result<Restored, ReadError> {
     let mut replay = bus.replay(stream::LEDGER, &SUBJECTS, Start::After(after)).await?;
     let waiting = replay.waiting();
-    let mut restored = Restored { position: after, facts: 0 };
+    let mut restored = Restored { first: 0, position: after, facts: 0 };
     while restored.facts < waiting || restored.position < through {
         let silence = |_| ReadError::TimedOut { what: stream::LEDGER.to_owned() };
         for delivery in timeout(PATIENCE, replay.next_batch(BATCH)).await.map_err(silence)?? {
             restored.facts += 1;
+            if restored.first == 0 {
+                restored.first = delivery.stream_seq;
+            }
             restored.position = delivery.stream_seq;
             let subject = LedgerSubject::parse(&delivery.subject);
             let subject = subject.filter(|subject| partition(subject).is_none_or(wanted));

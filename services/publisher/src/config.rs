@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Parser;
-use muster_service::config::{Common, CommonArgs, Problems, StreamArgs};
+use muster_service::config::{Common, CommonArgs, Problems, StreamArgs, Streams};
 use muster_service::version::VERSION;
 
 use crate::git::{Branch, GitUrl};
@@ -72,8 +72,8 @@ pub struct Cli {
 pub struct Config {
     /// What every service has.
     pub common: Common,
-    /// Bytes of UPLINK, if this service makes it.
-    pub uplink_bytes_max: u64,
+    /// How streams are made, if this service makes them.
+    pub streams: Streams,
     /// The Git source, if there is one.
     pub git: Option<GitConfig>,
     /// Where the mirror lies; a private directory if nothing is said.
@@ -103,7 +103,7 @@ impl Cli {
     pub fn check(self) -> Result<Config, Problems> {
         let mut problems = Problems::default();
         let common = self.common.check(&mut problems);
-        let uplink = self.streams.check(&mut problems);
+        let streams = self.streams.check(&mut problems);
         let url = problems.optional("--git-url", self.git_url.as_deref(), Problems::parse::<GitUrl>);
         let branch = problems.parse("--git-branch", &self.git_branch);
         let poll = problems.duration("--git-poll", &self.git_poll, POLL_MIN..=POLL_MAX);
@@ -120,7 +120,7 @@ impl Cli {
             let (branch, poll, token_file) = (branch?, poll?, token_file?);
             let allow_empty = self.allow_empty;
             let git = url?.map(|url| GitConfig { url, branch, poll, token_file, allow_empty });
-            Some(Config { common: common?, uplink_bytes_max: uplink?, git, data_dir: data_dir? })
+            Some(Config { common: common?, streams: streams?, git, data_dir: data_dir? })
         })
     }
 }

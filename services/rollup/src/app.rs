@@ -75,7 +75,8 @@ pub async fn start(config: Config, life: &Life) -> Result<Handle, StartError> {
     let bus = BusConfig {
         creds: config.common.creds,
         tls_ca: config.common.tls_ca,
-        uplink_bytes_max: config.uplink_bytes_max,
+        uplink_bytes_max: config.streams.uplink_bytes_max,
+        replicas: config.streams.replicas,
         ..BusConfig::service(config.common.nats_url.as_str(), NAME)
     };
     let bus = Bus::connect(bus, &life.stop_token()).await?;

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Parser;
-use muster_service::config::{Common, CommonArgs, Problems, StreamArgs};
+use muster_service::config::{Common, CommonArgs, Problems, StreamArgs, Streams};
 use muster_service::version::VERSION;
 
 use crate::history::thinning::Room;
@@ -88,8 +88,8 @@ pub struct Cli {
 pub struct Config {
     /// What every service has.
     pub common: Common,
-    /// Bytes of UPLINK, if this service makes it.
-    pub uplink_bytes_max: u64,
+    /// How streams are made, if this service makes them.
+    pub streams: Streams,
     /// Where the snapshot lies.
     pub data_dir: PathBuf,
     /// When a snapshot is due.
@@ -110,7 +110,7 @@ impl Cli {
     pub fn check(self) -> Result<Config, Problems> {
         let mut problems = Problems::default();
         let common = self.common.check(&mut problems);
-        let uplink = self.streams.check(&mut problems);
+        let streams = self.streams.check(&mut problems);
         let data_dir = problems.required("--data-dir", self.data_dir.as_deref(), directory);
         let every = problems.duration(
             "--snapshot-every",
@@ -126,7 +126,7 @@ impl Cli {
         problems.finish(|| {
             Some(Config {
                 common: common?,
-                uplink_bytes_max: uplink?,
+                streams: streams?,
                 data_dir: data_dir?,
                 cadence: Cadence { every: every?, facts: facts? },
                 checkpoints: Cadence { every: checkpoint_every?, facts: checkpoint_facts? },

@@ -1,5 +1,8 @@
 //! The door of `muster-rollup`.
 
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> std::process::ExitCode {
     muster_rollup::app::main()
 }

@@ -2,6 +2,7 @@
 //! that there is none yet. Questions about the past are the room [`past`]'s; they wait there, and hold up no others.
 
 mod past;
+mod status;
 
 use std::fmt::Display;
 use std::str::FromStr;
@@ -9,6 +10,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use muster_bus::{Bus, Call, EndpointSpec, Fault, ServiceSpec};
+use muster_contract::history::Point;
 use muster_contract::limits::MESSAGE_BYTES_MAX;
 use muster_contract::query::{ErrorBody, ErrorCode, PAGE_DEFAULT, PAGE_MAX, Query};
 use muster_contract::subjects::QUERY_PREFIX;
@@ -21,7 +23,7 @@ use tokio_util::sync::CancellationToken;
 
 pub use self::past::History;
 use crate::metrics::{AnswerKind, Metrics};
-use crate::present::Present;
+use crate::present::{Now, Present};
 
 /// The service's name in `$SRV.INFO`.
 const SERVICE: &str = "muster-query";
@@ -31,7 +33,8 @@ const DESCRIPTION: &str = "What is true of deployments, devices, sites and the f
 /// Largest answer: any server that Muster works with carries it. Longer lists come in more pages.
 const ANSWER_BYTES_MAX: usize = MESSAGE_BYTES_MAX;
 
-const ENDPOINTS: [&str; 7] = ["deployment", "deployments", "device", "devices", "site", "fleet", "why"];
+const ENDPOINTS: [&str; 8] =
+    ["deployment", "deployments", "device", "devices", "site", "fleet", "why", status::ENDPOINT];
 
 /// The desk where questions are answered. Clones share the present.
 #[derive(Debug, Clone)]
@@ -76,7 +79,8 @@ impl Desk {
 
     /// Who answers a question that is not about the present.
     fn past_of(&self, call: &Call) -> Option<&History> {
-        let about_now = || understand(&call.payload).is_ok_and(|query| query.point.is_now());
+        // What cannot be read is refused as a question about the present.
+        let about_now = || serde_json::from_slice(&call.payload).map_or(true, |point: Point| point.is_now());
         let history = self.history.as_ref()?;
         (past::ENDPOINTS.contains(&call.endpoint) || !about_now()).then_some(history)
     }
@@ -86,20 +90,31 @@ impl Desk {
     /// # Errors
     /// Why there is none, as the asker is to read it.
     pub fn answer(&self, endpoint: &str, question: &[u8]) -> Result<Bytes, ErrorBody> {
+        if endpoint == status::ENDPOINT {
+            return status::answer(&self.present, question);
+        }
         let query = understand(question)?;
         self.present.look(|now| {
-            if now.caught_up && !query.point.is_now() {
-                return Err(bad("this service knows no past".to_owned()));
-            }
-            if now.caught_up {
-                let limit = query.limit.unwrap_or(PAGE_DEFAULT);
-                return fitting(limit, |limit| look_up(&now.fleet, endpoint, &query, limit));
-            }
-            let read_to = now.fleet.as_of().ledger_seq;
-            let message = format!("still reading LEDGER (at {read_to}); ask again in a moment");
-            Err(ErrorBody { code: ErrorCode::NotReady, message })
+            let fleet = caught_up(now)?;
+            no_past(query.point)?;
+            fitting(query.limit.unwrap_or(PAGE_DEFAULT), |limit| look_up(fleet, endpoint, &query, limit))
         })
     }
+}
+
+/// The fleet, once LEDGER was read to its end.
+fn caught_up(now: &Now) -> Result<&Fleet, ErrorBody> {
+    if now.caught_up {
+        return Ok(&now.fleet);
+    }
+    let read_to = now.fleet.as_of().ledger_seq;
+    let message = format!("still reading LEDGER (at {read_to}); ask again in a moment");
+    Err(ErrorBody { code: ErrorCode::NotReady, message })
+}
+
+/// Refuses a question about the past: whoever answers it here knows the present only.
+fn no_past(point: Point) -> Result<(), ErrorBody> {
+    if point.is_now() { Ok(()) } else { Err(bad("this service knows no past".to_owned())) }
 }
 
 fn spec() -> ServiceSpec {

@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use crate::chaos::{self, Summary};
 use crate::config::{self, Cli, LOG_DEFAULT, Settings};
-use crate::{carrier, closing, demo, error, places};
+use crate::{carrier, closing, demo, error, lab, places};
 
 const NAME: &str = "muster-simulator";
 /// What is logged while a picture is drawn on the same terminal.
@@ -100,6 +100,11 @@ async fn start(settings: Settings, life: Life) -> Result<(), error::Error> {
             ended
         }),
         Settings::Link(config) => carrier::start(config, life).await?,
+        Settings::Prepare(config) => {
+            lab::prepare::run_once(&config).await?;
+            life.stop();
+        }
+        Settings::Admit(config) => lab::admit::start(config, life).await?,
     }
     Ok(())
 }

@@ -14,7 +14,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use crate::config::carrier::Config;
 use crate::error::Error;
 use crate::flap::{self, Flapping};
-use crate::link::{Fault, Link, Way};
+use crate::link::{Fault, Link, OnLink, Sharing, Switch, Way};
 
 /// Time between two looks at what the link has carried.
 const COUNT_EVERY: Duration = Duration::from_secs(1);
@@ -23,6 +23,7 @@ const COUNT_EVERY: Duration = Duration::from_secs(1);
 #[derive(Debug, Clone, Default)]
 struct Metrics {
     faults: Family<Kind, Counter>,
+    links: Gauge,
     connections: Gauge,
     up: Gauge,
     down: Gauge,
@@ -41,29 +42,41 @@ struct Kind {
 /// The address cannot be listened on.
 pub async fn start(config: Config, life: Life) -> Result<(), Error> {
     let ready = life.health().latch("the link");
-    let link = Link::between(config.listen, &config.to.0, config.seed).await;
+    let metrics = Metrics::register(life.health());
+    let told = weather(&config, &metrics, &life);
+    let switch = Switch::open(config.listen, &config.to.0, config.seed, config.sharing, told).await;
     let what = format!("{} (--listen)", config.listen);
-    let link = Arc::new(link.map_err(|source| Error::Network { what, source })?);
+    let switch = switch.map_err(|source| Error::Network { what, source })?;
     tracing::info!(
-        link.address = %link.address(),
+        link.address = %switch.address(),
         link.to = config.to.0,
         link.profile = config.profile.name,
+        link.each = config.sharing == Sharing::Each,
         seed = config.seed,
         "the link carries: {}",
         config.profile.about
     );
-    let metrics = Metrics::register(life.health());
-    let calm = life.token(Stage::Intake);
-    life.spawn(Stage::Work, "figures", metrics.clone().follow(Arc::clone(&link), life.token(Stage::Work)));
-    life.spawn(Stage::Intake, "weather", async move {
-        let told = |fault: Fault, lasts: Duration| {
-            tracing::info!(link.fault = fault.name(), ?lasts, "the link has a fault");
-            metrics.faults.get_or_create(&Kind { fault: fault.name() }).inc();
-        };
-        flap::follow(&link, Flapping::new(config.profile, config.seed, 0), &calm, told).await;
-    });
+    life.spawn(Stage::Work, "figures", metrics.follow(switch, life.token(Stage::Work)));
     ready.release();
     Ok(())
+}
+
+/// What begins with every link: it breaks by the profile, the seed and its number.
+fn weather(config: &Config, metrics: &Metrics, life: &Life) -> OnLink {
+    let (profile, seed, sharing) = (config.profile.clone(), config.seed, config.sharing);
+    let (faults, life) = (metrics.faults.clone(), life.clone());
+    Box::new(move |link: Arc<Link>, client, number| {
+        let (faults, calm) = (faults.clone(), life.token(Stage::Intake));
+        let flapping = Flapping::new(profile.clone(), seed, number);
+        let who = if sharing == Sharing::Each { client.to_string() } else { "all".to_owned() };
+        life.spawn(Stage::Intake, "weather", async move {
+            let told = |fault: Fault, lasts: Duration| {
+                tracing::info!(link.client = who, link.fault = fault.name(), ?lasts, "the link has a fault");
+                faults.get_or_create(&Kind { fault: fault.name() }).inc();
+            };
+            flap::follow(&link, flapping, &calm, told).await;
+        });
+    })
 }
 
 impl Metrics {
@@ -72,6 +85,7 @@ impl Metrics {
         health.metrics(|registry| {
             registry.register("link_faults", "Faults begun, by kind", metrics.faults.clone());
             let gauges = [
+                ("link_links", "Links there are: one, or one for each client", &metrics.links),
                 ("link_connections", "Connections carried to the server so far", &metrics.connections),
                 ("link_up_bytes", "Bytes handed to the server so far", &metrics.up),
                 ("link_down_bytes", "Bytes handed to clients so far", &metrics.down),
@@ -84,9 +98,11 @@ impl Metrics {
         metrics
     }
 
-    async fn follow(self, link: Arc<Link>, stop: tokio_util::sync::CancellationToken) {
+    /// Counts until `stop`, and holds the links up to then.
+    async fn follow(self, link: Switch, stop: tokio_util::sync::CancellationToken) {
         let signed = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
         loop {
+            self.links.set(signed(link.links() as u64));
             self.connections.set(signed(link.connections()));
             self.up.set(signed(link.carried(Way::Up)));
             self.down.set(signed(link.carried(Way::Down)));

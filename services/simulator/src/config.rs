@@ -3,6 +3,7 @@
 pub mod carrier;
 pub mod chaos;
 pub mod demo;
+pub mod lab;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -15,6 +16,7 @@ use muster_service::version::VERSION;
 use self::carrier::CarrierArgs;
 use self::chaos::ChaosArgs;
 use self::demo::DemoArgs;
+use self::lab::LabCommand;
 use crate::places::MARKER;
 
 /// What is logged if nothing else is asked for.
@@ -46,6 +48,9 @@ enum Command {
     /// One faulty link between clients and a server, as a process of its own
     #[command(after_help = carrier::EXAMPLES)]
     Link(CarrierArgs),
+    /// A fleet in containers: what it needs to start, and who lets its devices in
+    #[command(subcommand, after_help = lab::EXAMPLES)]
+    Lab(LabCommand),
 }
 
 /// The settings of the command that was given, checked.
@@ -57,6 +62,10 @@ pub enum Settings {
     Chaos(chaos::Config),
     /// `link`
     Link(carrier::Config),
+    /// `lab prepare`
+    Prepare(lab::Prepare),
+    /// `lab admit`
+    Admit(lab::Admit),
 }
 
 /// Where a run takes place.
@@ -102,6 +111,8 @@ impl Cli {
             Command::Demo(args) => args.check(seed, programs).map(Settings::Demo),
             Command::Chaos(args) => args.check(seed, programs).map(Settings::Chaos),
             Command::Link(args) => args.check(seed).map(Settings::Link),
+            Command::Lab(LabCommand::Prepare(args)) => args.check().map(Settings::Prepare),
+            Command::Lab(LabCommand::Admit(args)) => args.check().map(Settings::Admit),
         }
     }
 }
@@ -113,6 +124,8 @@ impl Settings {
             Self::Demo(config) => &config.common,
             Self::Chaos(config) => &config.common,
             Self::Link(config) => &config.common,
+            Self::Prepare(config) => &config.common,
+            Self::Admit(config) => &config.common,
         }
     }
 }

@@ -112,6 +112,23 @@ pub enum Error {
         /// What it said.
         output: String,
     },
+    /// A program of the lab.
+    #[error("`{what}` refused: {said}")]
+    Refused {
+        /// The command.
+        what: String,
+        /// What it said.
+        said: String,
+    },
+    /// The hub's certificate.
+    #[error("no certificate can be made for {names}: are these host names or IP addresses?")]
+    Certificate {
+        /// The names.
+        names: String,
+        /// Why.
+        #[source]
+        source: rcgen::Error,
+    },
     /// The bus.
     #[error("could not reach the fleet's own NATS server")]
     Bus(#[source] muster_bus::ConnectError),

@@ -125,8 +125,8 @@ impl Recount {
                 self.report(entry.seq, device, spoken, &fact.coalesced);
             }
             Fact::Quarantine(fact) => {
-                if let (Some(epoch), Some(seq)) = (fact.epoch, fact.seq) {
-                    self.of(device, epoch.get()).quarantined.insert(seq.get());
+                if let Some((epoch, seqs)) = fact.numbers() {
+                    self.of(device, epoch.get()).quarantined.extend(&seqs);
                 }
             }
             Fact::Incident(incident) => *self.incidents.entry(name(&incident.what)).or_default() += 1,

@@ -4,7 +4,7 @@
 //! Three programs in one. [`demo`] is a story: [`fleet`] (what runs), [`weather`] (what happens to its links, and how
 //! long the truth takes), [`scene`] (what stands above the picture), [`tally`] and [`closing`] (the closing words). [`chaos`] is a trial: everything is killed, stalled, cut off and
 //! filled up by a seed, then healed, and nothing may be lost, repeated or wrong. [`carrier`] is a link alone, for
-//! whoever builds a network of its own.
+//! whoever builds a network of its own; [`lab`] is what a fleet in containers needs beside its services.
 //!
 //! They share [`child`] (one process), [`link`] (one link) with [`flap`] (when it breaks), [`disk`] (one that can be
 //! full), [`repository`] (what shall run), [`hub`] and [`http`] (what is said to be true), [`ledger`] (what is).
@@ -22,6 +22,7 @@ pub mod flap;
 pub mod fleet;
 pub mod http;
 pub mod hub;
+pub mod lab;
 pub mod ledger;
 pub mod link;
 pub mod places;

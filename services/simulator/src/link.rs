@@ -10,7 +10,8 @@
 //! ```
 //!
 //! Nothing here grows without a bound: a line that is full is not read for, so the sender's own buffers fill and it
-//! has to wait, as on a real link; connections beyond [`CONNECTIONS_MAX`] wait to be accepted.
+//! has to wait, as on a real link; connections beyond [`CONNECTIONS_MAX`] wait to be accepted. A [`Switch`] has a link for
+//! each of its clients.
 
 mod bucket;
 mod condition;
@@ -18,6 +19,7 @@ mod line;
 mod profile;
 mod pump;
 mod relay;
+mod switch;
 #[cfg(test)]
 mod tests;
 
@@ -35,6 +37,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 pub use self::condition::{Condition, Setting, Shape, Way};
 pub use self::profile::{Fault, Profile, UnknownProfile};
 use self::relay::Road;
+pub use self::switch::{CLIENTS_MAX, OnLink, Sharing, Switch};
 
 /// Connections one link carries at once; more wait in the kernel until one ends.
 pub const CONNECTIONS_MAX: usize = 8192;
@@ -47,7 +50,8 @@ pub struct Link {
     address: SocketAddr,
     setting: watch::Sender<Setting>,
     traffic: Arc<Traffic>,
-    _stop: DropGuard,
+    stop: CancellationToken,
+    _ends: DropGuard,
 }
 
 /// What a link has carried.
@@ -75,12 +79,18 @@ impl Link {
     pub async fn between(listen: SocketAddr, server: impl Display, seed: u64) -> std::io::Result<Self> {
         let listener = TcpListener::bind(listen).await?;
         let address = listener.local_addr()?;
+        let (link, road) = Self::unheard(address, server.to_string());
+        tokio::spawn(link.stop.clone().run_until_cancelled_owned(accept(listener, road, seed)));
+        Ok(link)
+    }
+
+    /// A link that does not listen itself, and the road of what is connected through it.
+    fn unheard(address: SocketAddr, server: String) -> (Self, Road) {
         let (setting, watched) = watch::channel(Setting::default());
         let traffic = Arc::<Traffic>::default();
         let stop = CancellationToken::new();
-        let road = Road::new(server.to_string(), watched, Arc::clone(&traffic));
-        tokio::spawn(stop.clone().run_until_cancelled_owned(accept(listener, road, seed)));
-        Ok(Self { address, setting, traffic, _stop: stop.drop_guard() })
+        let road = Road::new(server, watched, Arc::clone(&traffic));
+        (Self { address, setting, traffic, _ends: stop.clone().drop_guard(), stop }, road)
     }
 
     /// Where clients connect to.

@@ -51,6 +51,8 @@ pub struct BusConfig {
     pub ping_interval: Duration,
     /// `max_bytes` of UPLINK if `converge` creates it; smaller on small disks.
     pub uplink_bytes_max: u64,
+    /// Servers that keep a copy of each stream that `converge` creates.
+    pub replicas: usize,
 }
 
 impl BusConfig {
@@ -67,6 +69,7 @@ impl BusConfig {
             client_capacity: SERVICE_CLIENT_CAPACITY,
             ping_interval: PING_INTERVAL,
             uplink_bytes_max: UPLINK_BYTES_MAX,
+            replicas: 1,
         }
     }
 

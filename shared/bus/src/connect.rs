@@ -191,8 +191,9 @@ async fn open(config: &BusConfig, servers: &[ServerAddr], pace: &Arc<Pace>) -> R
         let (client, look, clock) = (client.clone(), config.creds_look, Arc::new(SystemClock));
         tokio::spawn(Renewal { client, path, in_use, look, clock }.run(stop.clone()));
     }
-    let (silence, uplink_bytes_max) = (Silence::new(), config.uplink_bytes_max);
-    let wire = Wire { client, link, refusal, silence, replies, uplink_bytes_max, _tasks: stop.drop_guard() };
+    let (silence, _tasks) = (Silence::new(), stop.drop_guard());
+    let BusConfig { uplink_bytes_max, replicas, .. } = *config;
+    let wire = Wire { client, link, refusal, silence, replies, uplink_bytes_max, replicas, _tasks };
     Ok(Bus { wire: Arc::new(wire) })
 }
 

@@ -26,6 +26,10 @@ const INSUFFICIENT_RESOURCES: u64 = 10023;
 const STORAGE_EXCEEDED: u64 = 10047;
 const SUBJECTS_OVERLAP: u64 = 10065;
 const JETSTREAM_OFF: [u64; 2] = [10039, 10076];
+/// Not now so many servers as there shall be copies: a cluster may still be starting.
+const TOO_FEW_PEERS: u64 = 10005;
+/// One server alone keeps one copy.
+const NO_CLUSTER: u64 = 10074;
 
 /// What an operator may decide otherwise without changing what the streams mean: where and how safely data is kept,
 /// notes, whether batches are taken (without them devices send one by one), and for a consumer where it began.
@@ -35,6 +39,8 @@ const FREE_CONSUMER_FIELDS: [&str; 6] =
     ["num_replicas", "description", "metadata", "name", "deliver_policy", "opt_start_seq"];
 /// The least that must be given; how much, is the operator's.
 const ANY_BOUND: &str = "max_bytes";
+/// Of how many copies a stream has, its maker decides.
+const COPIES: &str = "num_replicas";
 
 /// A field of a stream or consumer that exists in another shape than the contract's.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -69,6 +75,18 @@ pub enum TopologyError {
         "the NATS server has no room for {asset}: free disk space, raise max_file_store or the account's limits, or create UPLINK beforehand with a smaller max_bytes, which is respected"
     )]
     NoRoom {
+        /// What was to be created.
+        asset: String,
+        /// The server's answer.
+        #[source]
+        source: ApiError,
+    },
+    /// More copies are wanted than a server alone can keep.
+    #[error(
+        "{asset} shall have copies on several servers (--replicas), and this NATS server is alone: make it a cluster, or \
+         use --replicas 1"
+    )]
+    NoCluster {
         /// What was to be created.
         asset: String,
         /// The server's answer.
@@ -110,13 +128,17 @@ impl Bus {
     /// Creates every missing stream and consumer and the bucket; reports those of another shape and changes none.
     /// Waits while the server does not answer; ends only well or with something for a person to mend.
     pub async fn converge(&self) -> Result<(), TopologyError> {
-        self.stand(contract(self.wire.uplink_bytes_max)).await
+        self.stand(self.wanted()).await
     }
 
     /// The same without the consumers of UPLINK's partitions, which are ingest's: nobody else needs the right to make
     /// any there.
     pub async fn converge_streams(&self) -> Result<(), TopologyError> {
-        self.stand(Topology { consumers: Vec::new(), ..contract(self.wire.uplink_bytes_max) }).await
+        self.stand(Topology { consumers: Vec::new(), ..self.wanted() }).await
+    }
+
+    fn wanted(&self) -> Topology {
+        contract(self.wire.uplink_bytes_max, self.wire.replicas)
     }
 
     async fn stand(&self, mut topology: Topology) -> Result<(), TopologyError> {
@@ -139,7 +161,8 @@ impl Bus {
 }
 
 fn is_passing(error: &ApiError) -> bool {
-    matches!(error, ApiError::NoAnswer(_)) || error.code().is_some_and(crate::publish::is_transient)
+    let passes = |code| code == TOO_FEW_PEERS || crate::publish::is_transient(code);
+    matches!(error, ApiError::NoAnswer(_)) || error.code().is_some_and(passes)
 }
 
 async fn once(wire: &Wire, topology: &Topology) -> Result<(), TopologyError> {
@@ -173,6 +196,7 @@ async fn stand_stream(wire: &Wire, config: &Stream) -> Result<Vec<Difference>, T
     let found = found.map_err(|source| refusal(&asset, source))?;
     let wanted = fields(config);
     tell_bound(&asset, &wanted, &found.config);
+    tell_copies(&asset, &wanted, &found.config);
     Ok(compare(&asset, &wanted, &found.config, &FREE_STREAM_FIELDS))
 }
 
@@ -183,6 +207,20 @@ fn tell_bound(asset: &str, wanted: &Map<String, Value>, found: &Map<String, Valu
         tracing::info!(
             "{asset} keeps its {ANY_BOUND} of {found}; this process would have made it with {wanted}"
         );
+    }
+}
+
+/// How many copies a stream has is respected; fewer than this process was told of are a risk that nobody may have meant.
+fn tell_copies(asset: &str, wanted: &Map<String, Value>, found: &Map<String, Value>) {
+    let copies = |of: &Map<String, Value>| of.get(COPIES).and_then(Value::as_u64).unwrap_or(1).max(1);
+    let (wanted, found) = (copies(wanted), copies(found));
+    if found < wanted {
+        tracing::warn!(
+            "{asset} has copies on {found} servers and not on {wanted}, as it was made: \
+             `nats stream edit NAME --replicas {wanted}` changes that while everything runs"
+        );
+    } else if found > wanted {
+        tracing::info!("{asset} keeps its copies on {found} servers; this process would have made {wanted}");
     }
 }
 
@@ -229,6 +267,7 @@ fn refusal(asset: &str, source: ApiError) -> TopologyError {
     let asset = asset.to_owned();
     match source.code() {
         Some(INSUFFICIENT_RESOURCES | STORAGE_EXCEEDED) => TopologyError::NoRoom { asset, source },
+        Some(NO_CLUSTER) => TopologyError::NoCluster { asset, source },
         Some(SUBJECTS_OVERLAP) => TopologyError::SubjectsTaken { asset, source },
         Some(code) if JETSTREAM_OFF.contains(&code) => TopologyError::NoJetStream { source },
         _ => TopologyError::Refused { asset, source },

@@ -25,7 +25,7 @@ const MESSAGE_TOO_LARGE: u64 = 10054;
 /// The subject's last sequence is another; replicated streams say it with the second.
 const CONFLICT: [u64; 2] = [10071, 10164];
 /// Codes by which the JetStream API says "not now".
-const NOT_NOW: [u64; 4] = [10008, 10074, 10118, 10167];
+const NOT_NOW: [u64; 3] = [10008, 10118, 10167];
 /// The stream is full and keeps what it has.
 const STORE_FAILED: u64 = 10077;
 

@@ -84,6 +84,8 @@ pub struct StreamState {
     pub messages: u64,
     /// Bytes held.
     pub bytes: u64,
+    /// Bytes it may hold, if that is bounded.
+    pub bytes_max: Option<u64>,
     /// When the stream was created: another value means another stream.
     pub created_at: Timestamp,
     /// Servers that keep it.
@@ -166,6 +168,8 @@ pub(crate) struct StreamLimits {
     max_msgs_per_subject: i64,
     #[serde(default)]
     num_replicas: usize,
+    #[serde(default)]
+    max_bytes: i64,
 }
 
 #[derive(Debug, Deserialize)]
@@ -183,7 +187,9 @@ impl StreamInfo {
         // An empty stream that never held anything says 0.
         let first_seq = if messages == 0 { last_seq + 1 } else { first_seq };
         let replicas = self.config.num_replicas.max(1);
-        StreamState { first_seq, last_seq, first_at, messages, bytes, created_at: self.created, replicas }
+        let bytes_max = u64::try_from(self.config.max_bytes).ok().filter(|bytes| *bytes > 0);
+        let created_at = self.created;
+        StreamState { first_seq, last_seq, first_at, messages, bytes, bytes_max, created_at, replicas }
     }
 
     /// True where older messages of a subject give way to newer ones, so that holes are no loss.

@@ -48,10 +48,12 @@ impl Topology {
     }
 }
 
-/// The contract's topology.
-pub(crate) fn contract(uplink_bytes_max: u64) -> Topology {
+/// The contract's topology. Consumers have as many copies as their stream.
+pub(crate) fn contract(uplink_bytes_max: u64, replicas: usize) -> Topology {
+    let mut streams = vec![downlink(), uplink(uplink_bytes_max), presence(), ledger(), views()];
+    streams.iter_mut().for_each(|stream| stream.num_replicas = replicas);
     Topology {
-        streams: vec![downlink(), uplink(uplink_bytes_max), presence(), ledger(), views()],
+        streams,
         consumers: (0..PARTITIONS).map(|p| (stream::UPLINK, partition_consumer(p))).collect(),
     }
 }
@@ -59,7 +61,7 @@ pub(crate) fn contract(uplink_bytes_max: u64) -> Topology {
 /// The contract's topology as the server's API writes it, for documents about it: `streams` and `consumers`, each a
 /// list of configurations.
 pub fn described() -> Value {
-    let topology = contract(UPLINK_BYTES_MAX);
+    let topology = contract(UPLINK_BYTES_MAX, 1);
     let consumers: Vec<_> = topology
         .consumers
         .iter()
@@ -88,7 +90,7 @@ pub(crate) fn partition_consumer(partition: u16) -> Consumer {
 
 fn downlink() -> Stream {
     Stream {
-        subjects: subjects(["muster.desired.*.*", "muster.receipt.*.*"]),
+        subjects: subjects(["muster.desired.*.*", "muster.receipt.*.*", "muster.credential.*.*"]),
         max_messages_per_subject: DOWNLINK_HISTORY,
         discard: DiscardPolicy::New,
         deny_delete: true,

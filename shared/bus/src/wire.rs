@@ -27,6 +27,7 @@ pub(crate) struct Wire {
     pub(crate) refusal: watch::Receiver<Option<String>>,
     pub(crate) replies: Replies,
     pub(crate) uplink_bytes_max: u64,
+    pub(crate) replicas: usize,
     /// Ends the tasks behind `link` and `replies`.
     pub(crate) _tasks: DropGuard,
 }

@@ -14,12 +14,15 @@ use crate::decode::{self, Document, Refusal, Violation};
 use crate::desired::DesiredState;
 use crate::ids::{DeploymentId, Epoch, Generation, Seq};
 use crate::limits::{COMPONENTS_MAX, QUARANTINE_PAYLOAD_BYTES_MAX};
+pub use crate::liveness::{Account, Liveness, LivenessFact};
 use crate::quarantine::QuarantineVerdict;
 use crate::ranges::SeqRanges;
 use crate::report::{CapabilitiesReport, StatusReport, check_components};
 use crate::state::{ComponentStatus, DeploymentStatus};
 use crate::subjects::LedgerSubject;
 use crate::version::{ApiVersion, kind};
+
+pub use crate::ownership::Ownership;
 
 /// How a fact reached the hub.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -201,53 +204,6 @@ impl DeviceFact {
     }
 }
 
-/// Whether the hub hears a device.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum Liveness {
-    /// Within the lease.
-    Fresh,
-    /// Silent for longer than the lease.
-    Stale,
-}
-
-/// `muster.liveness.<site>.<device>`: on transitions, and when a fresh device's backlog appears or drains.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct LivenessFact {
-    /// `muster/v1`
-    pub api_version: ApiVersion,
-    /// `LivenessFact`
-    pub kind: kind::LivenessFact,
-    /// Fresh or stale.
-    pub state: Liveness,
-    /// When the bus last took in anything of the device.
-    pub last_heard_at: Timestamp,
-    /// The device's epoch.
-    pub epoch: Epoch,
-    /// Highest report number the device has spoken of; 0 before the first.
-    pub head: u64,
-    /// What the hub held of this epoch at that moment, so that the present can be rebuilt when the facts
-    /// themselves have aged out.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub account: Option<Account>,
-}
-
-/// The accounting of one epoch: `head = received + coalesced + quarantined + missing`.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct Account {
-    /// Numbers the hub holds as facts.
-    pub received: u64,
-    /// Numbers declared as folded into others.
-    pub coalesced: u64,
-    /// Numbers held in quarantine.
-    pub quarantined: u64,
-    /// Numbers up to `head` that are not in yet.
-    #[serde(default, skip_serializing_if = "SeqRanges::is_empty")]
-    pub missing: SeqRanges,
-}
-
 /// Why a standing is overdue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
@@ -302,14 +258,32 @@ pub struct QuarantineFact {
     pub payload_base64: String,
     /// Its real size.
     pub bytes: u64,
-    /// How many messages of this device are in quarantine, with this one.
+    /// How many messages of this device are in quarantine, with this one and those it stands for.
     pub count_for_device: u64,
+    /// The same fact said again before it ages out, because what the message said is still not known.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub reasserted: bool,
+    /// Messages that it stands for beside its own: they came faster than each could have a fact.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub others: u64,
+    /// Numbers of those, in the same epoch: they count as quarantined in the account, like `seq`.
+    #[serde(default, skip_serializing_if = "SeqRanges::is_empty")]
+    pub other_seqs: SeqRanges,
+}
+
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 impl QuarantineFact {
     /// The payload as kept: base64 of at most the contract's limit.
     pub fn encode_payload(payload: &[u8]) -> String {
         BASE64.encode(&payload[..payload.len().min(QUARANTINE_PAYLOAD_BYTES_MAX)])
+    }
+
+    /// Every number that it puts into quarantine, with their epoch; `None` where none could be read.
+    pub fn numbers(&self) -> Option<(Epoch, SeqRanges)> {
+        crate::quarantine::numbers(self.epoch, self.seq, &self.other_seqs)
     }
 
     /// The bytes kept; `None` where they are not base64.
@@ -388,23 +362,6 @@ pub enum IncidentKind {
         /// The generation that retired it.
         generation: Generation,
     },
-}
-
-/// `muster.owner.<partition>.<lane>`: which ingest writes the facts of a partition's devices. Every such fact names the
-/// sequence of the newest record of a lane, and LEDGER refuses those that name an older one. Readers pass it over.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct Ownership {
-    /// `muster/v1`
-    pub api_version: ApiVersion,
-    /// `Ownership`
-    pub kind: kind::Ownership,
-    /// The process, in words for a person and unlike any other's.
-    pub owner: String,
-    /// When it took the partition, by its own clock; for people.
-    pub claimed_at: Timestamp,
-    /// Lanes of the partition: whoever takes it next takes all of them.
-    pub lanes: u16,
 }
 
 macro_rules! documents {

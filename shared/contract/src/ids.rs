@@ -11,7 +11,7 @@ use std::sync::Arc;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize};
 
-use crate::limits::LABEL_CHARS_MAX;
+use crate::limits::{COUNTER_MAX, LABEL_CHARS_MAX};
 
 /// The rule of every identifier, in words for a person.
 pub const LABEL_RULE: &str =
@@ -165,32 +165,42 @@ pub trait Counter: Copy + Ord {
 }
 
 macro_rules! counter {
-    ($(#[$doc:meta])* $name:ident) => {
-        $(#[$doc])*
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+    ($(#[$doc:meta])* $name:ident up to $max:expr) => {
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, JsonSchema)]
         #[serde(transparent)]
+        $(#[$doc])*
         pub struct $name(std::num::NonZeroU64);
 
         impl $name {
             /// The first one.
             pub const FIRST: Self = Self(std::num::NonZeroU64::MIN);
+            /// The last one.
+            const MAX: u64 = $max;
 
-            /// The one after this. Counting stops at the end of u64, which no device lives to see.
+            /// The one after this. Counting stops at the last one, which no device lives to see.
             pub fn next(self) -> Self {
-                Self(self.0.saturating_add(1))
+                Self::new(self.0.get().saturating_add(1)).unwrap_or(self)
             }
 
-            /// The value for a number, if it is not zero.
+            /// The value for a number, if it is neither zero nor beyond the last one.
             pub const fn new(value: u64) -> Option<Self> {
                 match std::num::NonZeroU64::new(value) {
-                    Some(value) => Some(Self(value)),
-                    None => None,
+                    Some(value) if value.get() <= Self::MAX => Some(Self(value)),
+                    _ => None,
                 }
             }
 
             /// The number.
             pub const fn get(self) -> u64 {
                 self.0.get()
+            }
+        }
+
+        impl<'de> Deserialize<'de> for $name {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                let number = u64::deserialize(deserializer)?;
+                let refused = || format!("{number} is not a number from 1 to {}", Self::MAX);
+                Self::new(number).ok_or_else(|| serde::de::Error::custom(refused()))
             }
         }
 
@@ -213,15 +223,17 @@ macro_rules! counter {
 
 counter!(
     /// A life of a device's memory: rises when its database is lost.
-    Epoch
+    #[schemars(extend("maximum" = COUNTER_MAX))]
+    Epoch up to COUNTER_MAX
 );
 counter!(
     /// A report's place within an epoch: 1, 2, 3, without a hole.
-    Seq
+    #[schemars(extend("maximum" = COUNTER_MAX))]
+    Seq up to COUNTER_MAX
 );
 counter!(
     /// A version of a device's desired state.
-    Generation
+    Generation up to u64::MAX
 );
 
 #[cfg(test)]
@@ -268,7 +280,17 @@ mod tests {
     #[test]
     fn counters_start_at_one() {
         assert!(serde_json::from_str::<Seq>("0").is_err());
-        assert_eq!(serde_json::from_str::<Seq>("18446744073709551615").unwrap().get(), u64::MAX);
         assert_eq!(Seq::FIRST.next().get(), 2);
+    }
+
+    #[test]
+    fn numbers_and_epochs_end_where_other_readers_begin_to_round() {
+        let last = serde_json::from_str::<Epoch>("9007199254740991").unwrap();
+        assert_eq!((last.get(), last.next()), (COUNTER_MAX, last));
+        for beyond in ["9007199254740992", "18446744073709551615"] {
+            let refused = serde_json::from_str::<Seq>(beyond).unwrap_err().to_string();
+            assert!(refused.contains(beyond) && refused.contains("9007199254740991"), "{refused}");
+        }
+        assert_eq!(serde_json::from_str::<Generation>("18446744073709551615").unwrap().get(), u64::MAX);
     }
 }

@@ -5,10 +5,11 @@
 //! live in `muster-domain`, the bus in `muster-bus`.
 //!
 //! Reading order: [`ids`] and [`limits`], then [`subjects`], then the documents in the order in which they
-//! travel: [`desired`] → [`report`] → [`fact`] → [`view`], with [`presence`], [`receipt`], [`query`],
-//! [`why`] and [`history`] beside them. [`decode`] is the door, [`canonical`] the digest.
+//! travel: [`desired`] → [`report`] → [`fact`] → [`view`], with [`presence`], [`receipt`], [`credential`], [`query`],
+//! [`status`], [`why`] and [`history`] beside them. [`decode`] is the door, [`canonical`] the digest.
 
 pub mod canonical;
+pub mod credential;
 pub mod decode;
 pub mod desired;
 pub mod fact;
@@ -16,6 +17,7 @@ pub mod headers;
 pub mod history;
 pub mod ids;
 pub mod limits;
+pub mod ownership;
 pub mod presence;
 pub mod profile;
 pub mod quarantine;
@@ -24,11 +26,13 @@ pub mod ranges;
 pub mod receipt;
 pub mod report;
 pub mod state;
+pub mod status;
 pub mod subjects;
 pub mod version;
 pub mod view;
 pub mod why;
 
+mod liveness;
 mod text;
 
 pub use decode::{Document, Refusal};

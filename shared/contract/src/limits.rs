@@ -8,6 +8,12 @@ use std::time::Duration;
 pub const MESSAGE_BYTES_MAX: usize = 256 * 1024;
 /// Longest identifier: a DNS label.
 pub const LABEL_CHARS_MAX: usize = 63;
+/// Largest epoch and largest report number: the largest whole number that every JSON reader holds exactly. Beyond it a
+/// number may be another one to whoever reads it.
+pub const COUNTER_MAX: u64 = (1 << 53) - 1;
+/// Largest epoch that is believed of a device whose epoch is not the one before: the clock of no device says so many
+/// seconds, and what is left above it can be used up one by one only.
+pub const EPOCH_BELIEVED_MAX: u64 = 1 << 40;
 /// Components of one deployment.
 pub const COMPONENTS_MAX: usize = 256;
 /// Deployments of one device.
@@ -82,6 +88,8 @@ const _: () = {
     assert!(IN_FLIGHT_MAX < COVERED_ROWS_KEPT);
     assert!(CLOCK_SKEW_MAX.as_secs() > LEASE.as_secs());
     assert!(PARTITIONS.is_power_of_two());
+    // Whoever claims the highest epoch that is believed leaves its device more of them than it can ever use.
+    assert!(COUNTER_MAX - EPOCH_BELIEVED_MAX > 1 << 52);
     // Days remain for whoever was down when it should have been said again.
     assert!(REASSERT_AFTER.as_secs() + 7 * 24 * 60 * 60 < LEDGER_AGE_MAX.as_secs());
 };

@@ -26,6 +26,8 @@ const SIMULATED_PROPERTIES: [&str; 7] =
     ["startDelay", "stopDelay", "failStarts", "crashAfter", "restart", "wait", "timeout"];
 const PACKAGE_PROPERTIES: [&str; 6] =
     ["repository", "revision", "packageLocation", "keyLocation", "wait", "timeout"];
+/// Ours, of a Compose package only.
+const COMPOSE_FILE: &str = "composeFile";
 
 /// A component with its properties understood.
 #[derive(Debug, Clone, PartialEq)]
@@ -67,6 +69,7 @@ impl Workload {
             .properties
             .keys()
             .map(String::as_str)
+            .filter(|name| !(profile == ProfileType::Compose && *name == COMPOSE_FILE))
             .find(|name| !read.contains(name) && !name.starts_with("x-"))
     }
 
@@ -259,6 +262,9 @@ pub struct Package {
     /// URL of a public key (2024 draft, compose).
     #[serde(default)]
     pub key_location: Option<String>,
+    /// The Compose file itself, in place of a package that would have to be fetched (ours; compose).
+    #[serde(default)]
+    pub compose_file: Option<String>,
     /// `wait` and `timeout`.
     #[serde(flatten)]
     pub gate: Gate,

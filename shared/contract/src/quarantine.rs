@@ -5,11 +5,14 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::decode::{Document, Violation};
+use crate::ids::{Epoch, Seq};
 use crate::limits::ERROR_MESSAGE_BYTES_MAX;
+use crate::ranges::SeqRanges;
 use crate::version::{ApiVersion, kind};
 
 /// `muster.verdict.<site>.<device>`: what became of a message in quarantine. It changes no account: a message that was
-/// let in is a fact of its own, and one that was dropped stays counted as quarantined.
+/// let in is a fact of its own, and one that was dropped stays counted as quarantined. But it ends the doubt that the
+/// message cast on what its device is like.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct QuarantineVerdict {
@@ -21,11 +24,41 @@ pub struct QuarantineVerdict {
     pub of: u64,
     /// What became of it.
     pub verdict: Verdict,
+    /// The message's epoch, if one could be read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub epoch: Option<Epoch>,
+    /// The message's number, if one could be read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seq: Option<Seq>,
+    /// Of a message that was dropped, the numbers of those that its `QuarantineFact` stood for: they are dropped with it.
+    #[serde(default, skip_serializing_if = "SeqRanges::is_empty")]
+    pub other_seqs: SeqRanges,
+    /// When the bus took the message in: what tells messages of one device apart that have no number.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub received_at: Option<Timestamp>,
     /// Why, in the words of whoever asked for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// When, by the hub's clock.
     pub at: Timestamp,
+}
+
+impl QuarantineVerdict {
+    /// Every number that it is about, with their epoch; `None` where none could be read.
+    pub fn numbers(&self) -> Option<(Epoch, SeqRanges)> {
+        numbers(self.epoch, self.seq, &self.other_seqs)
+    }
+}
+
+/// A message's number and those of others of its epoch; `None` where none could be read.
+pub(crate) fn numbers(
+    epoch: Option<Epoch>,
+    seq: Option<Seq>,
+    others: &SeqRanges,
+) -> Option<(Epoch, SeqRanges)> {
+    let mut numbers = others.clone();
+    seq.iter().for_each(|seq| _ = numbers.insert(seq.get()));
+    epoch.filter(|_| !numbers.is_empty()).map(|epoch| (epoch, numbers))
 }
 
 impl Document for QuarantineVerdict {

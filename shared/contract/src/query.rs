@@ -11,6 +11,8 @@ use serde_json::{Map, Value};
 use crate::fact::{Account, DeadlineFact, Incident};
 use crate::history::Point;
 use crate::ids::{DeploymentId, DeviceId, DeviceKey, Epoch, Generation, Seq, SiteId};
+use crate::liveness::{holds, is_so};
+use crate::ranges::SeqRanges;
 use crate::state::{ComponentStatus, DeploymentStatus, State};
 use crate::view::{AsOf, DeploymentView, Freshness, Standing, keyed};
 
@@ -164,6 +166,16 @@ pub struct DeviceLine {
     pub head: u64,
     /// The accounting of its epoch.
     pub account: Account,
+    /// Numbers in quarantine that nobody has dropped: whatever was reported before one of them is not known any more.
+    #[serde(default, skip_serializing_if = "SeqRanges::is_empty")]
+    pub in_doubt: SeqRanges,
+    /// Messages in quarantine of which the hub cannot tell yet which numbers they are: until the next heartbeat says how
+    /// far the device's numbers go, nothing of it is known.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub unread: u64,
+    /// False while the device says that it cannot keep what it would report: nothing of it is known then.
+    #[serde(default = "holds", skip_serializing_if = "is_so")]
+    pub storing: bool,
     /// Generation of its desired state.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub generation: Option<Generation>,

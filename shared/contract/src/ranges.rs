@@ -6,6 +6,8 @@ use std::fmt;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize};
 
+use crate::limits::COUNTER_MAX;
+
 /// A set of sequence numbers (from 1 on). Its ranges are sorted, do not overlap and do not touch.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize)]
 #[serde(transparent)]
@@ -14,7 +16,7 @@ pub struct SeqRanges(Vec<(u64, u64)>);
 /// Why a list is not a set of ranges.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "[{from},{to}] is not a range: both ends count from 1, the first is not above the second, and ranges ascend without overlap"
+    "[{from},{to}] is not a range: both ends count from 1 to {COUNTER_MAX}, the first is not above the second, and ranges ascend without overlap"
 )]
 pub struct RangeError {
     /// Its first number.
@@ -173,7 +175,7 @@ impl TryFrom<Vec<(u64, u64)>> for SeqRanges {
     fn try_from(list: Vec<(u64, u64)>) -> Result<Self, RangeError> {
         let mut above = 0;
         for &(from, to) in &list {
-            if from == 0 || from > to || from <= above {
+            if from == 0 || from > to || from <= above || to > COUNTER_MAX {
                 return Err(RangeError { from, to });
             }
             above = to;
@@ -211,7 +213,7 @@ impl JsonSchema for SeqRanges {
         json_schema!({
             "type": "array",
             "description": "Closed ranges [from, to] of sequence numbers, ascending, without overlap.",
-            "items": { "type": "array", "minItems": 2, "maxItems": 2, "items": { "type": "integer", "minimum": 1 } }
+            "items": { "type": "array", "minItems": 2, "maxItems": 2, "items": { "type": "integer", "minimum": 1, "maximum": COUNTER_MAX } }
         })
     }
 }
@@ -278,7 +280,8 @@ mod tests {
 
     #[test]
     fn a_list_that_is_no_set_is_refused() {
-        for bad in ["[[0,3]]", "[[4,3]]", "[[1,5],[5,6]]", "[[7,8],[1,2]]", "[[1]]"] {
+        for bad in ["[[0,3]]", "[[4,3]]", "[[1,5],[5,6]]", "[[7,8],[1,2]]", "[[1]]", "[[1,9007199254740992]]"]
+        {
             assert!(serde_json::from_str::<SeqRanges>(bad).is_err(), "{bad} was let in");
         }
     }

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::decode::{Document, Violation};
 use crate::ids::Epoch;
+use crate::limits::COUNTER_MAX;
 use crate::ranges::SeqRanges;
 use crate::version::{ApiVersion, kind};
 
@@ -19,6 +20,7 @@ pub struct Receipt {
     /// The epoch it speaks of.
     pub epoch: Epoch,
     /// Highest number it speaks of; 0 where the hub holds none of this epoch.
+    #[schemars(range(max = COUNTER_MAX))]
     pub through: u64,
     /// Numbers up to `through` that the hub does not hold.
     #[serde(default)]

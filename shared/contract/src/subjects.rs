@@ -28,6 +28,11 @@ pub fn receipt(key: &DeviceKey) -> String {
     format!("muster.receipt.{}.{}", key.site, key.device)
 }
 
+/// `muster.credential.<site>.<device>` in DOWNLINK.
+pub fn credential(key: &DeviceKey) -> String {
+    format!("muster.credential.{}.{}", key.site, key.device)
+}
+
 /// `muster.live.*.<site>.<device>`: what DOWNLINK republishes for one device, as it is stored.
 pub fn live(key: &DeviceKey) -> String {
     format!("muster.live.*.{}.{}", key.site, key.device)

@@ -50,6 +50,7 @@ kinds!(
     CapabilitiesReport,
     Heartbeat,
     Receipt,
+    Credential,
     StatusFact,
     DeviceFact,
     LivenessFact,

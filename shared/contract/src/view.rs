@@ -179,7 +179,9 @@ impl Verdict {
             Self::Removing => "no device shall run it, and some still have it",
             Self::Failing => "some device failed for what it shall run now",
             Self::Overdue => "some device is past its deadline",
-            Self::Incomplete => "reports of some device are known to exist and are not in",
+            Self::Incomplete => {
+                "of some device not everything is known: reports are not in, cannot be read, or cannot be kept there"
+            }
             Self::Progressing => "some device is at work",
             Self::Waiting => "some device has not begun what it shall run now",
             Self::ConvergedStale => "installed everywhere, but some devices are not heard at present",
@@ -372,7 +374,8 @@ pub struct Tally {
     /// Deployments by verdict (in a site's view: the verdict on the site's devices alone).
     #[schemars(schema_with = "keyed::<Verdict, u64>")]
     pub deployments: BTreeMap<Verdict, u64>,
-    /// Devices whose every report is in, of all devices.
+    /// Devices of which everything is known, of all devices: no report is missing, none in quarantine can be news, and the
+    /// standing of every target is known.
     pub complete: Complete,
     /// SHA-256 of the canonical JSON of everything but `asOf` and `digest`.
     pub digest: Digest,

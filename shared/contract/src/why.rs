@@ -87,6 +87,8 @@ pub enum EvidenceKind {
     Deadline,
     /// The fact that speaks of the highest report number.
     Head,
+    /// The message in quarantine that may be news.
+    Quarantine,
 }
 
 impl Evidence {

@@ -97,6 +97,8 @@ struct Page {
     quarantined: SeqRanges,
     /// How many of `held` were only declared as folded.
     coalesced: u64,
+    /// The part of `held` that is known from an account alone, because the facts have aged out.
+    untold: SeqRanges,
     /// Quarantined numbers known by count alone, because their facts have aged out.
     quarantined_aged: u64,
 }
@@ -139,20 +141,30 @@ impl Cursor {
         if page.quarantined.remove_span(numbers.seq.get(), numbers.seq.get()) == 0 {
             page.held.insert(numbers.seq.get());
         }
+        page.untold.remove_span(numbers.seq.get(), numbers.seq.get());
         let folded = |(from, to)| page.quarantined.remove_span(from, to) + page.held.insert_span(from, to);
         page.coalesced += numbers.coalesced.iter().map(folded).sum::<u64>();
+        numbers.coalesced.iter().for_each(|(from, to)| _ = page.untold.remove_span(from, to));
         let key = (numbers.epoch, numbers.seq);
         if self.contents.find(|(known, _)| *known == key).is_none() {
             self.contents.push((key, content));
         }
     }
 
-    /// A report with this number is in quarantine. It opens no epoch: what cannot be read proves nothing.
-    pub fn quarantine(&mut self, epoch: Epoch, seq: Seq) {
+    /// Reports with these numbers are in quarantine. They open no epoch: what cannot be read proves nothing.
+    pub fn quarantine(&mut self, epoch: Epoch, seqs: &SeqRanges) {
         let Some(page) = self.page_or_new(epoch) else { return };
-        let fits = page.held.len() < PIECES_MAX;
-        if fits && page.held.insert(seq.get()) {
-            page.quarantined.insert(seq.get());
+        for (from, to) in seqs.iter() {
+            // Said again: by an account alone it was not known which numbers these are.
+            let named = page.untold.within(from, to);
+            page.untold.remove_span(from, to);
+            page.quarantined_aged = page.quarantined_aged.saturating_sub(named.count());
+            page.quarantined.extend(&named);
+            if page.held.len() < PIECES_MAX {
+                let new = page.held.missing_within(from, to);
+                page.held.extend(&new);
+                page.quarantined.extend(&new);
+            }
         }
     }
 
@@ -163,7 +175,10 @@ impl Cursor {
         let Some(page) = self.page_or_new(epoch) else { return };
         page.head = page.head.max(head);
         let Some(account) = account else { return };
-        if page.held.extend(&account.missing.missing(head)) > 0 {
+        let told = account.missing.missing(head);
+        let new = |(from, to)| page.untold.extend(&page.held.missing_within(from, to));
+        told.iter().map(new).for_each(drop);
+        if page.held.extend(&told) > 0 {
             page.coalesced = page.coalesced.max(account.coalesced);
             page.quarantined_aged = account.quarantined.saturating_sub(page.quarantined.count());
         }
@@ -262,6 +277,7 @@ impl Page {
             held: SeqRanges::new(),
             quarantined: SeqRanges::new(),
             coalesced: 0,
+            untold: SeqRanges::new(),
             quarantined_aged: 0,
         }
     }

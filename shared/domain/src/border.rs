@@ -11,8 +11,8 @@
 //! its way is forgotten ([`Border::rewind`]), LEDGER says what did arrive ([`Border::restore`]), and what was not
 //! settled is taken in again.
 //!
-//! Reading order: this file (the shape), `admit` (reports), `refuse` (quarantine), `unstorable` (what LEDGER will not
-//! take), `requeue` (a second look), `watch` (time), `reassert`, `receipts`;
+//! Reading order: this file (the shape), `admit` (reports), `refuse` (quarantine), `sums` (too much of it),
+//! `unstorable` (what LEDGER will not take), `requeue` (a second look), `watch` (time), `reassert`, `receipts`;
 //! beneath them `device`, `memory` and `content`. No IO, no clock.
 
 mod admit;
@@ -24,6 +24,7 @@ mod reassert;
 mod receipts;
 mod refuse;
 mod requeue;
+mod sums;
 mod unstorable;
 mod watch;
 
@@ -41,9 +42,11 @@ use muster_contract::{DeviceKey, Timestamp};
 pub use self::admit::{Arrival, Outcome};
 use self::device::Device;
 use self::memory::Change;
-pub use self::memory::{CLONES_KEPT, REFUSALS_KEPT, STANDINGS_KEPT};
+pub use self::memory::{CLONES_KEPT, OPEN_KEPT, REFUSALS_KEPT, STANDINGS_KEPT};
 pub use self::refuse::Refused;
 pub use self::requeue::Judged;
+use self::sums::Waiting;
+pub use self::sums::{FACTS_PER_MINUTE, SUM_EVERY, SUM_MESSAGES_MAX};
 use self::unstorable::KEPT_SHORT_MAX;
 pub use self::unstorable::Unrecordable;
 pub use self::watch::{ASK_AFTER, ASK_EVERY, BACKLOG_GRACE, GAP_AFTER, REPEAT_AFTER};
@@ -94,8 +97,10 @@ pub struct Border {
     in_flight: VecDeque<UnderWay>,
     made_count: u64,
     confirmed_count: u64,
-    /// For each message taken in and not settled, how many publications must be confirmed first.
+    /// For each message taken in and not settled, how many publications must be confirmed first; not known yet where
+    /// the message waits for a sum.
     unsettled: VecDeque<u64>,
+    summing: Waiting,
     /// Messages taken in and settled in this border's life.
     settled_count: u64,
     /// The message being taken in, counted from the first of this border's life.
@@ -133,6 +138,7 @@ impl Border {
             made_count: 0,
             confirmed_count: 0,
             unsettled: VecDeque::new(),
+            summing: Waiting::default(),
             settled_count: 0,
             taking: None,
             kept_short: Recent::default(),
@@ -160,9 +166,12 @@ impl Border {
 
     /// Takes in a heartbeat stored at `stored_at`.
     pub fn heartbeat(&mut self, key: &DeviceKey, beat: &Heartbeat, stored_at: Timestamp, now: Timestamp) {
+        let place = self.place(key);
+        if !self.devices[place].believes(beat.epoch) {
+            return self.hear(key, stored_at, now);
+        }
         self.now = now;
         let stored_at = stored_at.min(now);
-        let place = self.place(key);
         let device = &mut self.devices[place];
         device.heard.hear(stored_at);
         let before = device.top();
@@ -230,6 +239,7 @@ impl Border {
     pub fn rewind(&mut self) {
         self.made.clear();
         self.unsettled.clear();
+        self.forget_sums();
         self.made_count = self.confirmed_count;
         for UnderWay { place, change, .. } in self.in_flight.drain(..) {
             let device = &mut self.devices[place];

@@ -8,21 +8,27 @@
 //!   the numbers held of an epoch are a union. Neither cares for the order in which facts come, how often, or how late.
 //! - Liveness speaks of hub time, so among the facts of one epoch the newest in LEDGER holds. It is compared with other
 //!   liveness facts only. Incidents, and quarantined messages without a number, are counted as they come.
+//! - A message in quarantine is told from others by when it came and by its number, and what a person decides of it
+//!   names both: the two may come in any order where there is a number.
 //!
 //! Nothing here parses, stores, waits or asks a clock.
 
 mod answer;
 mod apply;
+mod axes;
+mod blueprint;
 mod capture;
 mod culprits;
 mod device;
 mod diff;
+mod doubt;
 mod fleet;
 mod hindsight;
 mod holdings;
 mod record;
 mod report;
 mod standing;
+mod status;
 mod tally;
 mod totals;
 mod view;
@@ -32,3 +38,4 @@ pub use answer::Page;
 pub use fleet::{Fleet, Outcome, Position};
 pub use hindsight::Hindsight;
 pub use record::DeviceRecord;
+pub use status::{StatusCursor, StatusRefusal};

@@ -6,6 +6,7 @@ pub mod border;
 pub mod deadline;
 pub mod fold;
 pub mod lease;
+pub mod near;
 pub mod plan;
 pub mod skew;
 

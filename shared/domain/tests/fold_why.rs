@@ -97,7 +97,10 @@ fn check_facts(
     for fact in &because.facts {
         // These may be known from more than one fact.
         match (because.speaks_for, fact.kind) {
-            (Verdict::Incomplete, EvidenceKind::Head | EvidenceKind::Status)
+            (
+                Verdict::Incomplete,
+                EvidenceKind::Head | EvidenceKind::Status | EvidenceKind::Quarantine | EvidenceKind::Liveness,
+            )
             | (Verdict::ConvergedStale, EvidenceKind::Liveness)
             | (Verdict::Removing, EvidenceKind::Desired) => continue,
             _ => {}

@@ -125,11 +125,12 @@ const INGEST_FACTS: [&str; 7] = [
     "muster.quarantine.*.*",
     "muster.receipt.*.*",
 ];
-const DEVICE_PUBLISH: [&str; 4] = [
+const DEVICE_PUBLISH: [&str; 5] = [
     "muster.report.{site}.{device}",
     "muster.presence.{site}.{device}",
     "$JS.API.DIRECT.GET.DOWNLINK.muster.desired.{site}.{device}",
     "$JS.API.DIRECT.GET.DOWNLINK.muster.receipt.{site}.{device}",
+    "$JS.API.DIRECT.GET.DOWNLINK.muster.credential.{site}.{device}",
 ];
 const DEVICE_SUBSCRIBE: [&str; 2] = ["_INBOX_{site}_{device}.>", "muster.live.*.{site}.{device}"];
 /// What the hub offers to the devices' account: requests whose answers find back, and what is told to all who listen.
@@ -137,11 +138,12 @@ const DEVICE_SUBSCRIBE: [&str; 2] = ["_INBOX_{site}_{device}.>", "muster.live.*.
 /// Devices have an account of their own because a request names the subject of its answer, and the server asks nobody
 /// whether the requester may write there. In the hub's account a device could so have its own document stored as
 /// another's desired state. From another account the answer comes back to that account, where nothing is stored.
-pub(crate) const OFFERED_SERVICES: [&str; 4] = [
+pub(crate) const OFFERED_SERVICES: [&str; 5] = [
     "muster.report.*.*",
     "muster.presence.*.*",
     "$JS.API.DIRECT.GET.DOWNLINK.muster.desired.*.*",
     "$JS.API.DIRECT.GET.DOWNLINK.muster.receipt.*.*",
+    "$JS.API.DIRECT.GET.DOWNLINK.muster.credential.*.*",
 ];
 /// See [`OFFERED_SERVICES`].
 pub(crate) const OFFERED_STREAMS: [&str; 1] = ["muster.live.*.*.*"];
@@ -154,6 +156,8 @@ const DISCOVERY: [&str; 3] = ["$SRV.PING.>", "$SRV.INFO.>", "$SRV.STATS.>"];
 const DISCOVERY_OF_ALL: [&str; 3] = ["$SRV.PING", "$SRV.INFO", "$SRV.STATS"];
 const QUERIES: &str = "muster.query.*";
 const PUBLISHER_REQUESTS: &str = "muster.publisher.*";
+/// Renewed tokens on their way to devices.
+const CREDENTIALS: &str = "muster.credential.*.*";
 
 impl Role {
     /// All of them, the device first.
@@ -227,7 +231,7 @@ impl Role {
             ),
             Self::Operator => (
                 vec![
-                    &[QUERIES, PUBLISHER_REQUESTS, QUARANTINE_REQUESTS],
+                    &[QUERIES, PUBLISHER_REQUESTS, QUARANTINE_REQUESTS, CREDENTIALS],
                     &READ_LEDGER,
                     &READ_VIEWS,
                     &DISCOVERY,
@@ -297,6 +301,7 @@ mod tests {
     fn a_device_has_exactly_the_rights_of_the_contract() {
         let rights = Rights::of_device(&"plant7/press-4".parse().unwrap());
         let publish = [
+            "$JS.API.DIRECT.GET.DOWNLINK.muster.credential.plant7.press-4",
             "$JS.API.DIRECT.GET.DOWNLINK.muster.desired.plant7.press-4",
             "$JS.API.DIRECT.GET.DOWNLINK.muster.receipt.plant7.press-4",
             "muster.presence.plant7.press-4",
@@ -336,6 +341,7 @@ mod tests {
     fn only_one_role_writes_each_kind_of_document() {
         for (subject, writer) in [
             ("muster.desired.*.*", Role::Publisher),
+            ("muster.credential.*.*", Role::Operator),
             ("muster.receipt.*.*", Role::Ingest),
             ("muster.status.*.*.*", Role::Ingest),
             ("$KV.views.>", Role::Rollup),

@@ -31,6 +31,9 @@ const DEPLOYMENTS: usize = 8;
 /// Reports by which the cost on the wire is measured, over a link that holds nobody up.
 const WIRE_REPORTS: usize = 10_000;
 const WIDE_BITS_A_SECOND: u64 = 1_000_000_000;
+/// A link faster than most that devices have, and the reports that are sent over it.
+const LINK_BITS_A_SECOND: u64 = 100_000_000;
+const LINK_REPORTS: usize = 20_000;
 /// Time until an agent that has started is idle.
 const SETTLING: Duration = Duration::from_secs(3);
 /// Time anything may take.
@@ -44,16 +47,43 @@ fn main() -> ExitCode {
     let backlog = setting("BENCH_BACKLOG", BACKLOG_DEFAULT);
     let rounds = setting("BENCH_ROUNDS", ROUNDS_DEFAULT).max(1);
     let runtime = tokio::runtime::Runtime::new().unwrap();
-    let (mut relayed, mut raw) = (Vec::new(), Vec::new());
+    let [mut loopback, mut link] = [Pair::default(), Pair::default()];
     for round in 1..=rounds {
         say(&format!("round {round} of {rounds}"));
-        let (rate, messages) = runtime.block_on(replay(backlog));
-        relayed.push(rate);
-        raw.push(runtime.block_on(publish(messages)));
+        runtime.block_on(loopback.measure(backlog, None));
+        runtime.block_on(link.measure(backlog.min(LINK_REPORTS), Some(LINK_BITS_A_SECOND)));
     }
-    let table = table(backlog, rounds, &raw, &relayed);
+    let table = table(backlog, rounds, &loopback, &link);
     let (wire, memory) = runtime.block_on(async { (wire().await, memory().await) });
     bench::tell(&format!("{table}\n\n{wire}\n{memory}"))
+}
+
+/// Rates of both sides, in reports a second, round by round.
+#[derive(Default)]
+struct Pair {
+    raw: Vec<f64>,
+    relayed: Vec<f64>,
+}
+
+impl Pair {
+    async fn measure(&mut self, backlog: usize, bits_a_second: Option<u64>) {
+        let (rate, messages) = replay(backlog, bits_a_second).await;
+        self.relayed.push(rate);
+        self.raw.push(publish(messages, bits_a_second).await);
+    }
+
+    fn line(&self, name: &str) -> String {
+        let ratio = median(&self.relayed) / median(&self.raw);
+        format!("| {name} | {} | {} | {ratio:.2} |", thousands(&self.raw), thousands(&self.relayed))
+    }
+}
+
+/// The way to a server, over a link of so many bits a second if there is one; the link ends with what is given.
+async fn way(server: &Server, bits_a_second: Option<u64>) -> (BusConfig, Option<Thin>) {
+    let settings = server.device_config(&device("press-4"));
+    let Some(bits) = bits_a_second else { return (settings, None) };
+    let thin = Thin::open((Ipv4Addr::LOCALHOST, server.port()).into(), bits).await;
+    (BusConfig { url: format!("nats://{}", thin.address()), ..settings }, Some(thin))
 }
 
 async fn converged(server: &Server) -> Bus {
@@ -63,14 +93,15 @@ async fn converged(server: &Server) -> Bus {
 }
 
 /// Messages a second from the outbox, and the messages.
-async fn replay(backlog: usize) -> (f64, Vec<Outgoing>) {
+async fn replay(backlog: usize, bits_a_second: Option<u64>) -> (f64, Vec<Outgoing>) {
     let server = Server::start();
     let bus = converged(&server).await;
     let device = Backlog::new(device("press-4"), DEPLOYMENTS).await;
     device.tell_history(backlog).await;
     let reports = device.summary().await.unsent;
+    let (settings, _link) = way(&server, bits_a_second).await;
     let begin = Instant::now();
-    let sender = device.send(server.device_config(&device.device), None);
+    let sender = device.send(settings, None);
     stored(&bus, reports, begin).await;
     let rate = reports as f64 / begin.elapsed().as_secs_f64();
     sender.end().await;
@@ -79,12 +110,12 @@ async fn replay(backlog: usize) -> (f64, Vec<Outgoing>) {
 }
 
 /// Messages a second, made before the clock starts, over a window of the same size.
-async fn publish(messages: Vec<Outgoing>) -> f64 {
+async fn publish(messages: Vec<Outgoing>, bits_a_second: Option<u64>) -> f64 {
     let server = Server::start();
     let bus = converged(&server).await;
     let count = messages.len();
-    let sender =
-        Bus::connect(server.device_config(&device("press-4")), &CancellationToken::new()).await.unwrap();
+    let (settings, _link) = way(&server, bits_a_second).await;
+    let sender = Bus::connect(settings, &CancellationToken::new()).await.unwrap();
     let begin = Instant::now();
     let mut window = sender.window(IN_FLIGHT_MAX);
     for message in messages {
@@ -107,9 +138,8 @@ async fn wire() -> String {
     let device = Backlog::new(device("press-4"), DEPLOYMENTS).await;
     device.tell_history(WIRE_REPORTS).await;
     let reports = device.summary().await.unsent;
-    let thin = Thin::open((Ipv4Addr::LOCALHOST, server.port()).into(), WIDE_BITS_A_SECOND).await;
-    let settings =
-        BusConfig { url: format!("nats://{}", thin.address()), ..server.device_config(&device.device) };
+    let (settings, thin) = way(&server, Some(WIDE_BITS_A_SECOND)).await;
+    let thin = thin.expect("a link was asked for");
     let sender = device.send(settings, None);
     stored(&bus, reports, Instant::now()).await;
     sender.end().await;
@@ -166,13 +196,17 @@ async fn messages(bus: &Bus, backlog: &Backlog, count: usize) -> Vec<Outgoing> {
     messages
 }
 
-fn table(backlog: usize, rounds: usize, raw: &[f64], relayed: &[f64]) -> String {
-    format!(
-        "A backlog of {backlog} reports, {IN_FLIGHT_MAX} under way; median of {rounds} rounds (spread = (max - min) / median)\n\n\
-         | from outbox to UPLINK | raw publish | Muster's relay | ratio |\n|---|---:|---:|---:|\n\
-         | reports/s | {} | {} | {:.2} |",
-        thousands(raw),
-        thousands(relayed),
-        median(relayed) / median(raw)
-    )
+fn table(backlog: usize, rounds: usize, loopback: &Pair, link: &Pair) -> String {
+    let of_link = format!("{} over {} Mbit/s", backlog.min(LINK_REPORTS), LINK_BITS_A_SECOND / 1_000_000);
+    [
+        format!(
+            "{IN_FLIGHT_MAX} reports under way; median of {rounds} rounds (spread = (max - min) / median)"
+        ),
+        String::new(),
+        "| reports/s from outbox to UPLINK | raw publish | Muster's relay | ratio |".to_owned(),
+        "|---|---:|---:|---:|".to_owned(),
+        loopback.line(&format!("{backlog} over loopback, server and device on the same cores")),
+        link.line(&of_link),
+    ]
+    .join("\n")
 }

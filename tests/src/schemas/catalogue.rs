@@ -1,6 +1,7 @@
 //! Every shape of the contract by its name: the documents of the streams and buckets, and the requests and answers
 //! of the services. What is not listed here has no schema.
 
+use muster_contract::credential::Credential;
 use muster_contract::decode::{self, Document};
 use muster_contract::desired::DesiredState;
 use muster_contract::fact::{
@@ -16,6 +17,7 @@ use muster_contract::query::{
 };
 use muster_contract::receipt::Receipt;
 use muster_contract::report::{CapabilitiesReport, StatusReport};
+use muster_contract::status::{StatusAnswer, StatusQuery};
 use muster_contract::view::{DeploymentView, FleetView, SiteView};
 use muster_contract::why::WhyAnswer;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
@@ -37,12 +39,13 @@ pub struct Shape {
 }
 
 /// Documents: what streams and buckets hold.
-pub const DOCUMENTS: [Shape; 16] = [
+pub const DOCUMENTS: [Shape; 17] = [
     document::<DesiredState>(),
     document::<StatusReport>(),
     document::<CapabilitiesReport>(),
     document::<Heartbeat>(),
     document::<Receipt>(),
+    document::<Credential>(),
     document::<StatusFact>(),
     document::<DeviceFact>(),
     document::<LivenessFact>(),
@@ -57,13 +60,15 @@ pub const DOCUMENTS: [Shape; 16] = [
 ];
 
 /// Requests and answers of the query service, the publisher and ingest.
-pub const MESSAGES: [Shape; 19] = [
+pub const MESSAGES: [Shape; 21] = [
     message::<Query>("Query"),
     message::<DeploymentAnswer>("DeploymentAnswer"),
     message::<DeploymentsAnswer>("DeploymentsAnswer"),
     message::<DeviceAnswer>("DeviceAnswer"),
     message::<DevicesAnswer>("DevicesAnswer"),
     message::<WhyAnswer>("WhyAnswer"),
+    message::<StatusQuery>("StatusQuery"),
+    message::<StatusAnswer>("StatusAnswer"),
     message::<MomentAnswer>("MomentAnswer"),
     message::<DigestsAnswer>("DigestsAnswer"),
     message::<DiffQuery>("DiffQuery"),

@@ -88,6 +88,7 @@ impl Hub {
             device: self.device.clone(),
             data_dir: dir.path().to_owned(),
             runtime: muster_agent::config::RuntimeKind::Simulated,
+            join: None,
             labels: [("line".to_owned(), "press".to_owned())].into(),
             on_exit: muster_agent::reconcile::OnExit::Keep,
             heartbeat: Duration::from_millis(200),

@@ -8,8 +8,8 @@ use muster_contract::DeviceKey;
 use muster_contract::fact::Fact;
 use muster_contract::subjects::{self, stream};
 use muster_tests::server::device;
-use muster_tests::system::numbers;
-use muster_tests::wait::until;
+use muster_tests::system::{DEADLINE, numbers};
+use muster_tests::wait::{until, within};
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -60,7 +60,7 @@ pub(crate) async fn everything_is_held_once(hub: &Hub, fleet: &[DeviceKey]) {
             .map(|key| (key.to_string(), held.get(key).map_or(0, Vec::len)))
             .collect::<Vec<_>>()
     };
-    until("every number in LEDGER, each once", lacking, Vec::is_empty).await;
+    within(DEADLINE, "every number in LEDGER, each once", lacking, Vec::is_empty).await;
     numbers(&hub.ledger().await);
     // The last receipt may have died with the process that owed it; the next heartbeat brings it.
     for key in fleet {
@@ -99,8 +99,8 @@ async fn nothing_is_lost_or_doubled_when_the_server_is_killed_in_mid_traffic() {
         let arrived =
             || async { hub.bus.stream_state(stream::LEDGER).await.map_or(0, |state| state.messages) };
         until("some facts", arrived, |count| *count >= at * DEVICES * 8).await;
-        hub.server.kill();
-        hub.server.restart();
+        hub.server().kill();
+        hub.server().restart();
     }
     sending.await.unwrap();
     everything_is_held_once(&hub, &fleet()).await;
@@ -126,11 +126,11 @@ async fn it_is_ready_once_it_knows_what_ledger_holds_and_takes_reports() {
     let ready = || async { get("/ready", port).await.unwrap_or_default() };
     until("it is ready", ready, |answer| answer.starts_with("HTTP/1.1 200")).await;
     hub.kill_ingest().await;
-    hub.server.stop();
+    hub.server().stop();
     hub.start_ingest();
     let waiting = until("it answers", ready, |answer| answer.starts_with("HTTP/1.1 503")).await;
     assert!(waiting.contains("what LEDGER holds"), "{waiting}");
-    hub.server.restart();
+    hub.server().restart();
     until("it is ready again", ready, |answer| answer.starts_with("HTTP/1.1 200")).await;
     hub.send(&device("press-4"), &status(1, 1, 1)).await;
     hub.statuses_are(&device("press-4"), 1).await;

@@ -3,9 +3,11 @@
 
 #![allow(clippy::unwrap_used, reason = "a failure here is the test's result")]
 
+mod cluster;
 mod crash;
 mod elders;
 mod full;
+mod losses;
 mod owners;
 mod quarantine;
 mod reports;
@@ -14,17 +16,17 @@ mod time;
 use std::collections::BTreeMap;
 use std::process::ExitStatus;
 
-use muster_bus::{Bus, Outgoing, Start};
+use muster_bus::{Bus, BusConfig, Outgoing, Start};
 use muster_contract::canonical::Digest;
 use muster_contract::decode::parse;
 use muster_contract::fact::{Fact, IncidentKind, Liveness, QuarantineFact, StatusFact};
 use muster_contract::receipt::Receipt;
 use muster_contract::subjects::{self, LedgerSubject, stream};
-use muster_contract::{DeviceKey, Timestamp};
+use muster_contract::{DeviceKey, SeqRanges, Timestamp};
 use muster_simulator::child::{Child, Spec};
 use muster_tests::server::Server;
 use muster_tests::system::{DEADLINE, Entry, INGEST, program};
-use muster_tests::wait::{soon, until};
+use muster_tests::wait::{soon, until, within};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
@@ -32,7 +34,9 @@ use tokio_util::sync::CancellationToken;
 /// A server, an ingest and a connection for the devices.
 struct Hub {
     bus: Bus,
-    server: Server,
+    url: String,
+    /// None where a cluster is there in its place.
+    server: Option<Server>,
     ingest: Option<Child>,
     spec: Spec,
     dir: TempDir,
@@ -42,15 +46,27 @@ impl Hub {
     /// An ingest with further arguments, as it is started for the first time.
     async fn start(more: &[&str]) -> Self {
         let server = Server::start();
+        let mut hub = Self::at(server.config("devices"), server.url(), more).await;
+        hub.server = Some(server);
+        hub
+    }
+
+    /// The same on servers that are somebody else's.
+    async fn at(config: BusConfig, url: String, more: &[&str]) -> Self {
         let stop = CancellationToken::new();
-        let bus = soon("a connection", Bus::connect(server.config("devices"), &stop)).await.unwrap();
-        soon("the topology", bus.converge()).await.unwrap();
-        let args = ["--nats-url", &server.url(), "--log", "info,muster_ingest=debug"];
+        let bus = soon("a connection", Bus::connect(config, &stop)).await.unwrap();
+        within(DEADLINE, "the topology", || bus.converge(), Result::is_ok).await.unwrap();
+        let args = ["--nats-url", &url, "--log", "info,muster_ingest=debug"];
         let args = args.iter().chain(more).map(ToString::to_string).collect();
         let spec = Spec { name: INGEST.to_owned(), program: program(INGEST), args };
-        let mut hub = Self { bus, server, ingest: None, spec, dir: tempfile::tempdir().unwrap() };
+        let dir = tempfile::tempdir().unwrap();
+        let mut hub = Self { bus, url, server: None, ingest: None, spec, dir };
         hub.start_ingest();
         hub
+    }
+
+    fn server(&mut self) -> &mut Server {
+        self.server.as_mut().expect("a server and no cluster")
     }
 
     fn start_ingest(&mut self) {
@@ -193,14 +209,15 @@ fn with(mut report: Value, field: &str, value: Value) -> Value {
 fn held(ledger: &[Entry]) -> BTreeMap<DeviceKey, Vec<u64>> {
     let mut held: BTreeMap<DeviceKey, Vec<u64>> = BTreeMap::new();
     for entry in ledger {
-        let seq = match &entry.fact {
-            Fact::Status(fact) => Some(fact.seq),
-            Fact::Device(fact) => Some(fact.seq),
-            Fact::Quarantine(fact) => fact.seq,
-            _ => None,
+        let one = |seq: u64| SeqRanges::span(seq, seq);
+        let seqs = match &entry.fact {
+            Fact::Status(fact) => one(fact.seq.get()),
+            Fact::Device(fact) => one(fact.seq.get()),
+            Fact::Quarantine(fact) => fact.numbers().map(|(_, seqs)| seqs).unwrap_or_default(),
+            _ => SeqRanges::new(),
         };
-        if let (Some(key), Some(seq)) = (entry.subject.device(), seq) {
-            held.entry(key.clone()).or_default().push(seq.get());
+        if let Some(key) = entry.subject.device() {
+            held.entry(key.clone()).or_default().extend(seqs.iter().flat_map(|(from, to)| from..=to));
         }
     }
     held.values_mut().for_each(|numbers| numbers.sort_unstable());

@@ -12,7 +12,7 @@ use crate::{Hub, edit, held, status, with};
 
 /// What `muster quarantine …` answers, and its exit code.
 async fn muster(hub: &Hub, words: &[&str]) -> (i32, Value) {
-    let (url, words) = (hub.server.url(), words.iter().map(ToString::to_string).collect::<Vec<_>>());
+    let (url, words) = (hub.url.clone(), words.iter().map(ToString::to_string).collect::<Vec<_>>());
     let run = move || {
         let mut command = Command::new(program("muster"));
         command.args(["--nats-url", &url, "--format", "json", "quarantine"]).args(words);

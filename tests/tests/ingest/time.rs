@@ -88,9 +88,9 @@ async fn neither_a_restart_of_ingest_nor_of_the_server_makes_a_living_device_sta
     tokio::time::sleep(Duration::from_secs(4)).await;
     hub.start_ingest();
     hub.started(2).await;
-    hub.server.kill();
+    hub.server().kill();
     tokio::time::sleep(Duration::from_secs(4)).await;
-    hub.server.restart();
+    hub.server().restart();
     // PRESENCE lived in the server's memory: somebody has to make it again before a heart can be heard.
     drop(heart);
     until("the server is back", || async { hub.bus.converge().await.is_ok() }, |back| *back).await;
@@ -101,15 +101,15 @@ async fn neither_a_restart_of_ingest_nor_of_the_server_makes_a_living_device_sta
 
 #[tokio::test]
 async fn a_server_that_stands_still_makes_nobody_stale() {
-    let hub = Hub::start(&["--lease", "3s"]).await;
+    let mut hub = Hub::start(&["--lease", "3s"]).await;
     let keys: Vec<_> = (0..10).map(|at| device(&format!("press-{at}"))).collect();
     let _hearts: Vec<_> = keys.iter().map(|key| Heart::of(&hub, key, 0)).collect();
     for key in &keys {
         states_are(&hub, key, &[Liveness::Fresh]).await;
     }
-    hub.server.freeze();
+    hub.server().freeze();
     tokio::time::sleep(Duration::from_secs(6)).await;
-    hub.server.thaw();
+    hub.server().thaw();
     let again = || async { hub.log().matches("connected to NATS").count() };
     until("ingest is connected again", again, |count| *count >= 1).await;
     // What the frozen time could have led to shows within a lease.

@@ -13,7 +13,7 @@ use muster_contract::{DeviceKey, decode};
 use muster_publisher::app::{self, Handle};
 use muster_publisher::config::{Config, GitConfig};
 use muster_publisher::status::Status;
-use muster_service::config::{Common, LogFormat};
+use muster_service::config::{Common, LogFormat, Streams};
 use muster_service::life::{Drained, Life};
 use muster_simulator::repository::{BRANCH, Repository};
 use muster_tests::server::Server;
@@ -81,8 +81,8 @@ impl Stage {
             log_format: LogFormat::Text,
             log_filter: "info".to_owned(),
         };
-        let uplink_bytes_max = muster_bus::config::UPLINK_BYTES_MAX;
-        let config = Config { common, uplink_bytes_max, git: git.then_some(source), data_dir: None };
+        let streams = Streams { uplink_bytes_max: muster_bus::config::UPLINK_BYTES_MAX, replicas: 1 };
+        let config = Config { common, streams, git: git.then_some(source), data_dir: None };
         let life = Life::new();
         let handle = app::start(config, &life).await.unwrap();
         until("the publisher is ready", async || life.health().missing(), Vec::is_empty).await;

@@ -113,6 +113,7 @@ async fn agent(hub: &Hub, backlog: &Backlog, clock: &ManualClock, life: &Life) -
         device: backlog.device.clone(),
         data_dir: hub.dir.path().join("device"),
         runtime: muster_agent::config::RuntimeKind::Simulated,
+        join: None,
         labels: Default::default(),
         on_exit: muster_agent::reconcile::OnExit::Keep,
         heartbeat: Duration::from_millis(500),

@@ -76,6 +76,7 @@ async fn a_device_cannot_read_anothers_desired_state() {
     stage.cannot_publish(&[
         "$JS.API.DIRECT.GET.DOWNLINK.muster.desired.plant7.press-5",
         "$JS.API.DIRECT.GET.DOWNLINK.muster.receipt.plant7.press-5",
+        "$JS.API.DIRECT.GET.DOWNLINK.muster.credential.plant7.press-5",
         "$JS.API.DIRECT.GET.DOWNLINK",
         "$JS.API.STREAM.MSG.GET.DOWNLINK",
         "$JS.API.DIRECT.GET.LEDGER.muster.desired.plant7.press-5",
@@ -96,6 +97,27 @@ async fn a_device_cannot_read_anothers_desired_state() {
     ] {
         let answer = stage.asked(own, None, body);
         assert!(!answer.contains(SECRET), "{body}: {answer}");
+    }
+}
+
+/// The audit line: nats-server writes it to its log, with the key of whoever tried. Nothing comes over the wire, not even to
+/// the account that looks after servers.
+#[tokio::test]
+async fn what_a_device_tries_beyond_its_rights_is_in_the_servers_log_with_its_key_and_nowhere_else() {
+    let mut stage = Stage::start().await;
+    let creds = std::fs::read_to_string(stage.hub.dir().join("plant7_press-4.creds")).unwrap();
+    let key = muster_identity::jwt::read(muster_identity::creds::token(&creds).unwrap()).unwrap().sub;
+    stage.cannot_publish(&["muster.report.plant7.press-5"]);
+    stage.cannot_subscribe(&["muster.live.*.plant7.press-5"]);
+    let log = async || stage.hub.server.log();
+    for (kind, subject) in [
+        ("Publish Violation", "muster.report.plant7.press-5"),
+        ("Subscription Violation", "muster.live.*.plant7.press-5"),
+    ] {
+        let line = |log: &String| {
+            log.lines().any(|line| line.contains(kind) && line.contains(subject) && line.contains(&key))
+        };
+        until("the server's log has it", log, line).await;
     }
 }
 
@@ -121,6 +143,8 @@ async fn a_device_cannot_forge_a_receipt_a_desired_state_or_a_fact() {
         "muster.receipt.plant7.press-5",
         "muster.desired.plant7.press-4",
         "muster.desired.plant7.press-5",
+        "muster.credential.plant7.press-4",
+        "muster.credential.plant7.press-5",
         "muster.live.desired.plant7.press-5",
         "muster.status.plant7.press-4.web",
         "muster.device.plant7.press-4",

@@ -37,13 +37,18 @@ pub(crate) struct Agent {
 impl Agent {
     /// A device that was never seen before.
     pub(crate) fn start(hub: &Guarded, key: &DeviceKey) -> Self {
+        Self::start_for(hub, key, "30d")
+    }
+
+    /// The same for a time.
+    pub(crate) fn start_for(hub: &Guarded, key: &DeviceKey, valid: &str) -> Self {
         let data = hub.dir().join("devices").join(key.device.as_str());
         let public_key = device_command(&data, &["key"]);
         let args = ["--site", key.site.as_str(), "--device", key.device.as_str(), "--runtime", "simulated"];
         let data_arg = data.display().to_string();
         let own = ["--data-dir", &data_arg, "--heartbeat", "1s", "--reconnect-max", "500ms"];
         let name = format!("agent-{}", key.device);
-        admit(hub, key, &data, &["--key", &public_key, "--replace"]);
+        admit(hub, key, &data, &["--key", &public_key, "--valid", valid, "--replace"]);
         let process = start(hub, &name, "muster-agent", &[&args[..], &own].concat());
         Self { key: key.clone(), data, process }
     }
@@ -51,6 +56,11 @@ impl Agent {
     /// Has its JWT renewed for a time, as a person would.
     pub(crate) fn renew(&self, hub: &Guarded, valid: &str) {
         admit(hub, &self.key, &self.data, &["--valid", valid]);
+    }
+
+    /// The JWT it has.
+    pub(crate) fn token(&self) -> String {
+        std::fs::read_to_string(self.data.join("identity/user.jwt")).unwrap().trim().to_owned()
     }
 
     /// What it has said.

@@ -1,5 +1,5 @@
 //! What somebody on the bus cannot do: each test is an attempt, against a real server with the rights that
-//! `muster auth` gives. [`attempts`] by a device, [`life`] of an identity, [`command`] line, and a whole [`fleet`].
+//! `muster auth` gives. [`attempts`] by a device, [`life`] of an identity and its [`renewal`], [`command`] line, and a whole [`fleet`].
 
 #![allow(clippy::unwrap_used, reason = "a failure here is the test's result")]
 
@@ -7,6 +7,7 @@ mod attempts;
 mod command;
 mod fleet;
 mod life;
+mod renewal;
 
 use muster_bus::{Bus, BusConfig};
 use muster_tests::guarded::Guarded;

@@ -164,7 +164,10 @@ fn forget(connection: &Connection, now: Timestamp) -> SqlResult<()> {
 /// The hub knows more than this database: it is an old copy, or another device uses the same name.
 fn overtaken(connection: &Connection, receipt: &Receipt, now: Timestamp) -> SqlResult<Received> {
     if !memory::once_in(connection, "renewed", RENEWAL_INTERVAL.as_millis() as i64, now)? {
-        return Ok(Received::Chased);
+        let last: Option<i64> = memory::get(connection, "renewed")?;
+        let passed = now.as_millisecond().saturating_sub(last.unwrap_or_default());
+        let passed = Duration::from_millis(u64::try_from(passed).unwrap_or_default());
+        return Ok(Received::Chased { again_in: RENEWAL_INTERVAL.saturating_sub(passed) });
     }
     memory::set_receipt(connection, receipt)?;
     renew(connection, now).map(Received::Renewed)

@@ -379,7 +379,10 @@ async fn an_old_copy_of_the_database_begins_a_new_epoch_with_everything_the_hub_
     let name = |name: &str| Some(name.to_owned());
     assert_eq!(told, [(1, None), (2, name("b")), (3, name("b")), (4, name("a"))]);
     let chased = outbox.receive(receipt(second.next(), 1, &[]), at(3)).await.unwrap();
-    assert_eq!(chased, Received::Chased, "two devices of one name do not chase each other");
+    let Received::Chased { again_in } = chased else {
+        panic!("two devices of one name chase each other: {chased:?}")
+    };
+    assert_eq!(again_in, RENEWAL_INTERVAL - Duration::from_secs(1));
     outbox.mark_sent(epoch, vec![1, 2, 3], at(4)).await.unwrap();
     assert_eq!(
         outbox.summary().await.unwrap().unsent,

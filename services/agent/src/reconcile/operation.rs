@@ -93,7 +93,7 @@ impl Operation {
         let others =
             running.into_iter().map(|found| found.name.component).filter(|name| !known.contains(name));
         for component in others {
-            if let Err(error) = self.stop(&component).await {
+            if let Err(error) = self.take_away(&component).await {
                 self.tell(News::Failed(error)).await;
             }
         }
@@ -101,7 +101,7 @@ impl Operation {
             if self.cancel.is_cancelled() {
                 return;
             }
-            let (state, error) = match self.stop(component).await {
+            let (state, error) = match self.take_away(component).await {
                 Ok(()) => (State::Removed, None),
                 Err(error) => (State::Failed, Some(error)),
             };
@@ -124,7 +124,9 @@ impl Operation {
     /// Stops what runs but is none of these units.
     async fn clear(&self, running: &[Running], units: &[Unit]) -> Result<(), StatusError> {
         for found in running.iter().filter(|found| !units.iter().any(|unit| is_version(found, unit))) {
-            self.stop(&found.name.component).await?;
+            let component = &found.name.component;
+            let stays = units.iter().any(|unit| unit.component == *component);
+            if stays { self.stop(component).await? } else { self.take_away(component).await? }
         }
         Ok(())
     }
@@ -147,6 +149,13 @@ impl Operation {
         let name = UnitName { deployment: self.deployment.clone(), component: component.clone() };
         let timeout = self.stop_timeouts.get(component).copied().unwrap_or(STOP_TIMEOUT_DEFAULT);
         self.runtime.stop(&name, timeout).await
+    }
+
+    /// Stops a component that does not come back.
+    async fn take_away(&self, component: &ComponentName) -> Result<(), StatusError> {
+        let name = UnitName { deployment: self.deployment.clone(), component: component.clone() };
+        let timeout = self.stop_timeouts.get(component).copied().unwrap_or(STOP_TIMEOUT_DEFAULT);
+        self.runtime.remove(&name, timeout).await
     }
 
     async fn tell(&self, news: News) {

@@ -192,6 +192,8 @@ impl<'a> Attempt<'a> {
             () = until(self.next_note) => Happening::NoteDue,
             noted = noting(&mut self.noting) => Happening::Noted(noted),
             () = sleep_until(self.next_beat) => Happening::BeatDue,
+            // The hub must not go on believing what this device can no longer tell.
+            Ok(()) = self.relay.trouble.changed() => Happening::BeatDue,
             () = sleep_until(self.next_tidy) => Happening::TidyDue,
             () = stop.cancelled(), if !stopping => Happening::Stop,
             () = until(self.flush_until) => Happening::TimeUp,

@@ -17,7 +17,7 @@
 mod census;
 mod clear;
 mod ending;
-mod environment;
+pub(super) mod environment;
 mod home;
 mod launch;
 mod logs;

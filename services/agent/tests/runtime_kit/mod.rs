@@ -85,6 +85,12 @@ impl Device {
         self.dir.path().join("work").join(unit.deployment.as_str()).join(unit.component.as_str())
     }
 
+    /// The file of a unit's stdout or stderr.
+    pub(crate) fn log(&self, unit: &Unit, stream: &str) -> PathBuf {
+        let file = format!("{}.{stream}", unit.component);
+        self.dir.path().join("logs").join(unit.deployment.as_str()).join(file)
+    }
+
     /// The data directory.
     pub(crate) fn path(&self) -> &Path {
         self.dir.path()

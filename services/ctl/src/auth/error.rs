@@ -59,6 +59,21 @@ pub enum AuthError {
          soon as a server can be reached"
     )]
     NotPushed(#[source] Box<AuthError>),
+    /// The hub did not take a renewed JWT.
+    #[error(
+        "it is recorded and signed, but the hub does not have it: the device goes on with its older one. Run it again, or \
+         carry a file (`-o`, then `muster-agent accept` on the device)"
+    )]
+    NotSent(#[source] Box<AuthError>),
+    /// The stream says nothing.
+    #[error(
+        "DOWNLINK did not answer within {0:?}; does it take muster.credential.*.* (it was made by an older release?), and \
+         do the servers know the accounts as they are now (`muster auth push`)?"
+    )]
+    Mute(std::time::Duration),
+    /// The stream says no.
+    #[error(transparent)]
+    Unstored(#[from] muster_bus::PublishError),
     /// There is no connection.
     #[error(transparent)]
     Reach(#[from] ReachError),

@@ -33,7 +33,8 @@ agent takes a newer JWT up by itself, without a restart.
 
 Examples:
   muster enroll plant7/press-4 --key U… -o press-4.jwt      first time
-  muster enroll plant7/press-4 -o press-4.jwt               again, for the key that is recorded
+  muster enroll plant7/press-4 --send                       renew, for the key that is recorded, over the hub
+  muster enroll plant7/press-4 -o press-4.jwt               the same in a file, as for one whose JWT has ended
   muster enroll plant7/press-4 --key U… --replace           a device with a new key; the old one is put out
   muster enroll plant7/press-4 --creds-file press-4.creds   for a lab: makes the key here as well";
 
@@ -118,6 +119,9 @@ pub struct EnrollArgs {
     /// Put another key of this device out
     #[arg(long)]
     pub replace: bool,
+    /// Hand the JWT to the device over the hub, which needs no person to carry it; for one that is in already
+    #[arg(long, conflicts_with_all = ["replace", "creds_file"])]
+    pub send: bool,
     /// Make the key here too, and write key and JWT to a credentials file; one that exists is renewed
     #[arg(long, value_name = "FILE")]
     pub creds_file: Option<PathBuf>,

@@ -35,6 +35,13 @@ pub struct PointArgs {
     about: Option<Timestamp>,
 }
 
+impl PointArgs {
+    /// The same with the fact that it stands for.
+    pub const fn at_fact(self, ledger_seq: u64) -> Self {
+        Self { at: None, at_seq: Some(ledger_seq), about: self.about }
+    }
+}
+
 impl From<PointArgs> for Point {
     fn from(args: PointArgs) -> Self {
         Self { at: args.at, at_seq: args.at_seq, about: args.about }

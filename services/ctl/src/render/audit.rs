@@ -52,6 +52,7 @@ fn verdict(line: &crate::audit::DeviceAudit) -> Cell {
         DeviceVerdict::Retired => Cell::styled("retired", DIM),
         DeviceVerdict::NeverHeard => Cell::styled("never heard", UNSURE),
         DeviceVerdict::NotInYet => Cell::styled(format!("not in yet: {}", line.missing_seqs), UNSURE),
+        DeviceVerdict::Unread => Cell::styled("in quarantine, unread", UNSURE),
         DeviceVerdict::DoesNotAddUp => Cell::styled("does not add up", BAD),
     }
 }
@@ -87,6 +88,7 @@ fn answer(audit: &Audit) -> String {
     let blamed = [
         devices(DeviceVerdict::DoesNotAddUp, "numbers that do not add up"),
         devices(DeviceVerdict::NotInYet, "reports that are not in yet"),
+        devices(DeviceVerdict::Unread, "messages in quarantine that may be any report"),
         (wrong > 0).then(|| format!("wrong views: {}", of(wrong, audit.views.len(), "view"))),
     ];
     let unheard = devices(DeviceVerdict::NeverHeard, "never heard, so nothing is known of its reports");

@@ -43,11 +43,15 @@ pub fn roster(roster: &Roster, now: Timestamp) -> String {
 
 /// Somebody who was let in. A token without a file is data and stands alone.
 pub fn admitted(admitted: &Admitted, now: Timestamp) -> String {
-    let Admitted { entry, jwt, file, key_made_here } = admitted;
+    let Admitted { entry, jwt, file, key_made_here, sent } = admitted;
     if let Some(jwt) = jwt {
         return format!("{jwt}\n");
     }
-    let file = file.as_ref().map(|file| file.display().to_string()).unwrap_or_default();
+    let file = match file {
+        Some(file) => file.display().to_string(),
+        None if *sent => "the hub has the JWT for it, and its agent takes it up by itself".to_owned(),
+        None => String::new(),
+    };
     let mut text = format!("{} is in as {}, {}: {file}\n", entry.name, entry.role, until(entry, now));
     if *key_made_here && entry.role == "device" {
         let warning = "its key was made HERE, not on the device: the file is a secret, and whoever copies it is the device";

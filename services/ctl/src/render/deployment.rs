@@ -7,7 +7,7 @@ use muster_contract::query::{DeploymentAnswer, DeploymentsAnswer, StandingLine};
 use muster_contract::view::{DeploymentView, ErrorCount, Split, Standing};
 use muster_contract::{SiteId, Timestamp};
 
-use super::doubt::{footer, heard, not_known};
+use super::doubt::{footer, heard, not_known, watermark};
 use super::frame::Frame;
 use super::paint::{self, BAD, BOLD, DIM, PLAIN, UNSURE, styled};
 use super::table::{Cell, Table};
@@ -104,7 +104,7 @@ fn facts(view: &DeploymentView) -> String {
     let mut lines = vec![("targets", view.targets.to_string())];
     if view.targets > 0 {
         lines.push(("converged", bounds(view)));
-        lines.push(("known", known(view)));
+        lines.push(("complete", watermark(view.complete)));
     }
     if view.overdue > 0 {
         lines.push((
@@ -129,19 +129,6 @@ fn bounds(view: &DeploymentView) -> String {
         return format!("{lo} of {targets} ({})", percent(lo, of));
     }
     format!("at least {lo} of {targets} ({}), at most {hi} ({})", percent(lo, of), percent(hi, of))
-}
-
-fn known(view: &DeploymentView) -> String {
-    let complete = view.complete;
-    if complete.devices == complete.of && complete.missing_reports == 0 {
-        return "everything".to_owned();
-    }
-    let missing = match complete.missing_reports {
-        0 => String::new(),
-        1 => "; 1 report is not in yet".to_owned(),
-        count => format!("; {count} reports are not in yet"),
-    };
-    styled(UNSURE, &format!("{} of {}{missing}", complete.devices, plural(complete.of, "target")))
 }
 
 fn standings(view: &DeploymentView) -> Table {

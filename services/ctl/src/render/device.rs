@@ -57,11 +57,12 @@ fn row(device: &DeviceLine, now: Timestamp) -> [Cell; 9] {
     ]
 }
 
-const fn state(device: &DeviceLine) -> (&'static str, Style) {
-    if device.retired {
-        ("retired", DIM)
-    } else {
-        (freshness(device.freshness), paint::freshness(device.freshness))
+fn state(device: &DeviceLine) -> (String, Style) {
+    let word = freshness(device.freshness);
+    match (device.retired, device.storing) {
+        (true, _) => ("retired".to_owned(), DIM),
+        (false, true) => (word.to_owned(), paint::freshness(device.freshness)),
+        (false, false) => (format!("{word}, not storing"), BAD),
     }
 }
 
@@ -75,6 +76,8 @@ fn footer(devices: &[DeviceLine]) -> String {
     let mut parts: Vec<_> = [
         (count(&|device| device.freshness == Freshness::Stale), "stale"),
         (count(&|device| device.freshness == Freshness::Never), "never heard"),
+        (count(&|device| !device.storing), "not storing"),
+        (count(&|device| device.unread > 0 || !device.in_doubt.is_empty()), "with reports in quarantine"),
     ]
     .iter()
     .filter(|(count, _)| *count > 0)
@@ -103,7 +106,7 @@ pub fn one(answer: &DeviceAnswer, frame: impl Into<Frame>) -> String {
     let frame = frame.into();
     let device = &answer.device;
     let (word, style) = state(device);
-    let mut text = format!("{}  {}\n\n", styled(BOLD, &device.key.to_string()), styled(style, word));
+    let mut text = format!("{}  {}\n\n", styled(BOLD, &device.key.to_string()), styled(style, &word));
     for (name, value) in facts(answer, frame.now) {
         let _ = writeln!(text, "{name:<13}{value}");
     }
@@ -123,6 +126,9 @@ fn facts(answer: &DeviceAnswer, now: Timestamp) -> Vec<(&'static str, String)> {
     fact("generation", device.generation.map(|generation| generation.to_string()));
     fact("epoch", device.epoch.map(|epoch| epoch.to_string()));
     fact("reports", Some(account(device.head, &device.account)));
+    fact("in doubt", doubt(device));
+    let storage = "it cannot keep what it would report, so nothing of it is known: see to its disk";
+    fact("storage", (!device.storing).then(|| styled(BAD, storage)));
     let unnumbered = device.unnumbered_quarantined;
     fact("unreadable", (unnumbered > 0).then(|| format!("{} in quarantine", plural(unnumbered, "message"))));
     fact("agent", answer.agent_version.as_deref().map(clean));
@@ -141,6 +147,17 @@ fn facts(answer: &DeviceAnswer, now: Timestamp) -> Vec<(&'static str, String)> {
         (incidents > 0).then(|| styled(BAD, &format!("{incidents}{}", last.unwrap_or_default()))),
     );
     facts
+}
+
+/// What quarantine may hide, and where to look.
+fn doubt(device: &DeviceLine) -> Option<String> {
+    let what = match (device.unread, device.in_doubt.is_empty()) {
+        (0, true) => return None,
+        (0, false) => format!("what was reported before {}, in quarantine", device.in_doubt),
+        (1, _) => "everything, until a heartbeat comes after the message in quarantine".to_owned(),
+        (count, _) => format!("everything, until a heartbeat comes after {count} messages in quarantine"),
+    };
+    Some(styled(UNSURE, &format!("{what}: `muster quarantine list {}`", device.key)))
 }
 
 /// `architecture amd64, cores 4`; none where it says nothing.

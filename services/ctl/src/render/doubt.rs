@@ -1,8 +1,9 @@
 //! What is not known or not fresh of targets, always with its base.
 
-use muster_contract::view::{DeploymentView, Split};
+use muster_contract::view::{Complete, DeploymentView, Split};
 
-use super::words::plural;
+use super::paint::{UNSURE, styled};
+use super::words::{grouped, plural};
 
 /// How much of a list is not known or not fresh, with its base.
 pub fn footer<'a>(views: impl IntoIterator<Item = &'a DeploymentView>) -> String {
@@ -48,6 +49,19 @@ impl Doubt {
             .collect();
         (!parts.is_empty()).then(|| parts.join(", "))
     }
+}
+
+/// Of how many devices everything is known: `for 9,412 of 9,500 devices; 88 reports are not in yet`.
+pub fn watermark(complete: Complete) -> String {
+    let Complete { devices, of, missing_reports } = complete;
+    let thing = if of == 1 { "device" } else { "devices" };
+    let text = format!("for {} of {} {thing}", grouped(devices), grouped(of));
+    let missing = match missing_reports {
+        0 => String::new(),
+        1 => "; 1 report is not in yet".to_owned(),
+        count => format!("; {} reports are not in yet", grouped(count)),
+    };
+    if devices == of && missing.is_empty() { text } else { styled(UNSURE, &(text + &missing)) }
 }
 
 /// Targets by freshness.

@@ -5,7 +5,8 @@ use std::fmt::Write as _;
 use muster_contract::Timestamp;
 use muster_contract::view::{FleetView, SiteView, Split, Tally};
 
-use super::paint::{self, BAD, BOLD, UNSURE, styled};
+use super::doubt::watermark;
+use super::paint::{self, BAD, BOLD, styled};
 use super::words::{as_of, counts, plural};
 
 /// A site.
@@ -19,7 +20,7 @@ pub fn fleet(view: &FleetView, now: Timestamp) -> String {
 }
 
 fn tally(tally: &Tally, now: Timestamp) -> String {
-    let mut lines = vec![("devices", devices(tally.devices)), ("complete", complete(tally))];
+    let mut lines = vec![("devices", devices(tally.devices)), ("complete", watermark(tally.complete))];
     if !tally.deployments.is_empty() {
         lines.push(("deployments", verdicts(tally)));
     }
@@ -49,15 +50,6 @@ fn devices(devices: Split) -> String {
         0 => "none".to_owned(),
         total => format!("{total}: {}", heard.join(", ")),
     }
-}
-
-fn complete(tally: &Tally) -> String {
-    let complete = tally.complete;
-    if complete.devices == complete.of && complete.missing_reports == 0 {
-        return "every report is in".to_owned();
-    }
-    let devices = format!("{} of {}", complete.devices, plural(complete.of, "device"));
-    styled(UNSURE, &format!("{devices}; {} not in yet", plural(complete.missing_reports, "report")))
 }
 
 fn verdicts(tally: &Tally) -> String {

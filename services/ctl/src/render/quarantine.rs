@@ -113,7 +113,7 @@ pub fn one(held: &Held, now: Timestamp) -> String {
         ("received", format!("{}, {}", fact.received_at, age(now, fact.received_at))),
         ("number", number),
         ("reason", clean(&fact.reason)),
-        ("count", format!("number {} of this sender", fact.count_for_device)),
+        ("count", count(fact)),
         ("bytes", fact.bytes.to_string()),
     ] {
         let _ = writeln!(text, "{name:<10}{value}");
@@ -122,6 +122,16 @@ pub fn one(held: &Held, now: Timestamp) -> String {
         let _ = writeln!(text, "{:<10}{}", "verdict", outcome(verdict));
     }
     text + "\n" + &payload(fact)
+}
+
+fn count(fact: &QuarantineFact) -> String {
+    let QuarantineFact { count_for_device, others, other_seqs, .. } = fact;
+    match others {
+        0 => format!("number {count_for_device} of this sender"),
+        _ => format!(
+            "number {count_for_device} of this sender; it stands for {others} others that came too fast, with the numbers {other_seqs}"
+        ),
+    }
 }
 
 fn payload(fact: &QuarantineFact) -> String {

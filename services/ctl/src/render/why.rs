@@ -82,5 +82,6 @@ pub(super) const fn kind(kind: EvidenceKind) -> &'static str {
         EvidenceKind::Liveness => "liveness",
         EvidenceKind::Deadline => "deadline",
         EvidenceKind::Head => "head",
+        EvidenceKind::Quarantine => "quarantine",
     }
 }

@@ -36,6 +36,19 @@ pub fn plural(count: u64, thing: &str) -> String {
     if count == 1 { format!("1 {thing}") } else { format!("{count} {thing}s") }
 }
 
+/// `9,412`: a number that may be large, legible.
+pub fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
+    for (at, digit) in digits.char_indices() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
 /// A part in percent, rounded down: 100 % is reached only by all.
 pub fn percent(part: u64, of: u64) -> String {
     match (u128::from(part) * 100).checked_div(u128::from(of)) {
@@ -165,6 +178,13 @@ mod tests {
         assert_eq!(shown[2..], ["line", "line", "line", "line", " x end"]);
         assert_eq!(excerpt(&"w".repeat(5_000))[0].chars().count(), MESSAGE_WIDTH_MAX);
         assert_eq!(excerpt("one\ntwo").len(), 2);
+    }
+
+    #[test]
+    fn large_numbers_are_grouped_by_thousands() {
+        let texts = [0, 999, 1_000, 9_412, 1_234_567].map(grouped);
+        assert_eq!(texts, ["0", "999", "1,000", "9,412", "1,234,567"]);
+        assert_eq!(grouped(u64::MAX), "18,446,744,073,709,551,615");
     }
 
     #[test]

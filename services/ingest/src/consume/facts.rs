@@ -63,6 +63,7 @@ impl Facts {
     /// Writes the publications that are due.
     pub(super) fn write(&mut self, own: &mut Partition, trace: Trace) {
         while let Some(publication) = own.border.next_publication() {
+            own.teller.tell(own.number, &publication, own.around.clock.now());
             let kind = publication.kind;
             self.letters.push((letter::fact(publication, trace, &mut own.chance), kind));
         }

@@ -94,7 +94,7 @@ impl Desk {
         };
         let judged = match action {
             QuarantineAction::Requeue => border.requeue(key.as_ref(), &fact, ledger_seq, reason, now),
-            QuarantineAction::Drop => border.drop_held(key.as_ref(), ledger_seq, reason, now),
+            QuarantineAction::Drop => border.drop_held(key.as_ref(), &fact, ledger_seq, reason, now),
         };
         tracing::info!(partition = self.partition, ledger.seq = ledger_seq, ?action, ?judged, "quarantine");
         let (verdict, refused) = match judged {

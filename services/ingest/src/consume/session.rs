@@ -209,18 +209,20 @@ impl<'a> Session<'a> {
 
     /// Finishes what was taken in: everything confirmed, acknowledged, and told to the devices.
     async fn finish(mut self) -> Ending {
+        // What waits for a sum would come again to the next process, and everything behind it.
+        self.own.border.sum_up();
+        let trace = Trace::begin(&mut self.own.chance);
+        self.facts.write(self.own, trace);
+        if let Err(cause) = self.facts.pass_on(self.own).await {
+            return self.unfinished(&cause);
+        }
         while let Some(answer) = self.facts.answer().await {
             let went_well = match self.facts.confirm(self.own, answer) {
                 Ok(()) => self.facts.pass_on(self.own).await,
                 lost => lost,
             };
             if let Err(cause) = went_well {
-                tracing::warn!(
-                    partition = self.own.number,
-                    error = chain(&cause),
-                    "not everything was confirmed; what was not comes again to the next process"
-                );
-                return Ending::Stopped;
+                return self.unfinished(&cause);
             }
         }
         self.facts.acknowledge(self.own).await;
@@ -233,6 +235,15 @@ impl<'a> Session<'a> {
         }
         // An answer to whatever is asked last means that the acknowledgement before it has arrived.
         let _ = self.own.around.bus.stream_state(stream::UPLINK).await;
+        Ending::Stopped
+    }
+
+    fn unfinished(&self, cause: &PublishError) -> Ending {
+        tracing::warn!(
+            partition = self.own.number,
+            error = chain(cause),
+            "not everything was confirmed; what was not comes again to the next process"
+        );
         Ending::Stopped
     }
 

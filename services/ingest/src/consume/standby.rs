@@ -126,7 +126,8 @@ impl Partition {
             Err(error) => return Err(AttemptError::Claim(error)),
         };
         self.catch_up(claim.position()).await?;
-        tracing::debug!(partition = self.number, ledger.seq = claim.seq(), "the partition is ours");
+        let devices = self.border.devices();
+        tracing::info!(partition = self.number, ledger.seq = claim.seq(), devices, "the partition is ours");
         let desk = Desk::open(&self.around.bus, self.number).await?;
         Ok(Some(Turn { claim, desk, answering }))
     }

@@ -10,7 +10,7 @@ use muster_contract::query::{ErrorBody, PAGE_DEFAULT, Query};
 use muster_domain::fold::{Fleet, Page};
 use tokio::time::Instant;
 
-use super::{bad, checked_limit, fitting, found, json, look_up, parsed_after, understand};
+use super::{bad, checked_limit, fitting, found, json, look_up, parsed_after, status, understand};
 use crate::history::point::Points;
 use crate::history::rebuild::Past;
 use crate::history::recall::{PATIENCE, Recall, Wanted};
@@ -49,6 +49,11 @@ impl History {
                 let query = understand(&question)?;
                 let past = self.past(query.point, deadline).await?;
                 blocking(move || digests(&past.fleet, &query)).await
+            }
+            status::ENDPOINT => {
+                let question = status::Question::read(&question)?;
+                let past = self.past(question.point(), deadline).await?;
+                blocking(move || question.answer(|look| look(&past.fleet))).await
             }
             _ => {
                 let query = understand(&question)?;

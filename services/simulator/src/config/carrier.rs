@@ -7,7 +7,7 @@ use clap::Args;
 use muster_service::config::{Common, Problems};
 
 use super::LogArgs;
-use crate::link::Profile;
+use crate::link::{Profile, Sharing};
 
 /// Shown below the help.
 pub(super) const EXAMPLES: &str = "\
@@ -20,6 +20,7 @@ Profiles:
   mobile      256 KiB/s up, 1 MiB/s down, 60 ms, all of it changing; away for up to minutes
 
 Up is from whoever connects to --to. All connections of a link share its rates. The same seed gives the same schedule.
+With --each every client, told by its address, has a link of its own, which breaks by a schedule of its own.
 
 Examples:
   muster-simulator link --listen 0.0.0.0:4222 --to nats:4222 --profile satellite --seed 7
@@ -53,6 +54,9 @@ pub struct CarrierArgs {
     /// Seed of its faults; drawn and logged if left out
     #[arg(long = "link-seed", visible_alias = "seed", env = "MUSTER_LINK_SEED", value_name = "N")]
     seed: Option<String>,
+    /// Give each client a link of its own
+    #[arg(long = "link-each", visible_alias = "each", env = "MUSTER_LINK_EACH")]
+    each: bool,
     /// Where to serve /live, /ready and /metrics, such as 127.0.0.1:9100; port 0 takes any free one
     #[arg(long, env = "MUSTER_HTTP_ADDR", value_name = "IP:PORT")]
     http_addr: Option<String>,
@@ -71,6 +75,8 @@ pub struct Config {
     pub profile: Profile,
     /// Seed of its faults.
     pub seed: u64,
+    /// Who has a link of its own.
+    pub sharing: Sharing,
     /// What every service has.
     pub common: Common,
 }
@@ -104,9 +110,10 @@ impl CarrierArgs {
         let seed = super::seed(&mut problems, "--link-seed", self.seed.as_deref(), seed);
         let http_addr = problems.optional("--http-addr", self.http_addr.as_deref(), Problems::address);
         let common = self.log.check(&mut problems);
+        let sharing = if self.each { Sharing::Each } else { Sharing::All };
         problems.finish(|| {
             let common = Common { http_addr: http_addr?, ..common? };
-            Some(Config { listen: listen?, to: to?, profile: profile?, seed: seed?, common })
+            Some(Config { listen: listen?, to: to?, profile: profile?, seed: seed?, sharing, common })
         })
     }
 }
@@ -127,6 +134,7 @@ mod tests {
     fn two_addresses_are_enough() {
         let config = carrier(&["--listen", "127.0.0.1:0", "--to", "nats:4222"]).unwrap();
         assert_eq!((config.profile, config.seed, config.to.0.as_str()), (Profile::STEADY, 7, "nats:4222"));
+        assert_eq!(config.sharing, Sharing::All);
     }
 
     #[test]

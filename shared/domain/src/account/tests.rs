@@ -80,8 +80,8 @@ fn what_a_closed_epoch_held_is_a_duplicate_and_no_clone() {
 #[test]
 fn a_good_report_takes_the_place_of_a_bad_one_and_never_the_other_way() {
     let mut known = cursor(&[(5, 1, 3, &[], "a")]);
-    known.quarantine(epoch(5), seq(2));
-    known.quarantine(epoch(5), seq(1));
+    known.quarantine(epoch(5), &SeqRanges::span(2, 2));
+    known.quarantine(epoch(5), &SeqRanges::span(1, 1));
     let expected = Account { received: 1, coalesced: 0, quarantined: 1, missing: ranges(&[(3, 3)]) };
     assert_eq!(known.account(3), expected);
     assert_eq!(admit(&known, (5, 2, 3, &[], "b")), Admission::New);
@@ -93,13 +93,13 @@ fn a_good_report_takes_the_place_of_a_bad_one_and_never_the_other_way() {
 #[test]
 fn a_bad_report_opens_no_epoch_and_raises_no_head_but_is_accounted_for_once_its_epoch_opens() {
     let mut known = Cursor::default();
-    known.quarantine(epoch(9), seq(1));
+    known.quarantine(epoch(9), &SeqRanges::span(1, 1));
     assert_eq!((known.epoch(), known.head(), known.receipt(0, 0)), (None, 0, None));
     receive(&mut known, (9, 2, 2, &[], "b"));
     assert_eq!(known.account(2), Account { received: 1, quarantined: 1, ..Account::default() });
-    known.quarantine(epoch(9), seq(1 << 60));
+    known.quarantine(epoch(9), &SeqRanges::span(1 << 50, 1 << 50));
     assert_eq!((known.head(), known.receipt(0, 0).unwrap().through), (2, 2));
-    known.quarantine(epoch(9), seq(3));
+    known.quarantine(epoch(9), &SeqRanges::span(3, 3));
     assert_eq!(known.receipt(0, 0).unwrap().through, 2, "nothing good has spoken of it");
     assert_eq!(known.receipt(3, 0).unwrap().through, 3);
     assert_eq!(known.account(2), Account { received: 1, quarantined: 1, ..Account::default() });
@@ -108,8 +108,8 @@ fn a_bad_report_opens_no_epoch_and_raises_no_head_but_is_accounted_for_once_its_
 #[test]
 fn strange_epochs_never_push_out_the_current_one() {
     let mut known = cursor(&[(5, 1, 1, &[], "a")]);
-    (10..30).for_each(|strange| known.quarantine(epoch(strange), seq(1)));
-    (1..4).for_each(|strange| known.quarantine(epoch(strange), seq(1)));
+    (10..30).for_each(|strange| known.quarantine(epoch(strange), &SeqRanges::span(1, 1)));
+    (1..4).for_each(|strange| known.quarantine(epoch(strange), &SeqRanges::span(1, 1)));
     assert!(known.pages.len() <= EPOCHS_KEPT);
     assert_eq!(admit(&known, (5, 1, 1, &[], "a")), Admission::Duplicate);
     assert_eq!(known.account(1).received, 1);
@@ -166,10 +166,10 @@ fn a_receipt_with_too_many_holes_speaks_less_far() {
 
 #[test]
 fn the_last_number_there_is_does_no_harm() {
-    let last = u64::MAX;
+    let last = muster_contract::limits::COUNTER_MAX;
     let mut known = cursor(&[(last, last, last, &[], "a")]);
     assert_eq!(admit(&known, (last, last, last, &[], "a")), Admission::Duplicate);
-    known.quarantine(epoch(last), seq(last));
+    known.quarantine(epoch(last), &SeqRanges::span(last, last));
     assert_eq!(known.account(last).missing, ranges(&[(1, last - 1)]));
     assert_eq!(known.receipt(0, last).unwrap().through, last);
 }
@@ -209,7 +209,7 @@ proptest! {
                             _ => cursor.receive(numbers, digest("x")),
                         }
                     }
-                    Event::Bad(number) => cursor.quarantine(epoch(1), seq(number)),
+                    Event::Bad(number) => cursor.quarantine(epoch(1), &SeqRanges::span(number, number)),
                     Event::Heard(head) => cursor.learn(epoch(1), head, None),
                 }
                 let head = cursor.head();

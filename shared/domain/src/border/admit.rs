@@ -8,6 +8,7 @@
 //! | duplicate | nothing |
 //! | fork | quarantine, incident `sequenceFork` |
 //! | of an old epoch | quarantine, incident `clone` once for each pair of epochs |
+//! | of an epoch that no device can have | quarantine |
 //! | scattered, unreadable, against a rule, too large as a fact | quarantine |
 
 use muster_contract::canonical::Digest;
@@ -56,6 +57,8 @@ pub enum Outcome {
     Quarantined,
     /// It was in quarantine.
     Repeated,
+    /// It goes to quarantine, in a sum with others of its device.
+    Summed,
 }
 
 impl Border {
@@ -65,7 +68,8 @@ impl Border {
         self.taking = Some(self.settled_count + self.unsettled.len() as u64);
         let outcome = self.take_in(arrival);
         self.taking = None;
-        self.unsettled.push_back(self.made_count);
+        self.unsettled.push_back(self.needed_by(outcome));
+        self.sum_up_if_many();
         outcome
     }
 
@@ -103,7 +107,9 @@ impl Border {
             Err(refused) => self.refuse(place, evidence, &refused, Some((epoch, report.seq()))),
         };
         // Also of a report that is not let in: it could be read, so the device has come this far.
-        self.devices[place].heard.spoke(epoch, head, evidence.stored_at);
+        if self.devices[place].believes(epoch) {
+            self.devices[place].heard.spoke(epoch, head, evidence.stored_at);
+        }
         outcome
     }
 
@@ -116,6 +122,9 @@ impl Border {
     ) -> Outcome {
         let numbers = numbers(&report);
         let (epoch, seq) = (numbers.epoch, numbers.seq);
+        if !self.devices[place].believes(epoch) {
+            return self.refuse(place, evidence, &Refused::EpochTooFar { epoch }, Some((epoch, seq)));
+        }
         match self.devices[place].latest().cursor.admit(numbers, || content_of(&report)) {
             Admission::New => self.let_in(place, key, report, evidence, false),
             Admission::NewEpoch { known } => {
@@ -138,11 +147,18 @@ impl Border {
                 outcome
             }
             Admission::OldEpoch { known } => {
-                if !self.devices[place].latest().has_clone(known, epoch) {
+                let refused = Refused::OldEpoch { epoch, known };
+                let outcome = self.refuse(place, evidence, &refused, Some((epoch, seq)));
+                let memory = self.devices[place].latest();
+                let is_told = match outcome {
+                    Outcome::Summed => memory.has_clone_of(known),
+                    _ => memory.has_clone(known, epoch),
+                };
+                if !is_told {
                     let what = IncidentKind::Clone { known_epoch: known, epoch, seq };
                     self.incident(place, key, what, evidence.stored_at);
                 }
-                self.refuse(place, evidence, &Refused::OldEpoch { epoch, known }, Some((epoch, seq)))
+                outcome
             }
             Admission::Scattered => self.refuse(place, evidence, &Refused::Scattered, None),
         }

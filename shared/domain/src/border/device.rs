@@ -3,10 +3,12 @@
 use std::time::Duration;
 
 use muster_contract::desired::DesiredState;
+use muster_contract::limits::EPOCH_BELIEVED_MAX;
 use muster_contract::presence::Heartbeat;
 use muster_contract::{DeviceKey, Epoch, Generation, Timestamp};
 
 use super::memory::{Change, Memory};
+use super::sums::Sums;
 use crate::deadline::Target;
 use crate::lease::elapsed;
 
@@ -26,6 +28,8 @@ pub(super) struct Device {
     pub(super) receipts: Receipts,
     /// A liveness fact of unknown fate may yet arrive: the next word must come after it.
     pub(super) retell: bool,
+    /// Messages that come faster than each may have a fact of its own.
+    pub(super) sums: Option<Box<Sums>>,
 }
 
 /// What was heard of a device in this process's life. All times are the hub's.
@@ -37,7 +41,20 @@ pub(super) struct Heard {
     pub(super) head_at: Option<Timestamp>,
     /// By its newest heartbeat, reports that no acknowledgement covers.
     pub(super) unsent: u64,
+    /// The newest heartbeat of the epoch in `head`.
+    pub(super) beat: Option<Beat>,
     beat_at: Option<Timestamp>,
+}
+
+/// What only a heartbeat says.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Beat {
+    /// The device's epoch.
+    pub(super) epoch: Epoch,
+    /// When it was stored.
+    pub(super) at: Timestamp,
+    /// The device keeps what it would report.
+    pub(super) storing: bool,
 }
 
 /// What the device shall run, as far as the border asks.
@@ -82,6 +99,13 @@ impl Device {
     /// What LEDGER will hold when everything on its way is stored: what decisions rest on.
     pub(super) fn latest(&self) -> &Memory {
         self.ahead.as_deref().unwrap_or(&self.confirmed)
+    }
+
+    /// Whether an epoch can be one of this device. If any were believed, whoever sends the highest there is under this
+    /// device's name would leave it none for ever.
+    pub(super) fn believes(&self, epoch: Epoch) -> bool {
+        epoch.get() <= EPOCH_BELIEVED_MAX
+            || self.latest().cursor.epoch().is_some_and(|known| epoch <= known.next())
     }
 
     /// A change sets out for LEDGER.
@@ -171,7 +195,8 @@ impl Device {
 
     /// The hub's clock says that nothing of what was heard or sent can be later than this.
     pub(super) fn not_after(&mut self, now: Timestamp) {
-        let Heard { last_at, head_at, beat_at, .. } = &mut self.heard;
+        let Heard { last_at, head_at, beat_at, beat, .. } = &mut self.heard;
+        beat.iter_mut().for_each(|beat| beat.at = beat.at.min(now));
         let receipts = [&mut self.receipts.due_at, &mut self.receipts.sent_at];
         for at in [last_at, head_at, beat_at].into_iter().chain(receipts).flatten() {
             *at = (*at).min(now);
@@ -216,7 +241,15 @@ impl Heard {
         self.beat_at = Some(at);
         self.unsent = beat.unsent;
         self.spoke(beat.epoch, beat.head, at);
+        if self.head.is_some_and(|(epoch, _)| epoch == beat.epoch) {
+            self.beat = Some(Beat { epoch: beat.epoch, at, storing: beat.storing });
+        }
         true
+    }
+
+    /// The newest heartbeat of an epoch.
+    pub(super) fn beat_of(&self, epoch: Epoch) -> Option<Beat> {
+        self.beat.filter(|beat| beat.epoch == epoch)
     }
 
     /// A moment at which the device had not yet given this number, if there is one.

@@ -1,6 +1,6 @@
 //! Message ids of facts: the same fact has the same id, so that the bus recognises a second try.
 
-use muster_contract::fact::IncidentKind;
+use muster_contract::fact::{Fact, IncidentKind};
 use muster_contract::quarantine::Verdict;
 use muster_contract::subjects::{LedgerSubject, NOBODY};
 use muster_contract::{DeploymentId, DeviceKey, Epoch, Generation, Seq, Timestamp};
@@ -15,17 +15,29 @@ pub(super) fn amended(key: &DeviceKey, epoch: Epoch, seq: Seq, folded: u64) -> S
     format!("{}.amended.{folded}", numbered(key, epoch, seq))
 }
 
-/// `<site>.<device>.quarantine.<position in UPLINK>`
-pub(super) fn quarantine(key: Option<&DeviceKey>, position: u64) -> String {
+/// `<site>.<device>.quarantine.<position in UPLINK>.<millisecond at which it was stored there>`: an UPLINK that was made
+/// anew has the same positions.
+pub(super) fn quarantine(key: Option<&DeviceKey>, position: u64, stored_at: Timestamp) -> String {
+    let at = stored_at.as_millisecond();
     match key {
-        Some(key) => format!("{}.{}.quarantine.{position}", key.site, key.device),
-        None => format!("{NOBODY}.{NOBODY}.quarantine.{position}"),
+        Some(key) => format!("{}.{}.quarantine.{position}.{at}", key.site, key.device),
+        None => format!("{NOBODY}.{NOBODY}.quarantine.{position}.{at}"),
     }
 }
 
-/// `<subject>.again.<second>`
-pub(super) fn said_again(subject: &LedgerSubject, now: Timestamp) -> String {
-    format!("{subject}.again.{}", now.as_second())
+/// The same of the last message of a sum, with `.sum.<messages>`
+pub(super) fn summed(key: Option<&DeviceKey>, position: u64, stored_at: Timestamp, messages: u64) -> String {
+    format!("{}.sum.{messages}", quarantine(key, position, stored_at))
+}
+
+/// `<subject>.again.<second>`; of messages in quarantine, which share a subject, with the moment at which each came.
+pub(super) fn said_again(subject: &LedgerSubject, fact: &Fact, now: Timestamp) -> String {
+    match fact {
+        Fact::Quarantine(fact) => {
+            format!("{subject}.{}.again.{}", fact.received_at.as_nanosecond(), now.as_second())
+        }
+        _ => format!("{subject}.again.{}", now.as_second()),
+    }
 }
 
 /// `<site>.<device>.verdict.<position in LEDGER>.<what became of it>`

@@ -3,6 +3,7 @@
 //! The same fold runs over a fact when the border makes it, when the bus confirms it and when LEDGER is read again,
 //! so a border rebuilt from LEDGER decides as the one before it. Nothing here depends on what was heard live.
 
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
 use muster_contract::canonical::Digest;
@@ -23,6 +24,11 @@ pub const STANDINGS_KEPT: usize = 4 * muster_contract::limits::DEPLOYMENTS_PER_D
 pub const REFUSALS_KEPT: usize = 8;
 /// Pairs of epochs for which a clone is on record.
 pub const CLONES_KEPT: usize = 8;
+/// Messages of one device in quarantine that are said again while they leave it in doubt: the newest.
+pub const OPEN_KEPT: usize = 256;
+
+/// What tells a message in quarantine apart from others of its device: when it came, and its number if it has one.
+type Identity = (Timestamp, Option<(Epoch, Seq)>);
 
 /// What LEDGER has said of one device.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -37,6 +43,10 @@ pub(crate) struct Memory {
     pub(crate) retired_alive: Option<Generation>,
     /// Messages of this device in quarantine.
     pub(crate) quarantined: u64,
+    /// Those that nobody has decided about, and when LEDGER was told of them last.
+    open: BTreeMap<Identity, Timestamp>,
+    /// The newest heartbeat that LEDGER knows of.
+    beat_at: Option<Timestamp>,
     refused: Recent<Digest, REFUSALS_KEPT>,
     clones: Recent<(Epoch, Epoch), CLONES_KEPT>,
     standings: BTreeMap<DeploymentId, Standing>,
@@ -57,6 +67,8 @@ pub(crate) struct Told {
     pub(crate) fresh_since: Timestamp,
     /// It said that numbers are missing.
     pub(crate) behind: bool,
+    /// It said that the device keeps what it would report.
+    pub(crate) storing: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -82,8 +94,12 @@ pub(crate) enum Change {
     },
     Quarantined {
         number: Option<(Epoch, Seq)>,
+        /// That one, and those it stands for.
+        numbers: Option<(Epoch, SeqRanges)>,
+        received_at: Timestamp,
         payload: Option<Digest>,
         count: u64,
+        said_at: Timestamp,
     },
     Liveness {
         fact: LivenessFact,
@@ -91,8 +107,8 @@ pub(crate) enum Change {
     },
     Overdue(DeploymentId, Generation, Timestamp),
     Incident(IncidentKind),
-    /// On record, and nothing to remember.
-    Verdict,
+    /// A person has decided about a message in quarantine. One of an earlier release does not say which.
+    Verdict(Option<Identity>),
 }
 
 impl Change {
@@ -105,8 +121,11 @@ impl Change {
             Fact::Liveness(fact) => Some(Self::Liveness { fact: fact.clone(), said_at }),
             Fact::Deadline(fact) => Some(Self::Overdue(deployment?.clone(), fact.generation, said_at)),
             Fact::Incident(Incident { what, .. }) => Some(Self::Incident(what.clone())),
-            Fact::Quarantine(fact) => Some(Self::of_quarantine(fact)),
-            Fact::Verdict(_) => Some(Self::Verdict),
+            Fact::Quarantine(fact) => Some(Self::of_quarantine(fact, said_at)),
+            Fact::Verdict(fact) => {
+                let identity = fact.received_at.map(|received_at| (received_at, fact.epoch.zip(fact.seq)));
+                Some(Self::Verdict(identity))
+            }
         }
     }
 
@@ -136,11 +155,14 @@ impl Change {
         }
     }
 
-    fn of_quarantine(fact: &QuarantineFact) -> Self {
+    fn of_quarantine(fact: &QuarantineFact, said_at: Timestamp) -> Self {
         Self::Quarantined {
             number: fact.epoch.zip(fact.seq),
+            numbers: fact.numbers(),
+            received_at: fact.received_at,
             payload: fact.payload().map(|kept| Digest::of_bytes(&kept)),
             count: fact.count_for_device,
+            said_at,
         }
     }
 }
@@ -162,10 +184,15 @@ impl Memory {
                     None => self.nature = self.nature.max(Some((at, *said_at))),
                 }
             }
-            Change::Quarantined { number, payload, count } => {
-                number.iter().for_each(|(epoch, seq)| self.cursor.quarantine(*epoch, *seq));
+            Change::Quarantined { number, numbers, received_at, payload, count, said_at } => {
+                numbers.iter().for_each(|(epoch, seqs)| self.cursor.quarantine(*epoch, seqs));
                 payload.iter().for_each(|payload| self.refused.push(*payload));
                 self.quarantined = self.quarantined.max(*count);
+                let told = self.open.entry((*received_at, *number)).or_insert(*said_at);
+                *told = (*told).max(*said_at);
+                if self.open.len() > OPEN_KEPT {
+                    self.open.pop_first();
+                }
             }
             Change::Liveness { fact, said_at } => self.liveness(fact, *said_at),
             Change::Overdue(deployment, generation, said_at) => {
@@ -173,7 +200,7 @@ impl Memory {
                 *told = (*told).max((*generation, *said_at));
             }
             Change::Incident(what) => self.incident(what),
-            Change::Verdict => {}
+            Change::Verdict(identity) => identity.iter().for_each(|of| _ = self.open.remove(of)),
         }
         if self.cursor.epoch() != before {
             self.gap = SeqRanges::new();
@@ -205,6 +232,11 @@ impl Memory {
         self.clones.contains(&(known, epoch))
     }
 
+    /// True where it is on record that any older epoch spoke after `known`.
+    pub(crate) fn has_clone_of(&self, known: Epoch) -> bool {
+        self.clones.find(|(of, _)| *of == known).is_some()
+    }
+
     /// Forgets deadlines of deployments that are no longer wanted.
     pub(crate) fn keep_overdue(&mut self, wanted: impl Fn(&DeploymentId) -> bool) {
         self.overdue.retain(|deployment, _| wanted(deployment));
@@ -224,8 +256,36 @@ impl Memory {
                 let (generation, said_at) = self.overdue.get(deployment?)?;
                 (*generation == fact.generation).then_some(*said_at)
             }
+            Fact::Quarantine(fact) => {
+                let identity = (fact.received_at, fact.epoch.zip(fact.seq));
+                self.open.get(&identity).filter(|_| self.is_news(&identity)).copied()
+            }
             _ => None,
         }
+    }
+
+    /// True where a heartbeat stored at this moment says of some message in quarantine which numbers it can be.
+    pub(crate) fn is_settled_by(&self, beat_at: Timestamp) -> bool {
+        self.open.keys().any(|identity| identity.0 < beat_at && self.is_unread(identity))
+    }
+
+    /// Whether a message in quarantine may be news of the device.
+    fn is_news(&self, identity: &Identity) -> bool {
+        let of_epoch = identity.1.filter(|(epoch, seq)| {
+            Some(*epoch) == self.cursor.epoch() && self.cursor.is_quarantined(*epoch, *seq)
+        });
+        of_epoch.is_some_and(|(_, seq)| seq.get() <= self.cursor.head()) || self.is_unread(identity)
+    }
+
+    /// Whether nothing tells which of the device's numbers a message in quarantine can be.
+    fn is_unread(&self, (received_at, number): &Identity) -> bool {
+        let current = self.cursor.epoch();
+        let beyond = number.is_none_or(|(epoch, seq)| match Some(epoch).cmp(&current) {
+            Ordering::Less => false,
+            Ordering::Equal => seq.get() > self.cursor.head() && self.cursor.is_quarantined(epoch, seq),
+            Ordering::Greater => true,
+        });
+        beyond && self.beat_at.is_none_or(|beat_at| *received_at >= beat_at)
     }
 
     fn advance(&mut self, deployment: &DeploymentId, mut new: Standing) {
@@ -267,7 +327,9 @@ impl Memory {
             last_heard_at: fact.last_heard_at,
             fresh_since: since.unwrap_or(fact.last_heard_at),
             behind: fact.account.as_ref().is_some_and(|account| !account.missing.is_empty()),
+            storing: fact.storing,
         });
+        self.beat_at = self.beat_at.max(fact.beat_at);
     }
 
     fn incident(&mut self, what: &IncidentKind) {

@@ -5,10 +5,11 @@
 //! marked. Of each deployment and device only the newest fact can hold, so no more is said again than there are of
 //! those, once in [`REASSERT_AFTER`]; and they grow old at different times, as they came.
 //!
-//! Liveness has its own rhythm (`watch`), incidents and quarantine are history, and what devices shall run is said
-//! again by the publisher.
+//! A message in quarantine is said again while it may be news of its device, so that the doubt it casts does not end by
+//! itself and a person can still decide about it. Liveness has its own rhythm (`watch`), incidents are history, and what
+//! devices shall run is said again by the publisher.
 
-use muster_contract::fact::{DeviceFact, Fact, StatusFact};
+use muster_contract::fact::{DeviceFact, Fact, QuarantineFact, StatusFact};
 use muster_contract::limits::REASSERT_AFTER;
 use muster_contract::subjects::LedgerSubject;
 use muster_contract::{DeploymentId, State, Timestamp};
@@ -33,7 +34,7 @@ impl Border {
             return false;
         }
         self.now = now;
-        let id = ids::said_again(subject, now);
+        let id = ids::said_again(subject, fact, now);
         self.publish(place, subject.clone(), &marked(fact.clone()), Some(id));
         true
     }
@@ -50,6 +51,7 @@ fn marked(fact: Fact) -> Fact {
     match fact {
         Fact::Status(fact) => Fact::Status(StatusFact { reasserted: true, ..fact }),
         Fact::Device(fact) => Fact::Device(DeviceFact { reasserted: true, ..fact }),
+        Fact::Quarantine(fact) => Fact::Quarantine(QuarantineFact { reasserted: true, ..fact }),
         other => other,
     }
 }

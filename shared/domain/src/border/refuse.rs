@@ -1,14 +1,15 @@
-//! Quarantine: what is not let in is kept, with a reason a person can act on. It never holds up what follows it.
+//! Quarantine: what is not let in is kept, with a reason a person can act on. It never holds up what follows it. What
+//! comes too fast is `sums`'.
 
 use muster_contract::canonical::Digest;
 use muster_contract::decode::{self, Violation};
 use muster_contract::fact::{Fact, QuarantineFact};
 use muster_contract::ids::LabelError;
-use muster_contract::limits::{ERROR_MESSAGE_BYTES_MAX, MESSAGE_BYTES_MAX};
+use muster_contract::limits::{EPOCH_BELIEVED_MAX, ERROR_MESSAGE_BYTES_MAX, MESSAGE_BYTES_MAX};
 use muster_contract::state::cut;
 use muster_contract::subjects::LedgerSubject;
 use muster_contract::version::{ApiVersion, kind};
-use muster_contract::{Epoch, Refusal, Seq, Timestamp};
+use muster_contract::{Epoch, Refusal, Seq, SeqRanges, Timestamp};
 
 use super::{Border, Outcome, ids};
 use crate::account::PIECES_MAX;
@@ -53,6 +54,15 @@ pub enum Refused {
         /// The current one.
         known: Epoch,
     },
+    /// Its epoch is one that no device can have come to.
+    #[error(
+        "epoch {epoch} is above {EPOCH_BELIEVED_MAX} and not the one after this device's: an epoch is the clock's seconds \
+         when the device's memory began, or one more than that of its last receipt; correct the sender"
+    )]
+    EpochTooFar {
+        /// The epoch of the report.
+        epoch: Epoch,
+    },
     /// It fits, but the fact it would become does not.
     #[error(
         "as a fact this report has {bytes} bytes, over the limit of {MESSAGE_BYTES_MAX}; send less in one report: \
@@ -77,6 +87,14 @@ pub enum Refused {
          first, it will be let in then"
     )]
     Scattered,
+}
+
+impl Refused {
+    /// Whether the number counts as quarantined. Not that of a report which may come again and be let in then, and not
+    /// one of an epoch that is none.
+    const fn counts(&self) -> bool {
+        !matches!(self, Self::Scattered | Self::EpochTooFar { .. })
+    }
 }
 
 /// What is kept of a message that is not let in.
@@ -105,14 +123,17 @@ impl Border {
             Some((epoch, seq)) => (Some(epoch), Some(seq)),
             None => readable(evidence.payload),
         };
-        // A report that may come again and be let in then is not accounted for.
-        let seq = seq.filter(|_| *refused != Refused::Scattered);
+        let seq = seq.filter(|_| refused.counts());
         let kept = &evidence.payload[..evidence.payload.len().min(self.kept_bytes_max(evidence.payload))];
         let known = self.devices[place].latest();
         let in_quarantine = |(epoch, seq)| known.cursor.is_quarantined(epoch, seq);
-        if known.has_refused(&Digest::of_bytes(kept)) || epoch.zip(seq).is_some_and(in_quarantine) {
+        let waits = self.is_in_a_sum(place, epoch.zip(seq));
+        if waits || known.has_refused(&Digest::of_bytes(kept)) || epoch.zip(seq).is_some_and(in_quarantine) {
             self.owe_receipt(place);
             return Outcome::Repeated;
+        }
+        if !self.may_have_a_fact(place) {
+            return self.put_into_a_sum(place, evidence, refused, epoch.zip(seq));
         }
         let fact = QuarantineFact {
             api_version: ApiVersion::V1,
@@ -124,10 +145,13 @@ impl Border {
             received_at: evidence.stored_at,
             payload_base64: QuarantineFact::encode_payload(kept),
             bytes: evidence.payload.len() as u64,
-            count_for_device: known.quarantined + 1,
+            count_for_device: self.devices[place].latest().quarantined + 1,
+            others: 0,
+            other_seqs: SeqRanges::new(),
+            reasserted: false,
         };
         let key = self.devices[place].key.clone();
-        let id = ids::quarantine(key.as_ref(), evidence.position);
+        let id = ids::quarantine(key.as_ref(), evidence.position, evidence.stored_at);
         self.publish(place, LedgerSubject::Quarantine(key), &Fact::Quarantine(fact), Some(id));
         Outcome::Quarantined
     }

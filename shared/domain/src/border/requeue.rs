@@ -2,14 +2,15 @@
 //!
 //! It is judged by the same rules as when it came, as of when it came, and nothing of it says that its device is alive. If
 //! it is let in, its number changes from quarantined to received, wherever the account is kept. If not, nothing changes.
-//! What was dropped stays counted as quarantined: the account explains every number for ever.
+//! What was dropped stays counted as quarantined: the account explains every number for ever. Either way the message leaves
+//! nothing in doubt any more.
 
 use muster_contract::fact::{Fact, QuarantineFact};
 use muster_contract::quarantine::{QuarantineVerdict, Verdict};
 use muster_contract::report::Report;
 use muster_contract::subjects::LedgerSubject;
 use muster_contract::version::{ApiVersion, kind};
-use muster_contract::{DeviceKey, Timestamp};
+use muster_contract::{DeviceKey, SeqRanges, Timestamp};
 
 use super::admit::{Outcome, ruled};
 use super::refuse::Evidence;
@@ -52,23 +53,26 @@ impl Border {
         self.judging_again = Some(String::new());
         let outcome = self.judge_again(key, held, &payload);
         match (outcome, self.judging_again.take()) {
-            (Ok(Outcome::Duplicate), _) => self.settle_held(Some(key), of, Verdict::AlreadyIn, reason),
-            (Ok(Outcome::Repeated | Outcome::Quarantined), words) => Judged::Stays(words.unwrap_or_default()),
-            (Ok(_), _) => self.settle_held(Some(key), of, Verdict::LetIn, reason),
+            (Ok(Outcome::Duplicate), _) => self.settle_held(Some(key), held, of, Verdict::AlreadyIn, reason),
+            (Ok(Outcome::Repeated | Outcome::Quarantined | Outcome::Summed), words) => {
+                Judged::Stays(words.unwrap_or_default())
+            }
+            (Ok(_), _) => self.settle_held(Some(key), held, of, Verdict::LetIn, reason),
             (Err(words), _) => Judged::Stays(words),
         }
     }
 
-    /// Marks a message in quarantine as of no use.
+    /// Marks a message in quarantine as of no use: it leaves nothing in doubt any more.
     pub fn drop_held(
         &mut self,
         key: Option<&DeviceKey>,
+        held: &QuarantineFact,
         of: u64,
         reason: Option<String>,
         now: Timestamp,
     ) -> Judged {
         self.now = now;
-        self.settle_held(key, of, Verdict::Dropped, reason)
+        self.settle_held(key, held, of, Verdict::Dropped, reason)
     }
 
     fn judge_again(
@@ -88,6 +92,7 @@ impl Border {
     fn settle_held(
         &mut self,
         key: Option<&DeviceKey>,
+        held: &QuarantineFact,
         of: u64,
         verdict: Verdict,
         reason: Option<String>,
@@ -98,6 +103,13 @@ impl Border {
             kind: kind::QuarantineVerdict::QuarantineVerdict,
             of,
             verdict,
+            epoch: held.epoch,
+            seq: held.seq,
+            other_seqs: match verdict {
+                Verdict::Dropped => held.other_seqs.clone(),
+                Verdict::LetIn | Verdict::AlreadyIn => SeqRanges::new(),
+            },
+            received_at: Some(held.received_at),
             reason,
             at: self.now,
         };

@@ -8,7 +8,7 @@ use muster_contract::canonical::Digest;
 use muster_contract::limits::QUARANTINE_PAYLOAD_BYTES_MAX;
 use muster_contract::subjects::Origin;
 
-use super::admit::Arrival;
+use super::admit::{Arrival, Outcome};
 use super::memory::Change;
 use super::refuse::{Evidence, Refused};
 use super::{Border, UnderWay};
@@ -55,7 +55,7 @@ impl Border {
         let left = self.in_flight.iter().filter(|other| other.place == place).map(|other| &other.change);
         self.devices[place].lost(left);
         self.taking = message;
-        match (&change, cause) {
+        let instead = match (&change, cause) {
             (
                 Change::Received { epoch, seq, .. },
                 Some(Arrival { origin, payload, position, stored_at, .. }),
@@ -63,15 +63,20 @@ impl Border {
                 let Origin { subject, .. } = origin;
                 let evidence = Evidence { subject, payload, position, stored_at };
                 let refused = Refused::Unstorable { words: words.to_owned() };
-                self.refuse(place, &evidence, &refused, Some((*epoch, *seq)));
+                self.refuse(place, &evidence, &refused, Some((*epoch, *seq)))
             }
-            (Change::Quarantined { .. }, Some(arrival)) => _ = self.take_in(arrival),
-            (change, _) => self.devices[place].amend(|memory| memory.apply(change)),
-        }
+            (Change::Quarantined { .. }, Some(arrival)) => self.take_in(arrival),
+            (change, _) => {
+                self.devices[place].amend(|memory| memory.apply(change));
+                Outcome::Repeated
+            }
+        };
         self.taking = None;
         // What took its place must be confirmed before the message is settled, and so before any after it is.
-        let made = self.made_count;
-        at.and_then(|at| self.unsettled.get_mut(at)).into_iter().for_each(|needs| *needs = made.max(*needs));
+        let needed = self.needed_by(instead);
+        at.and_then(|at| self.unsettled.get_mut(at))
+            .into_iter()
+            .for_each(|needs| *needs = needed.max(*needs));
         Ok(())
     }
 

@@ -54,6 +54,7 @@ impl Border {
     /// Time passed. Every report of this border's devices that was stored up to `taken_to` has been taken in.
     pub fn tick(&mut self, now: Timestamp, taken_to: Timestamp) {
         self.now = now;
+        self.sum_up_if_due();
         for place in 0..self.devices.len() {
             if self.devices[place].key.is_some() {
                 self.look(place, now, taken_to);
@@ -123,7 +124,9 @@ impl Border {
             device.retell
                 || elapsed(told.said_at, now) >= REPEAT_AFTER
                 || (told.state, told.epoch) != (state, epoch)
+                || keeps_reports(device, epoch) != told.storing
                 || state == Liveness::Fresh && backlog_turns(device, told, moment, now)
+                || explains_quarantine(device, epoch, moment)
         });
         // Restored from LEDGER and not heard since: the fact's own word.
         let heard_at = device.heard.last_at.or(told.map(|told| told.last_heard_at));
@@ -230,6 +233,26 @@ fn backlog_turns(device: &Device, told: Told, moment: Moment, now: Timestamp) ->
     }
 }
 
+/// Whether LEDGER is to be told how far the device's numbers go, because that explains messages in quarantine: those above
+/// what any fact spoke of, and those whose own number is not known.
+fn explains_quarantine(device: &Device, epoch: Epoch, moment: Moment) -> bool {
+    let latest = device.latest();
+    let known = device.confirmed().cursor.epoch() == Some(epoch) && latest.cursor.epoch() == Some(epoch);
+    match moment {
+        Moment::Report | Moment::Beat => false,
+        Moment::Tick { .. } => {
+            let untold = known && device.lack.is_none() && latest.cursor.head() < device.head();
+            untold || device.heard.beat_of(epoch).is_some_and(|beat| latest.is_settled_by(beat.at))
+        }
+    }
+}
+
+/// Whether the device keeps what it would report, by its newest heartbeat; while none was heard, by what LEDGER was told.
+fn keeps_reports(device: &Device, epoch: Epoch) -> bool {
+    let told = device.latest().told.is_none_or(|told| told.storing);
+    device.heard.beat_of(epoch).map_or(told, |beat| beat.storing)
+}
+
 fn liveness(device: &Device, state: Liveness, last_heard_at: Timestamp, epoch: Epoch) -> LivenessFact {
     let held = &device.confirmed().cursor;
     let heard = device.heard.head.filter(|(known, _)| *known == epoch).map_or(0, |(_, head)| head);
@@ -248,5 +271,7 @@ fn liveness(device: &Device, state: Liveness, last_heard_at: Timestamp, epoch: E
         epoch,
         head,
         account: Some(account),
+        beat_at: device.heard.beat_of(epoch).map(|beat| beat.at),
+        storing: keeps_reports(device, epoch),
     }
 }

@@ -6,8 +6,10 @@ use std::collections::HashMap;
 use jiff::SignedDuration;
 use muster_contract::desired::DesiredState;
 use muster_contract::fact::{DeadlineFact, DeviceFact, Incident, LivenessFact, QuarantineFact, StatusFact};
+use muster_contract::quarantine::QuarantineVerdict;
 use muster_contract::{DeploymentId, DeviceKey, Generation};
 
+use super::blueprint::{self, Blueprint};
 use super::fleet::{Fleet, Outcome, Position, Scope};
 use super::report::Report;
 use super::standing::Deadline;
@@ -75,9 +77,16 @@ impl Fleet {
         for entry in &fact.deployments {
             let place = self.name_row(number, &entry.id);
             let deployment = self.devices[number as usize].rows[place].deployment;
-            targets.insert(deployment, entry.target_generation);
+            let print = self.totals.blueprints.take(Blueprint::of(entry));
+            targets.insert(deployment, (entry.target_generation, print));
         }
-        self.settle(number, before, Scope::Rows, |row| row.target = targets.get(&row.deployment).copied());
+        let mut released = Vec::new();
+        self.settle(number, before, Scope::Rows, |row| {
+            let (target, print) = targets.get(&row.deployment).copied().unzip();
+            row.target = target;
+            released.push(std::mem::replace(&mut row.blueprint, print.unwrap_or(blueprint::NONE)));
+        });
+        released.into_iter().for_each(|number| self.totals.blueprints.release(number));
         self.forget(at, number, fact.generation);
         Outcome::Taken
     }
@@ -139,10 +148,18 @@ impl Fleet {
         Outcome::Taken
     }
 
-    pub(super) fn quarantine(&mut self, key: &DeviceKey, fact: &QuarantineFact) -> Outcome {
+    pub(super) fn quarantine(&mut self, at: Position, key: &DeviceKey, fact: &QuarantineFact) -> Outcome {
         let number = self.name_device(key);
         let before = self.facet(number);
-        self.devices[number as usize].about.take_quarantine(fact);
+        self.devices[number as usize].about.take_quarantine(fact, at.ledger_seq);
+        self.settle(number, before, Scope::Device, |_| {});
+        Outcome::Taken
+    }
+
+    pub(super) fn verdict(&mut self, key: &DeviceKey, fact: &QuarantineVerdict) -> Outcome {
+        let number = self.name_device(key);
+        let before = self.facet(number);
+        self.devices[number as usize].about.take_verdict(fact);
         self.settle(number, before, Scope::Device, |_| {});
         Outcome::Taken
     }

@@ -5,13 +5,15 @@ use std::collections::BTreeMap;
 use muster_contract::fact::{
     DeviceFact, Incident, IncidentKind, Liveness, LivenessFact, QuarantineFact, StatusFact,
 };
+use muster_contract::quarantine::{self, QuarantineVerdict};
 use muster_contract::view::Freshness;
 use muster_contract::{DeviceKey, Epoch, Generation, Seq, Timestamp};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use super::doubt::{Identity, OpenMessages};
 use super::holdings::Holdings;
-use super::standing::{Facet, Row};
+use super::standing::{Doubt, Facet, Row};
 
 /// A device with its rows.
 #[derive(Debug)]
@@ -20,6 +22,8 @@ pub(super) struct Device {
     pub(super) site: u32,
     pub(super) about: About,
     pub(super) rows: Vec<Row>,
+    /// Targets whose standing is not known.
+    pub(super) unknown: u32,
     /// It changed since the last call of `take_changed`.
     pub(super) changed: bool,
     /// A copy that is under way has yet to take it.
@@ -37,7 +41,13 @@ pub(super) struct About {
     pub(super) holdings: Holdings,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     liveness: Option<(Epoch, Liveness)>,
-    /// It has reported at least once.
+    /// It cannot keep what it would report, by the liveness fact that holds.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    not_storing: bool,
+    /// The newest heartbeat that any liveness fact knows of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    beat_at: Option<Timestamp>,
+    /// Something of it came at least once: a report, or a message that could not be let in.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     reported: bool,
     /// When the hub last heard it, as far as facts tell.
@@ -60,6 +70,9 @@ pub(super) struct Sources {
     pub(super) head: u64,
     /// The fact that last changed how many reports are missing.
     pub(super) gap: u64,
+    /// The fact that last changed what is in doubt.
+    #[serde(default)]
+    pub(super) doubt: u64,
 }
 
 /// How the hub heard a device at some moment.
@@ -78,6 +91,8 @@ pub(super) struct Troubles {
     pub(super) incidents: u64,
     pub(super) last_incident: Option<Incident>,
     pub(super) unnumbered_quarantined: u64,
+    #[serde(default, skip_serializing_if = "OpenMessages::is_empty")]
+    open: OpenMessages,
     /// By how many seconds its clock was found wrong last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) skew_seconds: Option<i64>,
@@ -95,7 +110,7 @@ pub(super) struct Nature {
 
 impl Device {
     pub(super) const fn new(site: u32, key: DeviceKey) -> Self {
-        Self { site, about: About::new(key), rows: Vec::new(), changed: false, due: false }
+        Self { site, about: About::new(key), rows: Vec::new(), unknown: 0, changed: false, due: false }
     }
 }
 
@@ -106,11 +121,13 @@ impl About {
             desired: None,
             holdings: Holdings::new(),
             liveness: None,
+            not_storing: false,
+            beat_at: None,
             reported: false,
             heard_at: None,
             nature: None,
             troubles: None,
-            sources: Sources { desired: 0, liveness: 0, head: 0, gap: 0 },
+            sources: Sources { desired: 0, liveness: 0, head: 0, gap: 0, doubt: 0 },
         }
     }
 
@@ -122,14 +139,39 @@ impl About {
             epoch: self.holdings.epoch(),
             head: self.holdings.head(),
             missing: self.holdings.missing(),
+            doubt: self.doubt(),
         }
+    }
+
+    fn doubt(&self) -> Doubt {
+        Doubt { seq: self.holdings.in_doubt(), beyond: self.beyond() > 0, not_storing: self.not_storing }
+    }
+
+    /// How many messages in quarantine may be anything.
+    pub(super) fn beyond(&self) -> u64 {
+        self.troubles.as_ref().map_or(0, |troubles| troubles.open.beyond(&self.holdings, self.beat_at))
+    }
+
+    /// Where LEDGER holds the newest of those; nothing where there is none.
+    pub(super) fn place_beyond(&self) -> Option<u64> {
+        self.troubles.as_ref()?.open.place_beyond(&self.holdings, self.beat_at)
+    }
+
+    /// Where LEDGER holds the message with a number of the current epoch; nothing where that is no longer known.
+    pub(super) fn place_of(&self, seq: u64) -> Option<u64> {
+        self.troubles.as_ref()?.open.place_of(self.holdings.epoch()?, seq)
+    }
+
+    /// False where it says that it cannot keep what it would report.
+    pub(super) const fn is_storing(&self) -> bool {
+        !self.not_storing
     }
 
     pub(super) const fn is_retired(&self) -> bool {
         matches!(self.desired, Some((_, true)))
     }
 
-    /// Only liveness facts can say that a device is fresh; without one it is stale as soon as it has reported.
+    /// Only liveness facts can say that a device is fresh; without one it is stale as soon as anything of it has come.
     pub(super) const fn freshness(&self) -> Freshness {
         match (self.liveness, self.reported) {
             (Some((_, Liveness::Fresh)), _) => Freshness::Fresh,
@@ -172,18 +214,38 @@ impl About {
                 self.holdings.learn(fact.head, account);
             }
         }
+        self.beat_at = self.beat_at.max(fact.beat_at);
         let newest = self.liveness.is_none_or(|(epoch, _)| epoch <= fact.epoch);
         if newest {
             self.liveness = Some((fact.epoch, fact.state));
+            self.not_storing = !fact.storing;
         }
         newest
     }
 
-    /// A message could not be let in.
-    pub(super) fn take_quarantine(&mut self, fact: &QuarantineFact) {
-        match fact.epoch.zip(fact.seq) {
-            Some((epoch, seq)) => self.holdings.quarantine(epoch, seq),
-            None => self.troubles.get_or_insert_default().unnumbered_quarantined += 1,
+    /// Messages could not be let in: one, or one and those it stands for. That something came is known all the same.
+    pub(super) fn take_quarantine(&mut self, fact: &QuarantineFact, ledger_seq: u64) {
+        self.report_came(fact.received_at);
+        let numbers = fact.numbers();
+        let numbered = numbers.as_ref().map_or(0, |(_, numbers)| numbers.count());
+        let troubles = self.troubles.get_or_insert_default();
+        if troubles.open.add(fact, ledger_seq) {
+            let unnumbered = fact.others.saturating_add(1).saturating_sub(numbered);
+            troubles.unnumbered_quarantined = troubles.unnumbered_quarantined.saturating_add(unnumbered);
+        }
+        if let Some((epoch, numbers)) = numbers {
+            self.holdings.quarantine(epoch, &numbers);
+        }
+    }
+
+    /// A person has looked at a message that could not be let in. One that was let in is a fact of its own.
+    pub(super) fn take_verdict(&mut self, fact: &QuarantineVerdict) {
+        if let Some((troubles, received_at)) = self.troubles.as_mut().zip(fact.received_at) {
+            troubles.open.settle(received_at, fact.epoch.zip(fact.seq));
+        }
+        let dropped = fact.numbers().filter(|_| fact.verdict == quarantine::Verdict::Dropped);
+        if let Some((epoch, numbers)) = dropped {
+            self.holdings.drop_quarantined(epoch, &numbers);
         }
     }
 
@@ -204,6 +266,22 @@ impl About {
             at: self.heard_at,
             epoch: self.holdings.epoch(),
             head: self.holdings.head(),
+        }
+    }
+
+    /// Messages of it went to quarantine that may be news, others were settled, and it beat.
+    pub(super) fn doubt_again(
+        &mut self,
+        messages: OpenMessages,
+        settled: &[Identity],
+        beat_at: Option<Timestamp>,
+    ) {
+        self.beat_at = self.beat_at.max(beat_at);
+        if !messages.is_empty() {
+            self.troubles.get_or_insert_default().open.join(messages);
+        }
+        if let Some(troubles) = &mut self.troubles {
+            settled.iter().for_each(|(received_at, number)| troubles.open.settle(*received_at, *number));
         }
     }
 

@@ -12,7 +12,7 @@ use muster_contract::why::Evidence;
 use muster_contract::{ComponentName, DeploymentId, DeviceKey, SiteId, State};
 
 use super::answer::{Page, cut_page};
-use super::device::Device;
+use super::device::{About, Device};
 use super::fleet::Fleet;
 use super::report::Report;
 use super::standing::{Deadline, Row, Share};
@@ -181,11 +181,19 @@ fn facts(from: Option<Seen<'_>>, to: Option<Seen<'_>>, since: u64, device: &Devi
     if was.is_none_or(|(_, was)| was.holdings.epoch() != about.holdings.epoch()) {
         facts.extend(about.head_evidence());
     }
+    let known = |row: &Row, about: &About| row.is_known(&about.facet());
+    if was.map(|(row, about)| known(row, about)) != row.map(|row| known(row, about)) {
+        facts.extend(row.into_iter().flat_map(|row| about.ignorance(row)));
+        facts.extend(
+            was.filter(|(_, was)| was.facet().doubt != about.facet().doubt).map(|_| about.doubt_evidence()),
+        );
+    }
     facts.retain(|fact| fact.ledger_seq > since);
     if facts.is_empty() {
         // Known by a head that came with a report said again, or gone with the desired state that came after it ended.
         let desired = about.desired_evidence(row.and_then(asked));
-        let others = [about.head_evidence(), report.map(Report::evidence), desired];
+        let others =
+            [about.head_evidence(), report.map(Report::evidence), desired, Some(about.doubt_evidence())];
         facts.extend(others.into_iter().flatten().filter(|fact| fact.ledger_seq > since));
     }
     facts.sort_by_key(|fact| (fact.ledger_seq, fact.kind));

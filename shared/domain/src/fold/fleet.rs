@@ -88,7 +88,8 @@ impl Fleet {
                 self.deadline(at, key, deployment, fact)
             }
             (LedgerSubject::Incident(key), Fact::Incident(fact)) => self.incident(key, fact),
-            (LedgerSubject::Quarantine(Some(key)), Fact::Quarantine(fact)) => self.quarantine(key, &fact),
+            (LedgerSubject::Quarantine(Some(key)), Fact::Quarantine(fact)) => self.quarantine(at, key, &fact),
+            (LedgerSubject::Verdict(Some(key)), Fact::Verdict(fact)) => self.verdict(key, &fact),
             _ => Outcome::Skipped,
         }
     }
@@ -145,7 +146,7 @@ impl Fleet {
         self.totals.site_mut(site).members.insert(key.device.clone(), number);
         self.devices.push(Device::new(site, key.clone()));
         self.numbers.insert(key, number);
-        self.totals.weigh_device(Way::In, site, &self.facet(number));
+        self.totals.weigh_device(Way::In, site, &self.facet(number), 0);
         number
     }
 
@@ -189,8 +190,11 @@ impl Fleet {
         if before.missing != after.missing {
             device.about.sources.gap = self.as_of.ledger_seq;
         }
+        if before.doubt != after.doubt {
+            device.about.sources.doubt = self.as_of.ledger_seq;
+        }
         let same = before.is_same_for_standings(&after);
-        let (site, key) = (device.site, &device.about.key);
+        let (site, key, unknown) = (device.site, &device.about.key, device.unknown);
         for (place, at) in device.rows.iter_mut().enumerate() {
             let in_scope = scope == Scope::Rows || scope == Scope::Row(place);
             if !in_scope && same {
@@ -204,12 +208,17 @@ impl Fleet {
             if in_scope {
                 alter(at);
             }
-            self.totals.weigh(Way::In, key, site, at, at.share(&after));
+            let new = at.share(&after);
+            self.totals.weigh(Way::In, key, site, at, new);
+            device.unknown -= u32::from(old.is_unknown());
+            device.unknown += u32::from(new.is_unknown());
         }
-        let counted = |facet: &Facet| (facet.retired, facet.freshness, facet.missing);
-        if counted(&before) != counted(&after) {
-            self.totals.weigh_device(Way::Out, site, &before);
-            self.totals.weigh_device(Way::In, site, &after);
+        let counted = |facet: &Facet, unknown| {
+            (facet.retired, facet.freshness, facet.missing, facet.is_complete(unknown))
+        };
+        if counted(&before, unknown) != counted(&after, device.unknown) {
+            self.totals.weigh_device(Way::Out, site, &before, unknown);
+            self.totals.weigh_device(Way::In, site, &after, device.unknown);
         }
     }
 
@@ -220,6 +229,7 @@ impl Fleet {
             let keep = !spent(row);
             if !keep {
                 totals.release_deployment(row.deployment);
+                totals.blueprints.release(row.blueprint);
             }
             keep
         });

@@ -1,7 +1,8 @@
 //! What LEDGER holds of one device's current epoch: which numbers, and in which way. Always
 //! `head = received + coalesced + quarantined + missing`.
 //!
-//! The order in which numbers come changes nothing: a number counts as received before coalesced before quarantined.
+//! The order in which numbers come changes nothing: a number counts as received before coalesced before quarantined. Of
+//! the quarantined ones those are in doubt that nobody has dropped: they may be news.
 //! What happened in earlier epochs is history and not kept.
 
 use std::collections::BTreeMap;
@@ -31,7 +32,11 @@ pub(super) struct Holdings {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct Odd {
     coalesced: SeqRanges,
+    /// In quarantine, and nobody has said that they are of no use.
     quarantined: SeqRanges,
+    /// In quarantine, and of no use.
+    #[serde(default, skip_serializing_if = "SeqRanges::is_empty")]
+    dropped: SeqRanges,
     /// Numbers known only from a liveness fact's account, because their own facts have aged out.
     untold: SeqRanges,
     /// How many of `untold` that account calls coalesced.
@@ -39,7 +44,15 @@ struct Odd {
     /// How many of `untold` that account calls quarantined.
     untold_quarantined: u64,
     /// Quarantined numbers of epochs that no report has opened yet.
-    ahead: BTreeMap<Epoch, SeqRanges>,
+    ahead: BTreeMap<Epoch, Ahead>,
+}
+
+/// Quarantined numbers of an epoch to come. A number may be in both: then it is dropped.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+struct Ahead {
+    quarantined: SeqRanges,
+    #[serde(default, skip_serializing_if = "SeqRanges::is_empty")]
+    dropped: SeqRanges,
 }
 
 impl Holdings {
@@ -61,12 +74,13 @@ impl Holdings {
     pub(super) fn enter(&mut self, epoch: Epoch) -> bool {
         if self.epoch < Some(epoch) {
             let mut ahead = self.odd.take().map(|odd| odd.ahead).unwrap_or_default();
-            let quarantined = ahead.remove(&epoch).unwrap_or_default();
+            let Ahead { quarantined, dropped } = ahead.remove(&epoch).unwrap_or_default();
             ahead.retain(|other, _| *other > epoch);
             *self = Self { epoch: Some(epoch), ..Self::default() };
             if !ahead.is_empty() {
                 self.odd().ahead = ahead;
             }
+            dropped.iter().for_each(|(from, to)| self.drop_span(from, to));
             quarantined.iter().for_each(|(from, to)| self.quarantine_span(from, to));
         }
         self.epoch == Some(epoch)
@@ -85,6 +99,8 @@ impl Holdings {
         } else if let Some(odd) = &mut self.odd {
             odd.coalesced.remove_span(seq, seq);
             odd.quarantined.remove_span(seq, seq);
+            odd.dropped.remove_span(seq, seq);
+            odd.untold.remove_span(seq, seq);
         }
     }
 
@@ -95,23 +111,55 @@ impl Holdings {
             let new = self.held.missing_within(from, to);
             self.count += self.held.extend(&new);
             let odd = self.odd();
-            let known_bad = odd.quarantined.within(from, to);
-            odd.quarantined.remove_span(from, to);
+            for known_bad in [&mut odd.quarantined, &mut odd.dropped] {
+                odd.coalesced.extend(&known_bad.within(from, to));
+                known_bad.remove_span(from, to);
+            }
             odd.coalesced.extend(&new);
-            odd.coalesced.extend(&known_bad);
+            odd.untold.remove_span(from, to);
         }
     }
 
-    /// A number came in a message that could not be let in. Its epoch is as good as the message: it opens none.
-    pub(super) fn quarantine(&mut self, epoch: Epoch, seq: Seq) {
+    /// Numbers came in messages that could not be let in. Their epoch is as good as the messages: it opens none.
+    pub(super) fn quarantine(&mut self, epoch: Epoch, seqs: &SeqRanges) {
         if self.epoch == Some(epoch) {
-            self.quarantine_span(seq.get(), seq.get());
+            seqs.iter().for_each(|(from, to)| self.quarantine_span(from, to));
         } else if self.epoch < Some(epoch) {
-            let ahead = &mut self.odd().ahead;
-            ahead.entry(epoch).or_default().insert(seq.get());
-            if ahead.len() > AHEAD_EPOCHS_MAX {
-                ahead.pop_last();
+            self.ahead(epoch, |ahead| _ = ahead.quarantined.extend(seqs));
+        }
+    }
+
+    /// A person says that the messages with these numbers are of no use: they stay quarantined and are no news any more.
+    pub(super) fn drop_quarantined(&mut self, epoch: Epoch, seqs: &SeqRanges) {
+        if self.epoch == Some(epoch) {
+            seqs.iter().for_each(|(from, to)| self.drop_span(from, to));
+        } else if self.epoch < Some(epoch) {
+            self.ahead(epoch, |ahead| _ = ahead.dropped.extend(seqs));
+        }
+    }
+
+    /// The highest number in doubt, of those that the device has spoken of; 0 where there is none.
+    pub(super) fn in_doubt(&self) -> u64 {
+        let Some(odd) = self.odd.as_deref().filter(|odd| !odd.quarantined.is_empty()) else { return 0 };
+        odd.quarantined.within(1, self.head).max().unwrap_or(0)
+    }
+
+    /// The numbers in doubt, of those that the device has spoken of.
+    pub(super) fn all_in_doubt(&self) -> SeqRanges {
+        self.odd.as_deref().map(|odd| odd.quarantined.within(1, self.head)).unwrap_or_default()
+    }
+
+    /// True where a quarantined number is above what the device has spoken of, and nobody has dropped it.
+    pub(super) fn is_beyond(&self, epoch: Epoch, seq: Seq) -> bool {
+        let odd = self.odd.as_deref();
+        match self.epoch {
+            Some(current) if epoch < current => false,
+            Some(current) if epoch == current => {
+                seq.get() > self.head && odd.is_some_and(|odd| odd.quarantined.contains(seq.get()))
             }
+            _ => !odd
+                .and_then(|odd| odd.ahead.get(&epoch))
+                .is_some_and(|ahead| ahead.dropped.contains(seq.get())),
         }
     }
 
@@ -130,21 +178,27 @@ impl Holdings {
         let learnt = self.held.extend(&new);
         self.count += learnt;
         let odd = self.odd();
-        let beyond = |told: u64, own: &SeqRanges, before: u64| {
-            told.saturating_sub(own.count_through(head)).saturating_sub(before)
-        };
-        let coalesced = beyond(account.coalesced, &odd.coalesced, odd.untold_coalesced).min(learnt);
+        let own_quarantined = odd.quarantined_through(head);
+        let beyond = |told: u64, own: u64, before: u64| told.saturating_sub(own).saturating_sub(before);
+        let own_coalesced = odd.coalesced.count_through(head);
+        let coalesced = beyond(account.coalesced, own_coalesced, odd.untold_coalesced).min(learnt);
         let quarantined =
-            beyond(account.quarantined, &odd.quarantined, odd.untold_quarantined).min(learnt - coalesced);
+            beyond(account.quarantined, own_quarantined, odd.untold_quarantined).min(learnt - coalesced);
         odd.untold.extend(&new);
         odd.untold_coalesced += coalesced;
         odd.untold_quarantined += quarantined;
     }
 
-    /// Makes it so that these numbers are held as well, and that the device has spoken of those up to `head`.
+    /// Makes it so that these numbers are held as well, as reports, and that the device has spoken of those up to `head`.
     pub(super) fn see(&mut self, held: &SeqRanges, head: u64) {
         self.count += self.held.extend(held);
         self.head = head;
+        if let Some(odd) = &mut self.odd {
+            for (from, to) in held.iter() {
+                odd.quarantined.remove_span(from, to);
+                odd.dropped.remove_span(from, to);
+            }
+        }
     }
 
     /// How many numbers up to the head are not held.
@@ -157,7 +211,7 @@ impl Holdings {
         let (mut coalesced, mut quarantined) = (0, 0);
         if let Some(odd) = &self.odd {
             coalesced = odd.coalesced.count_through(self.head) + odd.untold_coalesced;
-            quarantined = odd.quarantined.count_through(self.head) + odd.untold_quarantined;
+            quarantined = odd.quarantined_through(self.head) + odd.untold_quarantined;
         }
         Account {
             received: self.held_through_head() - coalesced - quarantined,
@@ -176,9 +230,39 @@ impl Holdings {
     }
 
     fn quarantine_span(&mut self, from: u64, to: u64) {
-        let new = self.held.missing_within(from, to);
-        self.count += self.held.extend(&new);
+        let new = self.found_bad(from, to);
         self.odd().quarantined.extend(&new);
+    }
+
+    fn drop_span(&mut self, from: u64, to: u64) {
+        let new = self.found_bad(from, to);
+        let odd = self.odd();
+        odd.dropped.extend(&odd.quarantined.within(from, to));
+        odd.quarantined.remove_span(from, to);
+        odd.dropped.extend(&new);
+    }
+
+    /// Numbers that are held from now on and were not, or were held for a border's word only: a fact says more than that.
+    fn found_bad(&mut self, from: u64, to: u64) -> SeqRanges {
+        let mut new = self.held.missing_within(from, to);
+        self.count += self.held.extend(&new);
+        if let Some(odd) = &mut self.odd {
+            let told = odd.untold.within(from, to);
+            odd.untold.remove_span(from, to);
+            odd.untold_quarantined = odd.untold_quarantined.saturating_sub(told.count());
+            // What is left of a border's word must fit into what is known by it alone.
+            odd.untold_coalesced = odd.untold_coalesced.min(odd.untold.count());
+            new.extend(&told);
+        }
+        new
+    }
+
+    fn ahead(&mut self, epoch: Epoch, note: impl FnOnce(&mut Ahead)) {
+        let ahead = &mut self.odd().ahead;
+        note(ahead.entry(epoch).or_default());
+        if ahead.len() > AHEAD_EPOCHS_MAX {
+            ahead.pop_last();
+        }
     }
 
     fn odd(&mut self) -> &mut Odd {
@@ -186,8 +270,17 @@ impl Holdings {
     }
 }
 
+impl Odd {
+    /// All in quarantine up to a number, dropped or not.
+    fn quarantined_through(&self, through: u64) -> u64 {
+        self.quarantined.count_through(through) + self.dropped.count_through(through)
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use muster_contract::limits::COUNTER_MAX;
+
     use super::*;
 
     fn epoch(number: u64) -> Epoch {
@@ -210,12 +303,12 @@ mod tests {
     fn a_number_counts_once_in_its_best_way() {
         let mut holdings = Holdings::default();
         holdings.enter(epoch(1));
-        holdings.quarantine(epoch(1), seq(3));
+        holdings.quarantine(epoch(1), &SeqRanges::span(3, 3));
         assert_eq!(holdings.missing(), 0, "nobody has spoken of 3 yet");
         holdings.coalesce(&SeqRanges::span(2, 3));
         assert_eq!(sums_up(&holdings).coalesced, 2);
         holdings.receive(seq(3));
-        holdings.quarantine(epoch(1), seq(3));
+        holdings.quarantine(epoch(1), &SeqRanges::span(3, 3));
         holdings.coalesce(&SeqRanges::span(3, 3));
         let account = sums_up(&holdings);
         assert_eq!((account.received, account.coalesced, account.quarantined), (1, 1, 0));
@@ -226,7 +319,7 @@ mod tests {
     fn a_bad_message_before_its_epoch_counts_when_the_epoch_opens() {
         let mut holdings = Holdings::default();
         for ahead in [9, 2, 8, 7, 6, 5] {
-            holdings.quarantine(epoch(ahead), seq(1));
+            holdings.quarantine(epoch(ahead), &SeqRanges::span(1, 1));
         }
         holdings.enter(epoch(2));
         holdings.receive(seq(2));
@@ -235,6 +328,35 @@ mod tests {
         holdings.enter(epoch(9));
         holdings.receive(seq(2));
         assert_eq!(sums_up(&holdings).quarantined, 0, "only the nearest epochs to come are kept");
+    }
+
+    #[test]
+    fn a_dropped_number_is_quarantined_and_in_no_doubt_whichever_came_first() {
+        for drop_first in [false, true] {
+            for ahead in [false, true] {
+                let mut holdings = Holdings::default();
+                let open = |holdings: &mut Holdings| {
+                    holdings.enter(epoch(3));
+                    holdings.advertise(6);
+                };
+                if !ahead {
+                    open(&mut holdings);
+                }
+                if drop_first {
+                    holdings.drop_quarantined(epoch(3), &SeqRanges::span(5, 5));
+                }
+                holdings.quarantine(epoch(3), &SeqRanges::span(4, 4));
+                holdings.quarantine(epoch(3), &SeqRanges::span(5, 5));
+                if !drop_first {
+                    holdings.drop_quarantined(epoch(3), &SeqRanges::span(5, 5));
+                }
+                open(&mut holdings);
+                assert_eq!((sums_up(&holdings).quarantined, holdings.in_doubt()), (2, 4));
+                holdings.receive(seq(4));
+                holdings.receive(seq(5));
+                assert_eq!((sums_up(&holdings).quarantined, holdings.in_doubt()), (0, 0));
+            }
+        }
     }
 
     #[test]
@@ -255,6 +377,24 @@ mod tests {
     }
 
     #[test]
+    fn a_bad_message_that_is_read_after_the_account_it_is_in_is_in_doubt_all_the_same() {
+        let mut holdings = Holdings::default();
+        holdings.enter(epoch(1));
+        let border = Account { received: 3, coalesced: 1, quarantined: 1, missing: SeqRanges::new() };
+        holdings.learn(5, &border);
+        assert_eq!((sums_up(&holdings), holdings.in_doubt()), (border.clone(), 0));
+        holdings.quarantine(epoch(1), &SeqRanges::span(4, 4));
+        assert_eq!((sums_up(&holdings), holdings.in_doubt()), (border.clone(), 4));
+        holdings.drop_quarantined(epoch(1), &SeqRanges::span(4, 4));
+        assert_eq!((sums_up(&holdings), holdings.in_doubt()), (border, 0));
+        // More of them than the account had: it is still one sum.
+        [1, 2, 3, 5]
+            .into_iter()
+            .for_each(|number| holdings.quarantine(epoch(1), &SeqRanges::span(number, number)));
+        assert_eq!((sums_up(&holdings).quarantined, holdings.in_doubt()), (5, 5));
+    }
+
+    #[test]
     fn an_account_that_does_not_add_up_still_leaves_ours_adding_up() {
         let mut holdings = Holdings::default();
         holdings.enter(epoch(1));
@@ -264,11 +404,11 @@ mod tests {
     }
 
     #[test]
-    fn a_head_at_the_end_of_u64_is_only_a_large_number() {
+    fn the_largest_head_is_only_a_large_number() {
         let mut holdings = Holdings::default();
         holdings.enter(epoch(1));
-        holdings.receive(seq(u64::MAX));
-        holdings.quarantine(epoch(1), seq(u64::MAX));
-        assert_eq!(sums_up(&holdings).missing.count(), u64::MAX - 1);
+        holdings.receive(seq(COUNTER_MAX));
+        holdings.quarantine(epoch(1), &SeqRanges::span(COUNTER_MAX, COUNTER_MAX));
+        assert_eq!(sums_up(&holdings).missing.count(), COUNTER_MAX - 1);
     }
 }

@@ -4,6 +4,7 @@ use muster_contract::view::AsOf;
 use muster_contract::{DeploymentId, DeviceKey, Generation};
 use serde::{Deserialize, Serialize};
 
+use super::blueprint::{self, Blueprint};
 use super::device::{About, Device};
 use super::fleet::{Fleet, Scope};
 use super::report::Report;
@@ -24,6 +25,9 @@ struct RowRecord {
     deployment: DeploymentId,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     target: Option<Generation>,
+    /// What shall run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    print: Option<Blueprint>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     report: Option<Box<Report>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -70,6 +74,7 @@ impl Fleet {
         let row = |row: &super::standing::Row| RowRecord {
             deployment: self.totals.deployment(row.deployment).id.clone(),
             target: row.target,
+            print: self.totals.blueprints.get(row.blueprint).cloned(),
             report: row.report.clone(),
             deadline: row.deadline.clone(),
         };
@@ -90,13 +95,15 @@ impl Fleet {
         self.settle(number, before, Scope::Device, |_| {});
         // Known from the record, not from a fact at this position.
         self.devices[number as usize].about.sources = sources;
-        for RowRecord { deployment, target, report, deadline } in rows {
+        for RowRecord { deployment, target, print, report, deadline } in rows {
             let place = self.name_row(number, &deployment);
             let facet = self.facet(number);
             let names = self.totals.deployment(self.devices[number as usize].rows[place].deployment);
             let mut report = report.map(|report| report.sharing(|name| names.shared_name(name)));
+            let print = print.map_or(blueprint::NONE, |print| self.totals.blueprints.take(print));
             self.settle(number, facet, Scope::Row(place), |row| {
                 row.target = target;
+                row.blueprint = print;
                 row.report = report.take();
                 row.deadline.clone_from(&deadline);
             });

@@ -108,6 +108,17 @@ impl Report {
         culprits
     }
 
+    /// The error of a component.
+    pub(super) fn component_error(&self, name: &ComponentName) -> Option<&StatusError> {
+        let errors = &self.words.as_deref()?.components;
+        errors.iter().find(|(of, _)| of == name).map(|(_, error)| error)
+    }
+
+    /// Why it waits, if it says so.
+    pub(super) fn reason(&self) -> Option<&str> {
+        self.words.as_deref()?.reason.as_deref()
+    }
+
     /// Its component of this name.
     fn component(&self, name: &str) -> Option<&ComponentName> {
         self.components.iter().map(|(component, _)| component).find(|component| component.as_str() == name)

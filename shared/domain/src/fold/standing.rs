@@ -5,6 +5,7 @@ use muster_contract::view::{Freshness, Standing, Verdict};
 use muster_contract::{Epoch, Generation, State};
 use serde::{Deserialize, Serialize};
 
+use super::blueprint;
 use super::report::Report;
 
 /// A device's row for a deployment. It is kept while anything is known of it, also where nothing is shown: a row that
@@ -13,6 +14,8 @@ use super::report::Report;
 pub(super) struct Row {
     /// The deployment's number.
     pub(super) deployment: u32,
+    /// The number of what shall run; [`blueprint::NONE`] where it shall not.
+    pub(super) blueprint: u32,
     /// Generation at which its target last changed; none where it shall not run.
     pub(super) target: Option<Generation>,
     pub(super) report: Option<Box<Report>>,
@@ -35,6 +38,18 @@ pub(super) struct Facet {
     pub(super) epoch: Option<Epoch>,
     pub(super) head: u64,
     pub(super) missing: u64,
+    pub(super) doubt: Doubt,
+}
+
+/// What may be news of the device and cannot be read.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Doubt {
+    /// The highest number in quarantine that nobody has dropped, of those that the device has spoken of; 0 for none.
+    pub(super) seq: u64,
+    /// A message in quarantine may be anything.
+    pub(super) beyond: bool,
+    /// The device cannot keep what it would report.
+    pub(super) not_storing: bool,
 }
 
 /// What a standing adds to the counts.
@@ -56,8 +71,18 @@ impl Facet {
         blind(self) == blind(other)
     }
 
-    /// Whether the hub can know that this is the deployment's last report (or that there is none).
+    /// Whether everything is known of the device, of which so many targets are not.
+    pub(super) const fn is_complete(&self, unknown: u32) -> bool {
+        self.missing == 0 && unknown == 0 && !self.doubt.beyond && !self.doubt.not_storing
+    }
+
+    /// Whether the hub can know that this is the deployment's last report (or that there is none), and what it says.
     fn knows(&self, report: Option<&Report>) -> bool {
+        self.has_last(report) && !self.doubts(report) && !self.doubt.not_storing
+    }
+
+    /// Whether every report that could be later is in, readable or not.
+    pub(super) fn has_last(&self, report: Option<&Report>) -> bool {
         let Some(epoch) = self.epoch else { return true };
         match report {
             Some(report) if report.epoch < epoch => false,
@@ -66,16 +91,26 @@ impl Facet {
         }
     }
 
-    /// Whether the device lost its memory after this report, and everything it has said since is here: it knows nothing
-    /// of the deployment, so it will never say that it is gone.
+    /// Whether a message in quarantine may be a later report. What the deployment's last report said up to a head is not
+    /// touched by a number up to there.
+    pub(super) fn doubts(&self, report: Option<&Report>) -> bool {
+        let of_epoch = report.filter(|report| Some(report.epoch) == self.epoch);
+        let settled = of_epoch.map_or(0, |report| report.seq.get().max(report.current_through));
+        self.doubt.beyond || self.doubt.seq > settled
+    }
+
+    /// Whether the device lost its memory after this report, and everything it has said since is here and can be read: it
+    /// knows nothing of the deployment, so it will never say that it is gone.
     fn has_forgotten(&self, report: Option<&Report>) -> bool {
-        self.missing == 0 && report.is_some_and(|report| Some(report.epoch) < self.epoch)
+        self.missing == 0
+            && report.is_some_and(|report| Some(report.epoch) < self.epoch)
+            && !self.doubts(report)
     }
 }
 
 impl Row {
     pub(super) const fn new(deployment: u32) -> Self {
-        Self { deployment, target: None, report: None, deadline: None }
+        Self { deployment, blueprint: blueprint::NONE, target: None, report: None, deadline: None }
     }
 
     /// Holds a report in place of the one before.
@@ -150,6 +185,11 @@ impl Share {
             Self::Target { standing, .. } => !matches!(standing, Standing::Waiting | Standing::Outdated),
             Self::Nothing | Self::Leaving => false,
         }
+    }
+
+    /// True where it shall be and is not known.
+    pub(super) const fn is_unknown(self) -> bool {
+        matches!(self, Self::Target { known: false, .. })
     }
 
     /// True where it makes the rule of a verdict hold.

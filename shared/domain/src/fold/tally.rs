@@ -5,6 +5,7 @@ use std::ops::{AddAssign, SubAssign};
 
 use muster_contract::view::{Bounds, Complete, Counts, Freshness, Split, Standing, Verdict};
 
+use super::axes::Axes;
 use super::standing::{Share, is_at_work};
 
 /// Missing reports of one device that the sums count at most: more than a device makes, and little enough that no sum
@@ -26,6 +27,8 @@ pub(super) struct Group {
     /// Failed for the current target, and known.
     lost: u32,
     missing: u64,
+    /// The same standings in other words; kept by whoever keeps the group, because a share does not tell them.
+    pub(super) axes: Axes,
 }
 
 /// Counts over any set of devices.
@@ -44,7 +47,7 @@ pub(super) enum Way {
 }
 
 impl Way {
-    fn by<N: AddAssign + SubAssign>(self, count: &mut N, amount: N) {
+    pub(super) fn by<N: AddAssign + SubAssign>(self, count: &mut N, amount: N) {
         match self {
             Self::In => *count += amount,
             Self::Out => *count -= amount,
@@ -149,9 +152,9 @@ impl Group {
 
 impl Devices {
     /// Takes a device in, or out again.
-    pub(super) fn shift(&mut self, way: Way, freshness: Freshness, missing: u64) {
+    pub(super) fn shift(&mut self, way: Way, freshness: Freshness, missing: u64, complete: bool) {
         way.by(&mut self.by_freshness[freshness as usize], 1);
-        way.by(&mut self.complete, (missing == 0).into());
+        way.by(&mut self.complete, complete.into());
         way.by(&mut self.missing, missing.min(MISSING_COUNTED_MAX));
     }
 
@@ -160,7 +163,7 @@ impl Devices {
         split(self.by_freshness)
     }
 
-    /// Of how many devices every report is in.
+    /// Of how many devices everything is known.
     pub(super) fn complete(&self) -> Complete {
         Complete {
             devices: self.complete.into(),
@@ -187,6 +190,7 @@ impl AddAssign for Group {
         self.sure += other.sure;
         self.lost += other.lost;
         self.missing += other.missing;
+        self.axes.shift(Way::In, &other.axes);
     }
 }
 

@@ -6,6 +6,8 @@ use muster_contract::subjects::ViewKey;
 use muster_contract::view::Verdict;
 use muster_contract::{ComponentName, DeploymentId, DeviceId, DeviceKey, SiteId, State};
 
+use super::axes::Axes;
+use super::blueprint::Blueprints;
 use super::culprits::Culprits;
 use super::standing::{Facet, Row, Share};
 use super::tally::{Devices, Group, Way};
@@ -23,6 +25,7 @@ pub(super) struct Totals {
     pub(super) site_numbers: BTreeMap<SiteId, u32>,
     sites: Vec<Site>,
     pub(super) fleet: Whole,
+    pub(super) blueprints: Blueprints,
     changed: Changed,
 }
 
@@ -132,17 +135,22 @@ impl Totals {
         if share == Share::Nothing {
             return;
         }
+        let axes = Axes::of(row, self.blueprints.get(row.blueprint), share);
         let deployment = &mut self.deployments[row.deployment as usize];
         let site = &mut self.sites[site as usize];
         deployment.count_words(way, key, row, share);
         shift_judged(way, share, &mut deployment.group, &mut self.fleet.verdicts);
         let local = site.deployments.entry(row.deployment).or_default();
         shift_judged(way, share, local, &mut site.whole.verdicts);
+        local.axes.shift(way, &axes);
         if local.is_empty() {
             site.deployments.remove(&row.deployment);
         }
         site.whole.group.shift(way, share);
         self.fleet.group.shift(way, share);
+        for group in [&mut deployment.group, &mut site.whole.group, &mut self.fleet.group] {
+            group.axes.shift(way, &axes);
+        }
         if !std::mem::replace(&mut deployment.changed, true) {
             self.changed.keys.push(ViewKey::Deployment(deployment.id.clone()));
         }
@@ -150,13 +158,15 @@ impl Totals {
     }
 
     /// Puts a device into the counts of its site and the fleet, or takes it out. A retired device counts for nothing.
-    pub(super) fn weigh_device(&mut self, way: Way, site: u32, facet: &Facet) {
+    /// Of its targets `unknown` are not known.
+    pub(super) fn weigh_device(&mut self, way: Way, site: u32, facet: &Facet, unknown: u32) {
         if facet.retired {
             return;
         }
         let site = &mut self.sites[site as usize];
-        site.whole.devices.shift(way, facet.freshness, facet.missing);
-        self.fleet.devices.shift(way, facet.freshness, facet.missing);
+        let complete = facet.is_complete(unknown);
+        site.whole.devices.shift(way, facet.freshness, facet.missing, complete);
+        self.fleet.devices.shift(way, facet.freshness, facet.missing, complete);
         self.changed.mark_site(site);
     }
 

@@ -3,20 +3,20 @@
 //!
 //! A rule speaks of devices, so its proof does too: a fleet without the devices named here has another verdict, and a
 //! fleet without any other device has the same. Of each device the facts named are enough for its standing, and without
-//! one of them it is another; but that a device is silent, that it has reported more than is in, and that it shall not run
-//! something any more may be known from several facts, of which the last is named.
+//! one of them it is another; but that a device is silent, that it has reported more than is in or can be read, and that it
+//! shall not run something any more may be known from several facts, of which the last is named.
 
 use muster_contract::fact::DeadlineKind;
 use muster_contract::query::Output;
 use muster_contract::view::{Freshness, Verdict};
 use muster_contract::why::{Because, Evidence, EvidenceKind, WhyAnswer};
-use muster_contract::{DeploymentId, DeviceKey, Generation, SiteId, State};
+use muster_contract::{DeploymentId, DeviceKey, Generation, Seq, SiteId, State};
 
 use super::answer::{Page, cut_page};
 use super::device::{About, Device};
 use super::fleet::Fleet;
 use super::report::Report;
-use super::standing::{Deadline, Row, Share};
+use super::standing::{Deadline, Doubt, Row, Share};
 
 impl Fleet {
     /// Why a deployment has its verdict, of one site if one is named. None where there is no such view.
@@ -99,7 +99,7 @@ fn facts(about: &About, row: &Row, verdict: Verdict) -> Vec<Evidence> {
         Verdict::Overdue => facts.extend(row.overdue().map(Deadline::evidence)),
         Verdict::Incomplete => {
             facts.extend(row.report.as_deref().map(Report::evidence));
-            facts.extend(about.head_evidence());
+            facts.extend(about.ignorance(row));
         }
         Verdict::ConvergedStale | Verdict::Converged => {
             facts.extend(row.report.as_deref().map(Report::evidence));
@@ -135,6 +135,36 @@ impl About {
         Some(Evidence { at: self.heard_at, ..evidence })
     }
 
+    /// Why a row's standing is not known: reports that are not in, that cannot be read, or that the device cannot keep.
+    pub(super) fn ignorance(&self, row: &Row) -> Vec<Evidence> {
+        let (facet, report) = (self.facet(), row.report.as_deref());
+        let mut facts = Vec::new();
+        if !facet.has_last(report) {
+            facts.extend(self.head_evidence());
+        }
+        if facet.doubts(report) {
+            facts.extend(self.quarantine_evidence(facet.doubt.seq));
+        }
+        if facet.doubt.not_storing {
+            let says = "says that it cannot keep what it would report".to_owned();
+            facts.push(Evidence::of(EvidenceKind::Liveness, self.sources.liveness, says));
+        }
+        facts
+    }
+
+    /// The message in quarantine that may be anything; else the one with this number.
+    fn quarantine_evidence(&self, seq: u64) -> Option<Evidence> {
+        if let Some(place) = self.place_beyond() {
+            let says = "sent what cannot be read, and has not said since how far its reports go".to_owned();
+            return Some(Evidence::of(EvidenceKind::Quarantine, place, says));
+        }
+        // Of a flood, the older messages are known by number only: then the fact that speaks of the number is named.
+        let place = self.place_of(seq).unwrap_or(self.sources.head);
+        let says = format!("sent report {seq}, which is in quarantine: what it says is not known");
+        let evidence = Evidence::of(EvidenceKind::Quarantine, place, says);
+        Some(Evidence { epoch: self.holdings.epoch(), seq: Seq::new(seq), ..evidence })
+    }
+
     pub(super) fn head_evidence(&self) -> Option<Evidence> {
         let (head, missing) = (self.holdings.head(), self.holdings.missing());
         let says = match missing {
@@ -156,6 +186,20 @@ impl About {
         };
         let evidence = Evidence::of(EvidenceKind::Head, self.sources.gap, says);
         Some(Evidence { epoch: self.holdings.epoch(), ..evidence })
+    }
+}
+
+impl About {
+    /// The fact that last changed what of the device may be news and cannot be read.
+    pub(super) fn doubt_evidence(&self) -> Evidence {
+        let says = match self.facet().doubt {
+            Doubt { not_storing: true, .. } => "leaves it unable to keep what it would report".to_owned(),
+            Doubt { beyond: true, .. } => "leaves a message in quarantine that may be anything".to_owned(),
+            Doubt { seq: 0, .. } => "leaves nothing of it in doubt".to_owned(),
+            Doubt { seq, .. } => format!("leaves reports in doubt, of which {seq} is the last"),
+        };
+        let evidence = Evidence::of(EvidenceKind::Quarantine, self.sources.doubt, says);
+        Evidence { epoch: self.holdings.epoch(), ..evidence }
     }
 }
 
@@ -188,7 +232,7 @@ impl Report {
     }
 
     /// Its first error as code, component and message.
-    fn failure(&self) -> Option<String> {
+    pub(super) fn failure(&self) -> Option<String> {
         let culprits = self.culprits();
         let culprit = culprits.first().filter(|_| self.state == State::Failed)?;
         let component = culprit.component.map(|name| format!(" in {name}")).unwrap_or_default();

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use muster_contract::State;
 use muster_contract::fact::{DeadlineKind, Fact, IncidentKind, Liveness};
-use muster_contract::{Epoch, Seq};
+use muster_contract::{Epoch, Seq, SeqRanges, Timestamp};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -30,6 +30,8 @@ struct Life {
     targets: BTreeMap<&'static str, u64>,
     epoch: u64,
     seq: u64,
+    /// Its messages in quarantine: number, those they stand for, and when they came.
+    held: Vec<(Option<(u64, u64)>, SeqRanges, Timestamp)>,
 }
 
 /// A ledger in the order in which things happened.
@@ -65,6 +67,7 @@ fn is_ordered(entry: &Entry) -> bool {
     match &entry.fact {
         Fact::Liveness(_) | Fact::Incident(_) => true,
         Fact::Quarantine(fact) => fact.seq.is_none(),
+        Fact::Verdict(fact) => fact.seq.is_none(),
         _ => false,
     }
 }
@@ -95,8 +98,8 @@ impl Life {
                 self.epoch += 1 + u64::from(b % 2);
                 self.seq = 0;
             }
-            4 => self.liveness(device, Liveness::Fresh, b, ledger),
-            5 => self.liveness(device, Liveness::Stale, b, ledger),
+            4 => self.liveness(device, Liveness::Fresh, (a, b), ledger),
+            5 => self.liveness(device, Liveness::Stale, (a, b), ledger),
             6 => {
                 ledger.deadline(device, deployment, u64::from(b % 6) + 1, DeadlineKind::Stuck);
             }
@@ -104,7 +107,17 @@ impl Life {
                 let number = (c % 4 > 0).then(|| {
                     (self.epoch + u64::from(c % 2), self.seq + u64::from(b % 3) + u64::from(b == 0))
                 });
-                ledger.quarantine(device, number.filter(|(_, seq)| *seq > 0));
+                let number = number.filter(|(_, seq)| *seq > 0);
+                let before = number.filter(|(_, seq)| *seq > 1 && b % 4 == 1);
+                let others = before.map_or_else(SeqRanges::new, |(_, seq)| {
+                    SeqRanges::span(seq.saturating_sub(2).max(1), seq - 1)
+                });
+                self.held.push((number, others.clone(), ledger.next_at()));
+                ledger.quarantine_sum(device, number, others);
+            }
+            8 if a >= 80 && !self.held.is_empty() => {
+                let (number, others, received_at) = self.held[usize::from(b) % self.held.len()].clone();
+                ledger.dropped_sum(device, number, others, received_at);
             }
             8 if a < 80 => {
                 let (epoch, seq) = (Epoch::new(self.epoch).unwrap(), Seq::new(self.seq + 1).unwrap());
@@ -132,8 +145,10 @@ impl Life {
         ledger.desired(device, self.generation, &targets);
     }
 
-    fn liveness(&self, device: &str, state: Liveness, b: u8, ledger: &mut Ledger) {
-        ledger.liveness(device, state, self.epoch, self.seq + u64::from(b.is_multiple_of(4)), None);
+    fn liveness(&self, device: &str, state: Liveness, (a, b): (u8, u8), ledger: &mut Ledger) {
+        let beat_at = (a % 2 == 0).then(|| ledger.next_at());
+        let head = self.seq + u64::from(b.is_multiple_of(4));
+        ledger.heard(device, state, self.epoch, head, None, beat_at, a % 5 > 0);
     }
 
     fn report(&mut self, device: &str, deployment: &str, dice: [u8; 6], ledger: &mut Ledger) {

@@ -13,6 +13,7 @@ use muster_contract::fact::{
     Account, DeadlineFact, DeadlineKind, DeviceFact, Fact, Incident, IncidentKind, Liveness, LivenessFact,
     QuarantineFact, StatusFact,
 };
+use muster_contract::quarantine::{QuarantineVerdict, Verdict};
 use muster_contract::query::Output;
 use muster_contract::state::{ComponentStatus, DeploymentStatus, StatusError};
 use muster_contract::subjects::LedgerSubject;
@@ -149,6 +150,32 @@ impl Ledger {
         head: u64,
         account: Option<Account>,
     ) -> &mut Self {
+        self.heard(device, state, epoch, head, account, None, true)
+    }
+
+    /// A heartbeat after everything before it in the ledger.
+    pub(crate) fn beat(&mut self, device: &str, epoch: u64, head: u64) -> &mut Self {
+        let beat_at = Some(self.next_at());
+        self.heard(device, Liveness::Fresh, epoch, head, None, beat_at, true)
+    }
+
+    /// A heartbeat that says that the device cannot keep what it would report.
+    pub(crate) fn not_storing(&mut self, device: &str, epoch: u64, head: u64) -> &mut Self {
+        let beat_at = Some(self.next_at());
+        self.heard(device, Liveness::Fresh, epoch, head, None, beat_at, false)
+    }
+
+    #[allow(clippy::too_many_arguments, reason = "they are the parts of one fact")]
+    pub(crate) fn heard(
+        &mut self,
+        device: &str,
+        state: Liveness,
+        epoch: u64,
+        head: u64,
+        account: Option<Account>,
+        beat_at: Option<Timestamp>,
+        storing: bool,
+    ) -> &mut Self {
         let fact = LivenessFact {
             api_version: Default::default(),
             kind: Default::default(),
@@ -157,6 +184,8 @@ impl Ledger {
             epoch: epoch_of(epoch),
             head,
             account,
+            beat_at,
+            storing,
         };
         self.push(LedgerSubject::Liveness(key(device)), Fact::Liveness(fact))
     }
@@ -180,6 +209,16 @@ impl Ledger {
     }
 
     pub(crate) fn quarantine(&mut self, device: &str, number: Option<(u64, u64)>) -> &mut Self {
+        self.quarantine_sum(device, number, SeqRanges::new())
+    }
+
+    /// A message in quarantine that stands for others of its epoch.
+    pub(crate) fn quarantine_sum(
+        &mut self,
+        device: &str,
+        number: Option<(u64, u64)>,
+        other_seqs: SeqRanges,
+    ) -> &mut Self {
         let fact = QuarantineFact {
             api_version: Default::default(),
             kind: Default::default(),
@@ -191,8 +230,44 @@ impl Ledger {
             payload_base64: QuarantineFact::encode_payload(b"{}"),
             bytes: 2,
             count_for_device: 1,
+            reasserted: false,
+            others: other_seqs.count(),
+            other_seqs,
         };
         self.push(LedgerSubject::Quarantine(Some(key(device))), Fact::Quarantine(fact))
+    }
+
+    /// A person drops a message that went to quarantine at a moment.
+    pub(crate) fn dropped(
+        &mut self,
+        device: &str,
+        number: Option<(u64, u64)>,
+        received_at: Timestamp,
+    ) -> &mut Self {
+        self.dropped_sum(device, number, SeqRanges::new(), received_at)
+    }
+
+    /// The same of one that stands for others.
+    pub(crate) fn dropped_sum(
+        &mut self,
+        device: &str,
+        number: Option<(u64, u64)>,
+        other_seqs: SeqRanges,
+        received_at: Timestamp,
+    ) -> &mut Self {
+        let fact = QuarantineVerdict {
+            api_version: Default::default(),
+            kind: Default::default(),
+            of: 1,
+            verdict: Verdict::Dropped,
+            epoch: number.map(|(epoch, _)| epoch_of(epoch)),
+            seq: number.map(|(_, seq)| Seq::new(seq).unwrap()),
+            other_seqs,
+            received_at: Some(received_at),
+            reason: None,
+            at: self.next_at(),
+        };
+        self.push(LedgerSubject::Verdict(Some(key(device))), Fact::Verdict(fact))
     }
 
     pub(crate) fn incident(&mut self, device: &str, what: IncidentKind) -> &mut Self {

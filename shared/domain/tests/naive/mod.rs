@@ -4,13 +4,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use muster_contract::canonical::Digest;
-use muster_contract::fact::{DeadlineFact, Fact, Liveness, StatusFact};
+use muster_contract::desired::DesiredState;
+use muster_contract::fact::{DeadlineFact, Fact, Liveness, LivenessFact, StatusFact};
+use muster_contract::quarantine::{self, QuarantineVerdict};
 use muster_contract::subjects::LedgerSubject;
 use muster_contract::view::{
     AsOf, Bounds, Complete, Counts, DeploymentView, ErrorCount, ErrorExample, FleetView, Freshness, SiteView,
     Split, Standing, Tally, Verdict, content_digest,
 };
-use muster_contract::{ComponentName, DeploymentId, DeviceKey, SiteId, State};
+use muster_contract::{ComponentName, DeploymentId, DeviceKey, Epoch, Seq, SeqRanges, SiteId, State};
 
 use crate::ledger::{Entry, stored_at};
 
@@ -31,6 +33,7 @@ struct Machine {
     key: DeviceKey,
     freshness: Freshness,
     missing: u64,
+    complete: bool,
 }
 
 /// All that views are made of.
@@ -66,14 +69,12 @@ impl World {
         let (epoch, head, held) = numbers(own);
         let missing: BTreeSet<u64> = (1..=head).filter(|number| !held.contains(number)).collect();
         let freshness = freshness(own);
-        self.machines.push(Machine { key: key.clone(), freshness, missing: missing.len() as u64 });
-        let mut ids: BTreeSet<DeploymentId> =
-            desired.iter().flat_map(|fact| &fact.deployments).map(|entry| entry.id.clone()).collect();
-        ids.extend(own.iter().filter_map(|entry| match &entry.subject {
-            LedgerSubject::Status(_, id) => Some(id.clone()),
-            _ => None,
-        }));
-        for id in ids {
+        let doubted = doubted(own, epoch);
+        let news = doubted.range(..=head).next_back().copied().unwrap_or(0);
+        let mute = newest_liveness(own).is_some_and(|fact| !fact.storing);
+        let dark = unread(own, epoch, head, &doubted) || mute;
+        let first_pair = self.pairs.len();
+        for id in deployments(desired, own) {
             let target = desired
                 .and_then(|fact| fact.deployments.iter().find(|entry| entry.id == id))
                 .map(|entry| entry.target_generation);
@@ -84,12 +85,19 @@ impl World {
                 (Some((fact, _)), Some(target)) if fact.generation < target => Standing::Outdated,
                 (Some((fact, _)), _) => fact.status.state.into(),
             };
-            let forgotten =
-                report.as_ref().is_some_and(|(fact, _)| fact.epoch.get() < epoch) && missing.is_empty();
+            let settled = match &report {
+                Some((fact, current_head)) if fact.epoch.get() == epoch => fact.seq.get().max(*current_head),
+                _ => 0,
+            };
+            let hidden = news > settled;
+            let forgotten = report.as_ref().is_some_and(|(fact, _)| fact.epoch.get() < epoch)
+                && missing.is_empty()
+                && !hidden
+                && !unread(own, epoch, head, &doubted);
             if target.is_none() && (standing == Standing::Removed || forgotten) {
                 continue;
             }
-            let known = match (&report, epoch) {
+            let has_last = match (&report, epoch) {
                 (_, 0) => true,
                 (Some((fact, _)), epoch) if fact.epoch.get() < epoch => false,
                 (Some((_, current_head)), _) => missing.is_empty() || *current_head >= head,
@@ -103,12 +111,19 @@ impl World {
                 is_target: target.is_some(),
                 standing,
                 freshness,
-                known,
+                known: has_last && !hidden && !dark,
                 overdue: late && !at_end,
                 missing: missing.len() as u64,
                 report: report.map(|(fact, _)| fact),
             });
         }
+        let all_known = self.pairs[first_pair..].iter().all(|pair| pair.known || !pair.is_target);
+        self.machines.push(Machine {
+            key: key.clone(),
+            freshness,
+            missing: missing.len() as u64,
+            complete: missing.is_empty() && !dark && all_known,
+        });
     }
 
     pub(crate) fn deployment_view(&self, id: &DeploymentId) -> Option<DeploymentView> {
@@ -181,13 +196,24 @@ impl World {
             counts: counts(&targets),
             deployments,
             complete: Complete {
-                devices: machines.iter().filter(|one| one.missing == 0).count() as u64,
+                devices: machines.iter().filter(|one| one.complete).count() as u64,
                 of: machines.len() as u64,
                 missing_reports: machines.iter().map(|one| one.missing).sum(),
             },
             digest: Digest::of_bytes(b"not yet"),
         }
     }
+}
+
+/// Whatever the device shall run or has reported.
+fn deployments(desired: Option<&DesiredState>, own: &[&Entry]) -> BTreeSet<DeploymentId> {
+    let mut ids: BTreeSet<DeploymentId> =
+        desired.iter().flat_map(|fact| &fact.deployments).map(|entry| entry.id.clone()).collect();
+    ids.extend(own.iter().filter_map(|entry| match &entry.subject {
+        LedgerSubject::Status(_, id) => Some(id.clone()),
+        _ => None,
+    }));
+    ids
 }
 
 /// The device's epoch (0 for none), the head it advertised in it, and the numbers the hub holds of it.
@@ -212,23 +238,86 @@ fn numbers(own: &[&Entry]) -> (u64, u64, BTreeSet<u64>) {
                 held.insert(fact.seq.get());
             }
             Fact::Liveness(fact) if fact.epoch.get() == epoch => head = head.max(fact.head),
-            Fact::Quarantine(fact) if fact.epoch.is_some_and(|of| of.get() == epoch) => {
-                held.extend(fact.seq.map(|seq| seq.get()));
-            }
+            Fact::Quarantine(fact) => held.extend(of_epoch(fact.numbers(), epoch)),
+            Fact::Verdict(fact) if is_dropped(fact) => held.extend(of_epoch(fact.numbers(), epoch)),
             _ => {}
         }
     }
     (epoch, head, held)
 }
 
-fn freshness(own: &[&Entry]) -> Freshness {
-    let liveness = own
-        .iter()
+/// The numbers of the epoch in quarantine that are not in otherwise and that nobody has dropped.
+fn doubted(own: &[&Entry], epoch: u64) -> BTreeSet<u64> {
+    let (mut doubted, mut good) = (BTreeSet::new(), BTreeSet::new());
+    for entry in own {
+        match &entry.fact {
+            Fact::Quarantine(fact) => doubted.extend(of_epoch(fact.numbers(), epoch)),
+            Fact::Verdict(fact) if is_dropped(fact) => good.extend(of_epoch(fact.numbers(), epoch)),
+            Fact::Status(fact) if fact.epoch.get() == epoch => {
+                good.insert(fact.seq.get());
+                good.extend(fact.coalesced.iter().flat_map(|(from, to)| from..=to));
+            }
+            Fact::Device(fact) if fact.epoch.get() == epoch => {
+                good.insert(fact.seq.get());
+            }
+            _ => {}
+        }
+    }
+    &doubted - &good
+}
+
+/// Whether a message in quarantine may be anything: it came after the newest heartbeat, no verdict is on it, and its number
+/// is none that the device has spoken of.
+fn unread(own: &[&Entry], epoch: u64, head: u64, doubted: &BTreeSet<u64>) -> bool {
+    let beats = own.iter().filter_map(|entry| match &entry.fact {
+        Fact::Liveness(fact) => fact.beat_at,
+        _ => None,
+    });
+    let beat_at = beats.max();
+    own.iter().any(|entry| {
+        let Fact::Quarantine(message) = &entry.fact else { return false };
+        let number = message.epoch.zip(message.seq);
+        let settled = own.iter().any(|entry| match &entry.fact {
+            Fact::Verdict(verdict) => {
+                let of = verdict.epoch.zip(verdict.seq);
+                let same = (of, verdict.received_at) == (number, Some(message.received_at));
+                let names =
+                    |(of, seq): (Epoch, Seq)| of_epoch(verdict.numbers(), of.get()).contains(&seq.get());
+                same || (number.is_some_and(names) && is_dropped(verdict))
+            }
+            _ => false,
+        });
+        let spoken_of = match number.map(|(of, seq)| (of.get(), seq.get())) {
+            None => false,
+            Some((of, _)) if of < epoch => true,
+            Some((of, seq)) if of == epoch => seq <= head || !doubted.contains(&seq),
+            Some(_) => false,
+        };
+        beat_at.is_none_or(|beat_at| message.received_at >= beat_at) && !settled && !spoken_of
+    })
+}
+
+/// The numbers that are of this epoch.
+fn of_epoch(numbers: Option<(Epoch, SeqRanges)>, epoch: u64) -> BTreeSet<u64> {
+    let numbers = numbers.filter(|(of, _)| of.get() == epoch).map(|(_, numbers)| numbers).unwrap_or_default();
+    numbers.iter().flat_map(|(from, to)| from..=to).collect()
+}
+
+fn is_dropped(verdict: &QuarantineVerdict) -> bool {
+    verdict.verdict == quarantine::Verdict::Dropped
+}
+
+fn newest_liveness<'a>(own: &[&'a Entry]) -> Option<&'a LivenessFact> {
+    own.iter()
         .filter_map(|entry| if let Fact::Liveness(fact) = &entry.fact { Some(fact) } else { None })
         // The last of several that are equal.
-        .max_by_key(|fact| fact.epoch);
-    let reported = own.iter().any(|entry| matches!(entry.fact, Fact::Status(_) | Fact::Device(_)));
-    match liveness.map(|fact| fact.state) {
+        .max_by_key(|fact| fact.epoch)
+}
+
+fn freshness(own: &[&Entry]) -> Freshness {
+    let reported =
+        own.iter().any(|entry| matches!(entry.fact, Fact::Status(_) | Fact::Device(_) | Fact::Quarantine(_)));
+    match newest_liveness(own).map(|fact| fact.state) {
         Some(Liveness::Fresh) => Freshness::Fresh,
         Some(Liveness::Stale) => Freshness::Stale,
         None if reported => Freshness::Stale,

@@ -9,7 +9,7 @@ use muster_contract::State::{Failed, Installed, Installing, Pending, Removed, Re
 use muster_contract::fact::{Account, DeadlineKind, IncidentKind, Liveness};
 use muster_contract::{Epoch, SeqRanges};
 
-use crate::ledger::{Ledger, Said};
+use crate::ledger::{Ledger, Said, stored_at};
 
 /// A situation.
 pub(crate) struct Scenario {
@@ -116,9 +116,39 @@ pub(crate) const ALL: &[Scenario] = &[
         ledger: newest_first_after_an_outage,
     },
     Scenario {
+        name: "not_storing",
+        about: "A device says that it cannot keep what it would report: it is heard, and nothing of it is known.",
+        ledger: not_storing,
+    },
+    Scenario {
         name: "quarantined_and_coalesced",
-        about: "Numbers in quarantine and numbers folded into others are not missing.",
+        about: "Numbers in quarantine and numbers folded into others are not missing, and touch nothing reported later.",
         ledger: quarantined_and_coalesced,
+    },
+    Scenario {
+        name: "quarantined_and_dropped",
+        about: "A person says that nobody needs the message: it stays in the account, and leaves nothing in doubt.",
+        ledger: quarantined_and_dropped,
+    },
+    Scenario {
+        name: "quarantined_news",
+        about: "A later report is in quarantine: what was reported before it is not known, what was reported after it is.",
+        ledger: quarantined_news,
+    },
+    Scenario {
+        name: "quarantined_only",
+        about: "All that ever came of a device is in quarantine: it was heard, and nothing of it is known.",
+        ledger: quarantined_only,
+    },
+    Scenario {
+        name: "quarantined_until_said_how_far",
+        about: "A message without a number leaves a device in doubt until a heartbeat says how far its numbers go.",
+        ledger: quarantined_until_said_how_far,
+    },
+    Scenario {
+        name: "quarantined_without_a_number",
+        about: "A message without a number may be anything: nothing of the device is known.",
+        ledger: quarantined_without_a_number,
     },
 ];
 
@@ -363,8 +393,62 @@ pub(crate) fn quarantined_and_coalesced() -> Ledger {
         .desired(PRESS, 1, &[("web", 1)])
         .quarantine(PRESS, Some((1, 1)))
         .quarantine(PRESS, None)
-        .fresh(PRESS, 1, 5)
+        .beat(PRESS, 1, 5)
         .status(PRESS, "web", &Said { seq: 5, coalesced: &[(2, 4)], ..Said::default() });
+    ledger
+}
+
+pub(crate) fn quarantined_news() -> Ledger {
+    let mut ledger = Ledger::default();
+    ledger
+        .desired(PRESS, 1, &[("web", 1), ("db", 1), ("log", 1)])
+        .status(PRESS, "web", &Said { seq: 1, ..Said::default() })
+        .status(PRESS, "log", &Said { seq: 2, head: 3, ..Said::default() })
+        .quarantine(PRESS, Some((1, 3)))
+        .status(PRESS, "db", &Said { seq: 4, ..Said::default() })
+        .beat(PRESS, 1, 4);
+    ledger
+}
+
+pub(crate) fn quarantined_and_dropped() -> Ledger {
+    let mut ledger = quarantined_news();
+    ledger.dropped(PRESS, Some((1, 3)), stored_at(4));
+    ledger
+}
+
+pub(crate) fn quarantined_without_a_number() -> Ledger {
+    let mut ledger = Ledger::default();
+    ledger
+        .desired(PRESS, 1, &[("web", 1)])
+        .beat(PRESS, 1, 0)
+        .status(PRESS, "web", &Said::default())
+        .quarantine(PRESS, None);
+    ledger
+}
+
+pub(crate) fn quarantined_until_said_how_far() -> Ledger {
+    let mut ledger = quarantined_without_a_number();
+    ledger.beat(PRESS, 1, 1);
+    ledger
+}
+
+pub(crate) fn quarantined_only() -> Ledger {
+    let mut ledger = Ledger::default();
+    ledger
+        .desired(PRESS, 1, &[("web", 1)])
+        .desired(DRILL, 1, &[("web", 1)])
+        .quarantine(PRESS, None)
+        .quarantine(DRILL, Some((1, 1)));
+    ledger
+}
+
+pub(crate) fn not_storing() -> Ledger {
+    let mut ledger = Ledger::default();
+    ledger
+        .desired(PRESS, 1, &[("web", 1)])
+        .beat(PRESS, 1, 0)
+        .status(PRESS, "web", &Said::default())
+        .not_storing(PRESS, 1, 1);
     ledger
 }
 

@@ -1,4 +1,5 @@
-//! What a service that makes the streams has to know about this place: how much disk they may take.
+//! What a service that makes the streams has to know about this place: how much disk they may take, and on how many
+//! servers. Streams that are there keep what they have.
 
 use super::{Problems, ValueError};
 
@@ -18,12 +19,44 @@ pub struct StreamArgs {
         default_value = "4GiB"
     )]
     pub uplink_max_bytes: String,
+
+    /// Servers of a NATS cluster that keep a copy of each stream that is made: 1, 3 or 5; of 3, any one may be lost
+    #[arg(
+        long,
+        help_heading = super::HEADING,
+        env = "MUSTER_REPLICAS",
+        value_name = "N",
+        default_value = "1"
+    )]
+    pub replicas: String,
+}
+
+/// How streams are made here, checked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Streams {
+    /// Bytes of UPLINK.
+    pub uplink_bytes_max: u64,
+    /// Copies of each stream, each on a server of its own.
+    pub replicas: usize,
 }
 
 impl StreamArgs {
-    /// Bytes of UPLINK, or `None` if that was refused, which `problems` then holds.
-    pub fn check(&self, problems: &mut Problems) -> Option<u64> {
-        problems.size("--uplink-max-bytes", &self.uplink_max_bytes, LEAST)
+    /// The checked settings, or `None` if any was refused, which `problems` then holds.
+    pub fn check(&self, problems: &mut Problems) -> Option<Streams> {
+        let size = problems.size("--uplink-max-bytes", &self.uplink_max_bytes, LEAST);
+        let replicas = problems.parse::<Replicas>("--replicas", &self.replicas);
+        Some(Streams { uplink_bytes_max: size?, replicas: replicas?.0 })
+    }
+}
+
+struct Replicas(usize);
+
+impl std::str::FromStr for Replicas {
+    type Err = ValueError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        // A copy more that makes the number even costs a server and survives no further loss.
+        text.parse().ok().filter(|number| [1, 3, 5].contains(number)).map(Self).ok_or(ValueError::Replicas)
     }
 }
 
@@ -44,12 +77,23 @@ mod tests {
     fn a_size_is_a_number_with_or_without_a_unit() {
         let table = [("4GiB", 4 << 30), ("512MiB", 512 << 20), ("16777216", 16 << 20), ("20 MiB", 20 << 20)];
         for (text, bytes) in table {
-            let read = StreamArgs { uplink_max_bytes: text.to_owned() }.check(&mut Problems::default());
-            assert_eq!(read, Some(bytes), "{text}");
+            let read = args(text, "3").check(&mut Problems::default());
+            assert_eq!(read, Some(Streams { uplink_bytes_max: bytes, replicas: 3 }), "{text}");
         }
         for bad in ["", "much", "1MiB", "-4GiB", "99999999999GiB", "4GB"] {
             let mut problems = Problems::default();
-            assert_eq!(StreamArgs { uplink_max_bytes: bad.to_owned() }.check(&mut problems), None, "{bad}");
+            assert_eq!(args(bad, "1").check(&mut problems), None, "{bad}");
         }
+    }
+
+    #[test]
+    fn copies_are_an_odd_number_that_servers_can_keep() {
+        for bad in ["", "0", "2", "4", "7", "-1", "three"] {
+            assert_eq!(args("1GiB", bad).check(&mut Problems::default()), None, "{bad}");
+        }
+    }
+
+    fn args(uplink_max_bytes: &str, replicas: &str) -> StreamArgs {
+        StreamArgs { uplink_max_bytes: uplink_max_bytes.to_owned(), replicas: replicas.to_owned() }
     }
 }

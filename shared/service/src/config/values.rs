@@ -21,6 +21,9 @@ pub enum ValueError {
         /// The least that is of use.
         least: u64,
     },
+    /// Not a number of copies.
+    #[error("must be 1, 3 or 5: an even number survives no more losses than one less")]
+    Replicas,
     /// Not a log format.
     #[error("must be text or json")]
     LogFormat,

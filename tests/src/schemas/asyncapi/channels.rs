@@ -103,10 +103,17 @@ fn downlink() -> Vec<Channel> {
             "What the hub holds of a device's reports. Read it by direct get, follow it on `live`.",
         ),
         Channel::new(
+            "credential",
+            &subjects::credential(&key()),
+            Some(stream::DOWNLINK),
+            &["Credential"],
+            "A device's renewed JWT. Read it by direct get, follow it on `live`.",
+        ),
+        Channel::new(
             "live",
             &live,
             None,
-            &["DesiredState", "Receipt"],
+            &["DesiredState", "Receipt", "Credential"],
             "DOWNLINK's messages republished as they are stored: core NATS, at most once, a hint to look. The header \
              `Nats-Subject` names the original subject.",
         ),
@@ -275,6 +282,13 @@ fn questions() -> Vec<Channel> {
             "Why a deployment, by `id`, has its verdict, or its standing on one `device` of a `site`.",
         ),
         request(
+            "queryStatus",
+            query,
+            "status",
+            &["StatusQuery"],
+            "Status after filters: what was delivered beside what is observed, and kstatus, page by page.",
+        ),
+        request(
             "queryMoment",
             query,
             "moment",
@@ -345,7 +359,7 @@ fn answers() -> Value {
     })
 }
 
-const ANSWERS: [&str; 15] = [
+const ANSWERS: [&str; 16] = [
     "QuarantineAnswer",
     "DeploymentAnswer",
     "DeploymentsAnswer",
@@ -354,6 +368,7 @@ const ANSWERS: [&str; 15] = [
     "SiteView",
     "FleetView",
     "WhyAnswer",
+    "StatusAnswer",
     "MomentAnswer",
     "DigestsAnswer",
     "DiffAnswer",

@@ -13,9 +13,9 @@ enum Action {
 use Action::{Receive, Send};
 
 /// Role, action and channels. A role that is not listed with a channel has no right to it.
-const ROLES: [(&str, Action, &[&str]); 16] = [
+const ROLES: [(&str, Action, &[&str]); 17] = [
     ("device", Send, &["report", "presence"]),
-    ("device", Receive, &["desired", "receipt", "live"]),
+    ("device", Receive, &["desired", "receipt", "credential", "live"]),
     ("publisher", Send, &["desired"]),
     (
         "publisher",
@@ -58,6 +58,7 @@ const ROLES: [(&str, Action, &[&str]); 16] = [
     ),
     ("ingest", Receive, &["ingestQuarantine"]),
     ("operator", Send, &["ingestQuarantine"]),
+    ("operator", Send, &["credential"]),
     ("rollup", Send, &["deploymentView", "siteView", "fleetView"]),
     ("rollup", Receive, &QUERIES),
     (
@@ -81,7 +82,7 @@ const ROLES: [(&str, Action, &[&str]); 16] = [
     ("operator", Send, &["publisherApply", "publisherRemove", "publisherRetire", "publisherStatus"]),
 ];
 
-const QUERIES: [&str; 11] = [
+const QUERIES: [&str; 12] = [
     "queryDeployment",
     "queryDeployments",
     "queryDevice",
@@ -89,6 +90,7 @@ const QUERIES: [&str; 11] = [
     "querySite",
     "queryFleet",
     "queryWhy",
+    "queryStatus",
     "queryMoment",
     "queryDigests",
     "queryDiff",
@@ -96,7 +98,7 @@ const QUERIES: [&str; 11] = [
 ];
 
 /// What answers a request, by its channel.
-const REPLIES: [(&str, &str); 16] = [
+const REPLIES: [(&str, &str); 17] = [
     ("ingestQuarantine", "QuarantineAnswer"),
     ("queryDeployment", "DeploymentAnswer"),
     ("queryDeployments", "DeploymentsAnswer"),
@@ -105,6 +107,7 @@ const REPLIES: [(&str, &str); 16] = [
     ("querySite", "SiteView"),
     ("queryFleet", "FleetView"),
     ("queryWhy", "WhyAnswer"),
+    ("queryStatus", "StatusAnswer"),
     ("queryMoment", "MomentAnswer"),
     ("queryDigests", "DigestsAnswer"),
     ("queryDiff", "DiffAnswer"),

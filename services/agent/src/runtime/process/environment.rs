@@ -21,21 +21,30 @@ const PASSED_ON: [&str; 9] = ["PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG"
 const PASSED_ON_PREFIX: &str = "LC_";
 
 /// Variables by name.
-pub(super) type Environment = BTreeMap<OsString, OsString>;
+pub(in crate::runtime) type Environment = BTreeMap<OsString, OsString>;
 
 /// What the agent passes on of its own environment.
 ///
 /// # Errors
 /// `/proc` cannot be read.
 pub(super) fn passed_on() -> io::Result<Environment> {
-    Ok(choose(&fs::read("/proc/self/environ")?))
+    passed_on_with(&[])
 }
 
-fn choose(environment: &[u8]) -> Environment {
+/// The same with further variables, by the beginnings of their names.
+///
+/// # Errors
+/// `/proc` cannot be read.
+pub(in crate::runtime) fn passed_on_with(more: &[&str]) -> io::Result<Environment> {
+    Ok(choose(&fs::read("/proc/self/environ")?, more))
+}
+
+fn choose(environment: &[u8], more: &[&str]) -> Environment {
     let pair = |variable: &[u8]| {
         let at = variable.iter().position(|byte| *byte == b'=')?;
         let name = std::str::from_utf8(&variable[..at]).ok()?;
-        let chosen = PASSED_ON.contains(&name) || name.starts_with(PASSED_ON_PREFIX);
+        let asked_for = more.iter().any(|prefix| name.starts_with(prefix));
+        let chosen = PASSED_ON.contains(&name) || name.starts_with(PASSED_ON_PREFIX) || asked_for;
         chosen.then(|| (OsString::from(name), OsStr::from_bytes(&variable[at + 1..]).to_owned()))
     };
     environment.split(|byte| *byte == 0).filter_map(pair).collect()
@@ -113,6 +122,7 @@ mod tests {
     fn nothing_of_the_agent_is_passed_on_but_the_listed() {
         let environment = choose(
             b"PATH=/bin\0MUSTER_CREDS=/etc/creds\0AWS_SECRET_ACCESS_KEY=x\0LC_ALL=C\0NATS_TOKEN=t\0TZ=\0odd\0",
+            &[],
         );
         let names: Vec<_> = environment.keys().map(|name| name.to_str().unwrap()).collect();
         assert_eq!(names, ["LC_ALL", "PATH", "TZ"]);

@@ -2,8 +2,9 @@
 //!
 //! Bounded: a file over [`ROTATE_BYTES`] is set aside as `.1` when the unit starts, replacing the one before. While
 //! the unit runs, a file over [`RUNNING_BYTES_MAX`] keeps its last part as `.1` and is emptied under the writer's
-//! hands, with a warning in the agent's log: what came before is lost, the disk is not. That look is taken every
-//! [`CHECK_EVERY`] and only while an agent runs, so a writer can be over the bound by what it writes in that time.
+//! hands, with a warning in the agent's log: what came before is lost, the disk is not. That look is taken at least every
+//! [`CHECK_EVERY`], and the sooner the faster the file grows, down to [`CHECK_LEAST`]; only while an agent runs. So a unit
+//! has at most [`RUNNING_BYTES_MAX`] and [`ROTATE_BYTES`] for each of its two files, and what it writes between two looks.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom};
@@ -17,8 +18,10 @@ use crate::runtime::UnitName;
 pub(super) const ROTATE_BYTES: u64 = 4 * 1024 * 1024;
 /// A file over this size is emptied while the unit runs.
 pub(super) const RUNNING_BYTES_MAX: u64 = 16 * 1024 * 1024;
-/// Time between two looks at the sizes.
+/// Longest time between two looks at the sizes.
 pub(super) const CHECK_EVERY: Duration = Duration::from_secs(5);
+/// Shortest time between two looks, and the time before the first: nothing is known of the writer then.
+pub(super) const CHECK_LEAST: Duration = Duration::from_millis(100);
 /// Lines of stderr that an error carries at most.
 const LAST_LINES_MAX: usize = 10;
 /// Bytes of stderr that an error carries at most.
@@ -26,6 +29,7 @@ const LAST_BYTES_MAX: u64 = 2048;
 
 const _: () = {
     assert!(ROTATE_BYTES < RUNNING_BYTES_MAX);
+    assert!(CHECK_LEAST.as_millis() < CHECK_EVERY.as_millis());
     // The rest of the message must have room beside the lines.
     assert!(2 * LAST_BYTES_MAX as usize <= muster_contract::limits::ERROR_MESSAGE_BYTES_MAX);
 };
@@ -62,6 +66,15 @@ impl Logs {
         &self.err
     }
 
+    /// The size of the larger file.
+    pub(super) fn size(&self) -> u64 {
+        [&self.out, &self.err]
+            .into_iter()
+            .map(|path| fs::metadata(path).map_or(0, |file| file.len()))
+            .max()
+            .unwrap_or(0)
+    }
+
     /// Empties what has grown over its bound. Returns the files that had.
     ///
     /// # Errors
@@ -82,6 +95,18 @@ impl Logs {
     pub(super) fn last_words(&self) -> String {
         last_bytes(&self.err, self.err_from).map(|bytes| last_lines(&bytes)).unwrap_or_default()
     }
+}
+
+/// When to look again: in half the time in which a file would reach the bound if it went on growing as it did.
+pub(super) fn next_look(before: u64, now: u64, after: Duration) -> Duration {
+    let grown = match now.checked_sub(before) {
+        Some(0) => return CHECK_EVERY,
+        Some(grown) => grown,
+        // It was emptied in between.
+        None => RUNNING_BYTES_MAX,
+    };
+    let room = RUNNING_BYTES_MAX.saturating_sub(now);
+    after.mul_f64(room as f64 / grown as f64 / 2.0).clamp(CHECK_LEAST, CHECK_EVERY)
 }
 
 fn open_rotated(path: &Path) -> io::Result<File> {
@@ -178,6 +203,24 @@ mod tests {
         let (_, again, _) = Logs::open(&home, &name).unwrap();
         assert_eq!(again.metadata().unwrap().len(), 0);
         assert_eq!(fs::metadata(aside(&logs.out)).unwrap().len(), ROTATE_BYTES + 1);
+    }
+
+    #[test]
+    fn the_faster_a_file_grows_the_sooner_it_is_looked_at() {
+        let (second, bound) = (Duration::from_secs(1), RUNNING_BYTES_MAX);
+        for (before, now, expected) in [
+            (0, 0, CHECK_EVERY),
+            (bound / 2, bound / 2, CHECK_EVERY),
+            (0, 1024, CHECK_EVERY),
+            (0, bound / 4, Duration::from_millis(1_500)),
+            (0, bound / 2, Duration::from_millis(500)),
+            (0, bound, CHECK_LEAST),
+            (0, 1000 * bound, CHECK_LEAST),
+            // Emptied in between, and growing.
+            (bound - 1, 0, Duration::from_millis(500)),
+        ] {
+            assert_eq!(next_look(before, now, second), expected, "{before} {now}");
+        }
     }
 
     #[test]

@@ -8,12 +8,13 @@
 //! ```
 
 use std::convert::Infallible;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::process::Child;
 use tokio::sync::{mpsc, watch};
-use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep};
+use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
 use super::census::Identity;
@@ -23,7 +24,7 @@ use super::home::Home;
 use super::logs::{self, Logs};
 use super::mark::Mark;
 use super::note::Note;
-use crate::runtime::Exit;
+use crate::runtime::{Exit, UnitName};
 
 /// Time that the children of a main process that has ended get to end too, before they are killed.
 const REMAINS_STOP_TIMEOUT: Duration = Duration::from_secs(1);
@@ -181,20 +182,21 @@ async fn until_gone(main: Identity) {
 }
 
 async fn bound_logs(unit: &Watched) -> Infallible {
-    let mut ticks = interval_at(Instant::now() + logs::CHECK_EVERY, logs::CHECK_EVERY);
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let (mut size, mut pause) = (0, logs::CHECK_LEAST);
     let name = &unit.mark.name;
     loop {
-        ticks.tick().await;
+        sleep(pause).await;
         let logs = unit.logs.clone();
-        match tokio::task::spawn_blocking(move || logs.bound()).await {
-            Ok(Ok(emptied)) => emptied.iter().for_each(|path| {
-                tracing::warn!(
-                    deployment.id = %name.deployment, component.name = %name.component, log.path = %path.display(),
-                    "log is over {} bytes: kept its last {} bytes as .1 and emptied it",
-                    logs::RUNNING_BYTES_MAX, logs::ROTATE_BYTES,
-                );
-            }),
+        let look = move || {
+            let size = logs.size();
+            logs.bound().map(|emptied| (size, emptied))
+        };
+        match tokio::task::spawn_blocking(look).await {
+            Ok(Ok((now, emptied))) => {
+                pause = logs::next_look(size, now, pause);
+                size = if emptied.is_empty() { now } else { 0 };
+                tell_emptied(name, &emptied);
+            }
             Ok(Err(error)) => tracing::warn!(
                 deployment.id = %name.deployment, component.name = %name.component, %error,
                 "cannot keep its logs within their bound"
@@ -202,6 +204,16 @@ async fn bound_logs(unit: &Watched) -> Infallible {
             // The thread died; the next look has another.
             Err(_) => {}
         }
+    }
+}
+
+fn tell_emptied(name: &UnitName, emptied: &[PathBuf]) {
+    for path in emptied {
+        tracing::warn!(
+            deployment.id = %name.deployment, component.name = %name.component, log.path = %path.display(),
+            "log is over {} bytes: kept its last {} bytes as .1 and emptied it",
+            logs::RUNNING_BYTES_MAX, logs::ROTATE_BYTES,
+        );
     }
 }
 

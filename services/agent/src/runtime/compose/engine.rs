@@ -1,0 +1,305 @@
+//! What is asked of the Docker engine, by its own command line: which containers, networks and volumes are this device's,
+//! how they are, and their end. It knows labels and states; what they mean for a unit is [`super::judge`]'s.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use muster_contract::DeviceKey;
+use serde::Deserialize;
+
+use super::command::{CommandError, Run};
+use crate::runtime::UnitName;
+
+/// Label with the device, as SITE/DEVICE.
+pub(super) const DEVICE_LABEL: &str = "io.muster.device";
+/// Label with the unit, as DEPLOYMENT/COMPONENT.
+pub(super) const UNIT_LABEL: &str = "io.muster.unit";
+/// Label with the digest of what runs, its first digits.
+pub(super) const DIGEST_LABEL: &str = "io.muster.digest";
+/// Label with the number of services that the unit has.
+pub(super) const SERVICES_LABEL: &str = "io.muster.services";
+/// Compose's own label with the service's name.
+const SERVICE_LABEL: &str = "com.docker.compose.service";
+
+/// Time that a question to the engine may take.
+const ANSWER_LIMIT: Duration = Duration::from_secs(30);
+/// Time beyond a unit's own that the engine gets to stop it.
+const STOP_SLACK: Duration = Duration::from_secs(30);
+/// Lists that are taken again when a container goes between being listed and being looked at.
+const LISTS_MAX: usize = 5;
+/// Lines of a container's log that are told with its end.
+const LOG_LINES: &str = "5";
+
+/// The engine, asked for one device.
+#[derive(Debug, Clone)]
+pub(super) struct Engine {
+    device: String,
+}
+
+/// A container of this device.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Container {
+    /// The engine's id.
+    pub(super) id: String,
+    /// Its unit.
+    pub(super) unit: UnitName,
+    /// The unit's version.
+    pub(super) digest_prefix: String,
+    /// Services of the unit.
+    pub(super) services: usize,
+    /// Its service.
+    pub(super) service: String,
+    /// How it is.
+    pub(super) state: State,
+    /// Times the engine started it again.
+    pub(super) restarts: u64,
+    /// When the engine starts it again: `no`, `always`, `unless-stopped`, `on-failure`.
+    pub(super) restart_policy: String,
+}
+
+/// How a container is, in the engine's words.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
+pub(super) struct State {
+    /// `created`, `running`, `restarting`, `paused`, `exited`, `dead`, `removing`.
+    pub(super) status: String,
+    /// How it ended.
+    pub(super) exit_code: i64,
+    /// Why it could not be started.
+    pub(super) error: String,
+    /// Whether it was ended for want of memory.
+    #[serde(rename = "OOMKilled")]
+    pub(super) oom_killed: bool,
+    /// When it was started last; compared, never read.
+    pub(super) started_at: String,
+    /// What its health check says.
+    pub(super) health: Option<Health>,
+}
+
+/// What a health check says.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
+pub(super) struct Health {
+    /// `starting`, `healthy`, `unhealthy`, or `none`.
+    pub(super) status: String,
+    /// The last checks.
+    pub(super) log: Vec<Check>,
+}
+
+/// One check.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
+pub(super) struct Check {
+    /// What it said.
+    pub(super) output: String,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct Inspected {
+    id: String,
+    state: State,
+    #[serde(default)]
+    restart_count: u64,
+    config: Config,
+    host_config: HostConfig,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct Config {
+    #[serde(default)]
+    labels: Option<BTreeMap<String, String>>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct HostConfig {
+    #[serde(default)]
+    restart_policy: Policy,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
+struct Policy {
+    name: String,
+}
+
+impl Engine {
+    /// The engine that `docker` finds, asked for a device.
+    pub(super) fn of(device: &DeviceKey) -> Self {
+        Self { device: device.to_string() }
+    }
+
+    /// All containers of the device.
+    pub(super) async fn containers(&self) -> Result<Vec<Container>, CommandError> {
+        self.listed(None).await
+    }
+
+    /// The containers of a unit.
+    pub(super) async fn containers_of(&self, name: &UnitName) -> Result<Vec<Container>, CommandError> {
+        self.listed(Some(name)).await
+    }
+
+    /// The units that have named volumes.
+    pub(super) async fn volumes(&self) -> Result<Vec<UnitName>, CommandError> {
+        let format = format!("{{{{.Label \"{UNIT_LABEL}\"}}}}");
+        let args = ["volume", "ls", "--filter", &self.mine(), "--format", &format].map(str::to_owned);
+        let said = docker(args).said(None, ANSWER_LIMIT).await?;
+        Ok(said.lines().filter_map(unit_name).collect())
+    }
+
+    /// Asks a unit's containers to end, then takes them and its networks away.
+    pub(super) async fn end(&self, name: &UnitName, timeout: Duration) -> Result<(), CommandError> {
+        let ids = self.ids(Some(name)).await?;
+        if !ids.is_empty() {
+            let seconds = timeout.as_secs().max(u64::from(timeout.subsec_nanos() > 0)).to_string();
+            let stop = docker(["stop", "-t", &seconds].into_iter().chain(ids.iter().map(String::as_str)));
+            // One that cannot be stopped is killed by the removal, which says so if that fails as well.
+            if let Err(error) = stop.said(None, timeout + STOP_SLACK).await {
+                tracing::warn!(error = %error, deployment.id = %name.deployment, "the engine did not stop all of it");
+            }
+            let rm = ["rm", "--force", "--volumes"].into_iter().chain(ids.iter().map(String::as_str));
+            gone(docker(rm).said(None, ANSWER_LIMIT + STOP_SLACK).await)?;
+        }
+        self.remove_all("network", name).await
+    }
+
+    /// Takes a unit's named volumes away.
+    pub(super) async fn remove_volumes(&self, name: &UnitName) -> Result<(), CommandError> {
+        self.remove_all("volume", name).await
+    }
+
+    /// The last lines that a container wrote; empty where the engine has none.
+    pub(super) async fn last_words(&self, id: &str) -> String {
+        let logs = docker(["logs", "--tail", LOG_LINES, id]).output(None, ANSWER_LIMIT).await;
+        let Ok(output) = logs else { return String::new() };
+        let text = [output.stdout, output.stderr].map(|said| String::from_utf8_lossy(&said).into_owned());
+        let lines = text.iter().flat_map(|text| text.lines()).map(str::trim).filter(|line| !line.is_empty());
+        lines.collect::<Vec<_>>().join("; ")
+    }
+
+    /// A run that says a line whenever something may have happened to a container of this device.
+    pub(super) fn events(&self) -> Run {
+        let kinds = ["die", "destroy", "health_status"].map(|kind| format!("event={kind}"));
+        let filters = ["type=container".to_owned(), self.mine()].into_iter().chain(kinds);
+        let filters = filters.flat_map(|filter| ["--filter".to_owned(), filter]);
+        let format = ["--format".to_owned(), "{{.ID}}".to_owned()];
+        Run::of("docker", ["events".to_owned()].into_iter().chain(filters).chain(format))
+    }
+
+    async fn remove_all(&self, kind: &str, name: &UnitName) -> Result<(), CommandError> {
+        let list = docker([kind, "ls", "--quiet", "--filter", &self.mine(), "--filter", &of_unit(name)]);
+        let said = list.said(None, ANSWER_LIMIT).await?;
+        let ids: Vec<_> = said.lines().filter(|line| !line.is_empty()).collect();
+        if ids.is_empty() {
+            return Ok(());
+        }
+        gone(docker([kind, "rm"].into_iter().chain(ids)).said(None, ANSWER_LIMIT).await)
+    }
+
+    async fn listed(&self, name: Option<&UnitName>) -> Result<Vec<Container>, CommandError> {
+        let mut attempt = 1;
+        loop {
+            let ids = self.ids(name).await?;
+            if ids.is_empty() {
+                return Ok(Vec::new());
+            }
+            let inspect =
+                docker(["inspect", "--type", "container"].into_iter().chain(ids.iter().map(String::as_str)));
+            match inspect.said(None, ANSWER_LIMIT).await {
+                Ok(said) => return read(&said),
+                Err(error) if is_gone(&error) && attempt < LISTS_MAX => attempt += 1,
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    async fn ids(&self, name: Option<&UnitName>) -> Result<Vec<String>, CommandError> {
+        let unit = name.map(|name| ["--filter".to_owned(), of_unit(name)]);
+        let args = ["ps", "--all", "--quiet", "--no-trunc", "--filter", &self.mine()].map(str::to_owned);
+        let said =
+            docker(args.into_iter().chain(unit.into_iter().flatten())).said(None, ANSWER_LIMIT).await?;
+        Ok(said.lines().map(str::to_owned).collect())
+    }
+
+    fn mine(&self) -> String {
+        format!("label={DEVICE_LABEL}={}", self.device)
+    }
+}
+
+fn docker<S: Into<String>>(args: impl IntoIterator<Item = S>) -> Run {
+    Run::of("docker", args)
+}
+
+fn of_unit(name: &UnitName) -> String {
+    format!("label={UNIT_LABEL}={}", unit_label(name))
+}
+
+/// The value of a unit's label.
+pub(super) fn unit_label(name: &UnitName) -> String {
+    format!("{}/{}", name.deployment, name.component)
+}
+
+fn unit_name(label: &str) -> Option<UnitName> {
+    let (deployment, component) = label.split_once('/')?;
+    Some(UnitName { deployment: deployment.parse().ok()?, component: component.parse().ok()? })
+}
+
+/// What is gone already needs no removal.
+fn gone(removed: Result<String, CommandError>) -> Result<(), CommandError> {
+    match removed {
+        Err(error) if !is_gone(&error) => Err(error),
+        _ => Ok(()),
+    }
+}
+
+fn is_gone(error: &CommandError) -> bool {
+    let words = ["No such", "no such", "not found", "already in progress"];
+    matches!(error, CommandError::Failed { said } if words.iter().any(|word| said.contains(word)))
+}
+
+fn read(said: &str) -> Result<Vec<Container>, CommandError> {
+    let what = || "docker inspect".to_owned();
+    let inspected: Vec<Inspected> =
+        serde_json::from_str(said).map_err(|source| CommandError::Garbled { what: what(), source })?;
+    Ok(inspected.into_iter().filter_map(container).collect())
+}
+
+/// A container by its labels; none where somebody put our device's label on something else.
+fn container(inspected: Inspected) -> Option<Container> {
+    let labels = inspected.config.labels.unwrap_or_default();
+    let label = |name: &str| labels.get(name).cloned().unwrap_or_default();
+    Some(Container {
+        id: inspected.id,
+        unit: unit_name(&label(UNIT_LABEL))?,
+        digest_prefix: label(DIGEST_LABEL),
+        services: label(SERVICES_LABEL).parse().unwrap_or_default(),
+        service: label(SERVICE_LABEL),
+        state: inspected.state,
+        restarts: inspected.restart_count,
+        restart_policy: inspected.host_config.restart_policy.name,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_container_is_read_as_the_engine_tells_it() {
+        let said = r#"[{"Id": "3f2a", "Created": "x", "RestartCount": 2,
+            "State": {"Status": "running", "Running": true, "ExitCode": 0, "Error": "", "OOMKilled": false,
+                      "StartedAt": "2026-01-01T00:00:00Z", "Health": {"Status": "healthy", "FailingStreak": 0,
+                      "Log": [{"Start": "x", "End": "y", "ExitCode": 0, "Output": "ready\n"}]}},
+            "HostConfig": {"RestartPolicy": {"Name": "always", "MaximumRetryCount": 0}},
+            "Config": {"Labels": {"io.muster.device": "plant/press", "io.muster.unit": "line/web",
+                       "io.muster.digest": "00ff", "io.muster.services": "2", "com.docker.compose.service": "http"}}},
+           {"Id": "4d", "State": {"Status": "exited", "ExitCode": 3}, "HostConfig": {}, "Config": {"Labels": null}}]"#;
+        let [container] = read(said).unwrap().try_into().unwrap();
+        assert_eq!(unit_label(&container.unit), "line/web");
+        assert_eq!((container.services, &*container.service, container.restarts), (2, "http", 2));
+        assert_eq!(container.state.health.unwrap().log[0].output, "ready\n");
+        assert!(matches!(read("nonsense"), Err(CommandError::Garbled { .. })));
+    }
+}

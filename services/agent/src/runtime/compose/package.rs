@@ -1,0 +1,112 @@
+//! Where a component's Compose file comes from: the document itself (`composeFile`), or a folder or file that is on the
+//! device already (`packageLocation: file:///…`). What is elsewhere is refused by name; nothing is fetched.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use muster_contract::profile::Package;
+
+/// What a Compose file may be called in a package, the first that is there.
+const FILE_NAMES: [&str; 4] = ["compose.yaml", "compose.yml", "docker-compose.yaml", "docker-compose.yml"];
+/// What a file of the document is called.
+const OWN_FILE: &str = "compose.yaml";
+const LOCAL: &str = "file://";
+
+/// Why there is no Compose file.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum PackageError {
+    #[error(
+        "its package is at {0}, which this agent does not fetch: put the Compose file into the document (composeFile), or \
+         the package on the device (packageLocation: file:///…)"
+    )]
+    Elsewhere(String),
+    #[error(
+        "it names no package: put the Compose file into the document (composeFile), or say packageLocation: file:///…"
+    )]
+    Nowhere,
+    #[error(
+        "its package is to be checked against a key ({0}), which this agent cannot do; it runs nothing unchecked"
+    )]
+    Signed(String),
+    #[error("there is no Compose file at {} (a folder must have one of {})", .0.display(), FILE_NAMES.join(", "))]
+    NoFile(PathBuf),
+    #[error("its Compose file cannot be written to {}", .path.display())]
+    Write {
+        path: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+}
+
+/// The component's Compose file, put into `home` if it is the document's.
+///
+/// # Errors
+/// There is none that this agent may run.
+pub(super) fn place(package: &Package, home: &Path) -> Result<PathBuf, PackageError> {
+    if let Some(key) = &package.key_location {
+        return Err(PackageError::Signed(key.clone()));
+    }
+    if let Some(text) = &package.compose_file {
+        return write(text, home);
+    }
+    match (&package.package_location, &package.repository) {
+        (Some(location), _) => match location.strip_prefix(LOCAL) {
+            Some(path) => find(Path::new(path)),
+            None => Err(PackageError::Elsewhere(location.clone())),
+        },
+        (None, Some(repository)) => Err(PackageError::Elsewhere(repository.clone())),
+        (None, None) => Err(PackageError::Nowhere),
+    }
+}
+
+fn write(text: &str, home: &Path) -> Result<PathBuf, PackageError> {
+    let path = home.join(OWN_FILE);
+    let written = std::fs::write(&path, text);
+    written.map_err(|source| PackageError::Write { path: path.clone(), source }).map(|()| path)
+}
+
+fn find(path: &Path) -> Result<PathBuf, PackageError> {
+    let candidates = FILE_NAMES.map(|name| path.join(name));
+    let found = candidates.into_iter().chain([path.to_owned()]).find(|file| file.is_file());
+    found.ok_or_else(|| PackageError::NoFile(path.to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn package(composed: Option<&str>, location: Option<&str>) -> Package {
+        Package {
+            compose_file: composed.map(str::to_owned),
+            package_location: location.map(str::to_owned),
+            ..Package::default()
+        }
+    }
+
+    #[test]
+    fn a_file_comes_from_the_document_or_from_the_device() {
+        let dir = tempfile::tempdir().unwrap();
+        let own = place(&package(Some("services: {}"), None), dir.path()).unwrap();
+        assert_eq!(std::fs::read_to_string(own).unwrap(), "services: {}");
+        let (home, folder) = (tempfile::tempdir().unwrap(), format!("file://{}", dir.path().display()));
+        let found = place(&package(None, Some(&folder)), home.path()).unwrap();
+        assert_eq!(found, dir.path().join("compose.yaml"));
+        let named = format!("{folder}/compose.yaml");
+        assert_eq!(place(&package(None, Some(&named)), home.path()).unwrap(), found);
+    }
+
+    #[test]
+    fn what_cannot_be_had_is_refused_by_name() {
+        let home = tempfile::tempdir().unwrap();
+        let refused = |package: Package| place(&package, home.path()).unwrap_err().to_string();
+        assert!(
+            refused(package(None, Some("https://x.example/p.tar.gz"))).contains("https://x.example/p.tar.gz")
+        );
+        let oci = Package { repository: Some("oci://x.example/p".to_owned()), ..Package::default() };
+        assert!(refused(oci).contains("oci://x.example/p"));
+        assert!(refused(Package::default()).contains("composeFile"));
+        assert!(refused(package(None, Some("file:///no/such/place"))).contains("/no/such/place"));
+        let signed = Package { key_location: Some("https://k".to_owned()), ..package(Some("x"), None) };
+        assert!(refused(signed).contains("https://k"));
+    }
+}

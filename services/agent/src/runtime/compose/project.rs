@@ -1,0 +1,178 @@
+//! A unit as a Compose project: what it is called, where its files are, and the file that is run: what Compose makes of
+//! the package's own, with the unit's identity as labels on everything in it.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use muster_contract::DeviceKey;
+use muster_contract::canonical::Digest;
+use serde_norway::{Mapping, Value};
+
+use super::engine::{DEVICE_LABEL, DIGEST_LABEL, SERVICES_LABEL, UNIT_LABEL, unit_label};
+use crate::runtime::{Unit, UnitName};
+
+const FOLDER: &str = "compose";
+const DONE: &str = "done";
+/// Bytes of a device's digest in a project's name: projects of two devices on one engine are two.
+const DEVICE_DIGITS: usize = 4;
+
+/// Where the files of this device's projects are.
+#[derive(Debug)]
+pub(super) struct Places {
+    root: PathBuf,
+    device: String,
+}
+
+/// Why what Compose understood cannot be run.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ProjectError {
+    #[error("what Compose made of its file is no YAML")]
+    Garbled(#[from] serde_norway::Error),
+    #[error("its Compose file has no services to run")]
+    NoServices,
+}
+
+impl Places {
+    /// Below the data directory of a device.
+    pub(super) fn new(data_dir: &Path, device: &DeviceKey) -> Self {
+        let digest = Digest::of_bytes(device.to_string().as_bytes());
+        let device = digest.as_bytes().iter().take(DEVICE_DIGITS).map(|byte| format!("{byte:02x}")).collect();
+        Self { root: data_dir.join(FOLDER), device }
+    }
+
+    /// The folder of a unit.
+    pub(super) fn home(&self, name: &UnitName) -> PathBuf {
+        self.root.join(name.deployment.as_str()).join(name.component.as_str())
+    }
+
+    /// Notes which of a unit's containers are jobs that have done their work. Without the note they are run again.
+    pub(super) fn note(&self, name: &UnitName, done: &BTreeSet<String>) {
+        let ids: String = done.iter().map(|id| format!("{id}\n")).collect();
+        let path = self.home(name).join(DONE);
+        if let Err(error) = std::fs::write(&path, ids) {
+            tracing::warn!(path = %path.display(), %error, "which jobs are done cannot be noted: they would run again");
+        }
+    }
+
+    /// The jobs of a unit that had done their work when it was ready.
+    pub(super) fn done(&self, name: &UnitName) -> BTreeSet<String> {
+        let noted = std::fs::read_to_string(self.home(name).join(DONE)).unwrap_or_default();
+        noted.lines().map(str::to_owned).collect()
+    }
+
+    /// The project's name: what people see before the names of its containers.
+    pub(super) fn project(&self, name: &UnitName) -> String {
+        format!("m-{}-{}-{}", name.deployment, name.component, self.device)
+    }
+}
+
+/// A project's file with the unit's labels on its services, networks and volumes.
+///
+/// # Errors
+/// It is none, or has no services.
+pub(super) fn labelled(resolved: &str, unit: &Unit) -> Result<String, ProjectError> {
+    let mut file: Mapping = serde_norway::from_str(resolved)?;
+    let services = mapping(&mut file, "services").len();
+    if services == 0 {
+        return Err(ProjectError::NoServices);
+    }
+    let labels = [
+        (DEVICE_LABEL, unit.device.to_string()),
+        (UNIT_LABEL, unit_label(&unit.name())),
+        (DIGEST_LABEL, unit.digest_prefix()),
+        (SERVICES_LABEL, services.to_string()),
+    ];
+    // The network that services are on where nothing else is said.
+    mapping(&mut file, "networks").entry("default".into()).or_insert(Value::Null);
+    for section in ["services", "networks", "volumes"] {
+        for (_, entry) in mapping(&mut file, section).iter_mut() {
+            if !is_external(entry) {
+                label(entry, &labels);
+            }
+        }
+    }
+    Ok(serde_norway::to_string(&file)?)
+}
+
+/// A section of the file, made if it is not there.
+fn mapping<'a>(file: &'a mut Mapping, section: &str) -> &'a mut Mapping {
+    as_mapping(file.entry(section.into()).or_insert(Value::Null))
+}
+
+fn as_mapping(value: &mut Value) -> &mut Mapping {
+    if !value.is_mapping() {
+        *value = Value::Mapping(Mapping::new());
+    }
+    match value {
+        Value::Mapping(mapping) => mapping,
+        // Just made one.
+        _ => as_mapping(value),
+    }
+}
+
+/// Labels of either spelling (`name: value`, or a list of `name=value`), ours over them.
+fn label(entry: &mut Value, labels: &[(&str, String)]) {
+    let slot = as_mapping(entry).entry("labels".into()).or_insert(Value::Null);
+    if let Value::Sequence(list) = slot {
+        let pair = |item: &Value| {
+            let text = item.as_str().unwrap_or_default();
+            let (name, value) = text.split_once('=').unwrap_or((text, ""));
+            (Value::from(name), Value::from(value))
+        };
+        *slot = Value::Mapping(list.iter().map(pair).collect());
+    }
+    let slot = as_mapping(slot);
+    for (name, value) in labels {
+        slot.insert((*name).into(), value.as_str().into());
+    }
+}
+
+/// What the file only refers to belongs to somebody else.
+fn is_external(entry: &Value) -> bool {
+    entry.get("external").is_some_and(|external| *external != Value::Bool(false))
+}
+
+#[cfg(test)]
+mod tests {
+    use muster_contract::desired::{Component, ProfileType};
+    use muster_contract::profile::Workload;
+
+    use super::*;
+
+    fn unit() -> Unit {
+        let component = Component { name: "web".parse().unwrap(), properties: Default::default() };
+        Unit {
+            device: "plant/press".parse().unwrap(),
+            deployment: "line".parse().unwrap(),
+            component: component.name.clone(),
+            digest: Digest::of_bytes(b"x"),
+            workload: Workload::of(ProfileType::Compose, &component).unwrap(),
+            environment: Default::default(),
+        }
+    }
+
+    #[test]
+    fn everything_that_is_ours_gets_our_labels_and_keeps_its_own() {
+        let resolved = "services:\n  web: {image: x, labels: [a=b]}\n  db: {image: y, labels: {c: d}}\n\
+                        volumes:\n  data:\n  theirs: {external: true}\nversion: '3.9'\n";
+        let file: Value = serde_norway::from_str(&labelled(resolved, &unit()).unwrap()).unwrap();
+        assert_eq!(file["services"]["web"]["labels"]["a"], Value::from("b"));
+        assert_eq!(file["services"]["db"]["labels"]["c"], Value::from("d"));
+        for entry in [&file["services"]["web"], &file["volumes"]["data"], &file["networks"]["default"]] {
+            assert_eq!(entry["labels"][DEVICE_LABEL], Value::from("plant/press"), "{entry:?}");
+            assert_eq!(entry["labels"][UNIT_LABEL], Value::from("line/web"));
+            assert_eq!(entry["labels"][SERVICES_LABEL], Value::from("2"));
+        }
+        assert_eq!(file["volumes"]["theirs"].get("labels"), None);
+        assert!(matches!(labelled("services: {}", &unit()), Err(ProjectError::NoServices)));
+        assert!(matches!(labelled("- x", &unit()), Err(ProjectError::Garbled(_))));
+    }
+
+    #[test]
+    fn projects_of_two_devices_have_two_names() {
+        let name = unit().name();
+        let project = |device: &str| Places::new(Path::new("/d"), &device.parse().unwrap()).project(&name);
+        assert_ne!(project("plant/press"), project("plant/saw"));
+        assert!(project("plant/press").starts_with("m-line-web-"), "{}", project("plant/press"));
+    }
+}

@@ -1,0 +1,195 @@
+//! `muster status`: which deployment, which part of it, how much, and as what.
+
+use std::num::NonZeroU64;
+
+use clap::{Args, ValueEnum};
+use muster_contract::query::{Output, PAGE_MAX};
+use muster_contract::status::{Axis, DevicePath, StatusQuery};
+use muster_contract::{ComponentName, DeploymentId, Generation, SiteId};
+
+use super::{Format, PointArgs};
+
+pub(super) const STATUS_EXAMPLES: &str = "\
+Values of one filter are alternatives (--site a --site b), several filters must all hold. Counts are of what passes.
+
+Examples:
+  muster status                          every deployment
+  muster status --site plant7            those that the site has a part in
+  muster status web                      verdict, bounds, counts and errors of one
+  muster status web --output all         and a line for each device
+  muster status web --output detail      and components and errors of each line
+  muster status web --site plant7        what was delivered to the site, and what of it is ready
+  muster status web --component db --axis ready --output summary
+  muster status --device plant7/press-4  every deployment of a device
+  muster status web --device plant7/press-4 --generation 7
+                                         what is held of an older generation of the device
+  muster status web --list components    names only
+  muster status web --format emco        the JSON that EMCO's status query gives
+  muster status web --device plant7/press-4 --format resourcegroup
+                                         kpt's ResourceGroup of the deployment on a device, as YAML
+  muster status web --format resourcegroup --aggregate --budget 4096
+                                         of the whole fleet, counts alone, within so many bytes
+  muster status web --at 2026-11-20T10:00:00Z      as known then; any filter may stand beside it
+  muster status web --about 2026-11-20T10:00:00Z   what is known of that moment by now
+
+Exit code 0 also where nothing passes the filters; 1 where a name is unknown.";
+
+/// `muster status`
+#[derive(Debug, Default, Args)]
+pub struct StatusArgs {
+    /// The deployment; a list of all of them if left out
+    pub deployment: Option<DeploymentId>,
+    /// Only at this site; may be repeated
+    #[arg(long)]
+    pub site: Vec<SiteId>,
+    /// Only on this device, as SITE/DEVICE; may be repeated
+    #[arg(long)]
+    pub device: Vec<DevicePath>,
+    /// Only of this application; may be repeated
+    #[arg(long, value_name = "APPLICATION")]
+    pub app: Vec<String>,
+    /// Only this component; may be repeated
+    #[arg(long)]
+    pub component: Vec<ComponentName>,
+    /// Only what was delivered, or only what is observed
+    #[arg(long, value_enum)]
+    pub axis: Option<AxisWord>,
+    /// How much of a deployment [default: summary; all with a filter]
+    #[arg(long, value_enum, requires = "deployment")]
+    pub output: Option<Depth>,
+    /// As of this generation of the device, which must be the only one named
+    #[arg(long, requires = "device")]
+    pub generation: Option<NonZeroU64>,
+    /// Targets shown at most; counts are of all of them
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=PAGE_MAX as i64))]
+    pub limit: Option<u16>,
+    /// Only targets after this one: how the answer before it ended
+    #[arg(long, value_name = "SITE/DEVICE[/DEPLOYMENT]")]
+    pub after: Option<String>,
+    /// Names only
+    #[arg(long, value_enum)]
+    pub list: Option<Names>,
+    /// With --format resourcegroup: counts alone, whatever the size of the fleet
+    #[arg(long, requires = "deployment")]
+    pub aggregate: bool,
+    /// With --format resourcegroup: bytes the document may have; it says what it leaves out
+    #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(BUDGET_LEAST as i64..))]
+    pub budget: Option<u32>,
+    /// When.
+    #[command(flatten)]
+    pub point: PointArgs,
+}
+
+/// Least budget of a document: what is never left out fits into it.
+pub const BUDGET_LEAST: u32 = 2_048;
+
+/// How an answer is shown on the command line: for people, for programs, or as another system has it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Show {
+    /// For people
+    Table,
+    /// For programs: the contract's documents as they are
+    Json,
+    /// `muster status` as EMCO's status query gives it (JSON)
+    Emco,
+    /// `muster status` as kpt's ResourceGroup (YAML)
+    Resourcegroup,
+    /// The same as JSON
+    ResourcegroupJson,
+}
+
+/// Formats of other systems.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Export {
+    /// EMCO's status query.
+    Emco,
+    /// kpt's ResourceGroup, as YAML.
+    ResourceGroup,
+    /// The same as JSON.
+    ResourceGroupJson,
+}
+
+impl Show {
+    /// What every command can show, and the format of another system if one was asked for.
+    pub const fn split(self) -> (Format, Option<Export>) {
+        match self {
+            Self::Table => (Format::Table, None),
+            Self::Json => (Format::Json, None),
+            Self::Emco => (Format::Json, Some(Export::Emco)),
+            Self::Resourcegroup => (Format::Json, Some(Export::ResourceGroup)),
+            Self::ResourcegroupJson => (Format::Json, Some(Export::ResourceGroupJson)),
+        }
+    }
+}
+
+/// One of the two axes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum AxisWord {
+    /// What was sent, and what of it the devices took up
+    Deployed,
+    /// What is observed
+    Ready,
+}
+
+/// What to name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Names {
+    /// Applications
+    Apps,
+    /// Devices
+    Targets,
+    /// Components
+    Components,
+}
+
+/// How much of a deployment is shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Depth {
+    /// The view alone
+    Summary,
+    /// And a line for each device
+    All,
+    /// And components and errors of each line
+    Detail,
+}
+
+impl From<Depth> for Output {
+    fn from(depth: Depth) -> Self {
+        match depth {
+            Depth::Summary => Self::Summary,
+            Depth::All => Self::All,
+            Depth::Detail => Self::Detail,
+        }
+    }
+}
+
+impl StatusArgs {
+    /// True where the views answer: no filter but a site for the list of deployments, and nothing else is asked for.
+    pub fn is_of_views(&self) -> bool {
+        let Self { app, device, component, .. } = self;
+        let filtered = !(app.is_empty() && device.is_empty() && component.is_empty());
+        let at_sites = !self.site.is_empty() && (self.deployment.is_some() || self.site.len() > 1);
+        let more = self.axis.is_some() || self.limit.is_some() || self.after.is_some() || self.list.is_some();
+        !(filtered || at_sites || more)
+    }
+
+    /// The question for the query service.
+    pub fn query(&self) -> StatusQuery {
+        StatusQuery {
+            id: self.deployment.clone(),
+            app: self.app.clone(),
+            site: self.site.clone(),
+            device: self.device.clone(),
+            component: self.component.clone(),
+            status: self.axis.map(|axis| match axis {
+                AxisWord::Deployed => Axis::Deployed,
+                AxisWord::Ready => Axis::Ready,
+            }),
+            output: self.output.unwrap_or(Depth::All).into(),
+            generation: self.generation.and_then(|number| Generation::new(number.get())),
+            limit: None,
+            after: self.after.clone(),
+            point: self.point.into(),
+        }
+    }
+}

@@ -1,0 +1,318 @@
+//! Status as kpt's ResourceGroup (`kpt.dev/v1alpha1`): of a deployment on a device, whose resources are the components; of a
+//! deployment over the fleet, whose resources are the ResourceGroups of the devices; or of the fleet with counts alone.
+//!
+//! Whoever computes kstatus from it finds Current only where every resource is. What is not known is `Reconciling`, because
+//! kstatus takes a condition of status Unknown for none. A document stays within its budget: the best resources are left
+//! out first, and an annotation says how many there were of each status.
+
+use std::collections::{BTreeMap, HashSet};
+use std::fmt::Write as _;
+
+use muster_contract::status::{KAxes, KStatus, Reconcile, StatusAnswer, TargetStatus};
+use muster_contract::view::ErrorCount;
+use muster_contract::{DeploymentId, DeviceKey, Timestamp};
+use serde_json::{Value, json};
+
+use super::words::clean;
+
+/// How a document is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Spelling {
+    /// As kubectl and kpt print it by default.
+    Yaml,
+    /// As they do on request.
+    Json,
+}
+
+/// A ResourceGroup before it is fitted into its budget.
+#[derive(Debug, Clone)]
+pub struct Group {
+    metadata: Value,
+    description: String,
+    generations: Option<(u64, u64)>,
+    kstatus: KStatus,
+    overdue: bool,
+    message: String,
+    changed_at: Option<Timestamp>,
+    counts: BTreeMap<KStatus, u64>,
+    /// In the order in which they are written.
+    resources: Vec<Resource>,
+    /// Most frequent first.
+    errors: Vec<String>,
+    /// Error codes that the source of the errors has left out already.
+    errors_left_out: u64,
+}
+
+#[derive(Debug, Clone)]
+struct Resource {
+    name: Value,
+    axes: KAxes,
+    message: String,
+    changed_at: Option<Timestamp>,
+}
+
+impl Group {
+    /// A deployment on a device.
+    pub fn of_device(id: &DeploymentId, key: &DeviceKey, answer: &StatusAnswer) -> Self {
+        let target = answer.targets.first();
+        let resources = target.into_iter().flat_map(|target| components(id, key, target)).collect();
+        let generations = target.and_then(|target| target.target_generation).map(|wanted| {
+            let reported = target.and_then(|target| target.reported_generation);
+            (wanted.get(), reported.map_or(0, |reported| reported.min(wanted).get()))
+        });
+        let nothing = || format!("{id} neither shall run on {key} nor is there");
+        Self {
+            metadata: metadata(&format!("{id}.{}", key.device), key.site.as_str(), answer),
+            description: format!("{id} on {key}"),
+            generations,
+            kstatus: target.map_or(KStatus::NotFound, |target| target.axes.kstatus),
+            overdue: target.is_some_and(|target| target.overdue),
+            message: target.map_or_else(nothing, |target| target.message.clone()),
+            changed_at: target.and_then(|target| target.changed_at),
+            counts: target.map(counted).unwrap_or_default(),
+            resources,
+            errors: Vec::new(),
+            errors_left_out: 0,
+        }
+    }
+
+    /// A deployment over all that passes the filters.
+    pub fn of_fleet(id: &DeploymentId, answer: &StatusAnswer) -> Self {
+        let resources = answer.targets.iter().map(|target| Resource {
+            name: json!({ "group": "kpt.dev", "kind": "ResourceGroup", "namespace": target.key.site,
+                "name": format!("{id}.{}", target.key.device) }),
+            axes: target.axes,
+            message: target.message.clone(),
+            changed_at: target.changed_at,
+        });
+        Self { resources: resources.collect(), ..Self::of_counts(id, answer, &[], 0) }
+    }
+
+    /// A deployment over the fleet without its resources: counts, and the errors by frequency.
+    pub fn of_counts(id: &DeploymentId, answer: &StatusAnswer, errors: &[ErrorCount], left_out: u64) -> Self {
+        let rollup = &answer.rollup;
+        let errors = errors.iter().map(|error| {
+            let (count, of) = (error.count, rollup.targets);
+            format!("{} on {count} of {of}, such as {}", clean(&error.code), error.example.device)
+        });
+        Self {
+            metadata: metadata(id.as_str(), "", answer),
+            description: format!("{id} on {} targets", rollup.targets),
+            generations: None,
+            kstatus: whole(&rollup.kstatus),
+            overdue: rollup.overdue > 0,
+            message: rollup.message.clone().unwrap_or_else(|| "nothing passes the filters".to_owned()),
+            changed_at: rollup.changed_at,
+            counts: rollup.kstatus.clone(),
+            resources: Vec::new(),
+            errors: errors.collect(),
+            errors_left_out: left_out,
+        }
+    }
+
+    /// The document in at most so many bytes, as far as that can be: its conditions and counts are always there.
+    pub fn within(&self, budget: usize, spelling: Spelling) -> String {
+        let ranked = self.ranked();
+        let errors = self.errors.len();
+        // Errors are few and come first; resources have what they leave.
+        let (errors, _) = most(errors, budget, |count| self.text(&ranked[..0], count, spelling));
+        let (_, text) = most(ranked.len(), budget, |count| self.text(&ranked[..count], errors, spelling));
+        text
+    }
+
+    /// Places of the resources, the worst first.
+    fn ranked(&self) -> Vec<usize> {
+        let mut ranked: Vec<usize> = (0..self.resources.len()).collect();
+        ranked.sort_by_key(|place| (self.resources[*place].axes.kstatus, *place));
+        ranked
+    }
+
+    fn text(&self, kept: &[usize], errors: usize, spelling: Spelling) -> String {
+        let mut document = self.document(kept, errors);
+        document.sort_all_objects();
+        // Values that were made here can be written.
+        match spelling {
+            Spelling::Yaml => with_quoted_times(&serde_norway::to_string(&document).unwrap_or_default()),
+            Spelling::Json => serde_json::to_string_pretty(&document).unwrap_or_default() + "\n",
+        }
+    }
+
+    fn document(&self, kept: &[usize], errors: usize) -> Value {
+        let mut places = kept.to_vec();
+        places.sort_unstable();
+        let resources = || places.iter().map(|place| &self.resources[*place]);
+        let names: Vec<_> = resources().map(|resource| resource.name.clone()).collect();
+        let statuses: Vec<_> = resources().map(Resource::status).collect();
+        let mut metadata = self.metadata.clone();
+        let left_out = self.left_out(kept, errors);
+        metadata["annotations"]["muster/kstatus"] = self.kstatus.as_str().into();
+        metadata["annotations"]["muster/counts"] = words(&self.counts).into();
+        if !left_out.is_empty() {
+            metadata["annotations"]["muster/left-out"] = left_out.into();
+        }
+        if let Some((generation, _)) = self.generations {
+            metadata["generation"] = generation.into();
+        }
+        let mut document = json!({
+            "apiVersion": "kpt.dev/v1alpha1",
+            "kind": "ResourceGroup",
+            "metadata": metadata,
+            "spec": { "descriptor": { "type": "Muster/Deployment", "description": self.description } },
+            "status": {
+                "observedGeneration": self.generations.map_or(0, |(_, observed)| observed),
+                "conditions": self.conditions(errors),
+            },
+        });
+        if !names.is_empty() {
+            document["spec"]["resources"] = names.into();
+            document["status"]["resourceStatuses"] = statuses.into();
+        }
+        document
+    }
+
+    fn left_out(&self, kept: &[usize], errors: usize) -> String {
+        let mut counts: BTreeMap<KStatus, u64> = BTreeMap::new();
+        let kept: HashSet<_> = kept.iter().copied().collect();
+        let absent = (0..self.resources.len()).filter(|place| !kept.contains(place));
+        absent.for_each(|place| *counts.entry(self.resources[place].axes.kstatus).or_default() += 1);
+        let mut parts = Vec::new();
+        let resources: u64 = counts.values().sum();
+        if resources > 0 {
+            parts.push(format!("{resources} of {} resources ({})", self.resources.len(), words(&counts)));
+        }
+        if self.resources.is_empty() && !self.counts.is_empty() {
+            parts.push(format!("all {} resources", self.counts.values().sum::<u64>()));
+        }
+        let errors = (self.errors.len() - errors) as u64 + self.errors_left_out;
+        if errors > 0 {
+            parts.push(format!("{errors} error codes"));
+        }
+        parts.join(", ")
+    }
+
+    fn conditions(&self, errors: usize) -> Vec<Value> {
+        let stalled = self.kstatus == KStatus::Failed || self.overdue;
+        let reconciling = !matches!(self.kstatus, KStatus::Failed | KStatus::Current);
+        let reason = match (self.kstatus, self.overdue) {
+            (KStatus::Failed, _) => "ComponentFailed",
+            (_, true) => "DeadlineExceeded",
+            _ => "NothingFailed",
+        };
+        let mut conditions = vec![
+            condition("Reconciling", reconciling, self.kstatus.as_str(), &self.message, self.changed_at),
+            condition("Stalled", stalled, reason, if stalled { &self.message } else { "" }, self.changed_at),
+        ];
+        if errors > 0 {
+            let lines = self.errors[..errors].join("\n");
+            conditions.push(condition("Errors", true, "ByFrequency", &lines, self.changed_at));
+        }
+        conditions
+    }
+}
+
+impl Resource {
+    fn status(&self) -> Value {
+        let KAxes { kstatus, strategy, actuation, reconcile } = self.axes;
+        let mut status = self.name.clone();
+        status["status"] = kstatus.as_str().into();
+        status["strategy"] = strategy.as_str().into();
+        status["actuation"] = actuation.as_str().into();
+        status["reconcile"] = reconcile.as_str().into();
+        let ready = reconcile == Reconcile::Succeeded && kstatus == KStatus::Current;
+        status["conditions"] =
+            json!([condition("Ready", ready, kstatus.as_str(), &self.message, self.changed_at)]);
+        status
+    }
+}
+
+fn components<'a>(
+    id: &'a DeploymentId,
+    key: &'a DeviceKey,
+    target: &'a TargetStatus,
+) -> impl Iterator<Item = Resource> + 'a {
+    target.components.iter().map(move |component| Resource {
+        name: json!({ "group": "muster", "kind": "Component", "namespace": key.site,
+            "name": format!("{id}.{}.{}", key.device, component.name) }),
+        axes: component.axes,
+        message: component.message.clone(),
+        changed_at: component.changed_at,
+    })
+}
+
+fn counted(target: &TargetStatus) -> BTreeMap<KStatus, u64> {
+    let mut counts = BTreeMap::new();
+    for component in &target.components {
+        *counts.entry(component.axes.kstatus).or_default() += 1;
+    }
+    counts
+}
+
+fn metadata(name: &str, namespace: &str, answer: &StatusAnswer) -> Value {
+    let mut metadata = json!({
+        "name": name,
+        "annotations": { "muster/ledger-seq": answer.as_of.ledger_seq.to_string() },
+    });
+    if !namespace.is_empty() {
+        metadata["namespace"] = namespace.into();
+    }
+    metadata
+}
+
+fn condition(kind: &str, is: bool, reason: &str, message: &str, at: Option<Timestamp>) -> Value {
+    let mut value = json!({ "type": kind, "status": if is { "True" } else { "False" }, "reason": reason });
+    if !message.is_empty() {
+        value["message"] = message.lines().map(clean).collect::<Vec<_>>().join("\n").into();
+    }
+    // Kubernetes has times in whole seconds.
+    if let Some(at) = at.and_then(|at| Timestamp::from_second(at.as_second()).ok()) {
+        value["lastTransitionTime"] = at.to_string().into();
+    }
+    value
+}
+
+/// YAML 1.1 has a type for times, which Kubernetes avoids by quotes.
+fn with_quoted_times(yaml: &str) -> String {
+    yaml.lines().fold(String::with_capacity(yaml.len()), |mut text, line| {
+        let _ = match line.split_once("lastTransitionTime: ") {
+            Some((before, time)) if before.trim_matches([' ', '-']).is_empty() => {
+                writeln!(text, "{before}lastTransitionTime: \"{time}\"")
+            }
+            _ => writeln!(text, "{line}"),
+        };
+        text
+    })
+}
+
+/// kstatus of many, as kpt aggregates it, but that nothing is never Current.
+fn whole(counts: &BTreeMap<KStatus, u64>) -> KStatus {
+    let has = |status: KStatus| counts.contains_key(&status);
+    match () {
+        () if counts.is_empty() => KStatus::NotFound,
+        () if has(KStatus::Failed) => KStatus::Failed,
+        () if has(KStatus::Unknown) => KStatus::Unknown,
+        () if counts.len() == 1 => *counts.first_key_value().map_or(&KStatus::NotFound, |(status, _)| status),
+        () => KStatus::InProgress,
+    }
+}
+
+fn words(counts: &BTreeMap<KStatus, u64>) -> String {
+    counts.iter().fold(String::new(), |mut text, (status, count)| {
+        let comma = if text.is_empty() { "" } else { ", " };
+        let _ = write!(text, "{comma}{count} {status}");
+        text
+    })
+}
+
+/// The most of `all` things whose text is within the budget, and that text.
+fn most(all: usize, budget: usize, text: impl Fn(usize) -> String) -> (usize, String) {
+    let whole = text(all);
+    if whole.len() <= budget {
+        return (all, whole);
+    }
+    let (mut fits, mut too_many) = (0, all);
+    while fits + 1 < too_many {
+        let middle = fits.midpoint(too_many);
+        if text(middle).len() <= budget { fits = middle } else { too_many = middle }
+    }
+    (fits, text(fits))
+}

@@ -1,0 +1,175 @@
+//! Status after filters, gathered from as many pages as it takes: counts are of everything that passes, lines of as much
+//! as was asked for.
+
+use muster_contract::DeploymentId;
+use muster_contract::query::{Output, PAGE_MAX, Query};
+use muster_contract::status::{AppStatus, StatusAnswer, StatusQuery};
+use muster_contract::view::DeploymentView;
+
+use crate::ask::{AskError, Hub, PAGES_MAX, understood};
+use crate::config::{Export, StatusArgs};
+use crate::error::CtlError;
+use crate::render;
+use crate::render::resource_group::{Group, Spelling};
+use crate::session::Session;
+
+/// Bytes of a ResourceGroup where no budget is named: what etcd takes, with room to spare.
+const BUDGET_DEFAULT: usize = 1024 * 1024;
+
+/// Status of what passes the filters, in the form that was asked for.
+///
+/// # Errors
+/// When nobody answers, a name is unknown, or settings do not go together.
+pub async fn run(
+    session: &mut Session<'_>,
+    args: &StatusArgs,
+    export: Option<Export>,
+) -> Result<(), CtlError> {
+    match export {
+        Some(Export::ResourceGroup) => resource_group(session, args, Spelling::Yaml).await,
+        Some(Export::ResourceGroupJson) => resource_group(session, args, Spelling::Json).await,
+        Some(Export::Emco) => {
+            let answer = gathered(&session.hub, args).await?;
+            let shape = args.list.map_or_else(
+                || render::emco::status(&answer, args.query().output),
+                |names| render::emco::names(&answer, names),
+            );
+            session.show_own(&shape, |_, _| String::new())
+        }
+        None => {
+            let answer = gathered(&session.hub, args).await?;
+            let frame = session.frame();
+            match args.list {
+                Some(names) => {
+                    let names = render::filtered::names(&answer, names);
+                    session.show_own(&names, |names, _| render::filtered::list(names))
+                }
+                None => session.show_own(&answer, |answer, _| render::filtered::status(answer, args, frame)),
+            }
+        }
+    }
+}
+
+async fn resource_group(
+    session: &mut Session<'_>,
+    args: &StatusArgs,
+    spelling: Spelling,
+) -> Result<(), CtlError> {
+    let Some(id) = &args.deployment else {
+        return Err(CtlError::Usage("a ResourceGroup is of one deployment: name it".to_owned()));
+    };
+    let budget = args.budget.map_or(BUDGET_DEFAULT, |bytes| bytes as usize);
+    let query = StatusQuery { status: None, ..args.query() };
+    let text = if args.aggregate {
+        let query = StatusQuery { output: Output::Summary, ..query };
+        let answer = all(&session.hub, &query, None).await?;
+        let view = session.hub.query("deployment", &view_query(id, args)).await?;
+        let view: DeploymentView = understood(&view["view"])?;
+        Group::of_counts(id, &answer, &view.errors, view.omitted.errors).within(budget, spelling)
+    } else {
+        let answer = all(&session.hub, &query, None).await?;
+        let group = match args.device.as_slice() {
+            [path] => Group::of_device(id, &path.0, &answer),
+            _ => Group::of_fleet(id, &answer),
+        };
+        group.within(budget, spelling)
+    };
+    Ok(session.terminal.print(&text)?)
+}
+
+fn view_query(id: &DeploymentId, args: &StatusArgs) -> Query {
+    Query { id: Some(id.clone()), point: args.point.into(), ..Query::default() }
+}
+
+/// What passes the filters: all lines, or as many as were asked for.
+async fn gathered(hub: &Hub, args: &StatusArgs) -> Result<StatusAnswer, AskError> {
+    let most = args.limit.map(usize::from);
+    let query = args.query();
+    let mut answer = all(hub, &query, most).await?;
+    // The counts say what passes, however few lines are shown of it, and from wherever.
+    if !answer.whole || query.after.is_some() {
+        let counts = StatusQuery { output: Output::Summary, after: None, ..query };
+        let counts = all(hub, &counts, None).await?;
+        answer.rollup = counts.rollup;
+        answer.whole = true;
+        answer.total = counts.total;
+    }
+    Ok(answer)
+}
+
+/// The pages of an answer as one, up to so many lines.
+async fn all(hub: &Hub, query: &StatusQuery, most: Option<usize>) -> Result<StatusAnswer, AskError> {
+    let room = |lines: usize| most.map_or(PAGE_MAX, |most| most.saturating_sub(lines).min(PAGE_MAX));
+    let mut query = StatusQuery { limit: Some(room(0)), ..query.clone() };
+    let mut sum = hub.status(&query).await?;
+    for _ in 0..PAGES_MAX {
+        let full = most.is_some_and(|most| sum.targets.len() >= most);
+        let Some(next) = sum.next.clone().filter(|_| !full) else { return Ok(sum) };
+        if query.after.as_ref() == Some(&next) {
+            break;
+        }
+        query.after = Some(next);
+        query.limit = Some(room(sum.targets.len()));
+        let page = hub.status(&query).await?;
+        add(&mut sum, page);
+    }
+    Err(AskError::Endless { what: "targets" })
+}
+
+/// Adds the page that follows. The sum says of itself that it has read as far as its first page has.
+fn add(sum: &mut StatusAnswer, page: StatusAnswer) {
+    if !sum.whole {
+        sum.rollup.merge(&page.rollup);
+        sum.whole = page.next.is_none();
+        let rollup = &sum.rollup;
+        sum.total = sum.whole.then_some(rollup.targets + rollup.leaving + rollup.superseded);
+    }
+    for AppStatus { app, rollup } in page.apps {
+        match sum.apps.iter_mut().find(|held| held.app == app) {
+            Some(held) => held.rollup.merge(&rollup),
+            None => sum.apps.push(AppStatus { app, rollup }),
+        }
+    }
+    sum.targets.extend(page.targets);
+    sum.next = page.next;
+}
+
+#[cfg(test)]
+mod tests {
+    use muster_contract::Timestamp;
+    use muster_contract::status::Rollup;
+    use muster_contract::view::AsOf;
+
+    use super::*;
+
+    fn page(targets: u64, whole: bool, next: Option<&str>) -> StatusAnswer {
+        StatusAnswer {
+            as_of: AsOf { ledger_seq: 1, at: Timestamp::UNIX_EPOCH },
+            deployment: None,
+            generation: None,
+            verdict: None,
+            whole,
+            rollup: Rollup { targets, ..Rollup::default() },
+            apps: vec![AppStatus {
+                app: Some("a".to_owned()),
+                rollup: Rollup { targets, ..Rollup::default() },
+            }],
+            targets: Vec::new(),
+            total: None,
+            next: next.map(str::to_owned),
+        }
+    }
+
+    #[test]
+    fn counts_of_pages_add_up_and_whole_ones_are_taken_once() {
+        let mut sum = page(3, false, Some("a/b"));
+        add(&mut sum, page(2, false, Some("a/c")));
+        assert_eq!((sum.rollup.targets, sum.whole, sum.total), (5, false, None));
+        add(&mut sum, page(1, false, None));
+        assert_eq!((sum.rollup.targets, sum.whole, sum.total), (6, true, Some(6)));
+        assert_eq!((sum.apps.len(), sum.apps[0].rollup.targets), (1, 6));
+        let mut whole = page(9, true, Some("a/b"));
+        add(&mut whole, page(9, true, None));
+        assert_eq!(whole.rollup.targets, 9);
+    }
+}

@@ -1,0 +1,98 @@
+//! The question about status on the wire: parameters that are wrong are named, errors are told apart by code, and pages
+//! end where a message does.
+
+use std::sync::Arc;
+
+use muster_contract::Timestamp;
+use muster_contract::canonical::Digest;
+use muster_contract::fact::Fact;
+use muster_contract::limits::COMPONENTS_MAX;
+use muster_contract::subjects::LedgerSubject;
+use muster_domain::fold::{Fleet, Position};
+use serde_json::{Value, json};
+
+use super::*;
+
+/// Devices with one deployment each that has many components.
+fn present(devices: usize, components: usize) -> Arc<Present> {
+    let mut fleet = Fleet::default();
+    for device in 0..devices {
+        let subject = LedgerSubject::parse(&format!("muster.desired.plant7.press-{device:03}")).unwrap();
+        let body = desired(components).to_string();
+        let at = Position { ledger_seq: device as u64 + 1, stored_at: Timestamp::UNIX_EPOCH };
+        fleet.apply(at, &subject, Fact::parse(&subject, body.as_bytes()).unwrap());
+    }
+    let present = Present::new(Timestamp::UNIX_EPOCH, fleet);
+    present.set_caught_up();
+    Arc::new(present)
+}
+
+fn desired(components: usize) -> Value {
+    let components: Vec<_> =
+        (0..components).map(|at| json!({"name": format!("part-{at:03}"), "properties": {}})).collect();
+    let mut entry = json!({"id": "web", "name": "web", "applicationId": "com.example.web",
+        "profile": {"type": "simulated", "components": components}});
+    entry["digest"] = Digest::of_value(&entry).to_string().into();
+    entry["targetGeneration"] = 1.into();
+    json!({"apiVersion": "muster/v1", "kind": "DesiredState", "generation": 1,
+        "issuedAt": "2026-11-20T08:00:00Z", "source": {"kind": "git", "revision": "c1"}, "deployments": [entry]})
+}
+
+fn ask(present: &Present, question: &Value) -> Result<StatusAnswer, ErrorBody> {
+    let bytes = answer(present, question.to_string().as_bytes())?;
+    assert!(bytes.len() <= ANSWER_BYTES_MAX);
+    Ok(serde_json::from_slice(&bytes).unwrap())
+}
+
+#[test]
+fn q02_a_wrong_value_is_refused_and_its_parameter_named() {
+    let present = present(2, 1);
+    for (question, says) in [
+        (json!({"status": "healthy"}), "status: "),
+        (json!({"output": "everything"}), "output: "),
+        (json!({"generation": 0}), "generation: "),
+        (json!({"generation": 1}), "generation: "),
+        (json!({"site": ["Plant 7"]}), "site[0]: "),
+        (json!({"site": "plant7"}), "site: "),
+        (json!({"device": ["press-1"]}), "device[0]: "),
+        (json!({"component": [7]}), "component[0]: "),
+        (json!({"component": vec!["main"; 101]}), "component: 101 values"),
+        (json!({"limit": 0}), "limit: "),
+        (json!({"limit": PAGE_MAX + 1}), "limit: "),
+        (json!({"after": "plant7"}), "after: "),
+    ] {
+        let error = ask(&present, &question).unwrap_err();
+        assert_eq!(error.code, ErrorCode::BadRequest, "{question}: {}", error.message);
+        assert!(error.message.starts_with(says), "{question}: {}", error.message);
+    }
+    assert_eq!(ask(&present, &json!({})).unwrap().rollup.targets, 2);
+    assert_eq!(answer(&present, b"").map(|bytes| bytes.is_empty()), Ok(false));
+}
+
+#[test]
+fn q14_unknown_is_404_wrong_is_400_and_not_ready_is_503() {
+    let present = present(1, 1);
+    let code = |question: &Value| ask(&present, question).unwrap_err().code.number();
+    assert_eq!(code(&json!({"id": "wbe"})), 404);
+    assert_eq!(code(&json!({"device": ["plant7/press-9"]})), 404);
+    assert_eq!(code(&json!({"device": ["plant7/press-000"], "generation": 9})), 404);
+    assert_eq!(code(&json!({"id": "WEB"})), 400);
+    let early = Present::new(Timestamp::UNIX_EPOCH, Fleet::default());
+    assert_eq!(ask(&early, &json!({})).unwrap_err().code.number(), 503);
+}
+
+#[test]
+fn pages_end_where_a_message_does() {
+    let present = present(12, COMPONENTS_MAX);
+    let (mut after, mut names, mut pages) = (Value::Null, Vec::new(), 0);
+    loop {
+        let page =
+            ask(&present, &json!({"output": "detail", "limit": PAGE_MAX, "after": after.clone()})).unwrap();
+        assert!(page.whole && page.rollup.targets == 12 && page.total == Some(12));
+        names.extend(page.targets.iter().map(|target| target.key.to_string()));
+        pages += 1;
+        let Some(next) = page.next else { break };
+        after = next.into();
+    }
+    assert!(pages > 1 && names.len() == 12 && names.is_sorted(), "{pages} pages: {names:?}");
+}

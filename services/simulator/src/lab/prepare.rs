@@ -1,0 +1,116 @@
+//! What has to be there before the first container starts. One after another, each made once: keys and rights by
+//! `muster auth init`, a certificate, nats-server's configuration, everybody's credentials, the repository.
+//!
+//! A step is done when its last file is there, which it writes last; one that was cut short is made again.
+
+use std::path::Path;
+
+use muster_identity::Role;
+
+use super::{Lab, certificate, fleet, folder, keep, muster, run};
+use crate::config::lab::Prepare;
+use crate::error::Error;
+use crate::repository::Repository;
+
+const SECRET: u32 = 0o600;
+const PUBLIC: u32 = 0o644;
+/// Where nats-server keeps its things, seen from its container.
+const HUB_DATA: &str = "/data/state";
+/// Where it finds what is prepared for it.
+const HUB_FOLDER: &str = "/data/hub";
+/// What nats-server includes of `muster auth init`.
+const ACCOUNTS: &str = "nats-server.conf";
+
+/// Prepares a lab. Nothing that exists is changed, but for copies of what `muster auth` keeps.
+///
+/// # Errors
+/// A folder that cannot be written, or a program that refuses.
+pub async fn run_once(config: &Prepare) -> Result<(), Error> {
+    let lab = &config.lab;
+    for path in [lab.hub(), lab.join(), lab.dir.join("vault"), lab.dir.join("trust"), lab.dir.join("git")] {
+        folder(&path)?;
+    }
+    if !lab.auth().exists() {
+        let (auth, resolver) = (lab.auth().display().to_string(), format!("{HUB_DATA}/accounts"));
+        muster(&["auth", "init", "--dir", &auth, "--resolver-dir", &resolver]).await?;
+        tracing::info!(auth.dir = auth, "made the operator's keys");
+    }
+    certify(lab, &config.names)?;
+    let accounts = lab.auth().join(ACCOUNTS);
+    copy(&accounts, &lab.hub().join(ACCOUNTS), PUBLIC)?;
+    keep(&lab.hub().join("hub.conf"), &hub_config(), PUBLIC)?;
+    hand_out(lab)?;
+    repository(lab).await
+}
+
+fn certify(lab: &Lab, names: &[String]) -> Result<(), Error> {
+    // The authority is written last: with it the certificate is whole.
+    if lab.authority().exists() {
+        return Ok(());
+    }
+    let made = certificate::certified(names)
+        .map_err(|error| Error::Certificate { names: names.join(", "), source: error })?;
+    keep(&lab.hub().join("cert.pem"), &made.certificate, PUBLIC)?;
+    keep(&lab.hub().join("key.pem"), &made.key, SECRET)?;
+    keep(&lab.authority(), &made.authority, PUBLIC)?;
+    tracing::info!(names = names.join(", "), "made a certificate for the hub");
+    Ok(())
+}
+
+/// What nats-server is started with. `include` counts from the file that includes.
+fn hub_config() -> String {
+    format!(
+        "# The hub of this lab, for nats-server. Made anew at every start.\n\
+         server_name: hub\n\
+         listen: \"0.0.0.0:4222\"\n\
+         http: \"0.0.0.0:8222\"\n\
+         jetstream {{ store_dir: \"{HUB_DATA}/jetstream\" }}\n\
+         tls {{ cert_file: \"{HUB_FOLDER}/cert.pem\", key_file: \"{HUB_FOLDER}/key.pem\" }}\n\
+         include \"{ACCOUNTS}\"\n"
+    )
+}
+
+/// Each role's credentials into a folder of its own, where that is there: a lab mounts those it needs.
+fn hand_out(lab: &Lab) -> Result<(), Error> {
+    for role in Role::ALL.into_iter().filter(|role| *role != Role::Device) {
+        let (name, to) = (format!("{}.creds", role.as_str()), lab.dir.join("creds").join(role.as_str()));
+        if to.is_dir() {
+            copy(&lab.auth().join("creds").join(&name), &to.join(&name), SECRET)?;
+        }
+    }
+    Ok(())
+}
+
+fn copy(from: &Path, to: &Path, mode: u32) -> Result<(), Error> {
+    let text =
+        std::fs::read_to_string(from).map_err(|source| Error::Prepare { path: from.to_owned(), source })?;
+    if std::fs::read_to_string(to).is_ok_and(|there| there == text) {
+        return Ok(());
+    }
+    keep(to, &text, mode)
+}
+
+/// A bare repository with the sample fleet as its first commit: made as one with files, whose files are then left out.
+/// (Git would clone it through a shell, which a container of a lab does not have.)
+async fn repository(lab: &Lab) -> Result<(), Error> {
+    let (bare, work) = (lab.repository(), lab.dir.join("git/fleet.being-made"));
+    if bare.exists() {
+        return Ok(());
+    }
+    let remove = || match std::fs::remove_dir_all(&work) {
+        Err(source) if source.kind() != std::io::ErrorKind::NotFound => {
+            Err(Error::Prepare { path: work.clone(), source })
+        }
+        _ => Ok(()),
+    };
+    remove()?;
+    let repository = Repository::create(work.clone()).await?;
+    fleet::FILES.iter().try_for_each(|(path, text)| repository.write(path, text))?;
+    repository.commit("A fleet without devices").await?;
+    let path = work.display().to_string();
+    run(Path::new("git"), "git", &["-C", &path, "config", "core.bare", "true"]).await?;
+    std::fs::rename(work.join(".git"), &bare)
+        .map_err(|source| Error::Prepare { path: bare.clone(), source })?;
+    tracing::info!(repository = %bare.display(), "made the repository");
+    remove()
+}

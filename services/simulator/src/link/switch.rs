@@ -1,0 +1,243 @@
+//! Links behind one address: one for all clients, or one for each client (by its IP address), so that devices that share
+//! a way in still lose it one by one. A client's link stays its own through all its connections.
+//!
+//! When they break is not known here: who opens the switch is handed every new link.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+use super::relay::{self, Road};
+use super::{ACCEPT_PAUSE, CONNECTIONS_MAX, Link, Way};
+
+/// Clients that get a link of their own; those beyond are turned away.
+pub const CLIENTS_MAX: usize = CONNECTIONS_MAX;
+
+/// Who has a link of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sharing {
+    /// All clients share one.
+    All,
+    /// Every client.
+    Each,
+}
+
+/// Links behind one address. Dropping it ends them and their connections.
+#[derive(Debug)]
+pub struct Switch {
+    address: SocketAddr,
+    lines: Arc<Lines>,
+    _stop: DropGuard,
+}
+
+/// What is handed every new link, with the number that its schedule is drawn by.
+pub type OnLink = Box<dyn Fn(Arc<Link>, IpAddr, usize) + Send + Sync>;
+
+struct Lines {
+    server: String,
+    sharing: Sharing,
+    address: SocketAddr,
+    told: OnLink,
+    links: Mutex<BTreeMap<IpAddr, (Arc<Link>, Road)>>,
+}
+
+impl Switch {
+    /// Listens on an address for clients of `server` (`HOST:PORT`, looked up at every connection). `seed` decides the
+    /// jitter. A link that all share is there at once, others with their first connection.
+    ///
+    /// # Errors
+    /// The address could not be bound.
+    pub async fn open(
+        listen: SocketAddr,
+        server: &str,
+        seed: u64,
+        sharing: Sharing,
+        told: OnLink,
+    ) -> std::io::Result<Self> {
+        let listener = TcpListener::bind(listen).await?;
+        let address = listener.local_addr()?;
+        let links = Mutex::default();
+        let lines = Arc::new(Lines { server: server.to_owned(), sharing, address, told, links });
+        if sharing == Sharing::All {
+            lines.road(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
+        }
+        let stop = CancellationToken::new();
+        let accepting = accept(listener, Arc::clone(&lines), fastrand::Rng::with_seed(seed));
+        tokio::spawn(stop.clone().run_until_cancelled_owned(accepting));
+        Ok(Self { address, lines, _stop: stop.drop_guard() })
+    }
+
+    /// Where clients connect to.
+    pub const fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Links there are.
+    pub fn links(&self) -> usize {
+        self.lines.table().len()
+    }
+
+    /// Connections carried to the server so far.
+    pub fn connections(&self) -> u64 {
+        self.sum(Link::connections)
+    }
+
+    /// Bytes handed to the server ([`Way::Up`]) or to clients so far.
+    pub fn carried(&self, way: Way) -> u64 {
+        self.sum(|link| link.carried(way))
+    }
+
+    /// Bytes taken and thrown away so far, while a link was half open.
+    pub fn swallowed(&self) -> u64 {
+        self.sum(Link::swallowed)
+    }
+
+    fn sum(&self, of: impl Fn(&Link) -> u64) -> u64 {
+        self.lines.table().values().map(|(link, _)| of(link)).sum()
+    }
+}
+
+impl Lines {
+    /// The way of a client, made if it is new; none for one client too many.
+    fn road(&self, client: IpAddr) -> Option<Road> {
+        let client = match self.sharing {
+            Sharing::All => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+            Sharing::Each => client.to_canonical(),
+        };
+        let mut links = self.table();
+        if let Some((_, road)) = links.get(&client) {
+            return Some(road.clone());
+        }
+        if links.len() >= CLIENTS_MAX {
+            return None;
+        }
+        let (link, road) = Link::unheard(self.address, self.server.clone());
+        let link = Arc::new(link);
+        links.insert(client, (Arc::clone(&link), road.clone()));
+        drop(links);
+        (self.told)(link, client, number(client));
+        Some(road)
+    }
+
+    /// Entries are whole at any moment, so a panic elsewhere cannot have left half of one.
+    fn table(&self) -> MutexGuard<'_, BTreeMap<IpAddr, (Arc<Link>, Road)>> {
+        self.links.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl std::fmt::Debug for Lines {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { server, sharing, .. } = self;
+        write!(f, "Lines {{ server: {server:?}, sharing: {sharing:?}, links: {} }}", self.table().len())
+    }
+}
+
+/// A client's number: the same address has the same schedule again. 0 for the link that all share.
+fn number(client: IpAddr) -> usize {
+    match client {
+        IpAddr::V4(ip) => u32::from(ip) as usize,
+        IpAddr::V6(ip) => (u128::from(ip) & 0xffff_ffff) as usize,
+    }
+}
+
+async fn accept(listener: TcpListener, lines: Arc<Lines>, mut chance: fastrand::Rng) {
+    // Dropped with this future, which ends every relay with the switch.
+    let mut relays = JoinSet::new();
+    let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    loop {
+        // The semaphore is never closed.
+        let Ok(place) = Arc::clone(&room).acquire_owned().await else { return };
+        while relays.try_join_next().is_some() {}
+        match listener.accept().await {
+            Ok((stream, from)) => {
+                if let Some(carried) = carried(&lines, stream, from, chance.fork()) {
+                    relays.spawn(async move {
+                        carried.await;
+                        drop(place);
+                    });
+                }
+            }
+            Err(error) => {
+                tracing::warn!(%error, "a connection to the link could not be accepted");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+            }
+        }
+    }
+}
+
+fn carried(
+    lines: &Lines,
+    stream: TcpStream,
+    from: SocketAddr,
+    chance: fastrand::Rng,
+) -> Option<impl Future<Output = ()> + Send + use<>> {
+    let road = lines.road(from.ip());
+    if road.is_none() {
+        tracing::warn!(client = %from, "turned away: {CLIENTS_MAX} clients have a link of their own already");
+    }
+    road.map(|road| relay::carry(stream, road, chance))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpSocket;
+    use tokio::time::timeout;
+
+    use super::*;
+    use crate::link::Condition;
+
+    const SOON: Duration = Duration::from_secs(10);
+
+    async fn client(from: &str, to: SocketAddr) -> TcpStream {
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.bind(format!("{from}:0").parse().unwrap()).unwrap();
+        socket.connect(to).await.unwrap()
+    }
+
+    async fn opened(sharing: Sharing) -> (Switch, TcpListener, tokio::sync::mpsc::Receiver<Arc<Link>>) {
+        let server = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let (sender, links) = tokio::sync::mpsc::channel(8);
+        let told: OnLink = Box::new(move |link, _, _| sender.try_send(link).unwrap());
+        let (listen, to) = ("127.0.0.1:0".parse().unwrap(), server.local_addr().unwrap().to_string());
+        (Switch::open(listen, &to, 7, sharing, told).await.unwrap(), server, links)
+    }
+
+    async fn is_carried(client: &mut TcpStream, server: &TcpListener) -> bool {
+        let (mut far, _) = timeout(SOON, server.accept()).await.unwrap().unwrap();
+        client.write_all(b"x").await.unwrap();
+        let mut heard = [0];
+        timeout(SOON, far.read_exact(&mut heard)).await.unwrap().is_ok()
+    }
+
+    #[tokio::test]
+    async fn of_two_clients_one_is_cut_off_and_the_other_is_carried() {
+        let (switch, server, mut links) = opened(Sharing::Each).await;
+        let mut one = client("127.0.0.1", switch.address()).await;
+        let link = timeout(SOON, links.recv()).await.unwrap().unwrap();
+        assert!(is_carried(&mut one, &server).await);
+        link.set(Condition::Cut);
+        let mut two = client("127.0.0.2", switch.address()).await;
+        assert!(is_carried(&mut two, &server).await);
+        let ended = timeout(SOON, one.read(&mut [0])).await.unwrap();
+        assert!(matches!(ended, Ok(0) | Err(_)), "{ended:?}");
+        assert_eq!((switch.links(), switch.connections()), (2, 2));
+    }
+
+    #[tokio::test]
+    async fn a_shared_link_is_there_before_its_first_client() {
+        let (switch, server, mut links) = opened(Sharing::All).await;
+        timeout(SOON, links.recv()).await.unwrap().unwrap();
+        for from in ["127.0.0.1", "127.0.0.2"] {
+            assert!(is_carried(&mut client(from, switch.address()).await, &server).await);
+        }
+        assert_eq!((switch.links(), switch.connections()), (1, 2));
+    }
+}

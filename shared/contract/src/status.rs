@@ -1,0 +1,468 @@
+//! Status after filters, in the words of those who ask: what was delivered beside what is observed (EMCO's two axes), and
+//! kstatus with strategy, actuation and reconcile beside it (kpt's three). Asked with a [`StatusQuery`] on
+//! `muster.query.status`.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::str::FromStr;
+
+use jiff::Timestamp;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::history::Point;
+use crate::ids::{ComponentName, DeploymentId, DeviceKey, DeviceKeyError, Generation, SiteId};
+use crate::query::{LastReport, Output};
+use crate::state::State;
+use crate::view::{AsOf, Counts, Freshness, Standing, Verdict, keyed};
+
+/// Values of one filter.
+pub const FILTER_VALUES_MAX: usize = 100;
+/// Standings that one request looks at; what is beyond comes with the next page. It bounds how long a question keeps the
+/// fold waiting.
+pub const LOOKED_AT_MAX: usize = 2_000;
+
+/// A question about status. Values of one filter are alternatives, several filters must all hold.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct StatusQuery {
+    /// The deployment; every one where none is named.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub id: Option<DeploymentId>,
+    /// Only of these applications.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = FILTER_VALUES_MAX))]
+    pub app: Vec<String>,
+    /// Only at these sites.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = FILTER_VALUES_MAX))]
+    pub site: Vec<SiteId>,
+    /// Only on these devices.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = FILTER_VALUES_MAX))]
+    pub device: Vec<DevicePath>,
+    /// Only these components.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = FILTER_VALUES_MAX))]
+    pub component: Vec<ComponentName>,
+    /// One axis only; both where none is named.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub status: Option<Axis>,
+    /// How much of it.
+    pub output: Output,
+    /// As of this generation of the one device that is named.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub generation: Option<Generation>,
+    /// Most targets wanted in one answer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub limit: Option<usize>,
+    /// What comes after this: `next` of the page before.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub after: Option<String>,
+    /// When.
+    #[serde(flatten)]
+    pub point: Point,
+}
+
+/// A device as one text: `SITE/DEVICE`.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(try_from = "String", into = "String")]
+#[schemars(with = "String")]
+pub struct DevicePath(pub DeviceKey);
+
+impl FromStr for DevicePath {
+    type Err = DeviceKeyError;
+    fn from_str(text: &str) -> Result<Self, DeviceKeyError> {
+        text.parse().map(Self)
+    }
+}
+
+impl TryFrom<String> for DevicePath {
+    type Error = DeviceKeyError;
+    fn try_from(text: String) -> Result<Self, DeviceKeyError> {
+        text.parse()
+    }
+}
+
+impl From<DevicePath> for String {
+    fn from(path: DevicePath) -> Self {
+        path.0.to_string()
+    }
+}
+
+impl fmt::Display for DevicePath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// One of EMCO's two axes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Axis {
+    /// What was sent, and what of it the devices took up.
+    Deployed,
+    /// What is observed.
+    Ready,
+}
+
+macro_rules! words {
+    ($(#[$doc:meta])* $name:ident { $($(#[$say:meta])* $value:ident),+ $(,)? }) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+        pub enum $name { $($(#[$say])* $value),+ }
+
+        impl $name {
+            /// All of them; the worse comes first.
+            pub const ALL: [Self; [$(Self::$value),+].len()] = [$(Self::$value),+];
+
+            /// The word on the wire.
+            pub const fn as_str(self) -> &'static str {
+                match self { $(Self::$value => stringify!($value)),+ }
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(self.as_str())
+            }
+        }
+    };
+}
+
+words!(
+    /// How far a component was delivered, in EMCO's words. Of several the first that any has.
+    Deployed {
+        /// The device refused the deployment as a whole.
+        Failed,
+        /// Published; the device has not taken it up yet.
+        Pending,
+        /// The device has taken it up; this says nothing of its health.
+        Applied,
+        /// It shall go and is not gone.
+        Deleting,
+        /// It shall go and is gone.
+        Deleted,
+        /// Of a roll-up: nothing passed the filters.
+        Empty,
+    }
+);
+words!(
+    /// What is observed of a component, in EMCO's words, with one more: nothing is ready that is not heard and known.
+    Ready {
+        /// Reported, and not ready.
+        NotReady,
+        /// Expected, and not reported for what shall run now.
+        NotPresent,
+        /// The device is silent, or newer reports of it are not in.
+        Unknown,
+        /// Ready by a report that is fresh and known to be the last.
+        Ready,
+        /// Of a roll-up: nothing passed the filters, or nothing that shall run.
+        Empty,
+    }
+);
+words!(
+    /// kstatus. Never Current where the device is silent or newer reports are not in.
+    KStatus {
+        /// Failed for what shall run now.
+        Failed,
+        /// Not known: silent, or newer reports are not in.
+        Unknown,
+        /// On its way.
+        InProgress,
+        /// Shall not run and is still there.
+        Terminating,
+        /// Shall run; nothing of it is there yet.
+        NotFound,
+        /// As it shall be.
+        Current,
+    }
+);
+words!(
+    /// What is tried.
+    Strategy {
+        /// It shall run.
+        Apply,
+        /// It shall go.
+        Delete,
+    }
+);
+words!(
+    /// Whether the device has acted on it.
+    Actuation {
+        /// Not yet, as far as is known.
+        Pending,
+        /// It has.
+        Succeeded,
+        /// It refused.
+        Failed,
+    }
+);
+words!(
+    /// Whether it has come about.
+    Reconcile {
+        /// Not yet, as far as is known.
+        Pending,
+        /// It has.
+        Succeeded,
+        /// There was nothing to wait for, because actuation failed.
+        Skipped,
+        /// The deadline passed.
+        Timeout,
+        /// It went wrong.
+        Failed,
+    }
+);
+
+/// Answer of `muster.query.status`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct StatusAnswer {
+    /// Up to where the answer has read.
+    pub as_of: AsOf,
+    /// The deployment, if one was named.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deployment: Option<DeploymentId>,
+    /// The generation, if one was named.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub generation: Option<Generation>,
+    /// The verdict on the deployment as a whole, whatever the filters.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub verdict: Option<Verdict>,
+    /// The roll-up is of everything that passes the filters. Otherwise it is of what this page looked at, and the roll-ups
+    /// of all pages add up.
+    pub whole: bool,
+    /// The roll-up.
+    pub rollup: Rollup,
+    /// With `output` all or detail: a roll-up for each application over the targets that this page looked at. Those of all
+    /// pages add up.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub apps: Vec<AppStatus>,
+    /// With `output` all or detail: the targets, ordered by site, device and deployment.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub targets: Vec<TargetStatus>,
+    /// How many targets there are on all pages, where that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub total: Option<u64>,
+    /// There is more: ask again with this as `after`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<String>,
+}
+
+/// Counts over any set of targets, and what follows from them. Counts of zero are left out.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Rollup {
+    /// Pairs of device and deployment that shall be.
+    pub targets: u64,
+    /// Pairs that shall not be and still are.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub leaving: u64,
+    /// Targets past their deadline.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub overdue: u64,
+    /// Targets of which the hub can know that it holds the last report.
+    pub known: u64,
+    /// Pairs whose generation was superseded before anything of it that is still held was reported.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub superseded: u64,
+    /// Targets by standing and freshness.
+    #[schemars(schema_with = "keyed::<Standing, crate::view::Split>")]
+    pub counts: Counts,
+    /// Pairs by kstatus.
+    #[schemars(schema_with = "keyed::<KStatus, u64>")]
+    pub kstatus: BTreeMap<KStatus, u64>,
+    /// The worst of the components on the axis of delivery.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deployed_status: Option<Deployed>,
+    /// The worst of the components on the axis of observation.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ready_status: Option<Ready>,
+    /// Components by how far they were delivered.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(schema_with = "keyed::<Deployed, u64>")]
+    pub deployed_counts: BTreeMap<Deployed, u64>,
+    /// Components by what is observed of them; of what shall go nothing is expected.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(schema_with = "keyed::<Ready, u64>")]
+    pub ready_counts: BTreeMap<Ready, u64>,
+    /// What is worst, in words.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+    /// When the hub took in the newest of the reports.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub changed_at: Option<Timestamp>,
+}
+
+/// An application over the targets of a page.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct AppStatus {
+    /// Its id; absent for what shall not run any more, of which the hub keeps no application.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub app: Option<String>,
+    /// The roll-up.
+    pub rollup: Rollup,
+}
+
+/// A deployment on a device.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct TargetStatus {
+    /// The device.
+    #[serde(flatten)]
+    pub key: DeviceKey,
+    /// The deployment.
+    pub deployment: DeploymentId,
+    /// The application; absent for what shall not run any more.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub app: Option<String>,
+    /// Where it stands.
+    pub standing: Standing,
+    /// Whether the device is heard.
+    pub freshness: Freshness,
+    /// Whether the hub can know that it holds the last report.
+    pub known: bool,
+    /// It shall not run any more and is still there.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub leaving: bool,
+    /// It is past its deadline.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub overdue: bool,
+    /// The generation asked for has been superseded here: what is shown is the last that was reported of it, if that is
+    /// still held.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub superseded: bool,
+    /// Generation at which its target last changed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub target_generation: Option<Generation>,
+    /// Generation that the last report is about.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reported_generation: Option<Generation>,
+    /// The worst of its components on the axis of delivery.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deployed_status: Option<Deployed>,
+    /// The worst of its components on the axis of observation.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ready_status: Option<Ready>,
+    /// kstatus and its axes.
+    #[serde(flatten)]
+    pub axes: KAxes,
+    /// Why it is so, in words.
+    pub message: String,
+    /// When the hub took in the last report.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub changed_at: Option<Timestamp>,
+    /// The components that pass the filters.
+    pub components: Vec<ComponentLine>,
+    /// The last report whole, with `output` detail.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub report: Option<LastReport>,
+}
+
+/// A component of a deployment on a device.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ComponentLine {
+    /// Its name.
+    pub name: ComponentName,
+    /// The state last reported, of whatever generation.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub state: Option<State>,
+    /// How far it was delivered.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deployed_status: Option<Deployed>,
+    /// What is observed; absent where it shall go.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ready_status: Option<Ready>,
+    /// kstatus and its axes.
+    #[serde(flatten)]
+    pub axes: KAxes,
+    /// Why it is so, in words.
+    pub message: String,
+    /// When the hub took in the report that says so. The component itself may have changed earlier.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub changed_at: Option<Timestamp>,
+}
+
+/// kstatus, and ResourceGroup's three axes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct KAxes {
+    /// kstatus.
+    pub kstatus: KStatus,
+    /// What is tried.
+    pub strategy: Strategy,
+    /// Whether the device has acted on it.
+    pub actuation: Actuation,
+    /// Whether it has come about.
+    pub reconcile: Reconcile,
+}
+
+impl Rollup {
+    /// Adds the counts of disjoint targets. The statuses follow, and the message is the one of the worse.
+    pub fn merge(&mut self, other: &Self) {
+        let worse = (other.deployed_status, other.ready_status) < (self.deployed_status, self.ready_status);
+        if self.message.is_none() || (worse && other.message.is_some()) {
+            self.message.clone_from(&other.message);
+        }
+        self.targets += other.targets;
+        self.leaving += other.leaving;
+        self.overdue += other.overdue;
+        self.known += other.known;
+        self.superseded += other.superseded;
+        for (standing, split) in &other.counts {
+            let own = self.counts.entry(*standing).or_default();
+            own.fresh += split.fresh;
+            own.stale += split.stale;
+            own.never += split.never;
+        }
+        add(&mut self.kstatus, &other.kstatus);
+        add(&mut self.deployed_counts, &other.deployed_counts);
+        add(&mut self.ready_counts, &other.ready_counts);
+        self.changed_at = self.changed_at.max(other.changed_at);
+        self.deployed_status = self.deployed_status.min(other.deployed_status);
+        self.ready_status = self.ready_status.min(other.ready_status);
+    }
+}
+
+fn add<K: Ord + Copy>(own: &mut BTreeMap<K, u64>, others: &BTreeMap<K, u64>) {
+    others.iter().for_each(|(key, count)| *own.entry(*key).or_default() += count);
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref)]
+const fn is_zero(count: &u64) -> bool {
+    *count == 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rollup(ready: Ready, count: u64, message: &str) -> Rollup {
+        Rollup {
+            targets: count,
+            ready_status: Some(ready),
+            deployed_status: Some(Deployed::Applied),
+            ready_counts: BTreeMap::from([(ready, count)]),
+            message: Some(message.to_owned()),
+            ..Rollup::default()
+        }
+    }
+
+    #[test]
+    fn parts_add_up_and_the_worse_speaks() {
+        let mut whole = rollup(Ready::Ready, 3, "ready");
+        whole.merge(&rollup(Ready::NotReady, 2, "E1 on press-4"));
+        whole.merge(&rollup(Ready::Empty, 0, "nothing"));
+        assert_eq!((whole.targets, whole.ready_status), (5, Some(Ready::NotReady)));
+        assert_eq!(whole.ready_counts[&Ready::Ready] + whole.ready_counts[&Ready::NotReady], 5);
+        assert_eq!(whole.message.as_deref(), Some("E1 on press-4"));
+    }
+
+    #[test]
+    fn a_device_is_one_text() {
+        let query: StatusQuery = serde_json::from_str(r#"{"device":["plant7/press-4"]}"#).unwrap();
+        assert_eq!(query.device[0].to_string(), "plant7/press-4");
+        assert!(serde_json::from_str::<StatusQuery>(r#"{"device":["press-4"]}"#).is_err());
+    }
+}

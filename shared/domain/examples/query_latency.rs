@@ -1,0 +1,186 @@
+//! How long questions take that are answered from memory. Run it by hand:
+//! `cargo run --release -p muster-domain --example query_latency [DEVICES]`; three standings a device, so the default is a
+//! million of them. It ends with 1 if the 99th percentile of any question is not below [`P99_MAX`].
+//!
+//! A question is timed from looking at the fleet to the answer as JSON, on one thread. `looking` is the part of it for which
+//! the fold has to wait. The bus is not part of it. A question during which the kernel gave the processor to another thread is
+//! asked again and counted as disturbed, so that a busy machine changes the numbers little.
+
+// Its numbers go to standard output.
+#![allow(clippy::print_stdout)]
+
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use muster_contract::canonical::Digest;
+use muster_contract::fact::Fact;
+use muster_contract::query::{Output, PAGE_DEFAULT};
+use muster_contract::status::StatusQuery;
+use muster_contract::subjects::LedgerSubject;
+use muster_contract::{DeploymentId, DeviceKey, SiteId, Timestamp};
+use muster_domain::fold::{Fleet, Page, Position};
+use serde::Serialize;
+
+const DEVICES: usize = 333_334;
+const DEVICES_PER_SITE: usize = 250;
+const DEPLOYMENTS: [&str; 3] = ["web", "db", "log"];
+/// How often each question is asked, each time of another place.
+const ASKED: usize = 2_000;
+/// What the 99th percentile has to be below.
+const P99_MAX: Duration = Duration::from_millis(10);
+
+/// A question's times.
+#[derive(Default)]
+struct Times {
+    looking: Vec<Duration>,
+    whole: Vec<Duration>,
+    bytes: usize,
+    disturbed: usize,
+}
+
+fn main() -> ExitCode {
+    let devices = std::env::args().nth(1).and_then(|text| text.parse().ok()).unwrap_or(DEVICES);
+    let begun = Instant::now();
+    let fleet = fleet(devices);
+    println!("{} standings of {devices} devices, folded in {:.1?}", devices * 3, begun.elapsed());
+    println!(
+        "{:<34} {:>11} {:>11} {:>11} {:>11} {:>8} {:>9}",
+        "", "p50", "p99", "worst", "looking p99", "bytes", "disturbed"
+    );
+    let asked = questions(&fleet, devices);
+    let slow = asked.iter().filter(|(name, times)| !times.show(name)).count();
+    if slow == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Every kind of question, with its times.
+fn questions(fleet: &Fleet, devices: usize) -> Vec<(&'static str, Times)> {
+    let web: DeploymentId = "web".parse().expect("an identifier");
+    // Steps that visit places all over the fleet, so that no cache holds what is asked for.
+    let place = |at: usize| (at * 7_919) % devices;
+    let key = |at: usize| -> DeviceKey { name(place(at)).replace('.', "/").parse().expect("a device") };
+    let site = |at: usize| -> SiteId { key(at).site };
+    let page = |at: usize| Page { after: Some(key(at)), limit: PAGE_DEFAULT };
+    let query = |output| StatusQuery { id: Some(web.clone()), output, ..StatusQuery::default() };
+    let after = |at: usize| format!("{}", key(at)).parse().expect("a cursor");
+    let status = |query: &StatusQuery, at: Option<usize>| {
+        fleet.status_answer(query, at.map(after).as_ref(), PAGE_DEFAULT).expect("an answer")
+    };
+    vec![
+        ("view of the fleet", ask(|_| fleet.fleet_view())),
+        ("view of a deployment", ask(|_| fleet.deployment_view(&web))),
+        ("a device in detail", ask(|at| fleet.device_answer(&key(at), Output::Detail))),
+        ("a page of devices", ask(|at| fleet.devices_answer(None, &page(at)))),
+        ("a page of a deployment's lines", {
+            ask(|at| fleet.deployment_answer(&web, Output::All, None, &page(at)))
+        }),
+        ("status: summary", ask(|_| status(&query(Output::Summary), None))),
+        ("status: summary of a site", {
+            ask(|at| status(&StatusQuery { site: vec![site(at)], ..query(Output::Summary) }, None))
+        }),
+        ("status: a page of targets", ask(|at| status(&query(Output::All), Some(at)))),
+        ("status: a page of filtered counts", {
+            let side = vec!["side".parse().expect("a component")];
+            let query = StatusQuery { component: side, ..query(Output::Summary) };
+            ask(move |at| status(&query, Some(at)))
+        }),
+    ]
+}
+
+fn ask<T: Serialize>(look: impl Fn(usize) -> T) -> Times {
+    let mut times = Times::default();
+    let mut at = 0;
+    while at < ASKED {
+        let before = switches();
+        let begun = Instant::now();
+        let answer = look(at);
+        let looked = begun.elapsed();
+        let bytes = serde_json::to_vec(&answer).expect("answers are JSON").len();
+        let whole = begun.elapsed();
+        if switches() != before && times.disturbed < ASKED {
+            times.disturbed += 1;
+            continue;
+        }
+        at += 1;
+        times.whole.push(whole);
+        times.looking.push(looked);
+        times.bytes = times.bytes.max(bytes);
+    }
+    times.looking.sort_unstable();
+    times.whole.sort_unstable();
+    times
+}
+
+impl Times {
+    /// Prints a line; true where it is quick enough.
+    fn show(&self, name: &str) -> bool {
+        let at = |times: &[Duration], part: usize| times[times.len() * part / 100];
+        let worst = self.whole.last().copied().unwrap_or_default();
+        let (p50, p99) = (at(&self.whole, 50), at(&self.whole, 99));
+        let looking = at(&self.looking, 99);
+        println!(
+            "{name:<34} {p50:>11.1?} {p99:>11.1?} {worst:>11.1?} {looking:>11.1?} {:>8} {:>9}",
+            self.bytes, self.disturbed
+        );
+        p99 < P99_MAX
+    }
+}
+
+/// How often this thread had to give way, as the kernel counts it; 0 where it does not say.
+fn switches() -> u64 {
+    let status = std::fs::read_to_string("/proc/thread-self/status").unwrap_or_default();
+    let count = status.lines().find_map(|line| line.strip_prefix("nonvoluntary_ctxt_switches:"));
+    count.and_then(|count| count.trim().parse().ok()).unwrap_or(0)
+}
+
+fn fleet(devices: usize) -> Fleet {
+    let mut fleet = Fleet::default();
+    for device in 0..devices {
+        fold(&mut fleet, &format!("muster.desired.{}", name(device)), &desired());
+        let liveness = format!(
+            r#"{{"apiVersion":"muster/v1","kind":"LivenessFact","state":"{}","lastHeardAt":"2026-11-20T08:00:00Z","epoch":1,"head":0}}"#,
+            if device % 50 == 0 { "stale" } else { "fresh" }
+        );
+        fold(&mut fleet, &format!("muster.liveness.{}", name(device)), &liveness);
+        for (at, id) in DEPLOYMENTS.iter().enumerate() {
+            let state = if (device + at) % 100 == 0 { "failed" } else { "installed" };
+            fold(&mut fleet, &format!("muster.status.{}.{id}", name(device)), &report(id, at + 1, state));
+        }
+    }
+    fleet
+}
+
+fn fold(fleet: &mut Fleet, subject: &str, body: &str) {
+    let subject = LedgerSubject::parse(subject).expect("a subject");
+    let fact = Fact::parse(&subject, body.as_bytes()).expect("a fact");
+    let ledger_seq = fleet.as_of().ledger_seq + 1;
+    fleet.apply(Position { ledger_seq, stored_at: Timestamp::UNIX_EPOCH }, &subject, fact);
+}
+
+fn name(device: usize) -> String {
+    format!("site-{:04}.device-{device:07}", device / DEVICES_PER_SITE)
+}
+
+fn desired() -> String {
+    let entries = DEPLOYMENTS.map(|id| {
+        let mut entry = serde_json::json!({
+            "id": id, "name": id, "applicationId": "com.example.app",
+            "profile": {"type": "simulated", "components": [
+                {"name": "main", "properties": {}}, {"name": "side", "properties": {}}]},
+        });
+        entry["digest"] = Digest::of_value(&entry).to_string().into();
+        entry["targetGeneration"] = 1.into();
+        entry
+    });
+    serde_json::json!({
+        "apiVersion": "muster/v1", "kind": "DesiredState", "generation": 1,
+        "issuedAt": "2026-11-20T08:00:00Z", "source": {"kind": "git", "revision": "c1"},
+        "deployments": entries,
+    })
+    .to_string()
+}
+
+fn report(id: &str, seq: usize, state: &str) -> String {
+    format!(
+        r#"{{"apiVersion":"muster/v1","kind":"StatusFact","epoch":1,"seq":{seq},"head":{seq},"observedAt":"2026-11-20T08:00:00Z","deployment":"{id}","generation":1,"digest":"sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855","status":{{"state":"{state}"}},"components":[{{"name":"main","state":"{state}"}},{{"name":"side","state":"installed"}}],"current":true,"receivedAt":"2026-11-20T08:00:01Z","origin":"push","fidelity":"event"}}"#
+    )
+}

@@ -1,0 +1,157 @@
+//! Failures that other systems are known for, at the border, in virtual time. The numbers are those of the catalogue.
+
+use std::collections::BTreeMap;
+
+use muster_contract::subjects::ViewKey;
+use proptest::prelude::*;
+
+use super::*;
+use crate::fold::{Fleet, Position};
+
+const HOUR: i64 = 60 * 60;
+
+fn installed(epoch: u64, seq: u64, head: u64) -> Value {
+    let report = with(status(epoch, seq, head), "status", json!({"state": "installed"}));
+    with(report, "components", json!([{"name": "c", "state": "installed"}]))
+}
+
+/// The digests of all views that follow from LEDGER.
+fn views(hub: &Hub) -> BTreeMap<ViewKey, String> {
+    let mut fleet = Fleet::default();
+    for (at, (subject, fact, stored_at)) in hub.ledger.iter().enumerate() {
+        let at = Position { ledger_seq: at as u64 + 1, stored_at: *stored_at };
+        fleet.apply(at, subject, fact.clone());
+    }
+    let digest = |key: &ViewKey| match key {
+        ViewKey::Deployment(id) => fleet.deployment_view(id).map(|view| view.digest.to_string()),
+        ViewKey::Site(site) => fleet.site_view(site).map(|view| view.tally.digest.to_string()),
+        ViewKey::Fleet => Some(fleet.fleet_view().tally.digest.to_string()),
+    };
+    let keys = ["deployment.web", "deployment.db", "site.plant7", "fleet"];
+    let keys = keys.map(|key| ViewKey::parse(key).unwrap());
+    keys.into_iter().filter_map(|key| digest(&key).map(|digest| (key, digest))).collect()
+}
+
+#[test]
+fn m05_a_cable_that_is_pulled_in_silence_makes_a_device_stale_within_its_lease() {
+    let mut hub = Hub::new();
+    hub.beat(1, 0, 0);
+    hub.pass(1);
+    hub.report(&installed(1, 1, 1));
+    hub.live(300, 1, 1);
+    assert_eq!(hub.states(), [Liveness::Fresh]);
+    // Nobody closes the connection, and nobody is asked whether it is open: nothing comes, and that is all there is.
+    let pulled_at = hub.now;
+    while hub.states() == [Liveness::Fresh] {
+        hub.pass(1);
+    }
+    assert_eq!(hub.states(), [Liveness::Fresh, Liveness::Stale]);
+    let silent = hub.now.as_second() - pulled_at.as_second();
+    assert_eq!(silent, 91, "the first look after a lease of 90 s");
+    assert_eq!(hub.liveness()[1].last_heard_at, pulled_at, "with the time since when");
+}
+
+#[test]
+fn m07_a_link_that_flaps_each_second_changes_nothing_and_says_nothing() {
+    let mut hub = Hub::new();
+    hub.beat(1, 0, 0);
+    hub.pass(1);
+    hub.report(&installed(1, 1, 1));
+    hub.pass(5);
+    let (facts, known) = (hub.ledger.len(), views(&hub));
+    for _ in 0..600 {
+        // Each connection begins with a heartbeat, and what was not acknowledged comes once more.
+        hub.beat(1, 1, 1);
+        assert_eq!(hub.report(&installed(1, 1, 1)), Outcome::Duplicate);
+        hub.pass(1);
+    }
+    assert_eq!(hub.ledger.len(), facts, "{:?}", &hub.ledger[facts..]);
+    assert_eq!(views(&hub), known);
+}
+
+#[test]
+fn m15_late_progress_after_a_success_is_marked_counted_and_no_step_back() {
+    let mut hub = Hub::new();
+    hub.border.desire(&press(), &desired(3, false), hub.now);
+    hub.report(&installed(1, 2, 2));
+    assert_eq!(hub.report(&status(1, 1, 2)), Outcome::Late);
+    assert_eq!(hub.statuses().iter().map(|fact| fact.late).collect::<Vec<_>>(), [false, true]);
+    assert_eq!(hub.receipt(), Some((2, String::new())), "it is accounted for");
+    hub.live(3 * HOUR, 1, 2);
+    let overdue = hub.facts(|fact| matches!(fact, Fact::Deadline(_)).then_some(()));
+    assert!(overdue.is_empty(), "what was installed is not taken for unfinished: {overdue:?}");
+}
+
+#[test]
+fn m32_two_hours_without_ingest_expire_nothing_and_blame_nobody() {
+    let mut hub = Hub::new();
+    hub.border.desire(&press(), &desired(3, false), hub.now);
+    hub.beat(1, 0, 0);
+    hub.pass(1);
+    hub.report(&status(1, 1, 1));
+    // Ingest is away. The device goes on; UPLINK keeps what it sends.
+    let left_at = hub.now.as_second();
+    let away = (2..=120).map(|number: u64| (number, at(left_at + 60 * number.cast_signed())));
+    hub.now = at(hub.now.as_second() + 2 * HOUR);
+    hub.restart();
+    hub.border.desire(&press(), &desired(3, false), hub.now);
+    let back_at = hub.now;
+    for (number, stored_at) in away {
+        let report = with(installed(1, number, number), "observedAt", json!(stored_at.to_string()));
+        let payload = report.to_string();
+        let outcome = hub.border.report(Arrival {
+            origin: origin("muster.report.3.plant7.press-4").unwrap(),
+            parsed: Report::parse(payload.as_bytes()),
+            payload: payload.as_bytes(),
+            position: 10 + number,
+            stored_at,
+            now: back_at,
+        });
+        assert_eq!(outcome, Outcome::New);
+        hub.arrive();
+    }
+    assert_eq!(hub.statuses().len(), 120);
+    assert_eq!(hub.statuses()[2].received_at.as_second(), left_at + 180, "by when each came");
+    hub.pass(1);
+    assert_eq!(hub.receipt(), Some((120, String::new())));
+    assert_eq!(hub.states(), [Liveness::Fresh], "the hub was deaf, not the device silent");
+    assert!(hub.quarantine().is_empty() && hub.incidents().is_empty());
+    assert!(hub.facts(|fact| matches!(fact, Fact::Deadline(_)).then_some(())).is_empty());
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    #[test]
+    fn m16_whatever_the_order_in_which_two_consumers_hand_reports_over_the_views_are_the_same(
+        order in Just((1..=24_u64).collect::<Vec<_>>()).prop_shuffle(),
+        again in prop::collection::vec(1..=24_u64, 0..12),
+    ) {
+        let report = |number: u64| {
+            let seq = number.div_ceil(2);
+            let report = if number.is_multiple_of(3) { status(1, seq, 12) } else { installed(1, seq, 12) };
+            let id = if seq.is_multiple_of(2) { "web" } else { "db" };
+            let current = seq > 10;
+            with(with(report, "deployment", json!(id)), "current", json!(current))
+        };
+        let play = |order: &[u64]| {
+            let mut hub = Hub::new();
+            for key in ["plant7/press-4", "plant7/press-5"] {
+                let wanted = desired(3, false);
+                let key: DeviceKey = key.parse().unwrap();
+                hub.border.desire(&key, &wanted, hub.now);
+                hub.ledger.push((LedgerSubject::Desired(key), Fact::Desired(wanted), hub.now));
+            }
+            for number in order {
+                // Odd ones are of one device, even ones of the other.
+                let subject = format!("muster.report.3.plant7.press-{}", 4 + number % 2);
+                hub.send(report(*number).to_string().as_bytes(), &subject);
+                hub.arrive();
+            }
+            views(&hub)
+        };
+        let straight: Vec<u64> = (1..=24).collect();
+        let crooked: Vec<u64> = order.iter().chain(&again).copied().collect();
+        prop_assert_eq!(play(&crooked), play(&straight));
+    }
+}

@@ -1,0 +1,216 @@
+//! Two ways to look at a standing besides Margo's states: what was delivered beside what is observed, component by
+//! component (EMCO), and kstatus with strategy, actuation and reconcile (kpt). Rules only; who asks is elsewhere.
+//!
+//! Nothing is Ready, Current or reconciled that is not heard and known. A failure stays one, also where the device has
+//! fallen silent since, as in the verdict.
+
+use muster_contract::status::{Actuation, Deployed, KAxes, KStatus, Ready, Reconcile, Strategy};
+use muster_contract::view::{Freshness, Standing};
+use muster_contract::{ComponentName, State, Timestamp};
+
+use super::blueprint::Blueprint;
+use super::report::Report;
+use super::standing::{Row, Share};
+use super::tally::Way;
+
+/// Counts over components on the two axes, and over standings by kstatus.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Axes {
+    pub(super) deployed: [u32; Deployed::ALL.len()],
+    pub(super) ready: [u32; Ready::ALL.len()],
+    pub(super) kstatus: [u32; KStatus::ALL.len()],
+    /// When the newest of their reports came. It never goes back: a report that is gone leaves it as it is.
+    pub(super) changed_at: Option<Timestamp>,
+}
+
+/// A component as the two axes see it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Part<'a> {
+    pub(super) name: &'a ComponentName,
+    /// The state last reported, of whatever generation.
+    pub(super) state: Option<State>,
+    pub(super) deployed: Deployed,
+    /// None where it shall go.
+    pub(super) ready: Option<Ready>,
+    pub(super) kstatus: KStatus,
+}
+
+/// What the rules take of a standing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Look {
+    /// Where it stands with what shall run; none where it shall not.
+    pub(super) target: Option<Standing>,
+    /// Heard, and known to be the last report.
+    pub(super) sure: bool,
+    pub(super) overdue: bool,
+    /// It failed without any component that failed: the device refused it as a whole.
+    refused: bool,
+}
+
+impl Look {
+    /// None where there is nothing to look at.
+    pub(super) fn of(row: &Row, share: Share) -> Option<Self> {
+        let (target, sure, overdue) = match share {
+            Share::Nothing => return None,
+            Share::Leaving => (None, false, false),
+            Share::Target { standing, freshness, known, overdue, .. } => {
+                (Some(standing), freshness == Freshness::Fresh && known, overdue)
+            }
+        };
+        let failed = |report: &Report| report.components.iter().any(|(_, state)| *state == State::Failed);
+        let refused = target == Some(Standing::Failed) && !row.report.as_deref().is_some_and(failed);
+        Some(Self { target, sure, overdue, refused })
+    }
+
+    /// kstatus of the whole.
+    pub(super) const fn kstatus(self) -> KStatus {
+        match self.target {
+            None => KStatus::Terminating,
+            Some(Standing::Failed) => KStatus::Failed,
+            Some(_) if !self.sure => KStatus::Unknown,
+            Some(Standing::Installed) => KStatus::Current,
+            Some(Standing::Waiting | Standing::Removed) => KStatus::NotFound,
+            Some(Standing::Outdated | Standing::Pending | Standing::Installing | Standing::Removing) => {
+                KStatus::InProgress
+            }
+        }
+    }
+
+    /// kstatus with its axes, of the whole or of a part of it.
+    pub(super) fn axes(self, kstatus: KStatus, deployed: Deployed, state: Option<State>) -> KAxes {
+        let strategy = if self.is_going(deployed) { Strategy::Delete } else { Strategy::Apply };
+        let actuation = match (strategy, deployed, state) {
+            (Strategy::Delete, _, Some(State::Removing | State::Removed)) => Actuation::Succeeded,
+            (Strategy::Delete, ..) | (_, Deployed::Pending, _) => Actuation::Pending,
+            (_, Deployed::Failed, _) => Actuation::Failed,
+            _ => Actuation::Succeeded,
+        };
+        let reconcile = match kstatus {
+            _ if actuation == Actuation::Failed => Reconcile::Skipped,
+            _ if deployed == Deployed::Deleted => Reconcile::Succeeded,
+            KStatus::Current => Reconcile::Succeeded,
+            KStatus::Failed => Reconcile::Failed,
+            _ if self.overdue => Reconcile::Timeout,
+            _ => Reconcile::Pending,
+        };
+        KAxes { kstatus, strategy, actuation, reconcile }
+    }
+
+    fn is_going(self, deployed: Deployed) -> bool {
+        self.target.is_none() || matches!(deployed, Deployed::Deleting | Deployed::Deleted)
+    }
+
+    /// The components of a report as if what shall run were what it is about.
+    pub(super) fn reported<'a>(self, row: &'a Row) -> impl Iterator<Item = Part<'a>> {
+        let reported = row.report.as_deref().map_or(&[][..], |report| &report.components);
+        reported.iter().map(move |(name, state)| self.expected(name, Some(*state)))
+    }
+
+    /// A component that shall run, with its state if it is reported for what shall run now.
+    fn expected(self, name: &ComponentName, held: Option<State>) -> Part<'_> {
+        let absent = |kstatus| (Deployed::Pending, Ready::NotPresent, kstatus);
+        let unsure = |deployed| (deployed, Ready::Unknown, KStatus::Unknown);
+        let (deployed, ready, kstatus) = match (self.target, held) {
+            (Some(Standing::Waiting | Standing::Outdated) | None, _) => absent(self.kstatus()),
+            _ if self.refused => (Deployed::Failed, Ready::NotReady, KStatus::Failed),
+            (_, Some(State::Failed)) => (Deployed::Applied, Ready::NotReady, KStatus::Failed),
+            (_, None | Some(State::Removed)) if !self.sure => absent(KStatus::Unknown),
+            (_, None | Some(State::Removed)) => absent(KStatus::NotFound),
+            (_, Some(State::Pending)) if !self.sure => unsure(Deployed::Pending),
+            (_, Some(_)) if !self.sure => unsure(Deployed::Applied),
+            (_, Some(State::Installed)) => (Deployed::Applied, Ready::Ready, KStatus::Current),
+            (_, Some(State::Pending)) => (Deployed::Pending, Ready::NotReady, KStatus::InProgress),
+            (_, Some(State::Installing | State::Removing)) => {
+                (Deployed::Applied, Ready::NotReady, KStatus::InProgress)
+            }
+        };
+        Part { name, state: held, deployed, ready: Some(ready), kstatus }
+    }
+}
+
+/// A component that shall go.
+fn going(name: &ComponentName, state: State) -> Part<'_> {
+    let deployed = if state == State::Removed { Deployed::Deleted } else { Deployed::Deleting };
+    Part { name, state: Some(state), deployed, ready: None, kstatus: KStatus::Terminating }
+}
+
+/// The components of a row: those that shall run, and those that are reported and shall not. Each is there once.
+pub(super) fn parts<'a>(
+    row: &'a Row,
+    blueprint: Option<&'a Blueprint>,
+    look: Look,
+) -> impl Iterator<Item = Part<'a>> {
+    let reported = row.report.as_deref().map_or(&[][..], |report| &report.components);
+    let wanted = blueprint.filter(|_| look.target.is_some()).map_or(&[][..], |print| &print.components);
+    let expected =
+        wanted.iter().enumerate().map(move |(at, name)| look.expected(name, state_of(reported, at, name)));
+    let left = reported.iter().enumerate().filter(move |(at, (name, _))| !is_among(wanted, *at, name));
+    expected.chain(left.map(|(_, (name, state))| going(name, *state)))
+}
+
+/// The state of a component. Reports have the order of the desired state, so the first look is mostly the last.
+fn state_of(reported: &[(ComponentName, State)], at: usize, name: &ComponentName) -> Option<State> {
+    let here = reported.get(at).filter(|(held, _)| held == name);
+    here.or_else(|| reported.iter().find(|(held, _)| held == name)).map(|(_, state)| *state)
+}
+
+fn is_among(wanted: &[ComponentName], at: usize, name: &ComponentName) -> bool {
+    wanted.get(at) == Some(name) || wanted.contains(name)
+}
+
+impl Axes {
+    /// What a row adds to the counts.
+    pub(super) fn of(row: &Row, blueprint: Option<&Blueprint>, share: Share) -> Self {
+        let mut axes = Self::default();
+        let Some(look) = Look::of(row, share) else { return axes };
+        parts(row, blueprint, look).for_each(|part| axes.count(&part));
+        axes.count_row(row, look);
+        axes
+    }
+
+    /// Counts a component.
+    pub(super) fn count(&mut self, part: &Part<'_>) {
+        self.deployed[part.deployed as usize] += 1;
+        if let Some(ready) = part.ready {
+            self.ready[ready as usize] += 1;
+        }
+    }
+
+    /// Counts a row without its components.
+    pub(super) fn count_row(&mut self, row: &Row, look: Look) {
+        self.kstatus[look.kstatus() as usize] += 1;
+        self.changed_at = self.changed_at.max(row.report.as_deref().map(|report| report.received_at));
+    }
+
+    /// Takes counts in, or out again.
+    pub(super) fn shift(&mut self, way: Way, other: &Self) {
+        shift(way, &mut self.deployed, &other.deployed);
+        shift(way, &mut self.ready, &other.ready);
+        shift(way, &mut self.kstatus, &other.kstatus);
+        self.changed_at = self.changed_at.max(other.changed_at);
+    }
+
+    /// The worst on the axis of delivery.
+    pub(super) fn deployed_status(&self) -> Deployed {
+        first(&Deployed::ALL, &self.deployed).unwrap_or(Deployed::Empty)
+    }
+
+    /// The worst on the axis of observation: what is not there is not ready.
+    pub(super) fn ready_status(&self) -> Ready {
+        match first(&Ready::ALL, &self.ready) {
+            Some(Ready::NotPresent) => Ready::NotReady,
+            worst => worst.unwrap_or(Ready::Empty),
+        }
+    }
+}
+
+fn shift(way: Way, own: &mut [u32], others: &[u32]) {
+    own.iter_mut().zip(others).for_each(|(own, other)| way.by(own, *other));
+}
+
+fn first<K: Copy>(all: &[K], counts: &[u32]) -> Option<K> {
+    all.iter().zip(counts).find(|(_, count)| **count > 0).map(|(key, _)| *key)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,55 @@
+//! Every standing on every axis, whole: what the rules give for each combination that there is.
+
+use super::*;
+
+fn share(standing: Standing, freshness: Freshness, known: bool, overdue: bool) -> Share {
+    Share::Target { standing, freshness, known, overdue, missing: 0 }
+}
+
+#[test]
+fn only_what_is_heard_and_known_is_current_whatever_the_standing() {
+    let row = Row::new(0);
+    for standing in Standing::ALL {
+        for freshness in [Freshness::Fresh, Freshness::Stale, Freshness::Never] {
+            for known in [true, false] {
+                let look = Look::of(&row, share(standing, freshness, known, false)).unwrap();
+                let sure = freshness == Freshness::Fresh && known;
+                let expected = match standing {
+                    Standing::Failed => KStatus::Failed,
+                    _ if !sure => KStatus::Unknown,
+                    Standing::Installed => KStatus::Current,
+                    Standing::Waiting | Standing::Removed => KStatus::NotFound,
+                    _ => KStatus::InProgress,
+                };
+                assert_eq!(look.kstatus(), expected, "{standing:?} {freshness:?} {known}");
+            }
+        }
+    }
+    assert_eq!(Look::of(&row, Share::Leaving).unwrap().kstatus(), KStatus::Terminating);
+    assert_eq!(Look::of(&row, Share::Nothing), None);
+}
+
+#[test]
+fn a_deadline_that_passed_is_a_timeout_of_what_is_not_at_an_end() {
+    let row = Row::new(0);
+    let look = |standing| Look::of(&row, share(standing, Freshness::Fresh, true, true)).unwrap();
+    let reconcile =
+        |standing, deployed| look(standing).axes(look(standing).kstatus(), deployed, None).reconcile;
+    assert_eq!(reconcile(Standing::Installing, Deployed::Applied), Reconcile::Timeout);
+    assert_eq!(reconcile(Standing::Waiting, Deployed::Pending), Reconcile::Timeout);
+    assert_eq!(reconcile(Standing::Installed, Deployed::Applied), Reconcile::Succeeded);
+}
+
+#[test]
+fn the_worst_speaks_and_nothing_is_empty() {
+    let mut axes = Axes::default();
+    assert_eq!((axes.deployed_status(), axes.ready_status()), (Deployed::Empty, Ready::Empty));
+    axes.ready[Ready::Ready as usize] = 5;
+    axes.deployed[Deployed::Applied as usize] = 5;
+    assert_eq!((axes.deployed_status(), axes.ready_status()), (Deployed::Applied, Ready::Ready));
+    axes.ready[Ready::Unknown as usize] = 1;
+    assert_eq!(axes.ready_status(), Ready::Unknown);
+    axes.ready[Ready::NotPresent as usize] = 1;
+    axes.deployed[Deployed::Failed as usize] = 1;
+    assert_eq!((axes.deployed_status(), axes.ready_status()), (Deployed::Failed, Ready::NotReady));
+}

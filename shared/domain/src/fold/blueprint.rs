@@ -1,0 +1,159 @@
+//! What shall run, as far as questions need it: the application and the names of the components. Most devices of a
+//! deployment share it, so the fleet holds each once, by a number that rows have.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use muster_contract::ComponentName;
+use muster_contract::desired::DesiredDeployment;
+use serde::{Deserialize, Serialize};
+
+/// An application and its components.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub(super) struct Blueprint {
+    /// The application's id.
+    #[serde(rename = "app")]
+    pub(super) application: Arc<str>,
+    /// The components, in the order in which they are installed.
+    #[serde(rename = "parts")]
+    pub(super) components: Box<[ComponentName]>,
+}
+
+/// The number of no blueprint: nothing shall run.
+pub(super) const NONE: u32 = u32::MAX;
+
+/// Every blueprint that a row has.
+#[derive(Debug, Default)]
+pub(super) struct Blueprints {
+    numbers: HashMap<Arc<Blueprint>, u32>,
+    slots: Vec<Slot>,
+    spare: Vec<u32>,
+    applications: BTreeMap<Arc<str>, u32>,
+    components: BTreeMap<ComponentName, u32>,
+}
+
+#[derive(Debug)]
+struct Slot {
+    blueprint: Arc<Blueprint>,
+    rows: u32,
+}
+
+impl Blueprint {
+    pub(super) fn of(entry: &DesiredDeployment) -> Self {
+        let components = entry.profile.components.iter().map(|component| component.name.clone());
+        Self { application: entry.application_id.as_str().into(), components: components.collect() }
+    }
+}
+
+impl Blueprints {
+    /// The blueprint of a number.
+    pub(super) fn get(&self, number: u32) -> Option<&Blueprint> {
+        self.slots.get(number as usize).map(|slot| &*slot.blueprint)
+    }
+
+    /// The number of a blueprint, for one more row that has it.
+    pub(super) fn take(&mut self, blueprint: Blueprint) -> u32 {
+        if let Some(number) = self.numbers.get(&blueprint) {
+            self.slots[*number as usize].rows += 1;
+            return *number;
+        }
+        let blueprint = self.with_shared_names(blueprint);
+        let slot = Slot { blueprint: blueprint.clone(), rows: 1 };
+        let number = match self.spare.pop() {
+            Some(number) => {
+                self.slots[number as usize] = slot;
+                number
+            }
+            None => {
+                self.slots.push(slot);
+                (self.slots.len() - 1) as u32
+            }
+        };
+        self.numbers.insert(blueprint, number);
+        number
+    }
+
+    /// A row has it no more.
+    pub(super) fn release(&mut self, number: u32) {
+        let Some(slot) = self.slots.get_mut(number as usize) else { return };
+        slot.rows -= 1;
+        if slot.rows > 0 {
+            return;
+        }
+        let blueprint = slot.blueprint.clone();
+        self.numbers.remove(&blueprint);
+        self.spare.push(number);
+        uncount(&mut self.applications, &blueprint.application);
+        blueprint.components.iter().for_each(|name| uncount(&mut self.components, name));
+    }
+
+    /// Every application that shall run anywhere, in order.
+    pub(super) fn applications(&self) -> impl Iterator<Item = &str> {
+        self.applications.keys().map(AsRef::as_ref)
+    }
+
+    /// Whether this application shall run anywhere.
+    pub(super) fn has_application(&self, id: &str) -> bool {
+        self.applications.contains_key(id)
+    }
+
+    /// Every component that shall run anywhere, in order.
+    pub(super) fn components(&self) -> impl Iterator<Item = &ComponentName> {
+        self.components.keys()
+    }
+
+    /// Whether a component of this name shall run anywhere.
+    pub(super) fn has_component(&self, name: &ComponentName) -> bool {
+        self.components.contains_key(name)
+    }
+
+    /// The blueprint with the copies of names that are held already, each counted.
+    fn with_shared_names(&mut self, blueprint: Blueprint) -> Arc<Blueprint> {
+        let application = shared(&mut self.applications, blueprint.application);
+        let components = blueprint.components.into_iter().map(|name| shared(&mut self.components, name));
+        Arc::new(Blueprint { application, components: components.collect() })
+    }
+}
+
+fn shared<K: Ord + Clone>(counts: &mut BTreeMap<K, u32>, name: K) -> K {
+    let held = counts.get_key_value(&name).map(|(held, _)| held.clone());
+    let name = held.unwrap_or(name);
+    *counts.entry(name.clone()).or_default() += 1;
+    name
+}
+
+fn uncount<K: Ord>(counts: &mut BTreeMap<K, u32>, name: &K) {
+    let Some(count) = counts.get_mut(name) else { return };
+    *count -= 1;
+    if *count == 0 {
+        counts.remove(name);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn blueprint(application: &str, components: &[&str]) -> Blueprint {
+        let components = components.iter().map(|name| name.parse().unwrap()).collect();
+        Blueprint { application: application.into(), components }
+    }
+
+    #[test]
+    fn equal_blueprints_are_one_until_the_last_row_lets_go() {
+        let mut all = Blueprints::default();
+        let web = all.take(blueprint("web", &["main", "side"]));
+        assert_eq!(all.take(blueprint("web", &["main", "side"])), web);
+        let other = all.take(blueprint("web", &["main"]));
+        assert_ne!(other, web);
+        all.release(web);
+        assert_eq!(all.get(web).unwrap().components.len(), 2);
+        all.release(web);
+        let names = |all: &Blueprints| all.components().map(ToString::to_string).collect::<Vec<_>>();
+        assert_eq!((names(&all), all.has_application("web")), (vec!["main".to_owned()], true));
+        all.release(other);
+        assert_eq!((names(&all), all.applications().count()), (vec![], 0));
+        assert_eq!(all.take(blueprint("db", &["main"])), other, "numbers are used again");
+        all.release(NONE);
+    }
+}

@@ -1,0 +1,309 @@
+//! Status after filters: which standings pass, their roll-up, and a line for each, page by page.
+//!
+//! Without a filter, and with sites alone, the roll-up is read off counts that are kept. Any other is counted while
+//! standings are looked at, [`LOOKED_AT_MAX`] in one answer at most: the roll-ups of the pages add up.
+
+mod filter;
+mod line;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::str::FromStr;
+
+use muster_contract::query::Output;
+use muster_contract::status::{
+    AppStatus, Axis, Deployed, KStatus, LOOKED_AT_MAX, Ready, Rollup, StatusAnswer, StatusQuery, TargetStatus,
+};
+use muster_contract::view::Verdict;
+use muster_contract::{DeploymentId, DeviceKey, LabelError};
+
+use filter::{Filter, Found};
+
+use super::device::Device;
+use super::fleet::Fleet;
+use super::standing::Row;
+use super::tally::{Group, Way};
+
+/// Why a question about status has no answer, in words for the asker.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum StatusRefusal {
+    /// It names what nobody knows.
+    #[error("{0}")]
+    Unknown(String),
+    /// It is wrong in itself.
+    #[error("{0}")]
+    Wrong(String),
+}
+
+/// Where a page ended: `SITE/DEVICE`, or `SITE/DEVICE/DEPLOYMENT` within a device.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StatusCursor {
+    device: DeviceKey,
+    /// Only its deployments up to this one; all of them where there is none.
+    deployment: Option<DeploymentId>,
+}
+
+/// Why a text is no [`StatusCursor`].
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum CursorError {
+    /// The device is none.
+    #[error(transparent)]
+    Device(#[from] muster_contract::ids::DeviceKeyError),
+    /// The deployment is none.
+    #[error(transparent)]
+    Deployment(#[from] LabelError),
+}
+
+impl FromStr for StatusCursor {
+    type Err = CursorError;
+    fn from_str(text: &str) -> Result<Self, CursorError> {
+        match text.rsplit_once('/') {
+            Some((device, deployment)) if device.contains('/') => {
+                Ok(Self { device: device.parse()?, deployment: Some(deployment.parse()?) })
+            }
+            _ => Ok(Self { device: text.parse()?, deployment: None }),
+        }
+    }
+}
+
+impl fmt::Display for StatusCursor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.device.fmt(f)?;
+        self.deployment.as_ref().map_or(Ok(()), |deployment| write!(f, "/{deployment}"))
+    }
+}
+
+/// What was found so far.
+#[derive(Default)]
+struct Page<'a> {
+    sum: Sum,
+    apps: BTreeMap<Option<&'a str>, Sum>,
+    lines: Vec<TargetStatus>,
+    looked_at: usize,
+    /// Where it came to: a device, and the row of it if not all of them were looked at.
+    last: Option<(&'a Device, Option<&'a Row>)>,
+    /// There is more to look at.
+    more: bool,
+}
+
+/// Counts over what passed the filters.
+#[derive(Default)]
+struct Sum {
+    group: Group,
+    superseded: u64,
+    worst: Option<(KStatus, String)>,
+}
+
+impl Fleet {
+    /// Status of what passes the filters: at most `limit` targets, and at most [`LOOKED_AT_MAX`] looked at.
+    ///
+    /// # Errors
+    /// When a name is unknown, or the question is wrong.
+    pub fn status_answer(
+        &self,
+        query: &StatusQuery,
+        after: Option<&StatusCursor>,
+        limit: usize,
+    ) -> Result<StatusAnswer, StatusRefusal> {
+        let filter = self.filter(query)?;
+        let kept = filter.kept(self);
+        let mut page = Page::default();
+        if kept.is_none() || query.output != Output::Summary {
+            self.look(&filter, query, after, limit.max(1), &mut page);
+        }
+        let whole = kept.is_some() || (after.is_none() && !page.more);
+        let rollup = match kept {
+            Some(group) => self.kept_rollup(&filter, &group, query.status),
+            None => std::mem::take(&mut page.sum).rollup(query.status),
+        };
+        let total = rollup.targets + rollup.leaving + rollup.superseded;
+        Ok(StatusAnswer {
+            as_of: self.as_of,
+            deployment: query.id.clone(),
+            generation: query.generation,
+            verdict: filter.deployment.map(|number| self.totals.deployment(number).group.verdict()),
+            whole,
+            rollup,
+            apps: page.apps(query),
+            targets: page.lines,
+            total: whole.then_some(total),
+            next: page.last.filter(|_| page.more).map(|last| self.cursor(last).to_string()),
+        })
+    }
+
+    /// Looks at what comes after a cursor until there is enough.
+    fn look<'a>(
+        &'a self,
+        filter: &Filter<'_>,
+        query: &StatusQuery,
+        after: Option<&StatusCursor>,
+        limit: usize,
+        page: &mut Page<'a>,
+    ) {
+        for device in filter.devices_after(self, after) {
+            if !self.look_at_rows(device, filter, query, after, limit, page) {
+                return;
+            }
+            page.last = Some((device, None));
+            if page.looked_at >= LOOKED_AT_MAX {
+                page.more = true;
+                return;
+            }
+        }
+    }
+
+    /// Looks at the rows of a device, those up to the cursor left out. False where there is enough.
+    fn look_at_rows<'a>(
+        &'a self,
+        device: &'a Device,
+        filter: &Filter<'_>,
+        query: &StatusQuery,
+        after: Option<&StatusCursor>,
+        limit: usize,
+        page: &mut Page<'a>,
+    ) -> bool {
+        let mut one = None;
+        let mut all = Vec::new();
+        match filter.deployment {
+            Some(number) => one = device.rows.iter().find(|row| row.deployment == number),
+            None => all = self.rows_in_order(device),
+        }
+        let passed = after.filter(|after| after.device == device.about.key);
+        let passed = passed.and_then(|after| after.deployment.as_ref());
+        // A device without such a row costs a look too.
+        page.looked_at += usize::from(one.is_none() && all.is_empty());
+        for row in one.into_iter().chain(all) {
+            if passed.is_some_and(|passed| self.totals.deployment(row.deployment).id <= *passed) {
+                continue;
+            }
+            if page.looked_at >= LOOKED_AT_MAX {
+                page.more = true;
+                return false;
+            }
+            page.looked_at += 1;
+            if let Some(found) = filter.find(self, device, row)
+                && !page.take(filter, &found, query, limit)
+            {
+                return false;
+            }
+            page.last = Some((device, Some(row)));
+        }
+        true
+    }
+
+    fn rows_in_order<'a>(&'a self, device: &'a Device) -> Vec<&'a Row> {
+        let mut rows: Vec<_> = device.rows.iter().collect();
+        rows.sort_unstable_by_key(|row| &self.totals.deployment(row.deployment).id);
+        rows
+    }
+
+    fn cursor(&self, (device, row): (&Device, Option<&Row>)) -> StatusCursor {
+        let deployment = row.map(|row| self.totals.deployment(row.deployment).id.clone());
+        StatusCursor { device: device.about.key.clone(), deployment }
+    }
+
+    /// The roll-up of counts that are kept.
+    fn kept_rollup(&self, filter: &Filter<'_>, group: &Group, axis: Option<Axis>) -> Rollup {
+        let message = match (filter.deployment, filter.is_open()) {
+            (Some(number), true) => self.worst_error(number),
+            _ => None,
+        };
+        let verdict = group.verdict();
+        let message = message.unwrap_or_else(|| verdict.rule().to_owned());
+        Rollup { message: (verdict != Verdict::Empty).then_some(message), ..rollup(group, 0, axis) }
+    }
+
+    /// The most frequent error of a deployment, with an example.
+    fn worst_error(&self, number: u32) -> Option<String> {
+        let view = self.view_of(number)?;
+        let error = view.errors.first()?;
+        let example = &error.example;
+        Some(format!(
+            "{} on {} of {}, such as {}: {}",
+            error.code, error.count, view.targets, example.device, example.message
+        ))
+    }
+}
+
+impl<'a> Page<'a> {
+    /// Takes in what was found. False where there is no room for it.
+    fn take(&mut self, filter: &Filter<'_>, found: &Found<'a>, query: &StatusQuery, limit: usize) -> bool {
+        if query.output != Output::Summary {
+            if self.lines.len() >= limit {
+                self.more = true;
+                return false;
+            }
+            self.apps.entry(found.app()).or_default().add(found);
+            self.lines.push(found.line(filter, query.output, query.status));
+        }
+        self.sum.add(found);
+        true
+    }
+
+    fn apps(&mut self, query: &StatusQuery) -> Vec<AppStatus> {
+        let apps = std::mem::take(&mut self.apps).into_iter();
+        apps.map(|(app, sum)| AppStatus { app: app.map(str::to_owned), rollup: sum.rollup(query.status) })
+            .collect()
+    }
+}
+
+impl Sum {
+    fn add(&mut self, found: &Found<'_>) {
+        if found.is_gone() {
+            self.superseded += 1;
+        } else {
+            self.group.shift(Way::In, found.share);
+            self.group.axes.shift(Way::In, &found.axes);
+        }
+        let kstatus = found.kstatus();
+        if self.worst.as_ref().is_none_or(|(worst, _)| kstatus < *worst) {
+            self.worst = Some((kstatus, found.message_with_place()));
+        }
+    }
+
+    fn rollup(self, axis: Option<Axis>) -> Rollup {
+        let message = self.worst.map(|(_, message)| message);
+        Rollup { message, ..rollup(&self.group, self.superseded, axis) }
+    }
+}
+
+/// What follows from counts.
+fn rollup(group: &Group, superseded: u64, axis: Option<Axis>) -> Rollup {
+    let (deployed, ready) = (axis != Some(Axis::Ready), axis != Some(Axis::Deployed));
+    let axes = &group.axes;
+    Rollup {
+        targets: group.targets(),
+        leaving: group.leaving(),
+        overdue: group.overdue(),
+        known: group.complete().devices,
+        superseded,
+        counts: group.counts(),
+        kstatus: counted(&KStatus::ALL, &axes.kstatus),
+        deployed_status: deployed.then(|| axes.deployed_status()),
+        ready_status: ready.then(|| axes.ready_status()),
+        deployed_counts: if deployed { counted(&Deployed::ALL, &axes.deployed) } else { BTreeMap::new() },
+        ready_counts: if ready { counted(&Ready::ALL, &axes.ready) } else { BTreeMap::new() },
+        message: None,
+        changed_at: axes.changed_at,
+    }
+}
+
+fn counted<K: Ord + Copy>(all: &[K], counts: &[u32]) -> BTreeMap<K, u64> {
+    let pairs = all.iter().zip(counts).filter(|(_, count)| **count > 0);
+    pairs.map(|(key, count)| (*key, u64::from(*count))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cursor_is_what_it_was_written_as() {
+        for text in ["plant7/press-4", "plant7/press-4/web"] {
+            assert_eq!(text.parse::<StatusCursor>().unwrap().to_string(), text);
+        }
+        for text in ["plant7", "", "a/b/c/d", "plant7/press-4/", "plant7/Press"] {
+            assert!(text.parse::<StatusCursor>().is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,298 @@
+//! Which standings a question about status is about. A name that nobody knows is an error; a known one that leaves
+//! nothing is an answer.
+
+use std::collections::BTreeSet;
+use std::ops::Bound::{Excluded, Included, Unbounded};
+
+use muster_contract::status::{FILTER_VALUES_MAX, StatusQuery};
+use muster_contract::view::Verdict;
+use muster_contract::{ComponentName, DeploymentId, DeviceId, DeviceKey, Generation, SiteId};
+
+use super::super::axes::{Axes, Look, Part, parts};
+use super::super::blueprint::Blueprint;
+use super::super::device::Device;
+use super::super::fleet::Fleet;
+use super::super::standing::{Row, Share};
+use super::super::tally::Group;
+use super::{StatusCursor, StatusRefusal};
+use crate::near::near;
+
+/// Names that are compared with an unknown one, so that a slip of the pen does not cost more than a question.
+const COMPARED_MAX: usize = 2_000;
+
+/// A question's filters, every name of which is known.
+pub(super) struct Filter<'q> {
+    pub(super) deployment: Option<u32>,
+    apps: BTreeSet<&'q str>,
+    sites: BTreeSet<&'q SiteId>,
+    devices: BTreeSet<&'q DeviceKey>,
+    components: BTreeSet<&'q ComponentName>,
+    generation: Option<Generation>,
+}
+
+/// A standing that passes the filters.
+pub(super) struct Found<'a> {
+    pub(super) device: &'a Device,
+    pub(super) deployment: &'a DeploymentId,
+    pub(super) row: &'a Row,
+    pub(super) share: Share,
+    pub(super) look: Look,
+    /// What it adds to the counts: of its components only those that pass.
+    pub(super) axes: Axes,
+    pub(super) age: Age,
+    blueprint: Option<&'a Blueprint>,
+}
+
+/// How a standing is to the generation that was asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Age {
+    /// What shall run now is what that generation said.
+    Now,
+    /// Superseded; the last report is about it.
+    Reported,
+    /// Superseded, and nothing of it is held.
+    Gone,
+}
+
+impl Fleet {
+    /// The filters of a question.
+    pub(super) fn filter<'q>(&self, query: &'q StatusQuery) -> Result<Filter<'q>, StatusRefusal> {
+        let StatusQuery { app, site, device, component, .. } = query;
+        let sizes = [("app", app.len()), ("site", site.len()), ("device", device.len())];
+        for (name, count) in sizes.into_iter().chain([("component", component.len())]) {
+            if count > FILTER_VALUES_MAX {
+                let words = format!("{name}: {count} values; one question takes {FILTER_VALUES_MAX}");
+                return Err(StatusRefusal::Wrong(words));
+            }
+        }
+        let deployment = query.id.as_ref().map(|id| self.known_deployment(id)).transpose()?;
+        site.iter().try_for_each(|site| self.know_site(site))?;
+        device.iter().try_for_each(|path| self.know_device(&path.0))?;
+        app.iter().try_for_each(|app| self.know_app(app))?;
+        component.iter().try_for_each(|name| self.know_component(name, deployment))?;
+        self.know_generation(query)?;
+        Ok(Filter {
+            deployment,
+            apps: app.iter().map(String::as_str).collect(),
+            sites: site.iter().collect(),
+            devices: device.iter().map(|path| &path.0).collect(),
+            components: component.iter().collect(),
+            generation: query.generation,
+        })
+    }
+
+    fn known_deployment(&self, id: &DeploymentId) -> Result<u32, StatusRefusal> {
+        let is_there = |number: u32| self.totals.deployment(number).group.verdict() != Verdict::Empty;
+        let known = self.totals.deployment_numbers.get(id).copied().filter(|number| is_there(*number));
+        known.ok_or_else(|| {
+            let others = self.totals.deployment_numbers.iter().filter(|(_, number)| is_there(**number));
+            let names = others.map(|(id, _)| id.as_str());
+            unknown(format!("deployment '{id}' is targeted nowhere and left nowhere"), id.as_str(), names)
+        })
+    }
+
+    fn know_site(&self, site: &SiteId) -> Result<(), StatusRefusal> {
+        if self.totals.site_numbers.contains_key(site) {
+            return Ok(());
+        }
+        let names = self.totals.site_numbers.keys().map(SiteId::as_str);
+        Err(unknown(format!("site '{site}' has no devices"), site.as_str(), names))
+    }
+
+    fn know_device(&self, key: &DeviceKey) -> Result<(), StatusRefusal> {
+        if self.find(key).is_some() {
+            return Ok(());
+        }
+        self.know_site(&key.site)?;
+        let site = self.totals.site_numbers.get(&key.site).map(|number| self.totals.site(*number));
+        let names = site.into_iter().flat_map(|site| site.members.keys().map(DeviceId::as_str));
+        Err(unknown(format!("device '{key}' was never heard of"), key.device.as_str(), names))
+    }
+
+    fn know_app(&self, app: &str) -> Result<(), StatusRefusal> {
+        if self.totals.blueprints.has_application(app) {
+            return Ok(());
+        }
+        let shown: String = app.chars().take(FILTER_VALUES_MAX).collect();
+        Err(unknown(
+            format!("app '{shown}' shall run nowhere"),
+            &shown,
+            self.totals.blueprints.applications(),
+        ))
+    }
+
+    /// Components that only leave are known by their reports, which are not searched: anything may be one of them.
+    fn know_component(&self, name: &ComponentName, deployment: Option<u32>) -> Result<(), StatusRefusal> {
+        let blueprints = &self.totals.blueprints;
+        let group = deployment.map_or(&self.totals.fleet.group, |it| &self.totals.deployment(it).group);
+        if blueprints.has_component(name) || group.leaving() > 0 {
+            return Ok(());
+        }
+        let names = blueprints.components().map(ComponentName::as_str);
+        Err(unknown(format!("component '{name}' shall run nowhere"), name.as_str(), names))
+    }
+
+    fn know_generation(&self, query: &StatusQuery) -> Result<(), StatusRefusal> {
+        let Some(wanted) = query.generation else { return Ok(()) };
+        let [path] = query.device.as_slice() else {
+            let words = "generation: every device counts its own; name one device with it";
+            return Err(StatusRefusal::Wrong(words.to_owned()));
+        };
+        let newest = self.find(&path.0).and_then(|device| device.about.desired).map(|(newest, _)| newest);
+        match newest {
+            Some(newest) if wanted <= newest => Ok(()),
+            Some(newest) => Err(StatusRefusal::Unknown(format!(
+                "generation {wanted} of {path} was never published; the newest is {newest}"
+            ))),
+            None => Err(StatusRefusal::Unknown(format!("nothing was ever published for {path}"))),
+        }
+    }
+}
+
+fn unknown<'a>(what: String, wanted: &str, names: impl Iterator<Item = &'a str>) -> StatusRefusal {
+    let near = near(wanted, names.take(COMPARED_MAX));
+    let hint = if near.is_empty() { String::new() } else { format!("; did you mean {}?", near.join(" or ")) };
+    StatusRefusal::Unknown(what + &hint)
+}
+
+impl<'q> Filter<'q> {
+    /// True where nothing is filtered.
+    pub(super) fn is_open(&self) -> bool {
+        self.is_of_places() && self.sites.is_empty()
+    }
+
+    /// True where sites are all that is filtered by.
+    fn is_of_places(&self) -> bool {
+        let Self { apps, devices, components, generation, .. } = self;
+        apps.is_empty() && devices.is_empty() && components.is_empty() && generation.is_none()
+    }
+
+    /// The counts that are kept of exactly what passes, if there are any.
+    pub(super) fn kept(&self, fleet: &Fleet) -> Option<Group> {
+        let totals = &fleet.totals;
+        if !self.is_of_places() {
+            return None;
+        }
+        if self.is_open() {
+            return Some(self.deployment.map_or(totals.fleet.group, |it| totals.deployment(it).group));
+        }
+        let sites = self.sites.iter().filter_map(|site| totals.site_numbers.get(*site));
+        let groups = sites.map(|number| totals.site(*number)).filter_map(|site| match self.deployment {
+            Some(number) => site.deployments.get(&number).copied(),
+            None => Some(site.whole.group),
+        });
+        let mut sum = Group::default();
+        groups.for_each(|group| sum += group);
+        Some(sum)
+    }
+
+    /// The devices to look at, in order. One that is named by the cursor comes again if only part of it was seen.
+    pub(super) fn devices_after<'f, 'a: 'f>(
+        &'f self,
+        fleet: &'a Fleet,
+        after: Option<&'f StatusCursor>,
+    ) -> Box<dyn Iterator<Item = &'a Device> + 'f> {
+        if !self.devices.is_empty() {
+            let at_site = move |key: &DeviceKey| self.sites.is_empty() || self.sites.contains(&key.site);
+            let keys = self.devices.iter().copied().filter(move |key| at_site(key) && is_due(key, after));
+            return Box::new(keys.filter_map(|key| fleet.find(key)));
+        }
+        let first = after.map_or(Unbounded, |after| Included(&after.device.site));
+        let sites = fleet.totals.site_numbers.range::<SiteId, _>((first, Unbounded));
+        let sites: Box<dyn Iterator<Item = u32> + 'f> = if self.sites.is_empty() {
+            Box::new(sites.map(|(_, number)| *number))
+        } else {
+            let due = move |site: &&&SiteId| after.is_none_or(|after| **site >= &after.device.site);
+            let named = self.sites.iter().filter(due);
+            Box::new(named.filter_map(|site| fleet.totals.site_numbers.get(*site).copied()))
+        };
+        let sites = sites.map(|number| fleet.totals.site(number));
+        let sites = sites.filter(|site| self.deployment.is_none_or(|it| site.deployments.contains_key(&it)));
+        Box::new(sites.flat_map(move |site| {
+            let from = match after.filter(|after| after.device.site == site.id) {
+                Some(StatusCursor { device, deployment: Some(_) }) => Included(&device.device),
+                Some(StatusCursor { device, deployment: None }) => Excluded(&device.device),
+                None => Unbounded,
+            };
+            let members = site.members.range::<DeviceId, _>((from, Unbounded));
+            members.map(|(_, number)| &fleet.devices[*number as usize])
+        }))
+    }
+
+    /// The standing, if it passes.
+    pub(super) fn find<'a>(&self, fleet: &'a Fleet, device: &'a Device, row: &'a Row) -> Option<Found<'a>> {
+        let facet = device.about.facet();
+        let (age, share) = self.as_of_generation(row, row.share(&facet), &facet);
+        let look = Look::of(row, share)?;
+        let blueprint = fleet.totals.blueprints.get(row.blueprint);
+        let app = blueprint.map(|print| &*print.application);
+        if !self.apps.is_empty() && !app.is_some_and(|app| self.apps.contains(app)) {
+            return None;
+        }
+        let deployment = &fleet.totals.deployment(row.deployment).id;
+        let axes = Axes::default();
+        let mut found = Found { device, deployment, row, share, look, axes, age, blueprint };
+        let mut axes = Axes::default();
+        let mut any = false;
+        self.parts(&found).for_each(|part| {
+            axes.count(&part);
+            any = true;
+        });
+        axes.count_row(row, look);
+        found.axes = axes;
+        (any || age == Age::Gone || self.components.is_empty()).then_some(found)
+    }
+
+    /// Its components that pass.
+    pub(super) fn parts<'f, 'a: 'f>(&'f self, found: &Found<'a>) -> impl Iterator<Item = Part<'a>> + 'f {
+        let passes = |part: &Part<'_>| self.components.is_empty() || self.components.contains(part.name);
+        let Found { row, look, blueprint, age, .. } = *found;
+        let now = (age == Age::Now).then(|| parts(row, blueprint, look));
+        let then = (age == Age::Reported).then(|| look.reported(row));
+        now.into_iter().flatten().chain(then.into_iter().flatten()).filter(passes)
+    }
+
+    /// How it is to the generation that was asked for, and its share as of then.
+    fn as_of_generation(
+        &self,
+        row: &Row,
+        share: Share,
+        facet: &super::super::standing::Facet,
+    ) -> (Age, Share) {
+        let Some(wanted) = self.generation.filter(|_| share != Share::Nothing) else {
+            return (Age::Now, share);
+        };
+        if row.target.is_some_and(|target| target <= wanted) {
+            return (Age::Now, share);
+        }
+        let report = row.report.as_deref().filter(|report| report.generation == wanted);
+        let Some(report) = report else { return (Age::Gone, share) };
+        let then = Share::Target {
+            standing: report.state.into(),
+            freshness: facet.freshness,
+            known: row.is_known(facet),
+            overdue: false,
+            missing: facet.missing,
+        };
+        (Age::Reported, then)
+    }
+}
+
+fn is_due(key: &DeviceKey, after: Option<&StatusCursor>) -> bool {
+    after.is_none_or(|after| match after.deployment {
+        Some(_) => *key >= after.device,
+        None => *key > after.device,
+    })
+}
+
+impl<'a> Found<'a> {
+    /// The application; none where it shall not run.
+    pub(super) fn app(&self) -> Option<&'a str> {
+        self.blueprint.map(|blueprint| &*blueprint.application)
+    }
+
+    /// True where nothing is held of the generation that was asked for.
+    pub(super) fn is_gone(&self) -> bool {
+        self.age == Age::Gone
+    }
+}

@@ -1,0 +1,144 @@
+//! A standing as a line: both axes, kstatus, and why it is so in words.
+
+use muster_contract::limits::VIEW_MESSAGE_BYTES_MAX;
+use muster_contract::query::Output;
+use muster_contract::state::cut;
+use muster_contract::status::{Axis, ComponentLine, Deployed, KStatus, Ready, TargetStatus};
+use muster_contract::view::{Freshness, Standing};
+use muster_contract::{State, Timestamp};
+
+use super::super::axes::{Axes, Part};
+use super::super::report::Report;
+use super::filter::{Age, Filter, Found};
+
+impl Found<'_> {
+    /// The line of it, with one axis or both.
+    pub(super) fn line(&self, filter: &Filter<'_>, output: Output, axis: Option<Axis>) -> TargetStatus {
+        let (device, row) = (&self.device.about, self.row);
+        let axes = &self.axes;
+        let held = |axis_of| axis.is_none_or(|wanted| wanted == axis_of) && !self.is_gone();
+        let deployed = axes.deployed_status();
+        let report = row.report.as_deref();
+        TargetStatus {
+            key: device.key.clone(),
+            deployment: self.deployment.clone(),
+            app: self.app().map(str::to_owned),
+            standing: self.standing(),
+            freshness: device.freshness(),
+            known: row.is_known(&device.facet()),
+            leaving: row.target.is_none(),
+            overdue: self.look.overdue,
+            superseded: self.age != Age::Now,
+            target_generation: row.target,
+            reported_generation: report.map(|report| report.generation),
+            deployed_status: held(Axis::Deployed).then_some(deployed),
+            ready_status: self.ready_status(axes).filter(|_| held(Axis::Ready)),
+            axes: self.look.axes(self.kstatus(), deployed, report.map(|report| report.state)),
+            message: self.message(),
+            changed_at: self.changed_at(),
+            components: filter.parts(self).map(|part| self.component(&part, axis)).collect(),
+            report: report.filter(|_| output == Output::Detail).map(|report| report.shown(output)),
+        }
+    }
+
+    /// kstatus of the whole; of what is not held it is not known.
+    pub(super) fn kstatus(&self) -> KStatus {
+        if self.is_gone() { KStatus::Unknown } else { self.look.kstatus() }
+    }
+
+    /// Why it is so, with the place at which it is so.
+    pub(super) fn message_with_place(&self) -> String {
+        format!("{} on {}: {}", self.deployment, self.device.about.key, self.message())
+    }
+
+    fn standing(&self) -> Standing {
+        let then = self.look.target.filter(|_| self.age == Age::Reported);
+        then.or_else(|| self.row.standing()).unwrap_or(Standing::Waiting)
+    }
+
+    fn ready_status(&self, axes: &Axes) -> Option<Ready> {
+        let status = axes.ready_status();
+        (status != Ready::Empty).then_some(status)
+    }
+
+    fn changed_at(&self) -> Option<Timestamp> {
+        self.row.report.as_deref().map(|report| report.received_at)
+    }
+
+    fn component(&self, part: &Part<'_>, axis: Option<Axis>) -> ComponentLine {
+        ComponentLine {
+            name: part.name.clone(),
+            state: part.state,
+            deployed_status: (axis != Some(Axis::Ready)).then_some(part.deployed),
+            ready_status: part.ready.filter(|_| axis != Some(Axis::Deployed)),
+            axes: self.look.axes(part.kstatus, part.deployed, part.state),
+            message: cut(self.component_message(part), VIEW_MESSAGE_BYTES_MAX),
+            changed_at: self.changed_at().filter(|_| part.state.is_some()),
+        }
+    }
+
+    /// Why the whole is so.
+    fn message(&self) -> String {
+        let report = self.row.report.as_deref();
+        if self.is_gone() {
+            return "superseded, and how it ended is not in the present state".to_owned();
+        }
+        let words = match (self.look.target, report) {
+            (None, Some(report)) => format!("shall not run any more; {}", said(report)),
+            (Some(Standing::Waiting) | None, _) => "nothing is reported of it".to_owned(),
+            (Some(Standing::Outdated), Some(report)) => {
+                format!("the target has changed since; {} in generation {}", said(report), report.generation)
+            }
+            (Some(Standing::Removed), _) => "is removed although it shall run".to_owned(),
+            (Some(_), Some(report)) => said(report),
+            (Some(standing), None) => standing.as_str().to_owned(),
+        };
+        cut(words + &self.doubts(), VIEW_MESSAGE_BYTES_MAX)
+    }
+
+    fn component_message(&self, part: &Part<'_>) -> String {
+        let error = self.row.report.as_deref().and_then(|report| report.component_error(part.name));
+        if let (Some(error), Some(State::Failed)) = (error, part.state) {
+            return format!("{}: {}", error.code, error.message);
+        }
+        let words = match (part.deployed, part.ready, part.state) {
+            (Deployed::Deleting, _, Some(state)) => format!("shall go; is {state}"),
+            (Deployed::Deleted, ..) => "is gone".to_owned(),
+            (Deployed::Failed, ..) => return self.message(),
+            (_, Some(Ready::NotPresent), Some(state)) => {
+                format!("nothing is reported of what shall run now; was {state}")
+            }
+            (_, Some(Ready::NotPresent), None) => "nothing is reported of it".to_owned(),
+            (.., Some(state)) => format!("is {state}"),
+            (.., None) => "nothing is reported of it".to_owned(),
+        };
+        words + &self.doubts()
+    }
+
+    fn doubts(&self) -> String {
+        let about = &self.device.about;
+        let mut words = String::new();
+        match about.freshness() {
+            Freshness::Fresh => {}
+            Freshness::Stale => words += "; the device is silent",
+            Freshness::Never => words += "; the device was never heard",
+        }
+        if !self.row.is_known(&about.facet()) {
+            words += "; newer reports of it are not in";
+        }
+        if self.look.overdue {
+            words += "; past its deadline";
+        }
+        words
+    }
+}
+
+/// What a report says, with its error or its reason.
+fn said(report: &Report) -> String {
+    let state = report.state;
+    match (report.failure(), report.reason()) {
+        (Some(failure), _) => format!("is {state}: {failure}"),
+        (None, Some(reason)) => format!("is {state}: {reason}"),
+        (None, None) => format!("is {state}"),
+    }
+}

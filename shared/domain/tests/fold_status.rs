@@ -1,0 +1,477 @@
+//! Status after filters, row by row of what EMCO's status query does (`q01` to `q18`; those about the wire and about
+//! shapes are tests of the query service and of the command), and its laws over arbitrary ledgers.
+
+#![allow(clippy::unwrap_used, reason = "a failure here is the test's result")]
+#![allow(dead_code, reason = "the ledger and its generator serve several tests")]
+
+mod fleets;
+mod ledger;
+
+use std::collections::BTreeMap;
+
+use fleets::ledgers;
+use ledger::{Ledger, Said};
+use muster_contract::fact::{DeadlineKind, Fact};
+use muster_contract::query::Output;
+use muster_contract::status::{
+    Actuation, Axis, Deployed, KStatus, LOOKED_AT_MAX, Ready, Reconcile, Rollup, StatusAnswer, StatusQuery,
+    Strategy,
+};
+use muster_contract::view::{Freshness, Split, Standing};
+use muster_contract::{Generation, State};
+use muster_domain::fold::{Fleet, StatusCursor, StatusRefusal};
+use proptest::prelude::*;
+
+const INSTALLED: &[(&str, State)] = &[("main", State::Installed), ("side", State::Installed)];
+
+/// Everything a question without a limit gives.
+fn ask(fleet: &Fleet, query: &StatusQuery) -> StatusAnswer {
+    fleet.status_answer(query, None, usize::MAX).unwrap()
+}
+
+fn refused(fleet: &Fleet, query: &StatusQuery) -> String {
+    match fleet.status_answer(query, None, 10) {
+        Err(StatusRefusal::Unknown(words) | StatusRefusal::Wrong(words)) => words,
+        Ok(answer) => panic!("{answer:?}"),
+    }
+}
+
+fn of(id: &str) -> StatusQuery {
+    StatusQuery { id: Some(id.parse().unwrap()), output: Output::All, ..StatusQuery::default() }
+}
+
+fn at(sites: &[&str], query: StatusQuery) -> StatusQuery {
+    StatusQuery { site: sites.iter().map(|site| site.parse().unwrap()).collect(), ..query }
+}
+
+fn on(devices: &[&str], query: StatusQuery) -> StatusQuery {
+    StatusQuery { device: devices.iter().map(|device| device.parse().unwrap()).collect(), ..query }
+}
+
+fn part(components: &[&str], query: StatusQuery) -> StatusQuery {
+    StatusQuery { component: components.iter().map(|name| name.parse().unwrap()).collect(), ..query }
+}
+
+/// A desired state whose deployments have two components.
+fn desired<'l>(
+    ledger: &'l mut Ledger,
+    device: &str,
+    generation: u64,
+    targets: &[(&str, u64)],
+) -> &'l mut Ledger {
+    ledger.desired(device, generation, targets);
+    with_components(ledger, &["main", "side"])
+}
+
+fn with_components<'l>(ledger: &'l mut Ledger, names: &[&str]) -> &'l mut Ledger {
+    let Fact::Desired(fact) = &mut ledger.entries.last_mut().unwrap().fact else {
+        panic!("no desired state")
+    };
+    for entry in &mut fact.deployments {
+        let component = entry.profile.components[0].clone();
+        let named = |name: &&str| muster_contract::desired::Component {
+            name: name.parse().unwrap(),
+            ..component.clone()
+        };
+        entry.profile.components = names.iter().map(named).collect();
+    }
+    ledger
+}
+
+/// Two sites with two devices each: north/a has it, north/b failed, south/a has not begun, south/b fell silent.
+fn mixed() -> Ledger {
+    let mut ledger = Ledger::default();
+    for device in ["north/a", "north/b", "south/a", "south/b"] {
+        desired(&mut ledger, device, 1, &[("web", 1)]).fresh(device, 1, 0);
+    }
+    let failed = Said {
+        components: &[("main", State::Failed), ("side", State::Pending)],
+        errors: &[("main", "Exit1", "no license")],
+        ..Said::default()
+    };
+    let installed = Said { components: INSTALLED, ..Said::default() };
+    ledger.status("north/a", "web", &installed).status("north/b", "web", &failed);
+    ledger.status("south/b", "web", &installed).stale("south/b", 1, 1);
+    ledger
+}
+
+fn counts<K: Ord + Copy>(pairs: &[(K, u64)]) -> BTreeMap<K, u64> {
+    pairs.iter().copied().collect()
+}
+
+#[test]
+fn q01_status_is_readable_before_any_device_has_said_a_word() {
+    let mut ledger = Ledger::default();
+    desired(&mut ledger, "north/a", 1, &[("web", 1)]);
+    let answer = ask(&ledger.fold(), &of("web"));
+    assert_eq!(answer.rollup.deployed_counts, counts(&[(Deployed::Pending, 2)]));
+    assert_eq!(answer.rollup.ready_counts, counts(&[(Ready::NotPresent, 2)]));
+    let target = &answer.targets[0];
+    assert_eq!((target.standing, target.freshness), (Standing::Waiting, Freshness::Never));
+    assert_eq!(target.axes.kstatus, KStatus::Unknown, "nobody has heard whether anything is there");
+    assert_eq!(target.message, "nothing is reported of it; the device was never heard");
+}
+
+#[test]
+fn q05_counts_are_of_components_after_filters_and_add_up_to_the_lines() {
+    let fleet = mixed().fold();
+    let all = ask(&fleet, &of("web"));
+    let expected = counts(&[(Deployed::Pending, 3), (Deployed::Applied, 5)]);
+    assert_eq!(all.rollup.deployed_counts, expected, "{all:?}");
+    assert_eq!(all.targets.iter().map(|target| target.components.len()).sum::<usize>(), 8);
+    let side = ask(&fleet, &part(&["side"], of("web")));
+    let expected = counts(&[(Deployed::Pending, 2), (Deployed::Applied, 2)]);
+    assert_eq!((&side.rollup.deployed_counts, side.rollup.targets), (&expected, 4));
+    let north = ask(&fleet, &at(&["north"], part(&["side"], of("web"))));
+    assert_eq!(north.rollup.deployed_counts, counts(&[(Deployed::Pending, 1), (Deployed::Applied, 1)]));
+}
+
+#[test]
+fn q06_what_is_expected_and_not_reported_is_not_present_until_it_is_reported() {
+    let mut ledger = Ledger::default();
+    desired(&mut ledger, "north/a", 1, &[("web", 1)]).fresh("north/a", 1, 0);
+    let ready = |ledger: &Ledger| ask(&ledger.fold(), &of("web")).rollup.ready_counts;
+    assert_eq!(ready(&ledger), counts(&[(Ready::NotPresent, 2)]));
+    let half = &[("main", State::Installed), ("side", State::Installing)];
+    ledger.status("north/a", "web", &Said { components: half, ..Said::default() });
+    assert_eq!(ready(&ledger), counts(&[(Ready::NotReady, 1), (Ready::Ready, 1)]));
+    ledger.status("north/a", "web", &Said { seq: 2, components: INSTALLED, ..Said::default() });
+    assert_eq!(ready(&ledger), counts(&[(Ready::Ready, 2)]));
+}
+
+#[test]
+fn q07_not_ready_is_whatever_is_not_and_nothing_is_reported_as_nothing() {
+    let fleet = mixed().fold();
+    let status = |query: &StatusQuery| {
+        let rollup = ask(&fleet, query).rollup;
+        (rollup.deployed_status.unwrap(), rollup.ready_status.unwrap())
+    };
+    assert_eq!(status(&of("web")), (Deployed::Pending, Ready::NotReady));
+    assert_eq!(status(&on(&["north/a"], of("web"))), (Deployed::Applied, Ready::Ready));
+    assert_eq!(status(&on(&["south/a"], of("web"))), (Deployed::Pending, Ready::NotReady), "not present");
+    assert_eq!(status(&on(&["south/b"], of("web"))), (Deployed::Applied, Ready::Unknown), "silent since");
+    let nothing = ask(&fleet, &at(&["north"], on(&["south/a"], of("web"))));
+    assert_eq!(nothing.rollup.ready_status, Some(Ready::Empty));
+    assert_eq!((nothing.rollup.targets, nothing.total, nothing.next), (0, Some(0), None));
+}
+
+#[test]
+fn q08_a_summary_counts_what_all_counts_and_has_no_lines() {
+    let fleet = mixed().fold();
+    for query in
+        [of("web"), at(&["south"], of("web")), on(&["north/b"], of("web")), part(&["main"], of("web"))]
+    {
+        let all = ask(&fleet, &query);
+        let summary = ask(&fleet, &StatusQuery { output: Output::Summary, ..query });
+        assert_eq!(summary.rollup, all.rollup);
+        assert!(summary.targets.is_empty() && summary.apps.is_empty() && !all.targets.is_empty());
+    }
+}
+
+#[test]
+fn q09_values_are_alternatives_filters_must_all_hold_and_unknown_names_are_refused() {
+    let fleet = mixed().fold();
+    let names = |query: &StatusQuery| {
+        let answer = ask(&fleet, query);
+        answer.targets.iter().map(|target| target.key.to_string()).collect::<Vec<_>>()
+    };
+    assert_eq!(names(&on(&["south/a", "north/a"], of("web"))), ["north/a", "south/a"]);
+    assert_eq!(names(&at(&["south"], on(&["south/a", "north/a"], of("web")))), ["south/a"]);
+    let app = StatusQuery { app: vec!["com.example.web".to_owned()], ..at(&["north"], of("web")) };
+    assert_eq!(names(&app), ["north/a", "north/b"]);
+    for (query, words) in [
+        (of("wbe"), "deployment 'wbe' is targeted nowhere and left nowhere; did you mean web?"),
+        (at(&["nroth"], of("web")), "site 'nroth' has no devices; did you mean north?"),
+        (on(&["north/c"], of("web")), "device 'north/c' was never heard of; did you mean a or b?"),
+        (on(&["nort/a"], of("web")), "site 'nort' has no devices; did you mean north?"),
+        (part(&["mian"], of("web")), "component 'mian' shall run nowhere; did you mean main?"),
+        (StatusQuery { app: vec!["com.example.wbe".into()], ..of("web") }, "did you mean com.example.web?"),
+    ] {
+        let refused = refused(&fleet, &query);
+        assert!(refused.contains(words), "{refused}");
+    }
+    let mut ledger = mixed();
+    ledger.desired("north/a", 2, &[("web", 1), ("db", 2)]);
+    let fleet = ledger.fold();
+    let other = StatusQuery { app: vec!["com.example.db".to_owned()], ..of("web") };
+    assert_eq!(ask(&fleet, &other).rollup.targets, 0, "known, and nothing is left: no error");
+}
+
+#[test]
+fn q10_an_older_generation_is_told_as_far_as_it_is_held() {
+    let mut ledger = Ledger::default();
+    desired(&mut ledger, "north/a", 1, &[("web", 1), ("db", 1)]).fresh("north/a", 1, 0);
+    ledger.status("north/a", "web", &Said { components: INSTALLED, ..Said::default() });
+    desired(&mut ledger, "north/a", 4, &[("web", 3), ("db", 1)]);
+    let then = |ledger: &Ledger, generation: u64| {
+        let query = StatusQuery { generation: Generation::new(generation), ..on(&["north/a"], of("web")) };
+        ask(&ledger.fold(), &query)
+    };
+    let now = then(&ledger, 4);
+    assert_eq!((now.targets[0].standing, now.targets[0].superseded), (Standing::Outdated, false));
+    assert_eq!(then(&ledger, 3).targets, now.targets, "nothing has changed between the two");
+    let old = then(&ledger, 1);
+    let target = &old.targets[0];
+    assert_eq!((target.standing, target.superseded), (Standing::Installed, true));
+    assert_eq!(old.rollup.ready_counts, counts(&[(Ready::Ready, 2)]));
+    let gone = then(&ledger, 2);
+    assert_eq!((gone.rollup.superseded, gone.rollup.targets, gone.total), (1, 0, Some(1)));
+    assert_eq!(gone.targets[0].axes.kstatus, KStatus::Unknown);
+
+    let query = StatusQuery { generation: Generation::new(9), ..on(&["north/a"], of("web")) };
+    assert!(refused(&ledger.fold(), &query).contains("never published; the newest is 4"));
+    let query = StatusQuery { generation: Generation::new(1), ..of("web") };
+    assert!(refused(&ledger.fold(), &query).contains("name one device"));
+}
+
+#[test]
+fn q11_after_an_update_old_and_new_components_are_there_once() {
+    let mut ledger = Ledger::default();
+    desired(&mut ledger, "north/a", 1, &[("web", 1)]).fresh("north/a", 1, 0);
+    ledger.status("north/a", "web", &Said { components: INSTALLED, ..Said::default() });
+    ledger.desired("north/a", 2, &[("web", 2)]);
+    with_components(&mut ledger, &["side", "tail"]);
+    let answer = ask(&ledger.fold(), &of("web"));
+    let lines: Vec<_> = answer.targets[0]
+        .components
+        .iter()
+        .map(|line| (line.name.as_str(), line.deployed_status.unwrap(), line.ready_status))
+        .collect();
+    let not_present = Some(Ready::NotPresent);
+    let expected = [
+        ("side", Deployed::Pending, not_present),
+        ("tail", Deployed::Pending, not_present),
+        ("main", Deployed::Deleting, None),
+    ];
+    assert_eq!(lines, expected);
+    assert_eq!(answer.targets[0].components[2].axes.strategy, Strategy::Delete);
+}
+
+#[test]
+fn q12_whether_a_target_is_heard_is_said_of_each() {
+    let mut ledger = mixed();
+    desired(&mut ledger, "south/c", 1, &[("web", 1)]);
+    let heard: Vec<_> =
+        ask(&ledger.fold(), &of("web")).targets.iter().map(|target| target.freshness).collect();
+    let (fresh, stale, never) = (Freshness::Fresh, Freshness::Stale, Freshness::Never);
+    assert_eq!(heard, [fresh, fresh, fresh, stale, never]);
+}
+
+#[test]
+fn q15_ready_is_installed_and_heard_and_known_and_failed_stays_failed() {
+    let fleet = mixed().fold();
+    let answer = ask(&fleet, &of("web"));
+    let lines: Vec<_> = answer
+        .targets
+        .iter()
+        .flat_map(|target| &target.components)
+        .map(|line| (line.ready_status.unwrap(), line.axes.kstatus, line.axes.actuation, line.axes.reconcile))
+        .collect();
+    let ready = (Ready::Ready, KStatus::Current, Actuation::Succeeded, Reconcile::Succeeded);
+    let absent = (Ready::NotPresent, KStatus::NotFound, Actuation::Pending, Reconcile::Pending);
+    let silent = (Ready::Unknown, KStatus::Unknown, Actuation::Succeeded, Reconcile::Pending);
+    let failed = (Ready::NotReady, KStatus::Failed, Actuation::Succeeded, Reconcile::Failed);
+    let waits = (Ready::NotReady, KStatus::InProgress, Actuation::Pending, Reconcile::Pending);
+    assert_eq!(lines, [ready, ready, failed, waits, absent, absent, silent, silent]);
+    let kstatus =
+        [(KStatus::Failed, 1), (KStatus::Unknown, 1), (KStatus::NotFound, 1), (KStatus::Current, 1)];
+    assert_eq!(answer.rollup.kstatus, counts(&kstatus));
+
+    let mut ledger = mixed();
+    ledger.stale("north/b", 1, 1);
+    let target = &ask(&ledger.fold(), &on(&["north/b"], of("web"))).targets[0];
+    assert_eq!(target.axes.kstatus, KStatus::Failed, "as in the verdict");
+    let refused = Said { error: Some(("E7", "web", "no disk")), components: INSTALLED, ..Said::default() };
+    ledger.status("south/a", "web", &refused);
+    let target = &ask(&ledger.fold(), &on(&["south/a"], of("web"))).targets[0];
+    assert_eq!((target.deployed_status, target.axes.actuation), (Some(Deployed::Failed), Actuation::Failed));
+    assert_eq!(target.axes.reconcile, Reconcile::Skipped);
+    ledger.deadline("north/a", "web", 1, DeadlineKind::Stuck);
+    ledger.desired("south/b", 2, &[]);
+    let target = &ask(&ledger.fold(), &on(&["south/b"], of("web"))).targets[0];
+    assert_eq!((target.axes.kstatus, target.axes.strategy), (KStatus::Terminating, Strategy::Delete));
+}
+
+#[test]
+fn q16_a_device_and_a_site_have_a_status_of_their_own() {
+    let mut ledger = mixed();
+    ledger.desired("north/a", 2, &[("web", 1), ("db", 2)]);
+    let fleet = ledger.fold();
+    let any = StatusQuery { output: Output::All, ..StatusQuery::default() };
+    let device = ask(&fleet, &on(&["north/a"], any.clone()));
+    let names: Vec<_> = device.targets.iter().map(|target| target.deployment.as_str()).collect();
+    assert_eq!((names, device.rollup.targets), (vec!["db", "web"], 2));
+    assert_eq!(ask(&fleet, &at(&["north"], any.clone())).rollup.targets, 3);
+    assert_eq!(ask(&fleet, &any).rollup.targets, 5);
+}
+
+#[test]
+fn q17_a_page_looks_at_a_bounded_number_and_pages_are_the_whole() {
+    let mut ledger = Ledger::default();
+    let devices = LOOKED_AT_MAX + 10;
+    for device in 0..devices {
+        ledger.desired(&format!("north/d{device:06}"), 1, &[("web", 1)]);
+    }
+    let fleet = ledger.fold();
+    let query = part(&["main"], StatusQuery { output: Output::Summary, ..of("web") });
+    let first = ask(&fleet, &query);
+    assert_eq!((first.rollup.targets as usize, first.whole, first.total), (LOOKED_AT_MAX, false, None));
+    let cursor: StatusCursor = first.next.as_ref().unwrap().parse().unwrap();
+    let rest = fleet.status_answer(&query, Some(&cursor), usize::MAX).unwrap();
+    let mut sum = first.rollup;
+    sum.merge(&rest.rollup);
+    assert_eq!((sum.targets as usize, rest.next), (devices, None));
+    let kept = ask(&fleet, &StatusQuery { output: Output::Summary, ..of("web") });
+    assert!(kept.whole && kept.next.is_none());
+    assert_eq!((kept.rollup.targets as usize, &kept.rollup.kstatus), (devices, &sum.kstatus));
+}
+
+#[test]
+fn q18_every_line_and_roll_up_says_why_and_since_when() {
+    let fleet = mixed().fold();
+    let answer = ask(&fleet, &of("web"));
+    let words = "Exit1 on 1 of 4, such as north/b: no license";
+    assert_eq!(answer.rollup.message.as_deref(), Some(words));
+    assert!(answer.rollup.changed_at.is_some() && answer.apps[0].rollup.changed_at.is_some());
+    assert_eq!(answer.apps[0].app.as_deref(), Some("com.example.web"));
+    let app = answer.apps[0].rollup.message.as_deref();
+    assert_eq!(app, Some("web on north/b: is failed: Exit1 in main: no license"));
+    let messages: Vec<_> = answer.targets.iter().map(|target| target.message.as_str()).collect();
+    let expected = [
+        "is installed",
+        "is failed: Exit1 in main: no license",
+        "nothing is reported of it",
+        "is installed; the device is silent",
+    ];
+    assert_eq!(messages, expected);
+    assert_eq!(answer.targets[1].components[0].message, "Exit1: no license");
+    for target in &answer.targets {
+        assert_eq!(target.changed_at.is_some(), target.standing != Standing::Waiting);
+        assert!(target.components.iter().all(|line| !line.message.is_empty()));
+    }
+}
+
+/// The roll-up that lines give, without words and times.
+fn counted(answer: &StatusAnswer) -> Rollup {
+    let mut sum = Rollup::default();
+    for target in &answer.targets {
+        *sum.kstatus.entry(target.axes.kstatus).or_default() += 1;
+        for line in &target.components {
+            *sum.deployed_counts.entry(line.deployed_status.unwrap()).or_default() += 1;
+            if let Some(ready) = line.ready_status {
+                *sum.ready_counts.entry(ready).or_default() += 1;
+            }
+        }
+        if target.leaving {
+            sum.leaving += 1;
+            continue;
+        }
+        sum.targets += 1;
+        sum.overdue += u64::from(target.overdue);
+        sum.known += u64::from(target.known);
+        let split: &mut Split = sum.counts.entry(target.standing).or_default();
+        *split.get_mut(target.freshness) += 1;
+    }
+    sum
+}
+
+fn numbers(rollup: &Rollup) -> Rollup {
+    Rollup { message: None, changed_at: None, deployed_status: None, ready_status: None, ..rollup.clone() }
+}
+
+fn pages(fleet: &Fleet, query: &StatusQuery, limit: usize) -> (Vec<String>, Rollup) {
+    let (mut after, mut names, mut sum) = (None, Vec::new(), Rollup::default());
+    loop {
+        let page = fleet.status_answer(query, after.as_ref(), limit).unwrap();
+        names.extend(page.targets.iter().map(|target| format!("{}/{}", target.key, target.deployment)));
+        sum = if page.whole { page.rollup } else { sum_of(sum, &page.rollup) };
+        let Some(next) = page.next else { return (names, sum) };
+        after = Some(next.parse::<StatusCursor>().unwrap());
+    }
+}
+
+fn sum_of(mut sum: Rollup, more: &Rollup) -> Rollup {
+    sum.merge(more);
+    sum
+}
+
+proptest! {
+    /// What is kept is what is counted, after any history, and after a restart from a snapshot.
+    #[test]
+    fn kept_counts_are_the_counts_of_the_lines(ledger in ledgers()) {
+        let fleet = ledger.fold();
+        let restored = Fleet::restore(fleet.as_of(), fleet.records());
+        let any = StatusQuery { output: Output::All, ..StatusQuery::default() };
+        let mut queries = vec![any.clone()];
+        for id in ["web", "db", "log"] {
+            queries.push(StatusQuery { id: Some(id.parse().unwrap()), ..any.clone() });
+        }
+        for site in ["north", "south"] {
+            queries.extend(queries.clone().into_iter().take(4).map(|query| at(&[site], query)));
+        }
+        for query in queries {
+            let Ok(answer) = fleet.status_answer(&query, None, usize::MAX) else { continue };
+            prop_assert!(answer.whole);
+            prop_assert_eq!(numbers(&answer.rollup), counted(&answer), "{:?}", query);
+            let again = restored.status_answer(&query, None, usize::MAX).unwrap();
+            prop_assert_eq!(numbers(&again.rollup), numbers(&answer.rollup), "restored, {:?}", query);
+            prop_assert_eq!(again.targets, answer.targets);
+        }
+    }
+
+    /// Nothing that is silent, or of which reports are missing, is Ready or Current.
+    #[test]
+    fn nothing_is_current_that_is_not_heard_and_known(ledger in ledgers()) {
+        let fleet = ledger.fold();
+        let answer = ask(&fleet, &StatusQuery { output: Output::All, ..StatusQuery::default() });
+        for target in &answer.targets {
+            let sure = target.freshness == Freshness::Fresh && target.known && !target.leaving;
+            let current = target.components.iter().any(|line| {
+                line.axes.kstatus == KStatus::Current || line.ready_status == Some(Ready::Ready)
+                    || (line.axes.strategy == Strategy::Apply && line.axes.reconcile == Reconcile::Succeeded)
+            });
+            prop_assert!(sure || !(current || target.axes.kstatus == KStatus::Current), "{:?}", target);
+            let all_current = target.components.iter().all(|line| line.axes.kstatus == KStatus::Current);
+            if target.axes.kstatus == KStatus::Current {
+                prop_assert_eq!(target.standing, Standing::Installed);
+            }
+            if !target.leaving && target.standing == Standing::Failed {
+                prop_assert!(!all_current, "{:?}", target);
+            }
+        }
+    }
+
+    /// However small the pages: the same targets in order, and the same counts.
+    #[test]
+    fn pages_are_the_whole(ledger in ledgers(), limit in 1usize..4) {
+        let fleet = ledger.fold();
+        let any = StatusQuery { output: Output::All, ..StatusQuery::default() };
+        let known = ["north/a", "north/b", "south/a", "south/b"].into_iter().filter(|device| {
+            fleet.status_answer(&on(&[device], any.clone()), None, 1).is_ok()
+        });
+        let known: Vec<_> = known.collect();
+        for query in [any.clone(), on(&known, any), at(&["north"], StatusQuery { output: Output::All, ..StatusQuery::default() })] {
+            if fleet.status_answer(&query, None, 1).is_err() {
+                continue;
+            }
+            let (names, sum) = pages(&fleet, &query, usize::MAX);
+            let (paged, counts) = pages(&fleet, &query, limit);
+            prop_assert!(names.is_sorted());
+            prop_assert_eq!(&paged, &names);
+            prop_assert_eq!(numbers(&counts), numbers(&sum));
+        }
+    }
+
+    /// One axis is half of the answer with both.
+    #[test]
+    fn an_axis_is_a_part_of_the_answer(ledger in ledgers()) {
+        let fleet = ledger.fold();
+        let both = ask(&fleet, &StatusQuery::default()).rollup;
+        let one = |axis| ask(&fleet, &StatusQuery { status: Some(axis), ..StatusQuery::default() }).rollup;
+        let (deployed, ready) = (one(Axis::Deployed), one(Axis::Ready));
+        prop_assert_eq!(&deployed.deployed_counts, &both.deployed_counts);
+        prop_assert_eq!(&ready.ready_counts, &both.ready_counts);
+        prop_assert!(deployed.ready_status.is_none() && deployed.ready_counts.is_empty());
+        prop_assert!(ready.deployed_status.is_none() && ready.deployed_counts.is_empty());
+    }
+}

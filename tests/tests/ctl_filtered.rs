@@ -1,0 +1,210 @@
+//! What `muster status` shows after filters, and as EMCO and kpt have it: golden files under `tests/golden/ctl/`, answers
+//! in, text out. `UPDATE_GOLDEN=1` rewrites them.
+
+#![allow(clippy::unwrap_used, reason = "a failure here is the test's result")]
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use muster_contract::query::Output;
+use muster_contract::status::{KStatus, StatusAnswer, TargetStatus};
+use muster_contract::view::{DeploymentView, Freshness};
+use muster_contract::{DeploymentId, DeviceKey, Timestamp};
+use muster_ctl::config::{Names, StatusArgs};
+use muster_ctl::render::resource_group::{Group, Spelling};
+use muster_ctl::render::{emco, filtered};
+use muster_tests::{golden, schemas};
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+const SWITCH: &str = "UPDATE_GOLDEN";
+const REMEDY: &str = "UPDATE_GOLDEN=1 cargo test -p muster-tests --test ctl_filtered";
+
+#[test]
+fn status_after_filters() {
+    let mut answer = four();
+    let args = StatusArgs { component: vec!["collector".parse().unwrap()], ..StatusArgs::default() };
+    golden("filtered", &filtered::status(&answer, &args, now()));
+    answer.next = Some("plant8/press-2".to_owned());
+    answer.targets.truncate(1);
+    golden("filtered-one-page", &filtered::status(&answer, &StatusArgs::default(), now()));
+    let names = [Names::Apps, Names::Targets, Names::Components].map(|what| {
+        let names = filtered::names(&four(), what);
+        filtered::list(&names)
+    });
+    golden("filtered-names", &names.join("--\n"));
+}
+
+#[test]
+fn status_of_nothing_says_so() {
+    let mut answer: StatusAnswer = example("StatusAnswer.part-of-an-axis");
+    golden("filtered-superseded", &filtered::status(&answer, &StatusArgs::default(), now()));
+    answer.rollup = Default::default();
+    golden("filtered-nothing", &filtered::status(&answer, &StatusArgs::default(), now()));
+}
+
+#[test]
+fn q03_each_kind_of_answer_has_emcos_shape_and_key_names() {
+    let answer = four();
+    let json = |value: &Value| serde_json::to_string_pretty(value).unwrap() + "\n";
+    golden("emco-summary", &json(&emco::status(&answer, Output::Summary)));
+    golden("emco-all", &json(&emco::status(&answer, Output::All)));
+    golden("emco-apps", &json(&emco::names(&answer, Names::Apps)));
+    golden("emco-clusters", &json(&emco::names(&answer, Names::Targets)));
+    golden("emco-resources", &json(&emco::names(&answer, Names::Components)));
+    let cluster = StatusAnswer { deployment: None, targets: vec![answer.targets[0].clone()], ..answer };
+    golden("emco-cluster", &json(&emco::status(&cluster, Output::All)));
+}
+
+/// Not applicable: EMCO itself calls `type=rsync` and its key names deprecated, and nothing that reads us ever knew them.
+#[test]
+fn q04_the_deprecated_key_names_are_not_written() {
+    let text = emco::status(&four(), Output::Detail).to_string();
+    for name in ["rsyncStatus", "clusterStatus", "\"status\""] {
+        assert!(!text.contains(name), "{name} in {text}");
+    }
+}
+
+#[test]
+fn q13_detail_gives_what_the_device_reports_of_a_component() {
+    let mut answer = four();
+    let detail: muster_contract::query::DeviceAnswer = example("DeviceAnswer.in-detail");
+    let report = detail.deployments[0].report.clone().unwrap();
+    let name = report.components[0].name.clone();
+    answer.targets[0].components[0].name = name.clone();
+    answer.targets[0].report = Some(report);
+    let shape = emco::status(&answer, Output::Detail);
+    let resources =
+        shape["apps"].as_array().unwrap().iter().flat_map(|app| app["clusters"].as_array().unwrap());
+    let live: Vec<_> = resources
+        .flat_map(|cluster| cluster["resources"].as_array().unwrap())
+        .filter_map(|resource| resource.get("detail"))
+        .collect();
+    assert_eq!(live.len(), 1);
+    assert_eq!(live[0]["name"], name.as_str());
+}
+
+#[test]
+fn a_resource_group_of_a_deployment_on_a_device() {
+    let (id, answer) = (tap(), four());
+    for (name, at) in [("current", 0), ("failed", 1), ("terminating", 2), ("unknown", 3)] {
+        let target = answer.targets[at].clone();
+        let key = target.key.clone();
+        let answer = StatusAnswer { targets: vec![target], ..answer.clone() };
+        let group = Group::of_device(&id, &key, &answer);
+        golden(&format!("resource-group-{name}"), &group.within(usize::MAX, Spelling::Yaml));
+    }
+    let key: DeviceKey = "plant7/press-9".parse().unwrap();
+    let nothing = StatusAnswer { targets: Vec::new(), ..answer };
+    golden(
+        "resource-group-nothing",
+        &Group::of_device(&id, &key, &nothing).within(usize::MAX, Spelling::Yaml),
+    );
+}
+
+#[test]
+fn a_resource_group_of_a_deployment_over_the_fleet() {
+    let group = Group::of_fleet(&tap(), &four());
+    let yaml = group.within(usize::MAX, Spelling::Yaml);
+    golden("resource-group-fleet", &yaml);
+    let json = group.within(usize::MAX, Spelling::Json);
+    golden("resource-group-fleet-json", &json);
+    let from_yaml: Value = serde_norway::from_str(&yaml).unwrap();
+    assert_eq!(from_yaml, serde_json::from_str::<Value>(&json).unwrap(), "two spellings of one document");
+}
+
+#[test]
+fn a_resource_group_of_counts_alone() {
+    let view: DeploymentView = example("DeploymentView.failing");
+    let group = Group::of_counts(&tap(), &four(), &view.errors, 3);
+    golden("resource-group-counts", &group.within(usize::MAX, Spelling::Yaml));
+}
+
+#[test]
+fn a_document_keeps_to_its_budget_and_says_what_it_leaves_out() {
+    let mut answer = four();
+    let one = answer.targets[0].clone();
+    let many = (0..500).map(|at| with_name(&one, &format!("press-x{at:03}")));
+    answer.targets.extend(many);
+    let group = Group::of_fleet(&tap(), &answer);
+    let whole = group.within(usize::MAX, Spelling::Yaml);
+    assert!(!whole.contains("left-out"), "{whole}");
+    for budget in [2_048, 4_096, 50_000] {
+        for spelling in [Spelling::Yaml, Spelling::Json] {
+            let text = group.within(budget, spelling);
+            assert!(text.len() <= budget, "{} of {budget} bytes", text.len());
+            let document: Value = serde_norway::from_str(&text).unwrap();
+            let kept = document["status"]["resourceStatuses"].as_array().unwrap();
+            let left_out = document["metadata"]["annotations"]["muster/left-out"].as_str().unwrap();
+            assert!(left_out.starts_with(&format!("{} of 504 resources (", 504 - kept.len())), "{left_out}");
+            assert!(kept.iter().any(|resource| resource["status"] == "Failed"), "the worst are kept: {text}");
+            assert!(!left_out.contains("Failed"), "{left_out}");
+        }
+    }
+    golden("resource-group-budget", &group.within(2_500, Spelling::Yaml));
+}
+
+/// Whoever computes kstatus from the conditions: Current only where nothing is reconciling or stalled.
+#[test]
+fn what_is_not_known_is_current_for_no_reader() {
+    let all = [
+        KStatus::Failed,
+        KStatus::Unknown,
+        KStatus::InProgress,
+        KStatus::Terminating,
+        KStatus::NotFound,
+        KStatus::Current,
+    ];
+    for kstatus in all {
+        let mut answer = four();
+        answer.rollup.kstatus = BTreeMap::from([(kstatus, 3)]);
+        let text = Group::of_counts(&tap(), &answer, &[], 0).within(usize::MAX, Spelling::Json);
+        let document: Value = serde_json::from_str(&text).unwrap();
+        let conditions = document["status"]["conditions"].as_array().unwrap();
+        let is = |kind: &str| conditions.iter().any(|it| it["type"] == kind && it["status"] == "True");
+        let read = !is("Reconciling") && !is("Stalled");
+        assert_eq!(read, kstatus == KStatus::Current, "{kstatus}: {text}");
+    }
+    let mut nothing = four();
+    nothing.rollup.kstatus = BTreeMap::new();
+    let text = Group::of_counts(&tap(), &nothing, &[], 0).within(usize::MAX, Spelling::Yaml);
+    assert!(text.contains("muster/kstatus: NotFound"), "nothing is not success: {text}");
+    assert!(
+        four()
+            .targets
+            .iter()
+            .all(|it| it.freshness == Freshness::Fresh || it.axes.kstatus != KStatus::Current)
+    );
+}
+
+fn with_name(target: &TargetStatus, name: &str) -> TargetStatus {
+    let mut target = target.clone();
+    target.key.device = name.parse().unwrap();
+    target
+}
+
+fn tap() -> DeploymentId {
+    "packet-tap".parse().unwrap()
+}
+
+fn four() -> StatusAnswer {
+    example("StatusAnswer.four-targets")
+}
+
+/// Ten minutes after what the examples tell of.
+fn now() -> Timestamp {
+    "2026-08-22T10:10:02Z".parse().unwrap()
+}
+
+fn example<T: DeserializeOwned>(name: &str) -> T {
+    let path = schemas::folder().join(format!("examples/good/{name}.json"));
+    serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap_or_else(|error| panic!("{name}: {error}"))
+}
+
+#[track_caller]
+fn golden(name: &str, text: &str) {
+    let text = anstream::adapter::strip_str(text).to_string();
+    let file = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(format!("golden/ctl/{name}.txt"));
+    let difference = golden::difference(&file, &text, SWITCH);
+    assert!(difference.is_none(), "{}if that is wanted: `{REMEDY}`", difference.unwrap_or_default());
+}

@@ -1,0 +1,14 @@
+//! What needs a Docker engine: the fleet in containers as `compose/` has it, and the agent's compose runtime. `make test`
+//! runs this where an engine answers, and says so where none does; `.ci/run` requires it.
+
+#![allow(clippy::unwrap_used, reason = "a failure here is the test's result")]
+#![allow(clippy::print_stdout, reason = "how long things took is shown at the end of `make test`")]
+
+/// Tests are left out by this name where there is no engine.
+mod on_an_engine {
+    mod device;
+    mod fleet;
+    mod observe;
+    mod refusals;
+    mod runtime;
+}

@@ -1,0 +1,256 @@
+//! `compose/compose.yaml` as a person starts it, with everything done to it that the walk-through names.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::time::Duration;
+
+use muster_bus::Bus;
+use muster_contract::view::{DeploymentView, Verdict};
+use muster_simulator::hub::Hub;
+use muster_simulator::ledger::{self, Rebuild};
+use muster_tests::containers::{IMAGES, Stack, TAG, docker};
+use muster_tests::wait::within;
+use serde_json::Value;
+use tokio::time::{Instant, sleep};
+
+use super::observe;
+
+const AGENTS: u64 = 12;
+/// How long every link is cut.
+const CUT: Duration = Duration::from_secs(20);
+/// Time in which any state of the fleet has come true, on a machine that does other things as well.
+const DEADLINE: Duration = Duration::from_secs(90);
+/// Time between two looks that are a program each.
+const LOOK: Duration = Duration::from_millis(500);
+/// What goes on once it is up.
+const SERVICES: [&str; 8] = ["nats", "git", "admit", "publisher", "ingest", "rollup", "link", "agent"];
+/// Bytes that an image may have.
+const IMAGE_BYTES_MAX: u64 = 30 * 1024 * 1024;
+
+/// A fleet with somebody who asks it.
+struct Fleet {
+    stack: Stack,
+    hub: Hub,
+    bus: Bus,
+}
+
+impl Fleet {
+    async fn until(&self, what: &str, holds: impl Fn(&BTreeMap<String, DeploymentView>) -> bool) {
+        let look = async || match self.hub.deployments().await {
+            Ok(views) => views.into_iter().map(|view| (view.deployment.to_string(), view)).collect(),
+            Err(_) => BTreeMap::new(),
+        };
+        let words = |views: &BTreeMap<String, DeploymentView>| {
+            views
+                .values()
+                .map(|it| format!("{} {:?} {:?}", it.deployment, it.verdict, it.converged))
+                .collect::<Vec<_>>()
+        };
+        let seen = async || {
+            let views: BTreeMap<_, _> = look().await;
+            (holds(&views), words(&views))
+        };
+        within(DEADLINE, what, seen, |(holds, _)| *holds).await;
+    }
+
+    async fn until_all_converged(&self, what: &str) {
+        let names = ["cranes", "gateway", "telemetry"];
+        self.until(what, |views| {
+            let converged =
+                |view: &DeploymentView| view.verdict == Verdict::Converged && view.targets == AGENTS;
+            views.keys().eq(&names) && views.values().all(converged)
+        })
+        .await;
+    }
+
+    async fn until_devices(&self, what: &str, fresh: u64, stale: u64) {
+        let look = async || self.hub.fleet().await.map(|view| view.tally.devices).unwrap_or_default();
+        within(DEADLINE, what, look, |devices| (devices.fresh, devices.stale) == (fresh, stale)).await;
+    }
+
+    /// Waits until the publisher has taken a commit.
+    async fn until_published(&self, revision: &str) {
+        let status = async || {
+            sleep(LOOK).await;
+            self.stack.muster(&["publisher", "status", "--format", "json"]).unwrap_or_else(|error| error)
+        };
+        within(DEADLINE, "the publisher has the commit", status, |said| said.contains(revision)).await;
+    }
+
+    /// What is published for the whole fleet, changed and pushed.
+    fn push(&self, message: &str, file: &str, from: &str, to: &str) {
+        self.stack.push(message, |clone: &Path| {
+            let path = clone.join(file);
+            let text = std::fs::read_to_string(&path).unwrap();
+            assert!(text.contains(from), "{text}");
+            std::fs::write(path, text.replace(from, to)).unwrap();
+        });
+    }
+}
+
+async fn started() -> Fleet {
+    let agents = format!("agent={AGENTS}");
+    let stack = Stack::new("muster-check-fleet", &["compose.yaml"], &[("MUSTER_LINK_SEED", "7")]);
+    let began = Instant::now();
+    stack.up(&["--scale", &agents]);
+    let up = began.elapsed();
+    let (bus, asking) = (stack.bus("subscriber").await, stack.bus("operator").await);
+    let fleet = Fleet { stack, hub: Hub::new(asking), bus };
+    fleet.until_all_converged("up, and everything runs").await;
+    println!("{AGENTS} agents behind flapping links: up in {up:.1?}, converged in {:.1?}", began.elapsed());
+    fleet
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_fleet_in_containers_converges_and_loses_nothing_whatever_is_done_to_it() {
+    sizes();
+    let fleet = started().await;
+    nobody_is_root(&fleet.stack);
+    every_container_is_healthy(&fleet.stack).await;
+    observe::every_metric_that_is_looked_at_is_there(&fleet.stack);
+    every_link_is_cut_for_a_while(&fleet).await;
+    the_server_is_killed_and_started_again(&fleet).await;
+    a_commit_changes_one_deployment_and_breaks_another(&fleet).await;
+    a_device_is_made_anew_and_is_the_same(&fleet).await;
+    nothing_is_lost_and_every_view_is_that_of_a_rebuild(&fleet).await;
+    let asked = fleet.stack.compose(&["run", "--rm", "-T", "muster", "status"]).unwrap();
+    assert!(asked.contains("telemetry") && asked.contains("converged"), "{asked}");
+    fleet.stack.down();
+    assert_eq!(fleet.stack.remains(), Vec::<String>::new(), "`down -v` leaves nothing");
+}
+
+/// Each image is small, and says what it is.
+fn sizes() {
+    for image in IMAGES {
+        let told = docker(&["image", "inspect", &format!("{image}:{TAG}")]);
+        let told: Value = serde_json::from_str(&told).unwrap();
+        let bytes = told[0]["Size"].as_u64().unwrap();
+        println!("{image}: {:.1} MiB", bytes as f64 / 1024.0 / 1024.0);
+        assert!(bytes <= IMAGE_BYTES_MAX, "{image} has {bytes} bytes");
+        let labels = &told[0]["Config"]["Labels"];
+        assert_eq!(labels["org.opencontainers.image.title"], image);
+        assert_eq!(labels["org.opencontainers.image.version"], env!("CARGO_PKG_VERSION"));
+    }
+}
+
+fn nobody_is_root(stack: &Stack) {
+    for service in SERVICES {
+        for id in stack.containers(service) {
+            let told: Value = serde_json::from_str(&docker(&["inspect", &id])).unwrap();
+            let (config, host) = (&told[0]["Config"], &told[0]["HostConfig"]);
+            assert_eq!(config["User"], "65532:65532", "{service}");
+            assert_eq!(host["ReadonlyRootfs"], true, "{service}");
+            assert_eq!(host["CapDrop"], serde_json::json!(["ALL"]), "{service}");
+            assert!(
+                host["Memory"].as_u64().unwrap() > 0 && host["PidsLimit"].as_u64().unwrap() > 0,
+                "{service}"
+            );
+        }
+    }
+}
+
+async fn every_container_is_healthy(stack: &Stack) {
+    let look = async || {
+        sleep(LOOK).await;
+        let ids: Vec<_> = SERVICES.iter().flat_map(|service| stack.containers(service)).collect();
+        let format = ["inspect", "--format", "{{.Name}} {{.State.Health.Status}}"];
+        let told: Vec<String> =
+            ids.iter().map(|id| docker(&[&format[..], &[id.as_str()]].concat())).collect();
+        told.into_iter().filter(|line| !line.ends_with(" healthy")).collect::<Vec<_>>()
+    };
+    within(DEADLINE, "every container is healthy", look, Vec::is_empty).await;
+}
+
+async fn every_link_is_cut_for_a_while(fleet: &Fleet) {
+    let (link, hub) = (fleet.stack.container("link"), fleet.stack.network("hub"));
+    docker(&["network", "disconnect", &hub, &link]);
+    let since = Instant::now();
+    fleet.push("Telemetry release 2", "fleet/telemetry.yaml", "value: \"1\"", "value: \"2\"");
+    fleet.until_devices("every device is silent", 0, AGENTS).await;
+    fleet
+        .until("telemetry waits for devices", |views| {
+            let waits = |view: &DeploymentView| view.converged.lo == 0 && view.verdict != Verdict::Converged;
+            views.get("telemetry").is_some_and(waits)
+        })
+        .await;
+    sleep(CUT.saturating_sub(since.elapsed())).await;
+    docker(&["network", "connect", &hub, &link]);
+    fleet.until_devices("every device is back", AGENTS, 0).await;
+    fleet.until_all_converged("what was published meanwhile runs").await;
+    println!("every link cut for {CUT:?}: right again {:.1?} after the cut", since.elapsed());
+}
+
+async fn the_server_is_killed_and_started_again(fleet: &Fleet) {
+    let nats = fleet.stack.container("nats");
+    docker(&["kill", &nats]);
+    let since = Instant::now();
+    fleet.push("Telemetry release 3", "fleet/telemetry.yaml", "value: \"2\"", "value: \"3\"");
+    docker(&["start", &nats]);
+    fleet.until_published(&fleet.stack.revision()).await;
+    fleet.until_all_converged("the release of meanwhile runs").await;
+    fleet.until_devices("every device is heard", AGENTS, 0).await;
+    println!("nats killed and started again: right again after {:.1?}", since.elapsed());
+}
+
+async fn a_commit_changes_one_deployment_and_breaks_another(fleet: &Fleet) {
+    fleet.stack.push("Telemetry release 4; a gateway that cannot start", |clone| {
+        let edit = |file: &str, from: &str, to: &str| {
+            let (path, text) = (clone.join(file), std::fs::read_to_string(clone.join(file)).unwrap());
+            assert!(text.contains(from), "{text}");
+            std::fs::write(path, text.replace(from, to)).unwrap();
+        };
+        edit("fleet/telemetry.yaml", "value: \"3\"", "value: \"4\"");
+        edit("fleet/gateway.yaml", "failStarts: 1", "failStarts: 1000000, restart: never");
+    });
+    fleet
+        .until("the gateway fails on every device, and telemetry does not mind", |views| {
+            let (Some(gateway), Some(telemetry)) = (views.get("gateway"), views.get("telemetry")) else {
+                return false;
+            };
+            let failed = gateway.errors.first().is_some_and(|error| error.count == AGENTS);
+            gateway.verdict == Verdict::Failing && failed && telemetry.verdict == Verdict::Converged
+        })
+        .await;
+    let why = fleet.stack.muster(&["why", "gateway"]).unwrap();
+    assert!(why.contains("fail") && why.contains("harbour/"), "{why}");
+    let (broken, mended) = ("failStarts: 1000000, restart: never", "failStarts: 0");
+    fleet.push("A gateway that starts", "fleet/gateway.yaml", broken, mended);
+    fleet.until_published(&fleet.stack.revision()).await;
+    fleet.until_all_converged("the gateway is mended").await;
+}
+
+/// A container that is made anew has another name, and the same data: it is the same device.
+async fn a_device_is_made_anew_and_is_the_same(fleet: &Fleet) {
+    let before = BTreeSet::from_iter(fleet.stack.containers("agent"));
+    let names = async || -> BTreeSet<String> {
+        fleet.hub.devices().await.unwrap().into_iter().map(|line| line.key.to_string()).collect()
+    };
+    let known = names().await;
+    let scale = format!("agent={AGENTS}");
+    fleet.stack.up(&["--scale", &scale, "--no-deps", "--force-recreate", "agent"]);
+    let after = BTreeSet::from_iter(fleet.stack.containers("agent"));
+    assert!(before.is_disjoint(&after), "no container was made anew");
+    fleet.until_devices("every device is heard again", AGENTS, 0).await;
+    assert_eq!(names().await, known);
+}
+
+async fn nothing_is_lost_and_every_view_is_that_of_a_rebuild(fleet: &Fleet) {
+    fleet.until_all_converged("everything runs at the end").await;
+    // Links go on breaking: reports may be under way for a moment.
+    let audit = async || {
+        sleep(LOOK).await;
+        fleet.stack.muster(&["audit"])
+    };
+    let audit = within(DEADLINE, "nothing is missing", audit, Result::is_ok).await.unwrap();
+    println!("{audit}");
+    let look = async || {
+        let mut rebuild = Rebuild::default();
+        ledger::read(&fleet.bus, |entry| rebuild.apply(entry)).await.unwrap();
+        let rebuilt: BTreeMap<_, _> =
+            rebuild.digests().into_iter().map(|(key, digest)| (key.to_string(), Some(digest))).collect();
+        (rebuilt, ledger::shown(&fleet.bus).await.unwrap())
+    };
+    let same = |(rebuilt, shown): &(BTreeMap<_, _>, BTreeMap<_, _>)| rebuilt == shown;
+    let (rebuilt, _) = within(DEADLINE, "every view is that of a rebuild", look, same).await;
+    assert!(rebuilt.len() >= 5, "three deployments, a site and the fleet: {rebuilt:?}");
+}

@@ -1,0 +1,277 @@
+//! Views never claim more than is known, as a whole system shows it: a report that nobody can read, a disk that is full, a
+//! cable that is pulled in silence.
+
+#![allow(clippy::unwrap_used, reason = "a failure here is the test's result")]
+
+use std::time::Duration;
+
+use muster_bus::{Bus, Outgoing};
+use muster_contract::desired::{DesiredDeployment, DesiredState};
+use muster_contract::fact::{Fact, Liveness, LivenessFact};
+use muster_contract::query::DeviceAnswer;
+use muster_contract::subjects::{self, stream};
+use muster_contract::view::{Freshness, Verdict};
+use muster_contract::{DeviceKey, Timestamp};
+use muster_simulator::link::{Condition, Link};
+use muster_tests::story::{device_settled, key, nothing_lost, publish, rebuilt, verdict, workloads};
+use muster_tests::system::{INGEST, System, agent_name};
+use serde_json::{Value, json};
+use tokio::task::JoinHandle;
+
+/// A device without an agent: what it says is said by the test. Its heart beats until the value is dropped.
+struct Device {
+    bus: Bus,
+    key: DeviceKey,
+    entry: DesiredDeployment,
+    heart: Option<JoinHandle<()>>,
+}
+
+impl Device {
+    /// One that shall run `web`.
+    async fn of(system: &System, name: &str) -> Self {
+        let key = key(name);
+        publish(system, std::slice::from_ref(&key), "web", 1).await;
+        let document = system
+            .eventually("its desired state is published", async || {
+                let last = system.bus.last(stream::DOWNLINK, &subjects::desired(&key)).await;
+                let message = last.map_err(|error| error.to_string())?.ok_or("nothing yet")?;
+                Ok(muster_contract::decode::parse::<DesiredState>(&message.payload).unwrap())
+            })
+            .await;
+        Self { bus: system.bus.clone(), key, entry: document.deployments[0].clone(), heart: None }
+    }
+
+    fn beats(&mut self, head: u64) {
+        self.heart.take().iter().for_each(JoinHandle::abort);
+        let (bus, subject) = (self.bus.clone(), subjects::presence(&self.key));
+        let beat = json!({
+            "apiVersion": "muster/v1", "kind": "Heartbeat", "epoch": 1, "head": head, "unsent": 0,
+            "generation": 1, "agentVersion": "test",
+        });
+        self.heart = Some(tokio::spawn(async move {
+            loop {
+                let _ = bus.publish(Outgoing::new(subject.clone(), beat.to_string())).await;
+                tokio::time::sleep(Duration::from_millis(300)).await;
+            }
+        }));
+    }
+
+    fn report(&self, seq: u64, state: &str) -> Value {
+        json!({
+            "apiVersion": "muster/v1", "kind": "StatusReport", "epoch": 1, "seq": seq, "head": seq,
+            "observedAt": Timestamp::now().to_string(), "deployment": "web",
+            "generation": self.entry.target_generation, "digest": self.entry.digest,
+            "status": {"state": state}, "components": [{"name": "main", "state": state}], "current": true,
+        })
+    }
+
+    async fn send(&self, report: &Value) {
+        self.bus.publish(Outgoing::new(subjects::report(&self.key), report.to_string())).await.unwrap();
+    }
+}
+
+impl Drop for Device {
+    fn drop(&mut self) {
+        self.heart.take().iter().for_each(JoinHandle::abort);
+    }
+}
+
+/// Waits until what is known of a device satisfies `holds`.
+async fn device(
+    system: &System,
+    key: &DeviceKey,
+    what: &str,
+    holds: impl Fn(&DeviceAnswer) -> bool,
+) -> DeviceAnswer {
+    system
+        .eventually(what, async || {
+            let answer = system.hub.device(key).await.map_err(|error| error.to_string())?;
+            if holds(&answer) { Ok(answer) } else { Err(json!(answer).to_string()) }
+        })
+        .await
+}
+
+async fn lo(system: &System) -> u64 {
+    system.hub.deployments().await.unwrap()[0].converged.lo
+}
+
+/// What `muster` prints, whatever its exit code.
+async fn muster(system: &System, args: &[&str]) -> String {
+    let output = system.muster(args).await;
+    let printed = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(!printed.is_empty(), "{}", String::from_utf8_lossy(&output.stderr));
+    printed
+}
+
+/// How often the log of an agent says that a deployment changed.
+fn changes(system: &System, name: &str) -> usize {
+    system.log(name).matches("the deployment changed").count()
+}
+
+/// Status reports of a device in LEDGER.
+async fn statuses(system: &System, key: &DeviceKey) -> usize {
+    let of = |entry: &muster_tests::system::Entry| {
+        matches!(entry.fact, Fact::Status(_)) && entry.subject.device() == Some(key)
+    };
+    system.ledger().await.iter().filter(|entry| of(entry)).count()
+}
+
+async fn liveness(system: &System, key: &DeviceKey) -> Vec<LivenessFact> {
+    let of = |entry: muster_tests::system::Entry| match entry.fact {
+        Fact::Liveness(fact) if entry.subject.device() == Some(key) => Some(fact),
+        _ => None,
+    };
+    system.ledger().await.into_iter().filter_map(of).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_report_in_quarantine_says_is_not_known_until_a_person_drops_it() {
+    let system = System::start().await;
+    let mut press = Device::of(&system, "plant-a/press-1").await;
+    press.send(&press.report(1, "installed")).await;
+    press.beats(1);
+    verdict(&system, "web", 1, Verdict::Converged).await;
+    // It may say that the deployment has failed: nobody can read it.
+    press.send(&press.report(2, "exploded")).await;
+    verdict(&system, "web", 1, Verdict::Incomplete).await;
+    assert_eq!(lo(&system).await, 0);
+    press.beats(2);
+    let counted = |answer: &DeviceAnswer| {
+        let line = &answer.device;
+        (line.head, line.account.received, line.account.quarantined, line.unread) == (2, 1, 1, 0)
+    };
+    let answer = device(&system, &press.key, "the account counts it", counted).await;
+    assert_eq!(answer.device.in_doubt.to_string(), "2");
+    verdict(&system, "web", 1, Verdict::Incomplete).await;
+    assert_eq!(lo(&system).await, 0);
+    let audit = muster(&system, &["audit"]).await;
+    assert!(audit.contains("Explained: every report"), "{audit}");
+    assert!(muster(&system, &["device", "plant-a/press-1"]).await.contains("in doubt"));
+    let why: Value =
+        serde_json::from_str(&muster(&system, &["--format", "json", "why", "web"]).await).unwrap();
+    let fact = why["standings"][0]["facts"].as_array().unwrap().last().unwrap().clone();
+    assert_eq!((&fact["kind"], &fact["seq"]), (&json!("quarantine"), &json!(2)), "{why}");
+    rebuilt(&system).await;
+
+    // What it names is what a person decides about.
+    muster(&system, &["quarantine", "drop", &fact["ledgerSeq"].to_string(), "--reason", "a test"]).await;
+    verdict(&system, "web", 1, Verdict::Converged).await;
+    let answer = device(&system, &press.key, "it stays in the account", counted).await;
+    assert!(answer.device.in_doubt.is_empty(), "{answer:?}");
+    rebuilt(&system).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_message_that_cannot_even_be_numbered_casts_its_doubt_until_the_next_heartbeat() {
+    let system = System::start().await;
+    let mut press = Device::of(&system, "plant-a/press-1").await;
+    let garbage = || Outgoing::new(subjects::report(&press.key), "garbage");
+    press.bus.publish(garbage()).await.unwrap();
+    let answer = device(&system, &press.key, "it was heard", |it| it.device.last_heard_at.is_some()).await;
+    assert_eq!((answer.device.freshness, answer.device.unread), (Freshness::Stale, 1));
+    let audit = muster(&system, &["audit"]).await;
+    assert!(audit.contains("Not explained") && audit.contains("may be any report"), "{audit}");
+    press.send(&press.report(1, "installed")).await;
+    device(&system, &press.key, "a report is in", |it| it.device.head == 1).await;
+    assert_eq!(lo(&system).await, 0, "the message may be later than the report");
+    press.beats(1);
+    verdict(&system, "web", 1, Verdict::Converged).await;
+    rebuilt(&system).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_device_with_a_full_disk_is_heard_and_not_known_until_it_can_store_again() {
+    let mut system = System::start().await;
+    let press = key("plant-a/press-1");
+    let disk = system.start_agent_on_a_small_disk(&press);
+    publish(&system, std::slice::from_ref(&press), "web", 1).await;
+    verdict(&system, "web", 1, Verdict::Converged).await;
+    let name = agent_name(&press);
+    disk.fill(system.pid(&name)).unwrap();
+    let workload = *workloads(&system, &press, "web").first().expect("the workload runs");
+    rustix::process::kill_process(workload, rustix::process::Signal::KILL).unwrap();
+    let mute = |answer: &DeviceAnswer| !answer.device.storing && answer.device.freshness == Freshness::Fresh;
+    device(&system, &press, "it says that it cannot store", mute).await;
+    verdict(&system, "web", 1, Verdict::Incomplete).await;
+    assert_eq!(lo(&system).await, 0);
+    let shown = muster(&system, &["device", "plant-a/press-1"]).await;
+    assert!(shown.contains("not storing") && shown.contains("cannot keep"), "{shown}");
+    let why = muster(&system, &["why", "web"]).await;
+    assert!(why.contains("cannot keep what it would report"), "{why}");
+    assert!(system.log(&name).contains("reports cannot be kept"));
+    system
+        .eventually("no change is told, not even to the log, before it is kept", async || {
+            let (logged, told) = (changes(&system, &name), statuses(&system, &press).await);
+            if logged == told { Ok(()) } else { Err(format!("{logged} in the log, {told} in LEDGER")) }
+        })
+        .await;
+    let before = changes(&system, &name);
+    rebuilt(&system).await;
+
+    disk.clear(system.pid(&name)).unwrap();
+    device(&system, &press, "it can store again", |answer| answer.device.storing).await;
+    verdict(&system, "web", 1, Verdict::Converged).await;
+    device_settled(&system, &press, 1).await;
+    assert!(system.log(&name).contains("reports can be kept again"));
+    assert!(changes(&system, &name) > before);
+    nothing_lost(&system).await;
+    rebuilt(&system).await;
+    system.kill(&name).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn m05_a_cable_pulled_in_silence_makes_a_device_stale_within_its_lease_though_its_connection_is_open() {
+    let mut system = System::start().await;
+    let press = key("plant-a/press-1");
+    let link = Link::open(system.address()).await.unwrap();
+    system.start_agent(&press, link.address(), &[]);
+    publish(&system, std::slice::from_ref(&press), "web", 1).await;
+    verdict(&system, "web", 1, Verdict::Converged).await;
+    link.set(Condition::Stalled);
+    verdict(&system, "web", 1, Verdict::ConvergedStale).await;
+    let told = liveness(&system, &press).await;
+    let stale = told.iter().find(|fact| fact.state == Liveness::Stale).expect("it is told");
+    let at = system
+        .ledger()
+        .await
+        .into_iter()
+        .find(|entry| matches!(&entry.fact, Fact::Liveness(fact) if fact == stale))
+        .map(|entry| entry.stored_at)
+        .unwrap();
+    let silent = at.duration_since(stale.last_heard_at).as_secs_f64();
+    assert!((3.0..6.0).contains(&silent), "the lease is 3 s, and it took {silent}");
+    link.set(Condition::Open);
+    verdict(&system, "web", 1, Verdict::Converged).await;
+    nothing_lost(&system).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn m32_while_ingest_is_away_nothing_expires_and_a_subscriber_goes_on_where_it_was() {
+    let mut system = System::start().await;
+    let mut press = Device::of(&system, "plant-a/press-1").await;
+    press.send(&press.report(1, "installing")).await;
+    press.beats(1);
+    verdict(&system, "web", 1, Verdict::Progressing).await;
+    let read = system.ledger().await.last().unwrap().seq;
+    system.kill(INGEST).await;
+    for seq in 2..=200 {
+        press.send(&press.report(seq, if seq == 200 { "installed" } else { "installing" })).await;
+    }
+    // Longer than any lease: who looks sees what was known.
+    tokio::time::sleep(Duration::from_secs(4)).await;
+    verdict(&system, "web", 1, Verdict::Progressing).await;
+    system.start_again(INGEST);
+    press.beats(200);
+    verdict(&system, "web", 1, Verdict::Converged).await;
+    let rest: Vec<u64> = system
+        .ledger()
+        .await
+        .into_iter()
+        .filter(|entry| entry.seq > read)
+        .filter_map(|entry| if let Fact::Status(fact) = entry.fact { Some(fact.seq.get()) } else { None })
+        .collect();
+    assert_eq!(rest, (2..=200).collect::<Vec<_>>(), "from where it had read, without gap or repetition");
+    let stale = liveness(&system, &press.key).await.iter().any(|fact| fact.state == Liveness::Stale);
+    assert!(!stale, "the hub was away, not the device");
+    rebuilt(&system).await;
+}

@@ -1,0 +1,213 @@
+//! Status after filters on a real server: a small fleet of real agents, and the real `muster`, for each filter, page and
+//! form. Golden files under `tests/golden/status/`, without what differs from run to run.
+
+#![allow(clippy::unwrap_used, reason = "a failure here is the test's result")]
+
+use std::path::PathBuf;
+
+use muster_contract::DeviceKey;
+use muster_tests::golden;
+use muster_tests::system::{System, agent_name};
+use serde_json::Value;
+
+const SWITCH: &str = "UPDATE_GOLDEN";
+const DEVICES: [&str; 3] = ["plant7/press-1", "plant7/press-2", "plant8/press-1"];
+/// Keys whose values differ from run to run.
+const CHANGING: [&str; 8] = [
+    "asOf",
+    "changedAt",
+    "lastChange",
+    "lastTransitionTime",
+    "muster/ledger-seq",
+    "report",
+    "generation",
+    "observedGeneration",
+];
+
+#[tokio::test]
+async fn every_filter_page_and_form_of_a_small_fleet() {
+    let mut system = System::start().await;
+    settled(&mut system).await;
+
+    for (name, words) in [
+        ("all", &["--output", "all", "--axis", "ready"][..]),
+        ("site", &["--site", "plant8"]),
+        ("device", &["--device", "plant7/press-2"]),
+        ("two-devices", &["--device", "plant7/press-2", "--device", "plant8/press-1"]),
+        ("site-and-device", &["--site", "plant8", "--device", "plant7/press-2"]),
+        ("app", &["--app", "com-example-web"]),
+        ("component", &["--component", "side"]),
+        ("component-of-a-site", &["--component", "side", "--site", "plant7", "--axis", "deployed"]),
+        ("summary", &["--component", "side", "--output", "summary"]),
+    ] {
+        let answer = json(&system, &[&["status", "web"], words].concat()).await;
+        golden(name, &answer);
+        let table = said(&system, &[&["status", "web"], words].concat(), 0).await;
+        assert!(table.contains("as of ledger"), "{table}");
+    }
+    let empty = said(&system, &["status", "web", "--site", "plant8", "--device", "plant7/press-2"], 0).await;
+    assert!(empty.contains("Nothing passes the filters"), "{empty}");
+    golden("a-device-as-a-whole", &json(&system, &["status", "--device", "plant7/press-1"]).await);
+
+    pages(&system).await;
+    unknown_names(&system).await;
+    older_generation(&system).await;
+    other_systems(&system).await;
+
+    silence(&mut system).await;
+}
+
+async fn pages(system: &System) {
+    let first = json(system, &["status", "web", "--component", "main", "--limit", "2"]).await;
+    assert_eq!(first["targets"].as_array().unwrap().len(), 2);
+    assert_eq!((&first["rollup"]["targets"], &first["total"]), (&3.into(), &3.into()), "{first}");
+    let next = first["next"].as_str().unwrap();
+    assert_eq!(next, "plant7/press-2");
+    let last = json(system, &["status", "web", "--component", "main", "--limit", "2", "--after", next]).await;
+    assert_eq!(last["targets"][0]["site"], "plant8");
+    assert_eq!((last["targets"].as_array().unwrap().len(), last.get("next")), (1, None));
+    assert_eq!(last["rollup"]["targets"], 3, "counts are of everything that passes");
+    let table = said(system, &["status", "web", "--component", "main", "--limit", "2"], 0).await;
+    assert!(table.contains("2 of 3 targets shown, go on with --after plant7/press-2"), "{table}");
+}
+
+async fn unknown_names(system: &System) {
+    for (words, says) in [
+        (&["status", "wbe", "--axis", "ready"][..], "deployment 'wbe'"),
+        (&["status", "web", "--site", "plant9"], "site 'plant9'"),
+        (&["status", "web", "--device", "plant7/press-9"], "device 'plant7/press-9'"),
+        (&["status", "web", "--app", "com-example-wbe"], "did you mean com-example-web or"),
+        (&["status", "web", "--component", "sied"], "did you mean side?"),
+    ] {
+        let output = system.muster(words).await;
+        let words_said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{words:?}: {}", text(&output.stdout));
+        assert!(words_said.contains(says), "{words:?}: {words_said}");
+    }
+}
+
+async fn older_generation(system: &System) {
+    let device = json(system, &["device", DEVICES[0]]).await;
+    let newest = device["device"]["generation"].as_u64().unwrap();
+    let now = ["status", "web", "--device", DEVICES[0], "--generation", &newest.to_string()];
+    let now = json(system, &now).await;
+    assert_eq!(now["targets"][0]["kstatus"], "Current", "{now}");
+    let ahead = (newest + 1).to_string();
+    let output = system.muster(&["status", "web", "--device", DEVICES[0], "--generation", &ahead]).await;
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output.stderr).contains("was never published"), "{}", text(&output.stderr));
+}
+
+async fn other_systems(system: &System) {
+    golden("emco", &json_of(&said(system, &["status", "web", "--format", "emco"], 0).await));
+    let names = said(system, &["status", "web", "--list", "components"], 0).await;
+    assert_eq!(names, "main\nside\n");
+    let group = ["status", "web", "--device", DEVICES[0], "--format", "resourcegroup"];
+    let yaml = said(system, &group, 0).await;
+    let group = ["status", "web", "--device", DEVICES[0], "--format", "resourcegroup-json"];
+    let json = said(system, &group, 0).await;
+    let from_yaml: Value = serde_norway::from_str(&yaml).unwrap();
+    assert_eq!(stable(from_yaml), stable(serde_json::from_str(&json).unwrap()));
+    golden("resource-group", &json_of(&json));
+    let fleet = said(system, &["status", "web", "--format", "resourcegroup-json"], 0).await;
+    golden("resource-group-fleet", &json_of(&fleet));
+    let words = ["status", "web", "--format", "resourcegroup-json", "--aggregate", "--budget", "2048"];
+    let counts = said(system, &words, 0).await;
+    assert!(counts.len() <= 2_048, "{} bytes", counts.len());
+    golden("resource-group-counts", &json_of(&counts));
+}
+
+/// A device that has fallen silent is Ready and Current for nobody.
+async fn silence(system: &mut System) {
+    let key: DeviceKey = DEVICES[2].parse().unwrap();
+    system.kill(&agent_name(&key)).await;
+    let words = ["status", "web", "--device", DEVICES[2], "--format", "json"];
+    let silent = system
+        .eventually("the device is silent", async || {
+            let output = system.muster(&words).await;
+            let answer: Value = serde_json::from_slice(&output.stdout).map_err(|_| text(&output.stderr))?;
+            if answer["targets"][0]["freshness"] == "stale" { Ok(answer) } else { Err(answer.to_string()) }
+        })
+        .await;
+    golden("silent", &silent);
+    let fleet = json_of(&said(system, &["status", "web", "--format", "resourcegroup-json"], 0).await);
+    assert_eq!(fleet["metadata"]["annotations"]["muster/kstatus"], "Unknown", "{fleet}");
+}
+
+/// Three devices with one deployment of two components, all converged; one device has another deployment too.
+async fn settled(system: &mut System) {
+    let devices: Vec<DeviceKey> = DEVICES.iter().map(|key| key.parse().unwrap()).collect();
+    muster_simulator::repository::write_devices(&system.repository, &devices).unwrap();
+    system.repository.write("fleet/web.yaml", &sleeper("web")).unwrap();
+    system.repository.write(&format!("sites/{}/extra.yaml", DEVICES[0]), &sleeper("extra")).unwrap();
+    system.repository.commit("web everywhere, extra on one").await.unwrap();
+    let hub = system.address();
+    for device in &devices {
+        system.start_agent(device, hub, &[]);
+    }
+    for (id, targets) in [("web", 3), ("extra", 1)] {
+        system
+            .eventually(&format!("{id} has converged"), async || {
+                let output = system.muster(&["status", id, "--format", "json"]).await;
+                let answer: Value =
+                    serde_json::from_slice(&output.stdout).map_err(|_| text(&output.stderr))?;
+                let view = &answer["view"];
+                let there = view["verdict"] == "converged" && view["targets"] == targets;
+                if there { Ok(()) } else { Err(view.to_string()) }
+            })
+            .await;
+    }
+}
+
+fn sleeper(id: &str) -> String {
+    let component = |name: &str| {
+        format!(
+            "      - name: {name}\n        properties: {{command: sleep, args: [\"86400\"], readiness: {{type: uptime, for: 50ms}}}}\n"
+        )
+    };
+    format!(
+        "id: {id}\nmetadata: {{name: {id}}}\nspec:\n  applicationId: com-example-{id}\n  deploymentProfile:\n    type: process\n    components:\n{}{}",
+        component("main"),
+        component("side")
+    )
+}
+
+async fn said(system: &System, words: &[&str], code: i32) -> String {
+    let output = system.muster(words).await;
+    assert_eq!(output.status.code(), Some(code), "{words:?}: {}", text(&output.stderr));
+    text(&output.stdout)
+}
+
+async fn json(system: &System, words: &[&str]) -> Value {
+    json_of(&said(system, &[words, &["--format", "json"]].concat(), 0).await)
+}
+
+fn json_of(text: &str) -> Value {
+    serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text}"))
+}
+
+/// Without what differs from run to run.
+fn stable(mut value: Value) -> Value {
+    match &mut value {
+        Value::Object(object) => {
+            object.retain(|key, _| !CHANGING.contains(&key.as_str()) && !key.ends_with("Generation"));
+            object.values_mut().for_each(|held| *held = stable(held.take()));
+        }
+        Value::Array(items) => items.iter_mut().for_each(|held| *held = stable(held.take())),
+        _ => {}
+    }
+    value
+}
+
+#[track_caller]
+fn golden(name: &str, value: &Value) {
+    let text = serde_json::to_string_pretty(&stable(value.clone())).unwrap() + "\n";
+    let file = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(format!("golden/status/{name}.json"));
+    let difference = golden::difference(&file, &text, SWITCH);
+    let remedy = "UPDATE_GOLDEN=1 cargo test -p muster-tests --test status_live";
+    assert!(difference.is_none(), "{}if that is wanted: `{remedy}`", difference.unwrap_or_default());
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
