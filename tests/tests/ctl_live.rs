@@ -271,3 +271,38 @@ async fn json(system: &System, words: &[&str], code: i32) -> Value {
 fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
+
+#[tokio::test]
+async fn the_past_is_shown_compared_and_proven() {
+    let mut system = System::start().await;
+    settled(&mut system).await;
+    let end = system.ledger().await.last().unwrap().seq;
+    let now = json(&system, &["status", "web"], 0).await;
+    let then = json(&system, &["status", "web", "--at-seq", &end.to_string()], 0).await;
+    assert_eq!(then["view"]["digest"], now["view"]["digest"]);
+    let at = then["view"]["asOf"]["at"].as_str().unwrap().to_owned();
+    let by_time = json(&system, &["status", "web", "--at", &at], 0).await;
+    assert_eq!(by_time["view"], then["view"], "the time of a fact stands for it");
+    let before = system.muster(&["status", "web", "--at-seq", "0"]).await;
+    assert_eq!(before.status.code(), Some(1), "{}", text(&before.stdout));
+    let shown = said(&system, &["status", "web", "--about", &at], 0).await;
+    assert!(shown.contains("converged") && shown.contains("0 reports came later"), "{shown}");
+
+    let diff = json(&system, &["diff", "web", "--from", "0"], 0).await;
+    assert_eq!(
+        (diff["from"]["verdict"].as_str(), diff["changed"].as_u64()),
+        (Some("empty"), Some(2)),
+        "{diff}"
+    );
+    let shown = said(&system, &["diff", "web", "--from", "0", "--to", &end.to_string()], 0).await;
+    assert!(
+        shown.contains("empty → converged") && shown.contains(DEVICES[0]) && shown.contains("is installed"),
+        "{shown}"
+    );
+
+    let verified = said(&system, &["verify"], 0).await;
+    assert!(verified.starts_with("Verified: 2 devices and 4 views are what LEDGER gives."), "{verified}");
+    let future = system.muster(&["status", "--at-seq", "99999999"]).await;
+    assert_eq!(future.status.code(), Some(1));
+    assert!(text(&future.stderr).contains("in the future"), "{}", text(&future.stderr));
+}

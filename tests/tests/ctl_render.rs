@@ -60,6 +60,15 @@ fn why_a_verdict_and_why_a_standing() {
 }
 
 #[test]
+fn the_past_and_the_proof() {
+    golden("diff", &render::history::diff(&example("DiffAnswer.one-device"), now()));
+    golden("verify-same", &render::history::verify(&example("VerifyAnswer.same"), now()));
+    golden("verify-different", &render::history::verify(&example("VerifyAnswer.different"), now()));
+    golden("moment", &render::history::moment(&example("MomentAnswer.known-by-now")));
+    golden("moment-as-known-then", &render::history::moment(&example("MomentAnswer.as-known-then")));
+}
+
+#[test]
 fn places_as_a_whole() {
     golden("site", &render::place::site(&example("SiteView.plant7"), now()));
     golden("fleet", &render::place::fleet(&example("FleetView.fleet"), now()));

@@ -103,6 +103,14 @@ impl Hub {
         self.ask("muster-rollup", format!("{QUERY_PREFIX}.{what}"), query).await
     }
 
+    /// An answer of the query service about the past.
+    ///
+    /// # Errors
+    /// As [`Self::query`].
+    pub async fn history<T: Serialize>(&self, what: &'static str, question: &T) -> Result<Value, AskError> {
+        self.ask("muster-rollup", format!("{QUERY_PREFIX}.{what}"), question).await
+    }
+
     /// One page of status after filters.
     ///
     /// # Errors

@@ -2,6 +2,7 @@
 
 mod auth;
 mod connection;
+mod history;
 mod status;
 
 use std::path::PathBuf;
@@ -14,6 +15,7 @@ use muster_service::VERSION;
 
 pub use auth::{AuthCommand, CredsArgs, EnrollArgs, InitArgs, RevokeArgs, Valid, VaultArgs};
 pub use connection::{Connection, ConnectionArgs, ConnectionError};
+pub use history::{DiffArgs, PointArgs};
 pub use status::{AxisWord, BUDGET_LEAST, Depth, Export, Names, Show, StatusArgs};
 
 const EXAMPLES: &str = "\
@@ -23,6 +25,8 @@ Examples:
   muster why web                         which devices make its verdict, by which facts
   muster devices --site plant7           the devices of a site
   muster watch web                       follow a deployment until Ctrl-C
+  muster diff web --from 2026-11-20T10:00:00Z      what changed since
+  muster verify                          does a rebuild say the same as what runs?
   muster audit                           is every report of every device accounted for?
   muster --context hub status            reach the server as `nats --context hub` does
   muster devices --format json | jq .    the same for a program
@@ -123,6 +127,12 @@ pub enum Command {
         /// The deployment; all of them if left out
         deployment: Option<DeploymentId>,
     },
+    /// How a deployment differs between two points of the past: counts, devices, and the facts that did it
+    #[command(after_help = history::DIFF_EXAMPLES)]
+    Diff(DiffArgs),
+    /// Does a rebuild from LEDGER say the same as the rollup that runs?
+    #[command(after_help = history::VERIFY_HELP)]
+    Verify,
     /// Is every report accounted for, and every view right?
     #[command(after_help = AUDIT_EXAMPLES)]
     Audit(SiteArgs),

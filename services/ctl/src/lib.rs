@@ -1,7 +1,7 @@
 //! The `muster` command: what is true of a fleet, for people and for programs.
 //!
 //! [`config`] is the command line, [`context`] the nats CLI's settings, [`app`] goes from a command line to an exit
-//! code. [`reach`] connects, [`ask`] puts questions to the services, a [`session`] shows the answers. The commands: [`status`], [`devices`], [`watch`],
+//! code. [`reach`] connects, [`ask`] puts questions to the services, a [`session`] shows the answers. The commands: [`status`], [`devices`], [`watch`], [`history`],
 //! [`audit`], [`quarantine`], [`publish`]. [`render`] turns answers into text and is pure; [`terminal`] is where text
 //! goes. [`auth`] decides who may do what on the bus, in a directory of keys. Nothing else here creates or changes anything,
 //! but by request to the publisher.
@@ -19,6 +19,7 @@ pub mod terminal;
 pub mod audit;
 pub mod auth;
 pub mod devices;
+pub mod history;
 pub mod publish;
 pub mod quarantine;
 pub mod status;

@@ -48,6 +48,17 @@ impl Session<'_> {
         Ok(self.terminal.print(&text)?)
     }
 
+    /// Adds a word for people to what was shown; programs have it from the answer itself, or ask for it.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn add(&mut self, words: &str) -> Result<(), CtlError> {
+        match self.format {
+            Format::Json => Ok(()),
+            Format::Table => Ok(self.terminal.print(words)?),
+        }
+    }
+
     /// Shows what this program found out itself.
     ///
     /// # Errors

@@ -3,6 +3,7 @@
 
 pub mod filtered;
 
+use muster_contract::history::Point;
 use muster_contract::query::{DeploymentsAnswer, Query};
 use muster_contract::{DeploymentId, SiteId};
 
@@ -10,6 +11,7 @@ use crate::ask::{AskError, understood};
 use crate::config::{Depth, Export, StatusArgs};
 use crate::devices;
 use crate::error::CtlError;
+use crate::history;
 use crate::render;
 use crate::session::Session;
 use muster_domain::near::near;
@@ -20,7 +22,7 @@ use muster_domain::near::near;
 /// When nobody answers, or there is no such deployment.
 pub async fn run(
     session: &mut Session<'_>,
-    args: StatusArgs,
+    mut args: StatusArgs,
     export: Option<Export>,
 ) -> Result<(), CtlError> {
     let group = matches!(export, Some(Export::ResourceGroup | Export::ResourceGroupJson));
@@ -28,18 +30,39 @@ pub async fn run(
         let words = "--aggregate and --budget belong to --format resourcegroup";
         return Err(CtlError::Usage(words.to_owned()));
     }
-    if export.is_some() || !args.is_of_views() {
-        return filtered::run(session, &args, export).await;
+    let point = Point::from(args.point);
+    let moment = if point.is_now() { None } else { Some(history::moment(session, point).await?) };
+    if let Some(moment) = &moment {
+        // From here on the point is a sequence, of which every page is.
+        args.point = args.point.at_fact(moment.as_of.ledger_seq);
     }
-    let StatusArgs { deployment, site, output, .. } = args;
-    match deployment {
-        Some(id) => one(session, id, output.unwrap_or(Depth::Summary)).await,
-        None => list(session, site.into_iter().next()).await,
+    // Names alone, and documents of other systems, have no room for a word on when.
+    let is_for_people = export.is_none() && args.list.is_none();
+    shown(session, args, export).await?;
+    match moment.filter(|_| is_for_people) {
+        Some(moment) => session.add(&render::history::moment(&moment)),
+        None => Ok(()),
     }
 }
 
-async fn one(session: &mut Session<'_>, id: DeploymentId, depth: Depth) -> Result<(), CtlError> {
-    let query = Query { id: Some(id.clone()), output: depth.into(), ..Query::default() };
+async fn shown(session: &mut Session<'_>, args: StatusArgs, export: Option<Export>) -> Result<(), CtlError> {
+    if export.is_some() || !args.is_of_views() {
+        return filtered::run(session, &args, export).await;
+    }
+    let StatusArgs { deployment, site, output, point, .. } = args;
+    match deployment {
+        Some(id) => one(session, id, output.unwrap_or(Depth::Summary), point.into()).await,
+        None => list(session, site.into_iter().next(), point.into()).await,
+    }
+}
+
+async fn one(
+    session: &mut Session<'_>,
+    id: DeploymentId,
+    depth: Depth,
+    point: Point,
+) -> Result<(), CtlError> {
+    let query = Query { id: Some(id.clone()), output: depth.into(), point, ..Query::default() };
     let answer = match session.hub.pages("deployment", "devices", query).await {
         Ok(answer) => answer,
         Err(error) => return Err(with_near_deployments(session, error, &id).await),
@@ -48,8 +71,8 @@ async fn one(session: &mut Session<'_>, id: DeploymentId, depth: Depth) -> Resul
     session.show(&answer, |answer, _| render::deployment::one(answer, frame))
 }
 
-async fn list(session: &mut Session<'_>, site: Option<SiteId>) -> Result<(), CtlError> {
-    let query = Query { site: site.clone(), ..Query::default() };
+async fn list(session: &mut Session<'_>, site: Option<SiteId>, point: Point) -> Result<(), CtlError> {
+    let query = Query { site: site.clone(), point, ..Query::default() };
     let frame = session.frame();
     match (session.hub.pages("deployments", "deployments", query).await, site) {
         (Ok(answer), None) => session.show(&answer, |answer, _| render::deployment::list(answer, frame)),

@@ -13,6 +13,7 @@ use muster_contract::Timestamp;
 use muster_contract::subjects::stream;
 use muster_domain::fold::Fleet;
 use muster_service::backoff::FullJitter;
+use muster_service::clock::SystemClock;
 use muster_service::error::chain;
 use muster_service::exit;
 use muster_service::life::{Life, Stage};
@@ -20,12 +21,17 @@ use muster_service::life::{Life, Stage};
 use crate::config::{Cli, Config};
 use crate::consume::Consumer;
 use crate::error::StartError;
+use crate::history::archive::Archive;
+use crate::history::point::Points;
+use crate::history::store::Checkpoints;
+use crate::history::thinning::Room;
+use crate::history::{self, recall};
 use crate::metrics::Metrics;
 use crate::present::Present;
 use crate::publish::Publisher;
-use crate::query::Desk;
+use crate::query::{Desk, History};
 use crate::snapshot::Snapshots;
-use crate::store::{Damage, Found, Store};
+use crate::store::{Damage, Found, Store, StoreError};
 
 const NAME: &str = "muster-rollup";
 /// Least and longest upper bound of the delay before LEDGER is looked for again.
@@ -64,7 +70,7 @@ pub async fn start(config: Config, life: &Life) -> Result<Handle, StartError> {
     let caught_up = life.health().latch("LEDGER, read to its end");
     let offered = life.health().latch("answering questions");
     let metrics = Metrics::register(life.health());
-    let (store, found) = open(config.data_dir).await?;
+    let (store, found) = open(config.data_dir.clone(), config.rebuild).await?;
 
     let bus = BusConfig {
         creds: config.common.creds,
@@ -79,22 +85,57 @@ pub async fn start(config: Config, life: &Life) -> Result<Handle, StartError> {
     let created_at = ledger_created_at(&bus).await;
     let (store, fleet) = begin_with(store, found, created_at)?;
     let present = Arc::new(Present::new(created_at, fleet));
+    let checkpoints = open_checkpoints(config.data_dir, created_at, config.room).await?;
+    let archive = Arc::new(Archive::new(checkpoints, present.look(|now| now.origin)));
+
+    // Before anything is read: what the store holds is what the present is now.
+    let cadences = [config.cadence, config.checkpoints];
+    let snapshots = Snapshots::new(present.clone(), store, archive.clone(), cadences, metrics.clone());
 
     let consumer = Consumer::new(bus.clone(), present.clone(), metrics.clone(), Rng::new());
     life.spawn(Stage::Intake, "consume", consumer.run(caught_up, life.token(Stage::Intake)));
     let publisher = Publisher::new(bus.clone(), present.clone(), metrics.clone(), Rng::new());
     life.spawn(Stage::Publish, "views", publisher.run(life.token(Stage::Publish)));
-    let snapshots = Snapshots::new(present.clone(), store, config.cadence, metrics.clone());
     life.spawn(Stage::Publish, "snapshots", snapshots.run(life.token(Stage::Publish)));
-    let desk = Desk::new(present.clone(), metrics.clone());
+    let (recall, maker) = recall::pair(bus.clone(), present.clone(), archive, metrics.clone());
+    life.spawn(Stage::Serve, "history", maker.run(life.token(Stage::Serve)));
+    let points = Points::new(bus.clone(), present.clone(), Arc::new(SystemClock));
+    let desk = Desk::new(present.clone(), metrics.clone()).with_history(History::new(points, recall));
     life.spawn(Stage::Serve, "queries", desk.serve(bus, offered, life.token(Stage::Serve)));
     Ok(Handle { present, metrics })
 }
 
-/// Opens the store where it may block.
-async fn open(directory: PathBuf) -> Result<(Store, Found), StartError> {
-    match tokio::task::spawn_blocking(move || Store::open(&directory)).await {
-        Ok(opened) => Ok(opened?),
+/// Opens the store where it may block. For a rebuild, what was there is set aside.
+async fn open(directory: PathBuf, rebuild: bool) -> Result<(Store, Found), StartError> {
+    let opening = move || {
+        if rebuild && let Some(aside) = history::store::set_aside(&directory)? {
+            tracing::info!(aside = %aside.display(), "rebuild: the checkpoints are set aside");
+        }
+        match Store::open(&directory)? {
+            (store, Found::Snapshot { .. }) if rebuild => {
+                let (store, aside) = store.set_aside()?;
+                tracing::info!(aside = %aside.display(), "rebuild: the snapshot is set aside");
+                Ok((store, Found::Nothing))
+            }
+            opened => Ok(opened),
+        }
+    };
+    blocking(opening).await
+}
+
+async fn open_checkpoints(
+    directory: PathBuf,
+    created_at: Timestamp,
+    room: Room,
+) -> Result<Checkpoints, StartError> {
+    blocking(move || Checkpoints::open(&directory, created_at, room)).await
+}
+
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, StoreError> + Send + 'static,
+) -> Result<T, StartError> {
+    match tokio::task::spawn_blocking(work).await {
+        Ok(done) => Ok(done?),
         Err(_) => Err(StartError::Stopped),
     }
 }

@@ -1,5 +1,6 @@
 //! The rollup's settings.
 
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -7,6 +8,7 @@ use clap::Parser;
 use muster_service::config::{Common, CommonArgs, Problems, StreamArgs, Streams};
 use muster_service::version::VERSION;
 
+use crate::history::thinning::Room;
 use crate::snapshot::Cadence;
 
 /// Shortest and longest time between two snapshots.
@@ -16,12 +18,25 @@ const SNAPSHOT_EVERY_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 /// Most facts between two snapshots: what changed since is copied at once, and nothing is folded meanwhile.
 const SNAPSHOT_FACTS_MAX: u64 = 10_000_000;
 
+/// Fewest and most facts between two checkpoints.
+const CHECKPOINT_FACTS: RangeInclusive<u64> = 1..=1_000_000_000;
+/// Shortest and longest time between two checkpoints.
+const CHECKPOINT_EVERY: RangeInclusive<Duration> =
+    Duration::from_millis(100)..=Duration::from_secs(7 * 24 * 60 * 60);
+/// Least room for checkpoints that is of use: one of a small fleet.
+const HISTORY_BYTES_MIN: u64 = 64 * 1024;
+/// Most checkpoints that are kept, however small: who reads their list reads it whole.
+const CHECKPOINTS_MAX: usize = 1000;
+
 const GUIDE: &str = "\
 Questions it answers (NATS service 'muster-query'): muster.query.deployment, deployments, device, devices,
-site and fleet; `muster status` and `muster devices` ask them.
+site, fleet and why; `muster status`, `muster devices` and `muster why` ask them. Of the past: muster.query.moment,
+digests, diff and verify, and any of the others with a point (`muster status --at`, `muster diff`, `muster verify`).
 
-The data directory holds a snapshot, so that a restart reads only what LEDGER took in since. It may be deleted at any
-time while the rollup is stopped: everything is read again then. Two rollups need two directories.
+The data directory holds a snapshot, so that a restart reads only what LEDGER took in since, and checkpoints, so that
+any point of the past is reached by reading little of LEDGER. It may be deleted at any time while the rollup is
+stopped: everything is read again then, but points that are older than LEDGER's first fact are lost. Two rollups need
+two directories.
 
 Examples:
   muster-rollup --data-dir /var/lib/muster-rollup
@@ -45,6 +60,22 @@ pub struct Cli {
     #[arg(long, env = "MUSTER_SNAPSHOT_FACTS", value_name = "N", default_value = "50000")]
     snapshot_facts: String,
 
+    /// Longest time between two checkpoints while facts come in
+    #[arg(long, env = "MUSTER_CHECKPOINT_EVERY", value_name = "DURATION", default_value = "1h")]
+    checkpoint_every: String,
+
+    /// Most facts between two checkpoints, while there is room; a point of the past is reached by reading no more of LEDGER
+    #[arg(long, env = "MUSTER_CHECKPOINT_FACTS", value_name = "N", default_value = "100000")]
+    checkpoint_facts: String,
+
+    /// Room for checkpoints; where it is short, they lie the further apart the older they are
+    #[arg(long, env = "MUSTER_HISTORY_BYTES", value_name = "SIZE", default_value = "2GiB")]
+    history_bytes: String,
+
+    /// Ignore snapshot and checkpoints (they are set aside) and read LEDGER from its start
+    #[arg(long, env = "MUSTER_REBUILD")]
+    rebuild: bool,
+
     #[command(flatten)]
     streams: StreamArgs,
 
@@ -63,6 +94,12 @@ pub struct Config {
     pub data_dir: PathBuf,
     /// When a snapshot is due.
     pub cadence: Cadence,
+    /// When it is kept as a checkpoint.
+    pub checkpoints: Cadence,
+    /// Room for checkpoints.
+    pub room: Room,
+    /// Snapshot and checkpoints are ignored.
+    pub rebuild: bool,
 }
 
 impl Cli {
@@ -81,9 +118,21 @@ impl Cli {
             SNAPSHOT_EVERY_MIN..=SNAPSHOT_EVERY_MAX,
         );
         let facts = problems.number("--snapshot-facts", &self.snapshot_facts, 1..=SNAPSHOT_FACTS_MAX);
+        let checkpoint_every =
+            problems.duration("--checkpoint-every", &self.checkpoint_every, CHECKPOINT_EVERY);
+        let checkpoint_facts =
+            problems.number("--checkpoint-facts", &self.checkpoint_facts, CHECKPOINT_FACTS);
+        let bytes = problems.size("--history-bytes", &self.history_bytes, HISTORY_BYTES_MIN);
         problems.finish(|| {
-            let cadence = Cadence { every: every?, facts: facts? };
-            Some(Config { common: common?, streams: streams?, data_dir: data_dir?, cadence })
+            Some(Config {
+                common: common?,
+                streams: streams?,
+                data_dir: data_dir?,
+                cadence: Cadence { every: every?, facts: facts? },
+                checkpoints: Cadence { every: checkpoint_every?, facts: checkpoint_facts? },
+                room: Room { count: CHECKPOINTS_MAX, bytes: bytes? },
+                rebuild: self.rebuild,
+            })
         })
     }
 }
@@ -117,8 +166,10 @@ mod tests {
     #[test]
     fn everything_wrong_is_said_at_once() {
         let shown =
-            check(&["--data-dir=", "--snapshot-every=0s", "--snapshot-facts=none"]).unwrap_err().to_string();
-        for flag in ["--data-dir", "--snapshot-every", "--snapshot-facts"] {
+            check(&["--data-dir=", "--snapshot-every=0s", "--snapshot-facts=none", "--history-bytes=1"])
+                .unwrap_err()
+                .to_string();
+        for flag in ["--data-dir", "--snapshot-every", "--snapshot-facts", "--history-bytes"] {
             assert!(shown.contains(flag), "{flag} is missing:\n{shown}");
         }
     }

@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use fastrand::Rng;
 use muster_bus::{Bus, Delivery, ReadError, Replay, Start};
-use muster_contract::fact::Fact;
-use muster_contract::subjects::{LedgerSubject, stream};
+use muster_contract::subjects::stream;
 use muster_domain::fold::{Outcome, Position};
 use muster_service::backoff::FullJitter;
 use muster_service::error::chain;
 use muster_service::health::Latch;
 use tokio_util::sync::CancellationToken;
 
+use crate::history::tail::{self, Read};
 use crate::metrics::{FactOutcome, Metrics};
 use crate::present::Present;
 
@@ -32,9 +32,6 @@ pub struct Consumer {
     metrics: Metrics,
     chance: Rng,
 }
-
-/// A message of LEDGER: its place, and the fact it holds if anybody can read it.
-type Read = (Position, Option<(LedgerSubject, Fact)>);
 
 impl Consumer {
     /// A reader that goes on where the present ends.
@@ -88,12 +85,9 @@ impl Consumer {
 
     fn parse(&self, message: &Delivery) -> Read {
         let at = Position { ledger_seq: message.stream_seq, stored_at: message.stored_at };
-        let reason = match LedgerSubject::parse(&message.subject) {
-            Some(subject) => match Fact::parse(&subject, &message.payload) {
-                Ok(fact) => return (at, Some((subject, fact))),
-                Err(refusal) => refusal.to_string(),
-            },
-            None => "LEDGER has no such subject".to_owned(),
+        let reason = match tail::fact(message) {
+            Ok(fact) => return (at, Some(fact)),
+            Err(reason) => reason,
         };
         tracing::warn!(
             ledger.seq = at.ledger_seq,

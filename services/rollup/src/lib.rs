@@ -2,20 +2,21 @@
 //!
 //! ```text
 //! LEDGER ─► consume ─► present ─┬─► publish ─► KV views
-//!              ▲   (the fold)   ├─► query   ─► muster.query.*
-//!     store ───┘                └─► snapshot ─► store
+//!              ▲   (the fold)   ├─► query   ─► muster.query.* ◄─┐
+//!     store ───┘                └─► snapshot ─► store ─► history (the past)
 //! ```
 //!
 //! Everything shown is a function of LEDGER up to a sequence. The snapshot in the data directory only saves reading
 //! LEDGER from its start; it may be lost at any time, and is never believed when it does not fit.
 //!
 //! Reading order: [`consume`] (the corridor), [`present`] (what it leads to), [`publish`] and [`query`] (who looks),
-//! [`snapshot`] and [`store`] (what survives a restart), [`app`] (how it is put together).
+//! [`snapshot`] and [`store`] (what survives a restart), [`history`] (what was true before), [`app`] (how it is put together).
 
 pub mod app;
 pub mod config;
 pub mod consume;
 pub mod error;
+pub mod history;
 pub mod metrics;
 pub mod present;
 pub mod publish;

@@ -33,6 +33,31 @@ pub struct Metrics {
     pub snapshot_seq: Gauge,
     /// How long the last snapshot took.
     pub snapshot_seconds: Gauge<f64, AtomicU64>,
+    /// For how long at most the fold had to wait at once for the last snapshot.
+    pub snapshot_stall_seconds: Gauge<f64, AtomicU64>,
+    /// Checkpoints there are.
+    pub checkpoints: Gauge,
+    /// Bytes of all checkpoints.
+    pub checkpoint_bytes: Gauge,
+    /// Points of the past that were rebuilt, by result.
+    pub recalls: Family<RecallLabels, Counter>,
+    /// How long the last one took.
+    pub recall_seconds: Gauge<f64, AtomicU64>,
+}
+
+/// A point of the past that was rebuilt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct RecallLabels {
+    result: RecallResult,
+}
+
+/// How that went.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, EncodeLabelValue)]
+pub enum RecallResult {
+    /// It was reached.
+    Reached,
+    /// It was not.
+    Failed,
 }
 
 /// What a message of LEDGER did.
@@ -73,6 +98,8 @@ pub enum ViewResult {
     Unchanged,
     /// Another rollup had written it meanwhile; it is looked at again.
     Overtaken,
+    /// Another rollup had read to the same fact and says something else.
+    Disputed,
     /// It could not be written and is due again.
     Failed,
 }
@@ -131,6 +158,15 @@ impl Metrics {
         registry.register("snapshots", "Snapshots, by result", all.snapshots);
         registry.register("snapshot_seq", "Sequence of the last snapshot", all.snapshot_seq);
         registry.register("snapshot_seconds", "How long the last snapshot took", all.snapshot_seconds);
+        registry.register(
+            "snapshot_stall_seconds",
+            "For how long at most the fold had to wait at once for the last snapshot",
+            all.snapshot_stall_seconds,
+        );
+        registry.register("checkpoints", "Checkpoints there are", all.checkpoints);
+        registry.register("checkpoint_bytes", "Bytes of all checkpoints", all.checkpoint_bytes);
+        registry.register("recalls", "Points of the past that were rebuilt, by result", all.recalls);
+        registry.register("recall_seconds", "How long the last rebuild took", all.recall_seconds);
     }
 
     /// Counts messages of LEDGER.
@@ -167,6 +203,16 @@ impl Metrics {
     /// Counts a snapshot.
     pub fn snapshot(&self, result: SnapshotResult) {
         self.snapshots.get_or_create(&SnapshotLabels { result }).inc();
+    }
+
+    /// Counts a point of the past.
+    pub fn recall(&self, result: RecallResult) {
+        self.recalls.get_or_create(&RecallLabels { result }).inc();
+    }
+
+    /// Points of the past with one result since the start.
+    pub fn recalls_with(&self, result: RecallResult) -> u64 {
+        self.recalls.get_or_create(&RecallLabels { result }).get()
     }
 
     /// Snapshots with one result since the start.

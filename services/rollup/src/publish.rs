@@ -229,6 +229,10 @@ impl Publisher {
         for (key, view) in views {
             self.due.remove(&key);
             let held = self.held.entry(key.clone()).or_insert(Held::NOTHING);
+            if held.disputes(view.as_ref().map(|(digest, _)| *digest), as_of) {
+                self.metrics.view(ViewResult::Disputed);
+                tracing::error!(view = %key, ledger.seq = as_of.ledger_seq, "another rollup has read to the same fact and says something else: `muster verify` tells which is wrong");
+            }
             match held.decide(view.as_ref().map(|(digest, _)| *digest), as_of, now) {
                 Decision::Leave => self.metrics.view(ViewResult::Unchanged),
                 Decision::Wait => _ = self.due.insert(key, now + WRITE_INTERVAL),

@@ -1,6 +1,7 @@
 //! Answers to questions over the bus (`muster.query.*`), from memory. Until LEDGER was read to its end, every answer is
-//! that there is none yet.
+//! that there is none yet. Questions about the past are the room [`past`]'s; they wait there, and hold up no others.
 
+mod past;
 mod status;
 
 use std::fmt::Display;
@@ -9,6 +10,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use muster_bus::{Bus, Call, EndpointSpec, Fault, ServiceSpec};
+use muster_contract::history::Point;
 use muster_contract::limits::MESSAGE_BYTES_MAX;
 use muster_contract::query::{ErrorBody, ErrorCode, PAGE_DEFAULT, PAGE_MAX, Query};
 use muster_contract::subjects::QUERY_PREFIX;
@@ -19,6 +21,7 @@ use muster_service::health::Latch;
 use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 
+pub use self::past::History;
 use crate::metrics::{AnswerKind, Metrics};
 use crate::present::{Now, Present};
 
@@ -38,25 +41,48 @@ const ENDPOINTS: [&str; 8] =
 pub struct Desk {
     present: Arc<Present>,
     metrics: Metrics,
+    history: Option<History>,
 }
 
 impl Desk {
-    /// A desk that answers from the present.
+    /// A desk that answers from the present, and knows no past.
     pub const fn new(present: Arc<Present>, metrics: Metrics) -> Self {
-        Self { present, metrics }
+        Self { present, metrics, history: None }
+    }
+
+    /// A desk that also answers about the past.
+    pub fn with_history(self, history: History) -> Self {
+        Self { history: Some(history), ..self }
     }
 
     /// Answers questions until `stop`; those already taken are answered then.
     pub async fn serve(self, bus: Bus, offered: Latch, stop: CancellationToken) {
-        let handler = move |call| std::future::ready(self.handle(&call));
+        let handler = move |call| self.clone().handle(call);
         bus.offer(spec(), handler, || offered.release(), stop).await;
     }
 
-    fn handle(&self, call: &Call) -> Result<Bytes, Fault> {
-        let answer = self.answer(call.endpoint, &call.payload);
+    async fn handle(self, call: Call) -> Result<Bytes, Fault> {
+        let answer = match self.past_of(&call) {
+            Some(history) if self.is_ready() => {
+                history.clone().answer(call.endpoint, call.payload.clone()).await
+            }
+            _ => self.answer(call.endpoint, &call.payload),
+        };
         let kind = if answer.is_ok() { AnswerKind::Answer } else { AnswerKind::Error };
         self.metrics.question(call.endpoint, kind);
         answer.map_err(Fault::from)
+    }
+
+    fn is_ready(&self) -> bool {
+        self.present.look(|now| now.caught_up)
+    }
+
+    /// Who answers a question that is not about the present.
+    fn past_of(&self, call: &Call) -> Option<&History> {
+        // What cannot be read is refused as a question about the present.
+        let about_now = || serde_json::from_slice(&call.payload).map_or(true, |point: Point| point.is_now());
+        let history = self.history.as_ref()?;
+        (past::ENDPOINTS.contains(&call.endpoint) || !about_now()).then_some(history)
     }
 
     /// The answer to a question as JSON.
@@ -68,7 +94,11 @@ impl Desk {
             return status::answer(&self.present, question);
         }
         let query = understand(question)?;
-        self.present.look(|now| fitting(caught_up(now)?, endpoint, &query))
+        self.present.look(|now| {
+            let fleet = caught_up(now)?;
+            no_past(query.point)?;
+            fitting(query.limit.unwrap_or(PAGE_DEFAULT), |limit| look_up(fleet, endpoint, &query, limit))
+        })
     }
 }
 
@@ -82,13 +112,18 @@ fn caught_up(now: &Now) -> Result<&Fleet, ErrorBody> {
     Err(ErrorBody { code: ErrorCode::NotReady, message })
 }
 
+/// Refuses a question about the past: whoever answers it here knows the present only.
+fn no_past(point: Point) -> Result<(), ErrorBody> {
+    if point.is_now() { Ok(()) } else { Err(bad("this service knows no past".to_owned())) }
+}
+
 fn spec() -> ServiceSpec {
     let endpoint = |name| EndpointSpec { name, subject: format!("{QUERY_PREFIX}.{name}") };
     ServiceSpec {
         name: SERVICE,
         version: SERVICE_VERSION,
         description: DESCRIPTION,
-        endpoints: ENDPOINTS.map(endpoint).to_vec(),
+        endpoints: ENDPOINTS.into_iter().chain(past::ENDPOINTS).map(endpoint).collect(),
     }
 }
 
@@ -99,19 +134,26 @@ fn understand(question: &[u8]) -> Result<Query, ErrorBody> {
     }
     let query: Query =
         serde_json::from_slice(question).map_err(|error| bad(format!("not a question: {error}")))?;
-    match query.limit {
-        Some(limit) if limit == 0 || limit > PAGE_MAX => {
+    checked_limit(query.limit)?;
+    Ok(query)
+}
+
+fn checked_limit(limit: Option<usize>) -> Result<usize, ErrorBody> {
+    match limit.unwrap_or(PAGE_DEFAULT) {
+        limit if limit == 0 || limit > PAGE_MAX => {
             Err(bad(format!("limit: {limit} is not within 1 and {PAGE_MAX}")))
         }
-        _ => Ok(query),
+        limit => Ok(limit),
     }
 }
 
 /// The answer with as many rows as were asked for, or as many as fit into a message.
-fn fitting(fleet: &Fleet, endpoint: &str, query: &Query) -> Result<Bytes, ErrorBody> {
-    let mut limit = query.limit.unwrap_or(PAGE_DEFAULT);
+fn fitting(
+    mut limit: usize,
+    answer: impl Fn(usize) -> Result<Vec<u8>, ErrorBody>,
+) -> Result<Bytes, ErrorBody> {
     loop {
-        let answer = look_up(fleet, endpoint, query, limit)?;
+        let answer = answer(limit)?;
         if answer.len() <= ANSWER_BYTES_MAX {
             return Ok(answer.into());
         }
@@ -175,8 +217,11 @@ fn named<'a, T>(value: Option<&'a T>, field: &str) -> Result<&'a T, ErrorBody> {
 }
 
 fn after<K: FromStr<Err: Display>>(query: &Query) -> Result<Option<K>, ErrorBody> {
-    let parse = |text: &String| text.parse().map_err(|error| bad(format!("after: {error}")));
-    query.after.as_ref().map(parse).transpose()
+    parsed_after(query.after.as_deref())
+}
+
+fn parsed_after<K: FromStr<Err: Display>>(after: Option<&str>) -> Result<Option<K>, ErrorBody> {
+    after.map(|text| text.parse().map_err(|error| bad(format!("after: {error}")))).transpose()
 }
 
 fn found<T>(answer: Option<T>, missing: impl FnOnce() -> String) -> Result<T, ErrorBody> {

@@ -1,5 +1,8 @@
 //! When the snapshot is brought up to date: after so many facts, after so much time, and at the end of the process.
-//! Only devices that changed are written. A snapshot that fails is said and tried again; nobody waits for it.
+//! Only devices that changed are written. A snapshot that fails is said and tried again; nobody waits for it: what changed
+//! is copied bit by bit, and the fold goes on between two bits.
+//!
+//! Now and then the snapshot, as it lies on disk, is kept as a checkpoint: that costs the fold nothing.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -11,11 +14,18 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use crate::history::archive::Archive;
+use crate::history::thinning::Mark;
 use crate::metrics::{Metrics, SnapshotResult};
 use crate::present::{Origin, Present};
 use crate::store::{Changes, Store};
 
-/// When a snapshot is due.
+/// Devices copied at once: the fold waits meanwhile, for a few milliseconds.
+const COPIED_AT_ONCE: usize = 500;
+/// Time between two bits of a copy, in which the fold goes on.
+const COPY_PAUSE: Duration = Duration::from_millis(1);
+
+/// When something is due.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Cadence {
     /// So long after the one before, if anything came in since.
@@ -24,27 +34,42 @@ pub struct Cadence {
     pub facts: u64,
 }
 
-/// The writer of snapshots.
+/// The writer of snapshots and checkpoints.
 #[derive(Debug)]
 pub struct Snapshots {
     present: Arc<Present>,
     /// Away while it is being written to.
     store: Option<Store>,
     cadence: Cadence,
+    /// When the snapshot is kept as a checkpoint.
+    checkpoints: Cadence,
+    archive: Arc<Archive>,
+    checkpoint_at: Instant,
     metrics: Metrics,
     /// What the store is a snapshot of, and up to where.
     stored: (Origin, u64),
-    /// Devices whose record the store does not hold as it is.
+    /// Devices whose record was copied and not stored.
     due: BTreeSet<DeviceKey>,
     /// The last attempt failed: the next one waits its time, however many facts come in.
     failed: bool,
 }
 
+/// What became of a snapshot that was written, and of the checkpoint that was made of it.
+type Written = (Store, Result<Option<Mark>, String>);
+
 impl Snapshots {
     /// A writer to a store that holds the present as it is now, or nothing.
-    pub fn new(present: Arc<Present>, store: Store, cadence: Cadence, metrics: Metrics) -> Self {
+    pub fn new(
+        present: Arc<Present>,
+        store: Store,
+        archive: Arc<Archive>,
+        [cadence, checkpoints]: [Cadence; 2],
+        metrics: Metrics,
+    ) -> Self {
         let stored = present.look(|now| (now.origin, now.fleet.as_of().ledger_seq));
-        Self { present, store: Some(store), cadence, metrics, stored, due: BTreeSet::new(), failed: false }
+        let (due, failed, checkpoint_at) = (BTreeSet::new(), false, Instant::now());
+        let store = Some(store);
+        Self { present, store, cadence, checkpoints, archive, checkpoint_at, metrics, stored, due, failed }
     }
 
     /// Writes until `stop`, and once more then.
@@ -67,18 +92,18 @@ impl Snapshots {
     }
 
     async fn save(&mut self) {
-        let Some(mut store) = self.store.take() else { return };
-        let (origin, changes) = self.collect();
+        let Some(store) = self.store.take() else { return };
+        let (origin, changes) = self.collect().await;
         if (origin, changes.as_of.ledger_seq) == self.stored {
             self.store = Some(store);
             return;
         }
         let begun = Instant::now();
         let (ledger_seq, devices) = (changes.as_of.ledger_seq, changes.records.len());
-        let written = tokio::task::spawn_blocking(move || {
-            let result = store.save(&changes);
-            (store, result)
-        });
+        self.due.extend(changes.records.iter().map(|record| record.key().clone()));
+        let keep = self.keeps(origin, changes.as_of.ledger_seq);
+        let archive = Arc::clone(&self.archive);
+        let written = tokio::task::spawn_blocking(move || write(store, &archive, origin, &changes, keep));
         let result = match written.await {
             Ok((store, result)) => {
                 self.store = Some(store);
@@ -91,7 +116,7 @@ impl Snapshots {
             }
         };
         match result {
-            Ok(()) => {
+            Ok(checkpoint) => {
                 self.stored = (origin, ledger_seq);
                 self.due.clear();
                 self.failed = false;
@@ -99,32 +124,98 @@ impl Snapshots {
                 self.metrics.snapshot_seq.set(ledger_seq as i64);
                 self.metrics.snapshot_seconds.set(begun.elapsed().as_secs_f64());
                 tracing::debug!(ledger.seq = ledger_seq, devices, "snapshot stored");
+                self.kept(checkpoint);
             }
             Err(error) => {
                 self.failed = true;
                 self.metrics.snapshot(SnapshotResult::Failed);
-                tracing::error!(error = chain(&error), "no snapshot; a restart would read more of LEDGER");
+                tracing::error!(error, "no snapshot; a restart would read more of LEDGER");
             }
         }
     }
 
-    /// What the store has yet to hold, all of it as of one moment.
-    fn collect(&mut self) -> (Origin, Changes) {
+    /// What the store has yet to hold, all of it as of one moment, whatever is folded while it is copied.
+    async fn collect(&mut self) -> (Origin, Changes) {
+        let mut longest = Duration::ZERO;
+        let (origin, mut changes) = loop {
+            let (origin, mut changes) = self.begin(&mut longest);
+            if copy(&self.present, origin, &mut changes, &mut longest).await {
+                break (origin, changes);
+            }
+        };
+        // Copied ahead and in their turn: a store takes them in their order.
+        changes.records.sort_by(|one, other| one.key().cmp(other.key()));
+        self.metrics.snapshot_stall_seconds.set(longest.as_secs_f64());
+        (origin, changes)
+    }
+
+    fn begin(&mut self, longest: &mut Duration) -> (Origin, Changes) {
         let (stored, due) = (self.stored.0, &mut self.due);
-        self.present.take(|now| {
+        let begun = Instant::now();
+        let begin = self.present.take(|now| {
             let afresh = now.origin != stored;
             if afresh {
                 due.clear();
             }
-            due.extend(now.fleet.take_changed_devices());
+            now.fleet.begin_capture(due.iter());
             let changes = Changes {
                 afresh,
                 created_at: now.origin.created_at,
                 as_of: now.fleet.as_of(),
                 fleet_digest: now.fleet.fleet_view().tally.digest,
-                records: due.iter().filter_map(|key| now.fleet.record(key)).collect(),
+                records: Vec::new(),
             };
             (now.origin, changes)
-        })
+        });
+        *longest = (*longest).max(begun.elapsed());
+        begin
+    }
+
+    /// Whether this snapshot is to be kept as a checkpoint.
+    fn keeps(&self, origin: Origin, ledger_seq: u64) -> bool {
+        let newest = self.archive.newest(origin);
+        ledger_seq >= newest.saturating_add(self.checkpoints.facts)
+            || (ledger_seq > newest && self.checkpoint_at.elapsed() >= self.checkpoints.every)
+    }
+
+    fn kept(&mut self, checkpoint: Option<Mark>) {
+        let Some(mark) = checkpoint else { return };
+        self.checkpoint_at = Instant::now();
+        let (count, bytes) = self.archive.size();
+        self.metrics.checkpoints.set(count as i64);
+        self.metrics.checkpoint_bytes.set(bytes as i64);
+        tracing::debug!(ledger.seq = mark.as_of.ledger_seq, bytes = mark.bytes, "checkpoint kept");
+    }
+}
+
+/// Writes the snapshot, and keeps it as a checkpoint if it is to. A checkpoint that fails is said and no failure: the
+/// next one is as good.
+fn write(mut store: Store, archive: &Archive, origin: Origin, changes: &Changes, keep: bool) -> Written {
+    if let Err(error) = store.save(changes) {
+        return (store, Err(chain(&error)));
+    }
+    let kept = keep.then(|| archive.keep(origin, &store, changes.as_of, changes.fleet_digest));
+    let mark = match kept.transpose() {
+        Ok(mark) => mark,
+        Err(error) => {
+            tracing::error!(error = chain(&error), "no checkpoint; the past is reached from an older one");
+            None
+        }
+    };
+    (store, Ok(mark))
+}
+
+/// False where the present started over meanwhile.
+async fn copy(present: &Present, origin: Origin, changes: &mut Changes, longest: &mut Duration) -> bool {
+    loop {
+        let begun = Instant::now();
+        let copied = present.take(|now| (now.origin == origin).then(|| now.fleet.capture(COPIED_AT_ONCE)));
+        *longest = (*longest).max(begun.elapsed());
+        match copied {
+            None => return false,
+            Some(records) if records.is_empty() => return true,
+            Some(records) => changes.records.extend(records),
+        }
+        tokio::time::sleep(COPY_PAUSE).await;
     }
 }

@@ -24,10 +24,8 @@ const ASIDE: &str = ".set-aside";
 const COMPANIONS: [&str; 2] = ["-wal", "-shm"];
 /// How long another process may take to let go of the file: one that is ending is waited for.
 const BUSY_WAIT: Duration = Duration::from_secs(1);
-/// Marks the file as ours: "MUST" in ASCII.
-const APPLICATION_ID: i64 = 0x4d55_5354;
-/// Version of the tables and of the records in them.
-const FORMAT: i64 = 3;
+/// Marks the file as ours: "MUST" in ASCII. The format is that of the tables and of the records in them.
+const KIND: Kind = Kind { application_id: 0x4d55_5354, format: 4 };
 
 const TABLES: &str = "
     CREATE TABLE snapshot (
@@ -39,6 +37,13 @@ const TABLES: &str = "
     );
     CREATE TABLE device (key TEXT PRIMARY KEY, record TEXT NOT NULL, mark INTEGER NOT NULL) WITHOUT ROWID;
 ";
+
+/// What tells a file of ours from any other, and its version from others.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Kind {
+    pub(crate) application_id: i64,
+    pub(crate) format: i64,
+}
 
 /// The open file.
 #[derive(Debug)]
@@ -90,10 +95,12 @@ pub enum Damage {
     #[error("it is not a snapshot of muster-rollup")]
     Stranger,
     /// It was written by another version.
-    #[error("it has format {found}, this muster-rollup reads format {FORMAT}")]
+    #[error("it has format {found}, this muster-rollup reads format {read}")]
     Format {
         /// The format it has.
         found: i64,
+        /// The format that is read.
+        read: i64,
     },
     /// SQLite cannot read it.
     #[error("it cannot be read")]
@@ -203,6 +210,26 @@ impl Store {
         saved.map_err(|source| write_error(&self.path, source))
     }
 
+    /// Gives every record of the snapshot as text, in no order, each looked at for damage.
+    ///
+    /// # Errors
+    /// The snapshot cannot be read, a record of it was altered, or `take` fails.
+    pub fn each_record<E: From<Damage>>(&self, mut take: impl FnMut(&str) -> Result<(), E>) -> Result<(), E> {
+        let unreadable = |source| E::from(Damage::Unreadable(source));
+        let mut statement =
+            self.connection.prepare("SELECT key, record, mark FROM device").map_err(unreadable)?;
+        let mut rows = statement.query(()).map_err(unreadable)?;
+        while let Some(row) = rows.next().map_err(unreadable)? {
+            let text = |at| row.get_ref(at).and_then(|value| Ok(value.as_str()?)).map_err(unreadable);
+            let record = text(1)?;
+            if row.get::<_, i64>(2).map_err(unreadable)? != mark_of(record) {
+                return Err(Damage::Record { key: text(0)?.to_owned() }.into());
+            }
+            take(record)?;
+        }
+        Ok(())
+    }
+
     /// The file.
     pub fn path(&self) -> &Path {
         &self.path
@@ -210,8 +237,7 @@ impl Store {
 
     fn create(path: PathBuf) -> Result<Self, StoreError> {
         let connection = connect(&path).and_then(|connection| {
-            connection.pragma_update(None, "application_id", APPLICATION_ID)?;
-            connection.pragma_update(None, "user_version", FORMAT)?;
+            KIND.mark(&connection)?;
             connection.execute_batch(TABLES)?;
             Ok(connection)
         });
@@ -224,7 +250,7 @@ impl Store {
     /// The outer error cannot be helped by reading LEDGER again, the inner one can.
     fn open_existing(path: &Path) -> Result<Result<(Self, Found), Damage>, StoreError> {
         let opened = connect(path).map_err(Damage::Unreadable).and_then(|connection| {
-            check_kind(&connection)?;
+            KIND.check(&connection)?;
             let found = load(&connection)?;
             Ok((Self { connection, path: path.to_owned() }, found))
         });
@@ -235,22 +261,28 @@ impl Store {
     }
 
     fn replace(path: PathBuf) -> Result<(Self, PathBuf), StoreError> {
-        let aside = with_suffix(&path, ASIDE);
-        fs::rename(&path, &aside).map_err(|source| StoreError::Directory { path: path.clone(), source })?;
-        for companion in COMPANIONS {
-            match fs::rename(with_suffix(&path, companion), with_suffix(&aside, companion)) {
-                Err(source) if source.kind() != io::ErrorKind::NotFound => {
-                    return Err(StoreError::Directory { path: with_suffix(&path, companion), source });
-                }
-                _ => {}
-            }
-        }
+        let aside = put_aside(&path)?;
         Ok((Self::create(path)?, aside))
     }
 }
 
+/// Renames a file, with what SQLite keeps beside it; gives its new place.
+pub(crate) fn put_aside(path: &Path) -> Result<PathBuf, StoreError> {
+    let aside = with_suffix(path, ASIDE);
+    fs::rename(path, &aside).map_err(|source| StoreError::Directory { path: path.to_owned(), source })?;
+    for companion in COMPANIONS {
+        match fs::rename(with_suffix(path, companion), with_suffix(&aside, companion)) {
+            Err(source) if source.kind() != io::ErrorKind::NotFound => {
+                return Err(StoreError::Directory { path: with_suffix(path, companion), source });
+            }
+            _ => {}
+        }
+    }
+    Ok(aside)
+}
+
 /// Opens a file for this process alone. NORMAL is enough: after a power cut the snapshot is an older one, but whole.
-fn connect(path: &Path) -> rusqlite::Result<Connection> {
+pub(crate) fn connect(path: &Path) -> rusqlite::Result<Connection> {
     let connection = Connection::open(path)?;
     connection.busy_timeout(BUSY_WAIT)?;
     connection.pragma_update(None, "locking_mode", "EXCLUSIVE")?;
@@ -261,14 +293,23 @@ fn connect(path: &Path) -> rusqlite::Result<Connection> {
     Ok(connection)
 }
 
-fn check_kind(connection: &Connection) -> Result<(), Damage> {
-    let number = |name| connection.pragma_query_value(None, name, |row| row.get::<_, i64>(0));
-    if number("application_id").map_err(Damage::Unreadable)? != APPLICATION_ID {
-        return Err(Damage::Stranger);
+impl Kind {
+    /// Marks a file that was just made.
+    pub(crate) fn mark(self, connection: &Connection) -> rusqlite::Result<()> {
+        connection.pragma_update(None, "application_id", self.application_id)?;
+        connection.pragma_update(None, "user_version", self.format)
     }
-    match number("user_version").map_err(Damage::Unreadable)? {
-        FORMAT => Ok(()),
-        found => Err(Damage::Format { found }),
+
+    /// Refuses a file of another kind.
+    pub(crate) fn check(self, connection: &Connection) -> Result<(), Damage> {
+        let number = |name| connection.pragma_query_value(None, name, |row| row.get::<_, i64>(0));
+        if number("application_id").map_err(Damage::Unreadable)? != self.application_id {
+            return Err(Damage::Stranger);
+        }
+        match number("user_version").map_err(Damage::Unreadable)? {
+            found if found == self.format => Ok(()),
+            found => Err(Damage::Format { found, read: self.format }),
+        }
     }
 }
 
@@ -357,7 +398,7 @@ fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
 }
 
 /// Whether an error is about what the file holds, and not about reaching it.
-fn is_damage(error: &rusqlite::Error) -> bool {
+pub(crate) fn is_damage(error: &rusqlite::Error) -> bool {
     let out_of_reach = [
         ErrorCode::CannotOpen,
         ErrorCode::ReadOnly,
@@ -371,7 +412,7 @@ fn is_damage(error: &rusqlite::Error) -> bool {
     error.sqlite_error_code().is_none_or(|code| !out_of_reach.contains(&code))
 }
 
-fn write_error(path: &Path, source: rusqlite::Error) -> StoreError {
+pub(crate) fn write_error(path: &Path, source: rusqlite::Error) -> StoreError {
     let path = path.to_owned();
     match source.sqlite_error_code() {
         Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => StoreError::InUse { path },

@@ -5,8 +5,8 @@
 //! live in `muster-domain`, the bus in `muster-bus`.
 //!
 //! Reading order: [`ids`] and [`limits`], then [`subjects`], then the documents in the order in which they
-//! travel: [`desired`] → [`report`] → [`fact`] → [`view`], with [`presence`], [`receipt`], [`credential`], [`query`]
-//! and [`status`] beside them. [`decode`] is the door, [`canonical`] the digest.
+//! travel: [`desired`] → [`report`] → [`fact`] → [`view`], with [`presence`], [`receipt`], [`credential`], [`query`],
+//! [`status`], [`why`] and [`history`] beside them. [`decode`] is the door, [`canonical`] the digest.
 
 pub mod canonical;
 pub mod credential;
@@ -14,6 +14,7 @@ pub mod decode;
 pub mod desired;
 pub mod fact;
 pub mod headers;
+pub mod history;
 pub mod ids;
 pub mod limits;
 pub mod ownership;

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::fact::{Account, DeadlineFact, Incident};
+use crate::history::Point;
 use crate::ids::{DeploymentId, DeviceId, DeviceKey, Epoch, Generation, Seq, SiteId};
 use crate::liveness::{holds, is_so};
 use crate::ranges::SeqRanges;
@@ -35,6 +36,9 @@ pub struct Query {
     pub device: Option<DeviceId>,
     /// How much of it.
     pub output: Output,
+    /// When: the present where nothing is said.
+    #[serde(flatten)]
+    pub point: Point,
     /// Most rows wanted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limit: Option<usize>,

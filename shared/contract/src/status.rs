@@ -10,6 +10,7 @@ use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::history::Point;
 use crate::ids::{ComponentName, DeploymentId, DeviceKey, DeviceKeyError, Generation, SiteId};
 use crate::query::{LastReport, Output};
 use crate::state::State;
@@ -58,6 +59,9 @@ pub struct StatusQuery {
     /// What comes after this: `next` of the page before.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub after: Option<String>,
+    /// When.
+    #[serde(flatten)]
+    pub point: Point,
 }
 
 /// A device as one text: `SITE/DEVICE`.

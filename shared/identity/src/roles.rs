@@ -69,8 +69,10 @@ const READ_DESIRED: [&str; 4] = [
     "$JS.API.CONSUMER.DELETE.DOWNLINK.*",
     "$JS.API.DIRECT.GET.DOWNLINK.muster.desired.>",
 ];
-const READ_LEDGER: [&str; 5] = [
+const READ_LEDGER: [&str; 6] = [
     "$JS.API.STREAM.INFO.LEDGER",
+    // By sequence; by subject is below.
+    "$JS.API.DIRECT.GET.LEDGER",
     // With one filter, and with several.
     "$JS.API.CONSUMER.CREATE.LEDGER.>",
     "$JS.API.CONSUMER.MSG.NEXT.LEDGER.*",

@@ -7,6 +7,7 @@ use muster_contract::desired::DesiredState;
 use muster_contract::fact::{
     DeadlineFact, DeviceFact, Incident, LivenessFact, Ownership, QuarantineFact, StatusFact,
 };
+use muster_contract::history::{DiffAnswer, DiffQuery, DigestsAnswer, MomentAnswer, VerifyAnswer};
 use muster_contract::presence::Heartbeat;
 use muster_contract::profile::{Package, Process, Simulated};
 use muster_contract::quarantine::{QuarantineAnswer, QuarantineRequest, QuarantineVerdict};
@@ -59,7 +60,7 @@ pub const DOCUMENTS: [Shape; 17] = [
 ];
 
 /// Requests and answers of the query service, the publisher and ingest.
-pub const MESSAGES: [Shape; 16] = [
+pub const MESSAGES: [Shape; 21] = [
     message::<Query>("Query"),
     message::<DeploymentAnswer>("DeploymentAnswer"),
     message::<DeploymentsAnswer>("DeploymentsAnswer"),
@@ -68,6 +69,11 @@ pub const MESSAGES: [Shape; 16] = [
     message::<WhyAnswer>("WhyAnswer"),
     message::<StatusQuery>("StatusQuery"),
     message::<StatusAnswer>("StatusAnswer"),
+    message::<MomentAnswer>("MomentAnswer"),
+    message::<DigestsAnswer>("DigestsAnswer"),
+    message::<DiffQuery>("DiffQuery"),
+    message::<DiffAnswer>("DiffAnswer"),
+    message::<VerifyAnswer>("VerifyAnswer"),
     message::<ErrorReply>("ErrorReply"),
     message::<ApplyRequest>("ApplyRequest"),
     message::<RemoveRequest>("RemoveRequest"),

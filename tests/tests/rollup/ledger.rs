@@ -65,6 +65,20 @@ impl Device {
         hub.put(&format!("muster.status.{}.{deployment}", self.name), &fact).await;
     }
 
+    /// It reports a state that it saw at some time, which only comes now.
+    pub(crate) async fn reported_at(
+        &mut self,
+        hub: &Hub,
+        deployment: &str,
+        state: &str,
+        observed: Timestamp,
+    ) {
+        self.seq += 1;
+        let mut fact = self.status(deployment, state);
+        fact["observedAt"] = observed.to_string().into();
+        hub.put(&format!("muster.status.{}.{deployment}", self.name), &fact).await;
+    }
+
     fn status(&self, deployment: &str, state: &str) -> Value {
         json!({
             "apiVersion": "muster/v1", "kind": "StatusFact", "epoch": 1, "seq": self.seq, "head": self.seq,

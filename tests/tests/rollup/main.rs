@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a failure here is the test's result")]
 
+mod history;
 mod ledger;
 mod restart;
 mod views;
@@ -58,11 +59,19 @@ impl Hub {
 
     /// What a reader of all of LEDGER finds, by the rules alone.
     async fn folded(&self) -> Fleet {
+        self.fold_while(|_| true).await
+    }
+
+    /// What a reader of LEDGER finds who stops before the first sequence that is not wanted.
+    async fn fold_while(&self, wanted: impl Fn(u64) -> bool) -> Fleet {
         let state = soon("LEDGER", self.bus.stream_state(stream::LEDGER)).await.unwrap();
         let mut replay = self.bus.replay(stream::LEDGER, &[], Start::First).await.unwrap();
         let mut fleet = Fleet::default();
         while fleet.as_of().ledger_seq < state.last_seq {
             for message in soon("LEDGER", replay.next_batch(1000)).await.unwrap() {
+                if !wanted(message.stream_seq) {
+                    return fleet;
+                }
                 let at = Position { ledger_seq: message.stream_seq, stored_at: message.stored_at };
                 let subject = LedgerSubject::parse(&message.subject);
                 match subject.and_then(|of| Fact::parse(&of, &message.payload).ok().map(|fact| (of, fact))) {

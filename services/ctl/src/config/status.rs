@@ -7,7 +7,7 @@ use muster_contract::query::{Output, PAGE_MAX};
 use muster_contract::status::{Axis, DevicePath, StatusQuery};
 use muster_contract::{ComponentName, DeploymentId, Generation, SiteId};
 
-use super::Format;
+use super::{Format, PointArgs};
 
 pub(super) const STATUS_EXAMPLES: &str = "\
 Values of one filter are alternatives (--site a --site b), several filters must all hold. Counts are of what passes.
@@ -29,6 +29,8 @@ Examples:
                                          kpt's ResourceGroup of the deployment on a device, as YAML
   muster status web --format resourcegroup --aggregate --budget 4096
                                          of the whole fleet, counts alone, within so many bytes
+  muster status web --at 2026-11-20T10:00:00Z      as known then; any filter may stand beside it
+  muster status web --about 2026-11-20T10:00:00Z   what is known of that moment by now
 
 Exit code 0 also where nothing passes the filters; 1 where a name is unknown.";
 
@@ -73,6 +75,9 @@ pub struct StatusArgs {
     /// With --format resourcegroup: bytes the document may have; it says what it leaves out
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(BUDGET_LEAST as i64..))]
     pub budget: Option<u32>,
+    /// When.
+    #[command(flatten)]
+    pub point: PointArgs,
 }
 
 /// Least budget of a document: what is never left out fits into it.
@@ -184,6 +189,7 @@ impl StatusArgs {
             generation: self.generation.and_then(|number| Generation::new(number.get())),
             limit: None,
             after: self.after.clone(),
+            point: self.point.into(),
         }
     }
 }

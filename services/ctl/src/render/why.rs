@@ -74,7 +74,8 @@ fn row(fact: &Evidence, now: Timestamp) -> [Cell; 6] {
     ]
 }
 
-const fn kind(kind: EvidenceKind) -> &'static str {
+/// The word for a kind of fact.
+pub(super) const fn kind(kind: EvidenceKind) -> &'static str {
     match kind {
         EvidenceKind::Desired => "desired",
         EvidenceKind::Status => "status",

@@ -1,7 +1,8 @@
 //! Status after filters, gathered from as many pages as it takes: counts are of everything that passes, lines of as much
 //! as was asked for.
 
-use muster_contract::query::{Output, PAGE_MAX};
+use muster_contract::DeploymentId;
+use muster_contract::query::{Output, PAGE_MAX, Query};
 use muster_contract::status::{AppStatus, StatusAnswer, StatusQuery};
 use muster_contract::view::DeploymentView;
 
@@ -62,7 +63,7 @@ async fn resource_group(
     let text = if args.aggregate {
         let query = StatusQuery { output: Output::Summary, ..query };
         let answer = all(&session.hub, &query, None).await?;
-        let view = session.hub.query("deployment", &view_query(id)).await?;
+        let view = session.hub.query("deployment", &view_query(id, args)).await?;
         let view: DeploymentView = understood(&view["view"])?;
         Group::of_counts(id, &answer, &view.errors, view.omitted.errors).within(budget, spelling)
     } else {
@@ -76,8 +77,8 @@ async fn resource_group(
     Ok(session.terminal.print(&text)?)
 }
 
-fn view_query(id: &muster_contract::DeploymentId) -> muster_contract::query::Query {
-    muster_contract::query::Query { id: Some(id.clone()), ..Default::default() }
+fn view_query(id: &DeploymentId, args: &StatusArgs) -> Query {
+    Query { id: Some(id.clone()), point: args.point.into(), ..Query::default() }
 }
 
 /// What passes the filters: all lines, or as many as were asked for.

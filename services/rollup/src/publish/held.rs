@@ -83,6 +83,13 @@ impl Held {
         Self { content: Content::Unknown, written_at: Some(at), ..self }
     }
 
+    /// True where another rollup wrote something else, although it had read to the very same fact: one of the two is
+    /// wrong, or their LEDGERs differ.
+    pub(super) fn disputes(&self, wanted: Option<Digest>, as_of: AsOf) -> bool {
+        let Content::View(view) = self.content else { return false };
+        self.written_at.is_none() && view.as_of == as_of && Some(view.digest) != wanted
+    }
+
     /// What is to be done so that it says `wanted`, as of a moment.
     pub(super) fn decide(&mut self, wanted: Option<Digest>, as_of: AsOf, now: Instant) -> Decision {
         let (there, ahead) = match self.content {
@@ -137,6 +144,17 @@ mod tests {
         for (at, (mut held, wanted, expected)) in table.into_iter().enumerate() {
             assert_eq!(held.decide(wanted, as_of(10), now), expected, "row {at}");
         }
+    }
+
+    #[test]
+    fn another_rollup_that_read_the_same_and_says_something_else_is_noticed() {
+        let one = Some(Digest::of_bytes(b"one"));
+        let theirs = |text, seq| Held { content: Content::View(view(text, seq).unwrap()), ..Held::NOTHING };
+        assert!(theirs(b"two", 10).disputes(one, as_of(10)));
+        assert!(theirs(b"two", 10).disputes(None, as_of(10)));
+        assert!(!theirs(b"one", 10).disputes(one, as_of(10)));
+        assert!(!theirs(b"two", 9).disputes(one, as_of(10)), "it had read less");
+        assert!(!Held::written(7, view(b"two", 10), Instant::now()).disputes(one, as_of(10)), "its own");
     }
 
     #[test]

@@ -2,33 +2,70 @@
 //! which one answer has a bounded number; the answer is written after that.
 
 use bytes::Bytes;
+use muster_contract::history::Point;
 use muster_contract::query::{ErrorBody, ErrorCode, PAGE_DEFAULT, PAGE_MAX};
 use muster_contract::status::{StatusAnswer, StatusQuery};
-use muster_domain::fold::{StatusCursor, StatusRefusal};
+use muster_domain::fold::{Fleet, StatusCursor, StatusRefusal};
 
-use super::{ANSWER_BYTES_MAX, bad, caught_up, json};
+use super::{ANSWER_BYTES_MAX, bad, caught_up, json, no_past};
 use crate::present::Present;
 
 /// The last token of its subject.
 pub(super) const ENDPOINT: &str = "status";
 
-/// The answer with as many targets as were asked for, or as many as fit into a message.
+/// The answer of the present.
 pub(super) fn answer(present: &Present, question: &[u8]) -> Result<Bytes, ErrorBody> {
-    let query = understand(question)?;
-    let after = query.after.as_deref().map(str::parse::<StatusCursor>).transpose();
-    let after = after.map_err(|error| bad(format!("after: {error}")))?;
-    let mut limit = query.limit.unwrap_or(PAGE_DEFAULT);
-    loop {
-        let looked = present.look(|now| {
+    let question = Question::read(question)?;
+    question.answer(|look| {
+        present.look(|now| {
             let fleet = caught_up(now)?;
-            fleet.status_answer(&query, after.as_ref(), limit).map_err(|refusal| refused(&refusal))
-        });
-        let answer = looked?;
-        let bytes = json(&answer)?;
-        if bytes.len() <= ANSWER_BYTES_MAX {
-            return Ok(bytes.into());
+            no_past(question.point())?;
+            look(fleet)
+        })
+    })
+}
+
+/// A question that makes sense so far.
+pub(super) struct Question {
+    query: StatusQuery,
+    after: Option<StatusCursor>,
+}
+
+/// One look at a fleet.
+type Look<'a> = &'a dyn Fn(&Fleet) -> Result<StatusAnswer, ErrorBody>;
+
+impl Question {
+    /// Reads it.
+    pub(super) fn read(question: &[u8]) -> Result<Self, ErrorBody> {
+        let query = understand(question)?;
+        let after = query.after.as_deref().map(str::parse::<StatusCursor>).transpose();
+        let after = after.map_err(|error| bad(format!("after: {error}")))?;
+        Ok(Self { query, after })
+    }
+
+    /// Which fleet it is about.
+    pub(super) const fn point(&self) -> Point {
+        self.query.point
+    }
+
+    /// The answer with as many targets as were asked for, or as many as fit into a message. `of` has each look taken at
+    /// the fleet.
+    pub(super) fn answer(
+        &self,
+        of: impl Fn(Look<'_>) -> Result<StatusAnswer, ErrorBody>,
+    ) -> Result<Bytes, ErrorBody> {
+        let mut limit = self.query.limit.unwrap_or(PAGE_DEFAULT);
+        loop {
+            let answer = of(&|fleet| {
+                let answer = fleet.status_answer(&self.query, self.after.as_ref(), limit);
+                answer.map_err(|refusal| refused(&refusal))
+            })?;
+            let bytes = json(&answer)?;
+            if bytes.len() <= ANSWER_BYTES_MAX {
+                return Ok(bytes.into());
+            }
+            limit = less(&answer, bytes.len())?;
         }
-        limit = less(&answer, bytes.len())?;
     }
 }
 

@@ -98,7 +98,7 @@ fn a_snapshot_that_does_not_hold_is_set_aside_with_the_reason() {
     assert!(matches!(aside_after(flipped), Damage::Record { key } if key == "plant7/press-2"));
     assert!(matches!(aside_after("DELETE FROM device WHERE key = 'plant7/press-1'"), Damage::Counts));
     assert!(matches!(aside_after("UPDATE snapshot SET at = 'yesterday'"), Damage::Counts));
-    assert!(matches!(aside_after("PRAGMA user_version = 99"), Damage::Format { found: 99 }));
+    assert!(matches!(aside_after("PRAGMA user_version = 99"), Damage::Format { found: 99, .. }));
     assert!(matches!(aside_after("PRAGMA application_id = 7"), Damage::Stranger));
     assert!(matches!(aside_after("DROP TABLE device"), Damage::Unreadable(_)));
 }

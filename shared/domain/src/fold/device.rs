@@ -2,14 +2,16 @@
 
 use std::collections::BTreeMap;
 
-use muster_contract::fact::{DeviceFact, Incident, Liveness, LivenessFact, QuarantineFact, StatusFact};
+use muster_contract::fact::{
+    DeviceFact, Incident, IncidentKind, Liveness, LivenessFact, QuarantineFact, StatusFact,
+};
 use muster_contract::quarantine::{self, QuarantineVerdict};
 use muster_contract::view::Freshness;
 use muster_contract::{DeviceKey, Epoch, Generation, Seq, Timestamp};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::doubt::OpenMessages;
+use super::doubt::{Identity, OpenMessages};
 use super::holdings::Holdings;
 use super::standing::{Doubt, Facet, Row};
 
@@ -24,6 +26,8 @@ pub(super) struct Device {
     pub(super) unknown: u32,
     /// It changed since the last call of `take_changed`.
     pub(super) changed: bool,
+    /// A copy that is under way has yet to take it.
+    pub(super) due: bool,
 }
 
 /// Everything about a device but its rows.
@@ -64,6 +68,20 @@ pub(super) struct Sources {
     pub(super) liveness: u64,
     /// The fact that first spoke of the head, or of the epoch.
     pub(super) head: u64,
+    /// The fact that last changed how many reports are missing.
+    pub(super) gap: u64,
+    /// The fact that last changed what is in doubt.
+    #[serde(default)]
+    pub(super) doubt: u64,
+}
+
+/// How the hub heard a device at some moment.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Heard {
+    reported: bool,
+    at: Option<Timestamp>,
+    pub(super) epoch: Option<Epoch>,
+    pub(super) head: u64,
 }
 
 /// What a person may want to look into.
@@ -75,6 +93,9 @@ pub(super) struct Troubles {
     pub(super) unnumbered_quarantined: u64,
     #[serde(default, skip_serializing_if = "OpenMessages::is_empty")]
     open: OpenMessages,
+    /// By how many seconds its clock was found wrong last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) skew_seconds: Option<i64>,
 }
 
 /// What a device says it is.
@@ -89,7 +110,7 @@ pub(super) struct Nature {
 
 impl Device {
     pub(super) const fn new(site: u32, key: DeviceKey) -> Self {
-        Self { site, about: About::new(key), rows: Vec::new(), unknown: 0, changed: false }
+        Self { site, about: About::new(key), rows: Vec::new(), unknown: 0, changed: false, due: false }
     }
 }
 
@@ -106,7 +127,7 @@ impl About {
             heard_at: None,
             nature: None,
             troubles: None,
-            sources: Sources { desired: 0, liveness: 0, head: 0 },
+            sources: Sources { desired: 0, liveness: 0, head: 0, gap: 0, doubt: 0 },
         }
     }
 
@@ -232,7 +253,42 @@ impl About {
     pub(super) fn take_incident(&mut self, incident: Incident) {
         let troubles = self.troubles.get_or_insert_default();
         troubles.incidents += 1;
+        if let IncidentKind::ClockSkew { seconds } = incident.what {
+            troubles.skew_seconds = Some(seconds);
+        }
         troubles.last_incident = Some(incident);
+    }
+
+    /// How it is heard.
+    pub(super) const fn heard(&self) -> Heard {
+        Heard {
+            reported: self.reported,
+            at: self.heard_at,
+            epoch: self.holdings.epoch(),
+            head: self.holdings.head(),
+        }
+    }
+
+    /// Messages of it went to quarantine that may be news, others were settled, and it beat.
+    pub(super) fn doubt_again(
+        &mut self,
+        messages: OpenMessages,
+        settled: &[Identity],
+        beat_at: Option<Timestamp>,
+    ) {
+        self.beat_at = self.beat_at.max(beat_at);
+        if !messages.is_empty() {
+            self.troubles.get_or_insert_default().open.join(messages);
+        }
+        if let Some(troubles) = &mut self.troubles {
+            settled.iter().for_each(|(received_at, number)| troubles.open.settle(*received_at, *number));
+        }
+    }
+
+    /// Puts back how it was heard; its numbers are its holdings' affair.
+    pub(super) const fn put_back(&mut self, then: Heard) {
+        self.reported = then.reported;
+        self.heard_at = then.at;
     }
 
     fn report_came(&mut self, received_at: Timestamp) {

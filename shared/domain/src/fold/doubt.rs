@@ -19,7 +19,7 @@ use super::holdings::Holdings;
 const OPEN_MAX: usize = 256;
 
 /// What tells a message of a device apart from its others, wherever LEDGER holds it and however often.
-type Identity = (Timestamp, Option<(Epoch, Seq)>);
+pub(super) type Identity = (Timestamp, Option<(Epoch, Seq)>);
 
 /// A message in quarantine, with those it stands for, and where LEDGER holds it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -56,9 +56,23 @@ impl OpenMessages {
         let number = fact.epoch.zip(fact.seq);
         let open =
             Open { received_at: fact.received_at, number, others: fact.other_seqs.clone(), ledger_seq };
+        self.insert(open)
+    }
+
+    /// Takes in what another list holds.
+    pub(super) fn join(&mut self, other: Self) {
+        other.0.into_iter().for_each(|open| _ = self.insert(open));
+    }
+
+    /// Keeps the messages of whose number, if they have one, this is true.
+    pub(super) fn keep(&mut self, wanted: impl Fn(Option<(Epoch, Seq)>) -> bool) {
+        self.0.retain(|open| wanted(open.number));
+    }
+
+    fn insert(&mut self, open: Open) -> bool {
         match self.0.binary_search_by_key(&open.identity(), Open::identity) {
             Ok(at) => {
-                self.0[at].ledger_seq = ledger_seq;
+                self.0[at].ledger_seq = open.ledger_seq;
                 false
             }
             Err(at) => {

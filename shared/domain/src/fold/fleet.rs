@@ -7,6 +7,7 @@ use muster_contract::subjects::{LedgerSubject, ViewKey};
 use muster_contract::view::AsOf;
 use muster_contract::{DeploymentId, DeviceKey, Timestamp};
 
+use super::capture::Capture;
 use super::device::Device;
 use super::standing::{Facet, Row};
 use super::tally::Way;
@@ -41,7 +42,8 @@ pub struct Fleet {
     pub(super) numbers: HashMap<DeviceKey, u32>,
     pub(super) devices: Vec<Device>,
     pub(super) totals: Totals,
-    changed: Vec<u32>,
+    pub(super) changed: Vec<u32>,
+    pub(super) capture: Capture,
 }
 
 /// Which rows a fact alters.
@@ -63,6 +65,7 @@ impl Default for Fleet {
             devices: Vec::new(),
             totals: Totals::default(),
             changed: Vec::new(),
+            capture: Capture::default(),
         }
     }
 }
@@ -130,10 +133,11 @@ impl Fleet {
         self.numbers.get(key).map(|number| &self.devices[*number as usize])
     }
 
-    /// The number of a device, which is in the fleet from its first fact on.
+    /// The number of a device that a fact is about to change; it is in the fleet from its first fact on.
     pub(super) fn name_device(&mut self, key: &DeviceKey) -> u32 {
-        if let Some(number) = self.numbers.get(key) {
-            return *number;
+        if let Some(number) = self.numbers.get(key).copied() {
+            self.copy_ahead(number);
+            return number;
         }
         let number = self.devices.len() as u32;
         let site = self.totals.name_site(&key.site);
@@ -182,6 +186,12 @@ impl Fleet {
         let after = device.about.facet();
         if (before.epoch, before.head) != (after.epoch, after.head) {
             device.about.sources.head = self.as_of.ledger_seq;
+        }
+        if before.missing != after.missing {
+            device.about.sources.gap = self.as_of.ledger_seq;
+        }
+        if before.doubt != after.doubt {
+            device.about.sources.doubt = self.as_of.ledger_seq;
         }
         let same = before.is_same_for_standings(&after);
         let (site, key, unknown) = (device.site, &device.about.key, device.unknown);

@@ -189,6 +189,18 @@ impl Holdings {
         odd.untold_quarantined += quarantined;
     }
 
+    /// Makes it so that these numbers are held as well, as reports, and that the device has spoken of those up to `head`.
+    pub(super) fn see(&mut self, held: &SeqRanges, head: u64) {
+        self.count += self.held.extend(held);
+        self.head = head;
+        if let Some(odd) = &mut self.odd {
+            for (from, to) in held.iter() {
+                odd.quarantined.remove_span(from, to);
+                odd.dropped.remove_span(from, to);
+            }
+        }
+    }
+
     /// How many numbers up to the head are not held.
     pub(super) fn missing(&self) -> u64 {
         self.head - self.held_through_head()

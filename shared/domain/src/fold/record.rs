@@ -54,6 +54,11 @@ impl Fleet {
         devices.map(|number| self.record_of(&self.devices[*number as usize]))
     }
 
+    /// At most `max` records of the devices after one, in the same order.
+    pub fn records_after(&self, after: Option<&DeviceKey>, max: usize) -> Vec<DeviceRecord> {
+        self.devices_after(None, after, None).take(max).map(|device| self.record_of(device)).collect()
+    }
+
     /// The fleet as it was at `as_of`, from all its records. No device counts as changed, every view does.
     pub fn restore(as_of: AsOf, records: impl IntoIterator<Item = DeviceRecord>) -> Self {
         let mut fleet = Self::default();
@@ -65,7 +70,7 @@ impl Fleet {
         fleet
     }
 
-    fn record_of(&self, device: &Device) -> DeviceRecord {
+    pub(super) fn record_of(&self, device: &Device) -> DeviceRecord {
         let row = |row: &super::standing::Row| RowRecord {
             deployment: self.totals.deployment(row.deployment).id.clone(),
             target: row.target,

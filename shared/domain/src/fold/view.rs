@@ -1,14 +1,17 @@
 //! Views: the counts as documents, with their digest. Nothing is counted here, only shown.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use muster_contract::canonical::Digest;
 use muster_contract::limits::{COMPONENTS_MAX, VIEW_ERRORS_MAX, VIEW_MESSAGE_BYTES_MAX};
 use muster_contract::state::cut;
+use muster_contract::subjects::ViewKey;
 use muster_contract::view::{
     DeploymentView, ErrorCount, ErrorExample, FleetView, Omitted, SiteView, Tally, Verdict, content_digest,
 };
 use muster_contract::{ComponentName, DeploymentId, DeviceKey, SiteId, State};
+
+use serde_json::Value;
 
 use super::fleet::Fleet;
 use super::totals::{Deployment, States, Whole};
@@ -75,6 +78,44 @@ impl Fleet {
         let mut view = FleetView { api_version: Default::default(), kind: Default::default(), tally };
         view.tally.digest = content_digest(&view);
         view
+    }
+
+    /// The keys of all views that there are.
+    pub fn view_keys(&self) -> BTreeSet<ViewKey> {
+        let deployments = self
+            .totals
+            .deployment_numbers
+            .iter()
+            .filter(|(_, number)| self.totals.deployment(**number).group.verdict() != Verdict::Empty);
+        let deployments = deployments.map(|(id, _)| ViewKey::Deployment(id.clone()));
+        let sites = self
+            .totals
+            .site_numbers
+            .iter()
+            .filter(|(_, number)| self.totals.site(**number).whole.devices.by_freshness().total() > 0);
+        let sites = sites.map(|(id, _)| ViewKey::Site(id.clone()));
+        deployments.chain(sites).chain([ViewKey::Fleet]).collect()
+    }
+
+    /// The digests of all views that there are, by key of the bucket.
+    pub fn digests(&self) -> BTreeMap<String, Digest> {
+        let digest = |key: &ViewKey| match key {
+            ViewKey::Deployment(id) => self.deployment_view(id).map(|view| view.digest),
+            ViewKey::Site(id) => self.site_view(id).map(|view| view.tally.digest),
+            ViewKey::Fleet => Some(self.fleet_view().tally.digest),
+        };
+        let keys = self.view_keys();
+        keys.iter().filter_map(|key| Some((key.to_string(), digest(key)?))).collect()
+    }
+
+    /// A view as JSON, as in the bucket; none where there is no such view.
+    pub fn view(&self, key: &ViewKey) -> Option<Value> {
+        let shown = match key {
+            ViewKey::Deployment(id) => serde_json::to_value(self.deployment_view(id)?),
+            ViewKey::Site(id) => serde_json::to_value(self.site_view(id)?),
+            ViewKey::Fleet => serde_json::to_value(self.fleet_view()),
+        };
+        shown.ok()
     }
 
     fn tally(&self, whole: &Whole) -> Tally {

@@ -10,13 +10,13 @@ use muster_contract::fact::DeadlineKind;
 use muster_contract::query::Output;
 use muster_contract::view::{Freshness, Verdict};
 use muster_contract::why::{Because, Evidence, EvidenceKind, WhyAnswer};
-use muster_contract::{DeploymentId, DeviceKey, Seq, SiteId, State};
+use muster_contract::{DeploymentId, DeviceKey, Generation, Seq, SiteId, State};
 
 use super::answer::{Page, cut_page};
 use super::device::{About, Device};
 use super::fleet::Fleet;
 use super::report::Report;
-use super::standing::{Deadline, Row, Share};
+use super::standing::{Deadline, Doubt, Row, Share};
 
 impl Fleet {
     /// Why a deployment has its verdict, of one site if one is named. None where there is no such view.
@@ -94,7 +94,7 @@ impl Device {
 
 /// The facts that make a row speak for a verdict.
 fn facts(about: &About, row: &Row, verdict: Verdict) -> Vec<Evidence> {
-    let mut facts = Vec::from_iter(about.desired_evidence(row));
+    let mut facts = Vec::from_iter(about.desired_evidence(row.target));
     match verdict {
         Verdict::Overdue => facts.extend(row.overdue().map(Deadline::evidence)),
         Verdict::Incomplete => {
@@ -111,9 +111,10 @@ fn facts(about: &About, row: &Row, verdict: Verdict) -> Vec<Evidence> {
 }
 
 impl About {
-    fn desired_evidence(&self, row: &Row) -> Option<Evidence> {
+    /// The desired state, and what it says of a deployment of this target.
+    pub(super) fn desired_evidence(&self, target: Option<Generation>) -> Option<Evidence> {
         let (generation, _) = self.desired?;
-        let says = match row.target {
+        let says = match target {
             Some(target) if target == generation => "shall run it".to_owned(),
             Some(target) => format!("shall run it as it is since generation {target}"),
             None => "does not name it any more".to_owned(),
@@ -122,7 +123,7 @@ impl About {
         Some(Evidence { generation: Some(generation), ..evidence })
     }
 
-    fn liveness_evidence(&self) -> Option<Evidence> {
+    pub(super) fn liveness_evidence(&self) -> Option<Evidence> {
         if self.sources.liveness == 0 {
             return None;
         }
@@ -135,7 +136,7 @@ impl About {
     }
 
     /// Why a row's standing is not known: reports that are not in, that cannot be read, or that the device cannot keep.
-    fn ignorance(&self, row: &Row) -> Vec<Evidence> {
+    pub(super) fn ignorance(&self, row: &Row) -> Vec<Evidence> {
         let (facet, report) = (self.facet(), row.report.as_deref());
         let mut facts = Vec::new();
         if !facet.has_last(report) {
@@ -164,7 +165,7 @@ impl About {
         Some(Evidence { epoch: self.holdings.epoch(), seq: Seq::new(seq), ..evidence })
     }
 
-    fn head_evidence(&self) -> Option<Evidence> {
+    pub(super) fn head_evidence(&self) -> Option<Evidence> {
         let (head, missing) = (self.holdings.head(), self.holdings.missing());
         let says = match missing {
             0 => format!("began epoch {}, of which nothing was said of it", self.holdings.epoch()?),
@@ -175,8 +176,35 @@ impl About {
     }
 }
 
+impl About {
+    /// The fact that last changed how many reports are missing.
+    pub(super) fn gap_evidence(&self) -> Option<Evidence> {
+        let (head, missing) = (self.holdings.head(), self.holdings.missing());
+        let says = match missing {
+            0 => format!("is the last of {head} reports to come in"),
+            _ => format!("leaves {missing} of {head} reports missing"),
+        };
+        let evidence = Evidence::of(EvidenceKind::Head, self.sources.gap, says);
+        Some(Evidence { epoch: self.holdings.epoch(), ..evidence })
+    }
+}
+
+impl About {
+    /// The fact that last changed what of the device may be news and cannot be read.
+    pub(super) fn doubt_evidence(&self) -> Evidence {
+        let says = match self.facet().doubt {
+            Doubt { not_storing: true, .. } => "leaves it unable to keep what it would report".to_owned(),
+            Doubt { beyond: true, .. } => "leaves a message in quarantine that may be anything".to_owned(),
+            Doubt { seq: 0, .. } => "leaves nothing of it in doubt".to_owned(),
+            Doubt { seq, .. } => format!("leaves reports in doubt, of which {seq} is the last"),
+        };
+        let evidence = Evidence::of(EvidenceKind::Quarantine, self.sources.doubt, says);
+        Evidence { epoch: self.holdings.epoch(), ..evidence }
+    }
+}
+
 impl Deadline {
-    fn evidence(&self) -> Evidence {
+    pub(super) fn evidence(&self) -> Evidence {
         let minutes = self.fact.limit_seconds / 60;
         let says = match self.fact.deadline {
             DeadlineKind::NeverStarted => format!("had not begun after {minutes} min"),
@@ -188,7 +216,7 @@ impl Deadline {
 }
 
 impl Report {
-    fn evidence(&self) -> Evidence {
+    pub(super) fn evidence(&self) -> Evidence {
         let shown = self.shown(Output::Summary);
         let says = match self.failure() {
             Some(failure) => format!("is {}: {failure}", self.state.as_str()),

@@ -94,6 +94,12 @@ impl Problems {
         self.note(flag, text, text.parse())
     }
 
+    /// A size in bytes, as `4GiB`, `512MiB` or a number; `None` if it was refused.
+    pub fn size(&mut self, flag: &'static str, text: &str, least: u64) -> Option<u64> {
+        let size = super::streams::bytes_of(text, least);
+        size.map_err(|rule| self.refuse(flag, text, rule)).ok()
+    }
+
     /// A number within bounds.
     pub fn number(&mut self, flag: &'static str, text: &str, bounds: RangeInclusive<u64>) -> Option<u64> {
         let number = text.parse().ok().filter(|number| bounds.contains(number));

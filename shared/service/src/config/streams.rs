@@ -43,9 +43,9 @@ pub struct Streams {
 impl StreamArgs {
     /// The checked settings, or `None` if any was refused, which `problems` then holds.
     pub fn check(&self, problems: &mut Problems) -> Option<Streams> {
-        let size = problems.parse::<Size>("--uplink-max-bytes", &self.uplink_max_bytes);
+        let size = problems.size("--uplink-max-bytes", &self.uplink_max_bytes, LEAST);
         let replicas = problems.parse::<Replicas>("--replicas", &self.replicas);
-        Some(Streams { uplink_bytes_max: size?.0, replicas: replicas?.0 })
+        Some(Streams { uplink_bytes_max: size?, replicas: replicas?.0 })
     }
 }
 
@@ -60,18 +60,13 @@ impl std::str::FromStr for Replicas {
     }
 }
 
-struct Size(u64);
-
-impl std::str::FromStr for Size {
-    type Err = ValueError;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let unit = UNITS.iter().find_map(|(unit, bytes)| Some((text.strip_suffix(unit)?, *bytes)));
-        let (number, bytes) = unit.unwrap_or((text, 1));
-        let size = number.trim().parse::<u64>().ok().and_then(|number| number.checked_mul(bytes));
-        let fits = |size: &u64| *size >= LEAST && i64::try_from(*size).is_ok();
-        size.filter(fits).map(Self).ok_or(ValueError::Size { least: LEAST })
-    }
+/// Bytes as `4GiB`, `512MiB` or a number.
+pub(super) fn bytes_of(text: &str, least: u64) -> Result<u64, ValueError> {
+    let unit = UNITS.iter().find_map(|(unit, bytes)| Some((text.strip_suffix(unit)?, *bytes)));
+    let (number, bytes) = unit.unwrap_or((text, 1));
+    let size = number.trim().parse::<u64>().ok().and_then(|number| number.checked_mul(bytes));
+    let fits = |size: &u64| *size >= least && i64::try_from(*size).is_ok();
+    size.filter(fits).ok_or(ValueError::Size { least })
 }
 
 #[cfg(test)]

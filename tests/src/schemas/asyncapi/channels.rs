@@ -25,7 +25,7 @@ pub(super) fn all() -> Map<String, Value> {
 }
 
 pub(super) fn list() -> Vec<Channel> {
-    [downlink(), uplink(), ledger(), views(), requests()].into_iter().flatten().collect()
+    [downlink(), uplink(), ledger(), views(), questions(), requests()].into_iter().flatten().collect()
 }
 
 // Identifiers that no address contains otherwise; they become the parameters.
@@ -249,11 +249,18 @@ fn views() -> Vec<Channel> {
     ]
 }
 
-fn requests() -> Vec<Channel> {
-    let request = |name, prefix, verb, message, about| {
-        Channel::new(name, &format!("{prefix}.{verb}"), None, message, about)
-    };
-    let (query, publisher) = (subjects::QUERY_PREFIX, subjects::PUBLISHER_PREFIX);
+fn request(
+    name: &'static str,
+    prefix: &str,
+    verb: &str,
+    message: &'static [&'static str],
+    about: &'static str,
+) -> Channel {
+    Channel::new(name, &format!("{prefix}.{verb}"), None, message, about)
+}
+
+fn questions() -> Vec<Channel> {
+    let query = subjects::QUERY_PREFIX;
     vec![
         request("queryDeployment", query, "deployment", &["Query"], "One deployment, by `id`."),
         request("queryDeployments", query, "deployments", &["Query"], "All deployments, page by page."),
@@ -281,6 +288,35 @@ fn requests() -> Vec<Channel> {
             &["StatusQuery"],
             "Status after filters: what was delivered beside what is observed, and kstatus, page by page.",
         ),
+        request(
+            "queryMoment",
+            query,
+            "moment",
+            &["Query"],
+            "What a point of the past is: which fact a time stands for, and what is known of it. It waits while the point \
+             is rebuilt; `notReady` says how far that is: ask again.",
+        ),
+        request(
+            "queryDigests",
+            query,
+            "digests",
+            &["Query"],
+            "The digests of all views as of a point, page by page, to be compared with anybody else's.",
+        ),
+        request("queryDiff", query, "diff", &["DiffQuery"], "How a deployment differs between two points."),
+        request(
+            "queryVerify",
+            query,
+            "verify",
+            &["Query"],
+            "Whether a rebuild from LEDGER says the same as what runs; any payload.",
+        ),
+    ]
+}
+
+fn requests() -> Vec<Channel> {
+    let publisher = subjects::PUBLISHER_PREFIX;
+    vec![
         request("publisherApply", publisher, "apply", &["ApplyRequest"], "A device shall run these as well."),
         request(
             "publisherRemove",
@@ -323,7 +359,7 @@ fn answers() -> Value {
     })
 }
 
-const ANSWERS: [&str; 12] = [
+const ANSWERS: [&str; 16] = [
     "QuarantineAnswer",
     "DeploymentAnswer",
     "DeploymentsAnswer",
@@ -333,6 +369,10 @@ const ANSWERS: [&str; 12] = [
     "FleetView",
     "WhyAnswer",
     "StatusAnswer",
+    "MomentAnswer",
+    "DigestsAnswer",
+    "DiffAnswer",
+    "VerifyAnswer",
     "PublishAnswer",
     "PublisherStatus",
     "ErrorReply",

@@ -82,7 +82,7 @@ const ROLES: [(&str, Action, &[&str]); 17] = [
     ("operator", Send, &["publisherApply", "publisherRemove", "publisherRetire", "publisherStatus"]),
 ];
 
-const QUERIES: [&str; 8] = [
+const QUERIES: [&str; 12] = [
     "queryDeployment",
     "queryDeployments",
     "queryDevice",
@@ -91,10 +91,14 @@ const QUERIES: [&str; 8] = [
     "queryFleet",
     "queryWhy",
     "queryStatus",
+    "queryMoment",
+    "queryDigests",
+    "queryDiff",
+    "queryVerify",
 ];
 
 /// What answers a request, by its channel.
-const REPLIES: [(&str, &str); 13] = [
+const REPLIES: [(&str, &str); 17] = [
     ("ingestQuarantine", "QuarantineAnswer"),
     ("queryDeployment", "DeploymentAnswer"),
     ("queryDeployments", "DeploymentsAnswer"),
@@ -104,6 +108,10 @@ const REPLIES: [(&str, &str); 13] = [
     ("queryFleet", "FleetView"),
     ("queryWhy", "WhyAnswer"),
     ("queryStatus", "StatusAnswer"),
+    ("queryMoment", "MomentAnswer"),
+    ("queryDigests", "DigestsAnswer"),
+    ("queryDiff", "DiffAnswer"),
+    ("queryVerify", "VerifyAnswer"),
     ("publisherApply", "PublishAnswer"),
     ("publisherRemove", "PublishAnswer"),
     ("publisherRetire", "PublishAnswer"),

@@ -1,0 +1,98 @@
+//! Points of the past on the command line: times, sequences of LEDGER, and the two ends of a comparison.
+
+use clap::Args;
+use muster_contract::history::Point;
+use muster_contract::query::PAGE_MAX;
+use muster_contract::{DeploymentId, SiteId, Timestamp};
+
+pub(super) const DIFF_EXAMPLES: &str = "\
+A point is a time, which stands for the last fact that LEDGER stored at or before it, or a sequence of LEDGER.
+
+Examples:
+  muster diff web --from 2026-11-20T10:00:00Z                              until now
+  muster diff web --from 2026-11-20T10:00:00Z --to 2026-11-20T11:00:00Z
+  muster diff web --from 4711 --to 4799 --site plant7
+  muster diff web --from 4711 --format json | jq '.devices[].facts'";
+
+pub(super) const VERIFY_HELP: &str = "\
+The rollup that answers reads LEDGER again beside what it runs on, and compares every device's record and every view at
+the same sequence. Where they differ, the first difference is named with both values, and `muster-rollup --rebuild` has it
+start over from LEDGER.
+
+Exit codes: 0 nothing differs; 1 something does; 2 nothing can be said.";
+
+/// When.
+#[derive(Debug, Clone, Copy, Default, Args)]
+pub struct PointArgs {
+    /// As known at this time: with the last fact that LEDGER stored at or before it
+    #[arg(long, value_name = "TIME", value_parser = time, conflicts_with = "at_seq")]
+    at: Option<Timestamp>,
+    /// As known with this fact of LEDGER
+    #[arg(long, value_name = "SEQ")]
+    at_seq: Option<u64>,
+    /// What is known of this time: also by reports that were observed by then and came later
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    about: Option<Timestamp>,
+}
+
+impl PointArgs {
+    /// The same with the fact that it stands for.
+    pub const fn at_fact(self, ledger_seq: u64) -> Self {
+        Self { at: None, at_seq: Some(ledger_seq), about: self.about }
+    }
+}
+
+impl From<PointArgs> for Point {
+    fn from(args: PointArgs) -> Self {
+        Self { at: args.at, at_seq: args.at_seq, about: args.about }
+    }
+}
+
+/// `muster diff`
+#[derive(Debug, Args)]
+pub struct DiffArgs {
+    /// The deployment
+    pub deployment: DeploymentId,
+    /// The earlier point
+    #[arg(long, value_name = "TIME|SEQ", value_parser = point)]
+    pub from: Point,
+    /// The later point [default: now]
+    #[arg(long, value_name = "TIME|SEQ", value_parser = point)]
+    pub to: Option<Point>,
+    /// Only devices of a site
+    #[arg(long)]
+    pub site: Option<SiteId>,
+    /// Devices shown at most
+    #[arg(long, default_value_t = 50, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=PAGE_MAX as i64))]
+    pub limit: u16,
+    /// Only devices after this one: how the answer before it ended
+    #[arg(long, value_name = "SITE/DEVICE")]
+    pub after: Option<String>,
+}
+
+fn time(text: &str) -> Result<Timestamp, String> {
+    text.parse().map_err(|error| format!("must be a time such as 2026-11-20T10:00:00Z: {error}"))
+}
+
+fn point(text: &str) -> Result<Point, String> {
+    match text.parse() {
+        Ok(ledger_seq) => Ok(Point::at_seq(ledger_seq)),
+        Err(_) => time(text).map(Point::at).map_err(|error| format!("{error}; or a sequence of LEDGER")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_point_is_a_sequence_or_a_time() {
+        assert_eq!(point("4711").unwrap(), Point::at_seq(4711));
+        let at = "2026-11-20T10:00:00Z".parse().unwrap();
+        assert_eq!(point("2026-11-20T11:00:00+01:00").unwrap(), Point::at(at));
+        for text in ["yesterday", "-3", "2026-11-20", ""] {
+            let refusal = point(text).unwrap_err();
+            assert!(refusal.contains("2026-11-20T10:00:00Z") && refusal.contains("sequence"), "{refusal}");
+        }
+    }
+}

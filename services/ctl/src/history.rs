@@ -1,0 +1,88 @@
+//! `muster diff`, `muster verify`, and what points of the past are. What has to be rebuilt first is waited for.
+
+use std::time::Duration;
+
+use muster_contract::history::{DiffQuery, MomentAnswer, Point, VerifyAnswer};
+use muster_contract::query::{ErrorCode, Query};
+use serde::Serialize;
+use serde_json::Value;
+use tokio::time::{Instant, sleep};
+
+use crate::ask::{AskError, understood};
+use crate::config::DiffArgs;
+use crate::error::CtlError;
+use crate::render;
+use crate::session::Session;
+use crate::status::with_near_deployments;
+
+/// How long a rebuild is waited for.
+const PATIENCE: Duration = Duration::from_secs(10 * 60);
+/// Time between two questions how far it is; each of them waits at the service, too.
+const ASK_EVERY: Duration = Duration::from_millis(200);
+
+/// What a point is, as soon as it is rebuilt: what follows is asked of the same state.
+///
+/// # Errors
+/// When nobody answers, or there is no such point.
+pub async fn moment(session: &mut Session<'_>, point: Point) -> Result<MomentAnswer, CtlError> {
+    let query = Query { point, ..Query::default() };
+    let answer = patiently(session, "moment", &query).await?;
+    Ok(understood(&answer)?)
+}
+
+/// How a deployment differs between two points.
+///
+/// # Errors
+/// When nobody answers, or there is no such deployment or point.
+pub async fn diff(session: &mut Session<'_>, args: DiffArgs) -> Result<(), CtlError> {
+    let query = DiffQuery {
+        id: args.deployment.clone(),
+        site: args.site,
+        from: args.from,
+        to: args.to.unwrap_or_default(),
+        limit: Some(args.limit.into()),
+        after: args.after,
+    };
+    let frame = session.frame();
+    match patiently(session, "diff", &query).await {
+        Ok(answer) => session.show(&answer, |answer, _| render::history::diff(answer, frame)),
+        Err(error) => Err(with_near_deployments(session, error, &args.deployment).await),
+    }
+}
+
+/// Whether a rebuild says the same as what runs.
+///
+/// # Errors
+/// When nothing can be said.
+pub async fn verify(session: &mut Session<'_>) -> Result<bool, CtlError> {
+    let answer = patiently(session, "verify", &Query::default()).await?;
+    let same = understood::<VerifyAnswer>(&answer)?.same;
+    let frame = session.frame();
+    session.show(&answer, |answer, _| render::history::verify(answer, frame))?;
+    Ok(same)
+}
+
+/// Asks until there is an answer; a person who looks on is told how far it is.
+async fn patiently<T: Serialize>(
+    session: &mut Session<'_>,
+    what: &'static str,
+    question: &T,
+) -> Result<Value, AskError> {
+    let (deadline, mut told) = (Instant::now() + PATIENCE, String::new());
+    loop {
+        let error = match session.hub.history(what, question).await {
+            Ok(answer) => return Ok(answer),
+            Err(error) => error,
+        };
+        match &error {
+            AskError::Refused(body) if body.code == ErrorCode::NotReady && Instant::now() < deadline => {
+                if session.terminal.is_interactive() && told != body.message {
+                    told.clone_from(&body.message);
+                    session.terminal.say(&format!("muster: {told}\n"));
+                }
+            }
+            _ => return Err(error),
+        }
+        sleep(ASK_EVERY).await;
+    }
+}

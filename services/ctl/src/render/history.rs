@@ -1,0 +1,177 @@
+//! The past: what a point rests on, what differs between two, and what a comparison with a rebuild found.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+
+use muster_contract::history::{
+    DeviceChange, DiffAnswer, DiffSide, MomentAnswer, RebuildBase, Stand, VerifyAnswer,
+};
+use muster_contract::view::Standing;
+use serde_json::Value;
+
+use super::frame::Frame;
+use super::paint::{self, BAD, BOLD, DIM, UNSURE, WELL, styled};
+use super::table::{Cell, Table};
+use super::words::{as_of, clean, freshness, plural, span};
+
+/// Longest value of a difference that is shown whole.
+const VALUE_CHARS_MAX: usize = 200;
+
+/// What an answer about a point rests on.
+pub fn moment(answer: &MomentAnswer) -> String {
+    let at = answer.as_of;
+    let Some(about) = &answer.about else {
+        if at.ledger_seq == 0 {
+            return "As known before the first fact of LEDGER.\n".to_owned();
+        }
+        return format!("As known with ledger {}, stored at {}.\n", at.ledger_seq, at.at);
+    };
+    let mut text = format!(
+        "What is known with ledger {} of {}: {} came later; targets, deadlines and who was heard as the hub knew with ledger {}.\n",
+        at.ledger_seq,
+        about.at,
+        plural(about.late_reports, "report"),
+        about.known_then.ledger_seq
+    );
+    if about.skewed.count > 0 {
+        let first: Vec<_> = about.skewed.first.iter().take(3).map(ToString::to_string).collect();
+        let words = format!(
+            "{} had a wrong clock, by up to {}: when they observed something is uncertain (such as {}).",
+            plural(about.skewed.count, "device"),
+            span(about.skew_seconds),
+            first.join(", ")
+        );
+        let _ = writeln!(text, "{}", styled(UNSURE, &words));
+    }
+    text
+}
+
+/// Counts before and after, and the devices that changed with the facts that did it.
+pub fn diff(answer: &DiffAnswer, frame: impl Into<Frame>) -> String {
+    let frame = frame.into();
+    let verdict = |side: &DiffSide| styled(paint::verdict(side.verdict), side.verdict.as_str());
+    let mut text = format!(
+        "{}  {} → {}\n\n",
+        styled(BOLD, answer.deployment.as_str()),
+        verdict(&answer.from),
+        verdict(&answer.to)
+    );
+    let _ = writeln!(text, "{}", sides(&answer.from, &answer.to).within(frame.width));
+    if answer.devices.is_empty() {
+        text += "No device differs.\n\n";
+    }
+    for change in &answer.devices {
+        text += &device(change, frame);
+    }
+    if let Some(next) = &answer.next {
+        let left = answer.changed.saturating_sub(answer.devices.len() as u64);
+        let _ = writeln!(
+            text,
+            "{} differ; {left} more: --after {next}, or --limit\n",
+            plural(answer.changed, "device")
+        );
+    }
+    let (from, to) = (answer.from.as_of, answer.to.as_of);
+    let _ = writeln!(
+        text,
+        "From ledger {} ({}) to ledger {} ({}).",
+        from.ledger_seq, from.at, to.ledger_seq, to.at
+    );
+    text
+}
+
+fn sides(from: &DiffSide, to: &DiffSide) -> Table {
+    let mut table = Table::new(&["", ">BEFORE", ">AFTER"]);
+    let mut row = |name: String, before: u64, after: u64| {
+        if before != 0 || after != 0 {
+            let style = if before == after { DIM } else { paint::PLAIN };
+            let cell = |count: u64| Cell::styled(count.to_string(), style);
+            table.row([Cell::styled(name, style), cell(before), cell(after)]);
+        }
+    };
+    row("targets".to_owned(), from.targets, to.targets);
+    let standings: BTreeSet<Standing> = from.counts.keys().chain(to.counts.keys()).copied().collect();
+    for standing in standings {
+        let count = |side: &DiffSide| side.counts.get(&standing).copied().unwrap_or_default();
+        let (was, is) = (count(from), count(to));
+        for (word, was, is) in [
+            ("", was.fresh, is.fresh),
+            (", stale", was.stale, is.stale),
+            (", never heard", was.never, is.never),
+        ] {
+            row(format!("  {}{word}", standing.as_str()), was, is);
+        }
+    }
+    row("converged at least".to_owned(), from.converged.lo, to.converged.lo);
+    row("converged at most".to_owned(), from.converged.hi, to.converged.hi);
+    let unknown = |side: &DiffSide| side.complete.of - side.complete.devices;
+    row("not known".to_owned(), unknown(from), unknown(to));
+    row("reports missing".to_owned(), from.complete.missing_reports, to.complete.missing_reports);
+    row("overdue".to_owned(), from.overdue, to.overdue);
+    row("leaving".to_owned(), from.leaving, to.leaving);
+    table
+}
+
+fn device(change: &DeviceChange, frame: Frame) -> String {
+    let mut text = format!(
+        "{}  {} → {}\n",
+        styled(BOLD, &change.key.to_string()),
+        stand(change.from.as_ref()),
+        stand(change.to.as_ref())
+    );
+    for component in &change.components {
+        let state = |state: Option<muster_contract::State>| state.map_or("-", |state| state.as_str());
+        let _ = writeln!(text, "  {}: {} → {}", component.name, state(component.from), state(component.to));
+    }
+    let mut table = Table::new(&["  FACT", ">LEDGER", "SAYS"]);
+    for fact in &change.facts {
+        let kind = format!("  {}", super::why::kind(fact.kind));
+        table.row([kind.into(), Cell::count(fact.ledger_seq), clean(&fact.says).into()]);
+    }
+    let _ = writeln!(text, "{}", table.within(frame.width));
+    text
+}
+
+fn stand(stand: Option<&Stand>) -> String {
+    let Some(stand) = stand else { return "none".to_owned() };
+    let mut words = styled(paint::standing(stand.standing), stand.standing.as_str());
+    let _ = write!(words, ", {}", freshness(stand.freshness));
+    for (holds, word) in [(!stand.known, "not known"), (stand.leaving, "leaving"), (stand.overdue, "overdue")]
+    {
+        if holds {
+            let _ = write!(words, ", {word}");
+        }
+    }
+    words
+}
+
+/// What a comparison with a rebuild found.
+pub fn verify(answer: &VerifyAnswer, frame: impl Into<Frame>) -> String {
+    let frame = frame.into();
+    let compared = format!("{} and {}", plural(answer.devices, "device"), plural(answer.views, "view"));
+    let mut text = match answer.differences {
+        0 => format!("{}: {compared} are what LEDGER gives.\n", styled(WELL, "Verified")),
+        count => format!("{}: {count} of {compared} are not what LEDGER gives.\n", styled(BAD, "Different")),
+    };
+    if let Some(first) = &answer.first {
+        let _ = writeln!(text, "\nfirst    {}, {} at ledger {}", first.key, first.field, first.ledger_seq);
+        let _ = writeln!(text, "running  {}", value(first.running.as_ref()));
+        let _ = writeln!(text, "rebuilt  {}", value(first.rebuilt.as_ref()));
+        text +=
+            "\n`muster-rollup --rebuild` reads LEDGER again from its start and sets aside what was kept.\n";
+    }
+    let base = match answer.base {
+        RebuildBase::Ledger => "from the first fact ever".to_owned(),
+        RebuildBase::Checkpoint => format!("from the checkpoint of ledger {}", answer.base_seq),
+        RebuildBase::Window => "from the first fact that LEDGER still holds; views only".to_owned(),
+    };
+    let _ = writeln!(text, "Running {}", answer.running);
+    let _ = writeln!(text, "Rebuilt {} {base}", answer.rebuilt);
+    let _ = writeln!(text, "{}.", as_of(answer.as_of, frame.now));
+    text
+}
+
+fn value(value: Option<&Value>) -> String {
+    let Some(value) = value else { return "nothing".to_owned() };
+    super::cut::end(&clean(&value.to_string()), VALUE_CHARS_MAX)
+}

@@ -1,0 +1,124 @@
+//! What a point of the past can be rebuilt from. No IO.
+//!
+//! - A checkpoint at or before it, if LEDGER still holds all that follows.
+//! - LEDGER's first fact, if that is the first ever.
+//! - The first fact that LEDGER still holds, if the window up to the point is long enough: what holds is said again before
+//!   it ages out, so a window of so many days has all of it.
+
+use std::time::Duration;
+
+use muster_contract::Timestamp;
+use muster_contract::limits::{LEDGER_AGE_MAX, REASSERT_AFTER};
+use muster_contract::view::AsOf;
+
+use super::thinning::Mark;
+
+/// How long a window of LEDGER is that holds everything which held at its end: until what holds is said again, and a week
+/// for whoever was down when it should have been.
+pub const WINDOW_WHOLE: Duration = Duration::from_secs(REASSERT_AFTER.as_secs() + 7 * 24 * 60 * 60);
+
+const _: () = assert!(WINDOW_WHOLE.as_secs() < LEDGER_AGE_MAX.as_secs());
+
+/// What LEDGER holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Window {
+    /// Its first sequence.
+    pub first_seq: u64,
+    /// When that was stored; none where it holds nothing.
+    pub first_at: Option<Timestamp>,
+}
+
+/// What to begin with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Base {
+    /// A checkpoint.
+    Checkpoint(Mark),
+    /// Nothing: LEDGER holds every fact there ever was.
+    Ledger,
+    /// Nothing: LEDGER's window is enough.
+    Window,
+}
+
+/// Why a point cannot be reached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TooOld {
+    /// The oldest that can.
+    pub oldest: Option<AsOf>,
+    /// With no checkpoint of use: when the first point that can be reached was stored, at the earliest.
+    pub from: Option<Timestamp>,
+}
+
+/// What a point can be rebuilt from, the least work first. `stored_at` is when LEDGER stored the point's fact, if it holds
+/// it still; `marks` are in ascending order.
+///
+/// # Errors
+/// From nothing.
+pub fn bases(
+    ledger_seq: u64,
+    stored_at: Option<Timestamp>,
+    marks: &[Mark],
+    ledger: Window,
+) -> Result<Vec<Base>, TooOld> {
+    let leads_on = |mark: &&Mark| mark.as_of.ledger_seq + 1 >= ledger.first_seq;
+    let reaches = |mark: &&Mark| {
+        mark.as_of.ledger_seq == ledger_seq || (mark.as_of.ledger_seq < ledger_seq && leads_on(mark))
+    };
+    let mut bases: Vec<Base> =
+        marks.iter().rev().filter(reaches).map(|mark| Base::Checkpoint(*mark)).collect();
+    let window = stored_at.zip(ledger.first_at).map(|(at, first)| at.duration_since(first));
+    if ledger.first_seq <= 1 {
+        bases.push(Base::Ledger);
+    } else if window.is_some_and(|window| !window.is_negative() && window.unsigned_abs() >= WINDOW_WHOLE) {
+        bases.push(Base::Window);
+    }
+    if bases.is_empty() {
+        let oldest = marks.iter().find(leads_on).map(|mark| mark.as_of);
+        let from = ledger.first_at.and_then(|first| first.checked_add(WINDOW_WHOLE).ok());
+        return Err(TooOld { oldest, from });
+    }
+    Ok(bases)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(day: i64) -> Timestamp {
+        Timestamp::from_second(day * 24 * 60 * 60).unwrap()
+    }
+
+    fn mark(ledger_seq: u64) -> Mark {
+        Mark { as_of: AsOf { ledger_seq, at: at(ledger_seq as i64) }, devices: 1, bytes: 1 }
+    }
+
+    /// A fact a day.
+    fn found(seq: u64, marks: &[u64], first_seq: u64) -> Result<Vec<Base>, TooOld> {
+        let marks: Vec<_> = marks.iter().copied().map(mark).collect();
+        let stored_at = (seq >= first_seq).then(|| at(seq as i64));
+        bases(seq, stored_at, &marks, Window { first_seq, first_at: Some(at(first_seq as i64)) })
+    }
+
+    #[test]
+    fn the_nearest_checkpoint_comes_first_and_the_beginning_last() {
+        let whole = [Base::Checkpoint(mark(7)), Base::Checkpoint(mark(3)), Base::Ledger];
+        assert_eq!(found(9, &[3, 7, 12], 1).unwrap(), whole);
+        assert_eq!(found(2, &[3, 7], 1).unwrap(), [Base::Ledger]);
+        assert_eq!(found(7, &[3, 7], 1).unwrap()[0], Base::Checkpoint(mark(7)));
+    }
+
+    #[test]
+    fn where_ledger_has_forgotten_only_what_leads_on_is_of_use() {
+        // The fact after checkpoint 3 is gone, that after 7 is not.
+        assert_eq!(found(9, &[3, 7], 8).unwrap(), [Base::Checkpoint(mark(7))]);
+        assert_eq!(found(3, &[3, 7], 8).unwrap(), [Base::Checkpoint(mark(3))], "the checkpoint itself");
+        let oldest = Some(AsOf { ledger_seq: 7, at: at(7) });
+        assert_eq!(found(5, &[3, 7], 8).unwrap_err().oldest, oldest);
+    }
+
+    #[test]
+    fn a_window_is_enough_when_everything_was_said_again_in_it() {
+        assert_eq!(found(100 + 27, &[], 100).unwrap(), [Base::Window]);
+        let refused = found(100 + 26, &[], 100).unwrap_err();
+        assert_eq!(refused, TooOld { oldest: None, from: Some(at(127)) });
+    }
+}

@@ -1,0 +1,107 @@
+//! What a [`Point`] asks for: its times become sequences, and what cannot be is said.
+
+use std::sync::Arc;
+
+use muster_bus::Bus;
+use muster_contract::Timestamp;
+use muster_contract::history::Point;
+use muster_contract::query::{ErrorBody, ErrorCode};
+use muster_service::clock::Clock;
+use tokio::time::{Instant, timeout_at};
+
+use super::base::WINDOW_WHOLE;
+use super::rebuild::unreadable;
+use super::recall::Wanted;
+use super::when::{When, last_fact};
+use crate::present::Present;
+
+/// Who finds out what a point asks for.
+#[derive(Debug, Clone)]
+pub struct Points {
+    bus: Bus,
+    present: Arc<Present>,
+    clock: Arc<dyn Clock>,
+}
+
+impl Points {
+    /// Times are those of LEDGER on this bus; the clock only tells what has not been yet.
+    pub const fn new(bus: Bus, present: Arc<Present>, clock: Arc<dyn Clock>) -> Self {
+        Self { bus, present, clock }
+    }
+
+    /// What a point asks for; of the present, the fold as of the last fact read.
+    ///
+    /// # Errors
+    /// There is no such point, or it cannot be known yet.
+    pub async fn wanted(&self, point: Point, deadline: Instant) -> Result<Wanted, ErrorBody> {
+        let by = match (point.at, point.at_seq) {
+            (Some(_), Some(_)) => return Err(bad("at and atSeq: name one of the two".to_owned())),
+            (Some(at), None) => self.fact_of("at", at).await?,
+            (None, Some(seq)) => seq,
+            (None, None) => self.read_to(),
+        };
+        self.until_read(by, deadline).await?;
+        let Some(moment) = point.about else { return Ok(Wanted::At(by)) };
+        let then = self.fact_of("about", moment).await?;
+        if then > by {
+            let message = format!(
+                "about: {moment} is after the point at which it is to be known: LEDGER had read to {then} then, beyond {by}"
+            );
+            return Err(bad(message));
+        }
+        Ok(Wanted::About { moment, then, by })
+    }
+
+    fn read_to(&self) -> u64 {
+        self.present.look(|now| now.fleet.as_of().ledger_seq)
+    }
+
+    async fn fact_of(&self, field: &str, time: Timestamp) -> Result<u64, ErrorBody> {
+        let now = self.clock.now();
+        if time > now {
+            return Err(bad(format!("{field}: {time} is in the future; here it is {now}")));
+        }
+        match last_fact(&self.bus, time).await.map_err(|error| unreadable(&error))? {
+            When::Fact(seq) => Ok(seq),
+            When::Gone { first_seq, first_at } => {
+                let reach = first_at.map_or_else(
+                    || "LEDGER holds nothing now".to_owned(),
+                    |at| format!("it begins with ledger {first_seq} ({at})"),
+                );
+                let days = WINDOW_WHOLE.as_secs() / (24 * 60 * 60);
+                let message = format!(
+                    "{field}: LEDGER has forgotten what it held at {time}; {reach}. From there on points can be reached if \
+                     a checkpoint leads to them, and all of them {days} days later"
+                );
+                Err(ErrorBody { code: ErrorCode::NotFound, message })
+            }
+        }
+    }
+
+    /// Waits until the present has read so far: a fact that is stored is read within moments.
+    async fn until_read(&self, seq: u64, deadline: Instant) -> Result<(), ErrorBody> {
+        if seq <= self.read_to() {
+            return Ok(());
+        }
+        let ledger = self.bus.stream_state(muster_contract::subjects::stream::LEDGER).await;
+        let last_seq = ledger.map_err(|error| unreadable(&error))?.last_seq;
+        if seq > last_seq {
+            let words = format!("atSeq: ledger {seq} is in the future; LEDGER ends with {last_seq} now");
+            return Err(bad(words));
+        }
+        let mut read_to = self.present.read_to();
+        // The present outlives whoever asks, so the wait cannot end for want of a sender.
+        match timeout_at(deadline, read_to.wait_for(|read_to| *read_to >= seq)).await {
+            Ok(_) => Ok(()),
+            Err(_) => {
+                let at = self.read_to();
+                let message = format!("still reading LEDGER (at {at} of {seq}); ask again in a moment");
+                Err(ErrorBody { code: ErrorCode::NotReady, message })
+            }
+        }
+    }
+}
+
+fn bad(message: String) -> ErrorBody {
+    ErrorBody { code: ErrorCode::BadRequest, message }
+}

@@ -1,0 +1,215 @@
+//! Rebuilding a point of the past: the nearest checkpoint that holds, and LEDGER from there up to the point.
+
+use std::sync::Arc;
+
+use muster_bus::{Bus, ReadError};
+use muster_contract::Timestamp;
+use muster_contract::history::Hindsight as Rests;
+use muster_contract::query::{ErrorBody, ErrorCode};
+use muster_contract::subjects::stream;
+use muster_domain::fold::{Fleet, Hindsight};
+use muster_service::error::chain;
+
+use super::archive::Archive;
+use super::base::{Base, TooOld, Window, bases};
+use super::recall::Progress;
+use super::tail::Tail;
+use super::thinning::Mark;
+use crate::present::Origin;
+
+/// Somebody who rebuilds, of one LEDGER.
+#[derive(Debug, Clone)]
+pub struct Rebuilder {
+    bus: Bus,
+    archive: Arc<Archive>,
+    origin: Origin,
+}
+
+/// A point of the past.
+#[derive(Debug)]
+pub struct Past {
+    /// The fold as of it.
+    pub fleet: Fleet,
+    /// Of a moment: what it rests on.
+    pub hindsight: Option<Rests>,
+}
+
+impl Rebuilder {
+    /// Rebuilds from LEDGER and its checkpoints.
+    pub const fn new(bus: Bus, archive: Arc<Archive>, origin: Origin) -> Self {
+        Self { bus, archive, origin }
+    }
+
+    /// The fold as of a fact that LEDGER holds, or a checkpoint.
+    ///
+    /// # Errors
+    /// What is in the way, for the asker.
+    pub async fn at(&self, ledger_seq: u64, progress: &Progress) -> Result<Fleet, ErrorBody> {
+        if ledger_seq == 0 {
+            return Ok(Fleet::default());
+        }
+        let window = self.window().await?;
+        let stored_at = self.stored_at(ledger_seq).await?;
+        let marks = self.archive.marks(self.origin);
+        let bases = bases(ledger_seq, stored_at, &marks, window).map_err(|old| too_old(ledger_seq, old))?;
+        for base in bases {
+            let fleet = match base {
+                Base::Checkpoint(mark) => self.load(mark, window).await?,
+                Base::Ledger | Base::Window => Some(Fleet::default()),
+            };
+            if let Some(mut fleet) = fleet {
+                let after = fleet.as_of().ledger_seq;
+                if after < ledger_seq {
+                    let mut tail = self.tail(after).await?;
+                    fold_to(&mut fleet, &mut tail, ledger_seq, progress).await?;
+                }
+                return Ok(fleet);
+            }
+        }
+        let words =
+            format!("no checkpoint of ledger {ledger_seq} holds, and LEDGER has forgotten what came before");
+        Err(ErrorBody { code: ErrorCode::NotFound, message: words })
+    }
+
+    /// What was known with `by` of a moment with which `then` had come.
+    ///
+    /// # Errors
+    /// As [`Self::at`].
+    pub async fn about(
+        &self,
+        moment: Timestamp,
+        then: u64,
+        by: u64,
+        progress: &Progress,
+    ) -> Result<Past, ErrorBody> {
+        let mut hindsight = Hindsight::of(self.at(then, progress).await?, moment);
+        if then < by {
+            let mut tail = self.tail(then).await?;
+            while hindsight.as_of().ledger_seq < by {
+                for (at, fact) in tail.next(by).await.map_err(|error| unreadable(&error))? {
+                    match fact {
+                        Some((subject, fact)) => hindsight.apply(at, &subject, fact),
+                        None => hindsight.pass(at),
+                    }
+                }
+                progress.read(hindsight.as_of().ledger_seq, by);
+            }
+        }
+        let (fleet, rests) = hindsight.finish();
+        Ok(Past { fleet, hindsight: Some(rests) })
+    }
+
+    /// What LEDGER holds now.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub async fn window(&self) -> Result<Window, ErrorBody> {
+        let ledger = self.bus.stream_state(stream::LEDGER).await.map_err(|error| unreadable(&error))?;
+        let first_at = self.stored_at(ledger.first_seq).await?;
+        Ok(Window { first_seq: ledger.first_seq, first_at })
+    }
+
+    /// A reader of what follows a sequence.
+    ///
+    /// # Errors
+    /// LEDGER cannot be read, or has forgotten it.
+    pub async fn tail(&self, after: u64) -> Result<Tail, ErrorBody> {
+        Tail::after(&self.bus, after).await.map_err(|error| unreadable(&error))
+    }
+
+    async fn stored_at(&self, ledger_seq: u64) -> Result<Option<Timestamp>, ErrorBody> {
+        let message = self.bus.at(stream::LEDGER, ledger_seq).await.map_err(|error| unreadable(&error))?;
+        Ok(message.map(|message| message.stored_at))
+    }
+
+    /// The fold of a checkpoint; none where it does not hold, which drops it. LEDGER must say the same of its fact, as far
+    /// as it holds it: one that was set back to a backup and has grown again has another there.
+    ///
+    /// # Errors
+    /// LEDGER cannot be read.
+    pub async fn load(&self, mark: Mark, window: Window) -> Result<Option<Fleet>, ErrorBody> {
+        let seq = mark.as_of.ledger_seq;
+        let same = seq < window.first_seq || self.stored_at(seq).await? == Some(mark.as_of.at);
+        let archive = Arc::clone(&self.archive);
+        let loaded = tokio::task::spawn_blocking(move || {
+            if !same {
+                archive.remove(seq);
+                return Err("LEDGER has another fact there".to_owned());
+            }
+            archive.load(mark).map_err(|error| {
+                archive.remove(seq);
+                chain(&error)
+            })
+        });
+        match loaded.await {
+            Ok(Ok(fleet)) => Ok(Some(fleet)),
+            Ok(Err(reason)) => {
+                tracing::warn!(ledger.seq = seq, reason, "a checkpoint does not hold and is dropped");
+                Ok(None)
+            }
+            Err(error) => Err(ErrorBody { code: ErrorCode::Internal, message: error.to_string() }),
+        }
+    }
+}
+
+/// Folds what follows, up to a sequence.
+///
+/// # Errors
+/// LEDGER can no longer be read on.
+pub async fn fold_to(
+    fleet: &mut Fleet,
+    tail: &mut Tail,
+    ledger_seq: u64,
+    progress: &Progress,
+) -> Result<(), ErrorBody> {
+    while fleet.as_of().ledger_seq < ledger_seq {
+        for (at, fact) in tail.next(ledger_seq).await.map_err(|error| unreadable(&error))? {
+            match fact {
+                Some((subject, fact)) => drop(fleet.apply(at, &subject, fact)),
+                None => fleet.pass(at),
+            }
+        }
+        progress.read(fleet.as_of().ledger_seq, ledger_seq);
+    }
+    Ok(())
+}
+
+/// An error of the bus, for the asker.
+pub fn unreadable(error: &ReadError) -> ErrorBody {
+    let code = if error.is_transient() { ErrorCode::NotReady } else { ErrorCode::NotFound };
+    ErrorBody { code, message: chain(error) }
+}
+
+fn too_old(ledger_seq: u64, old: TooOld) -> ErrorBody {
+    let reach = match (old.oldest, old.from) {
+        (Some(oldest), _) => {
+            format!("the oldest point that can be reached is ledger {} ({})", oldest.ledger_seq, oldest.at)
+        }
+        (None, Some(from)) => format!("no point before {from} can be reached"),
+        (None, None) => "LEDGER is empty, and there is no checkpoint".to_owned(),
+    };
+    let message = format!("ledger {ledger_seq} is too old: LEDGER has forgotten what led to it; {reach}");
+    ErrorBody { code: ErrorCode::NotFound, message }
+}
+
+#[cfg(test)]
+mod tests {
+    use muster_contract::view::AsOf;
+
+    use super::*;
+
+    #[test]
+    fn a_point_that_is_too_old_names_the_oldest_that_is_not() {
+        let at: Timestamp = "2026-11-20T08:00:00Z".parse().unwrap();
+        let oldest = Some(AsOf { ledger_seq: 4711, at });
+        let words = |oldest, from| too_old(12, TooOld { oldest, from });
+        let error = words(oldest, Some(at));
+        assert_eq!(error.code, ErrorCode::NotFound);
+        assert!(error.message.starts_with("ledger 12 is too old"), "{}", error.message);
+        assert!(error.message.ends_with("ledger 4711 (2026-11-20T08:00:00Z)"), "{}", error.message);
+        assert!(
+            words(None, Some(at)).message.ends_with("no point before 2026-11-20T08:00:00Z can be reached")
+        );
+        assert!(words(None, None).message.ends_with("there is no checkpoint"));
+    }
+}

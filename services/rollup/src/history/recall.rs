@@ -1,0 +1,301 @@
+//! The past on request: one rebuild at a time, a queue with an end, and the last few points kept for who asks on. Memory
+//! is bounded by that: beside the live fold at most as many as are kept, and the one that is being made.
+//!
+//! Whoever asks waits for a while. A rebuild that takes longer goes on, and the answer until then is how far it is: ask
+//! again, and what was made meanwhile is there.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use muster_bus::Bus;
+use muster_contract::Timestamp;
+use muster_contract::history::VerifyAnswer;
+use muster_contract::query::{ErrorBody, ErrorCode};
+use tokio::sync::{Semaphore, mpsc, watch};
+use tokio::time::{Instant, timeout, timeout_at};
+use tokio_util::sync::CancellationToken;
+
+use super::archive::Archive;
+use super::rebuild::{Past, Rebuilder};
+use super::verify;
+use crate::metrics::{Metrics, RecallResult};
+use crate::present::{Origin, Present};
+
+/// Rebuilds that wait for their turn, with the one under way.
+const WAITING_MAX: usize = 8;
+/// Points that are kept when they are made.
+const KEPT_MAX: usize = 2;
+/// How long a point is kept that nobody asks for.
+const KEPT_FOR: Duration = Duration::from_secs(5 * 60);
+/// How long what a comparison found, and why a rebuild failed, is the answer to whoever asks again.
+const TOLD_FOR: Duration = Duration::from_secs(5);
+/// Questions that wait at once. Whoever comes beyond is told at once how far it is: the service has room for other
+/// questions.
+const ASKERS_MAX: usize = 16;
+/// How long one rebuild may take.
+const REBUILD_MAX: Duration = Duration::from_secs(10 * 60);
+/// How long one question waits for it: less than people's programs wait for an answer.
+pub const PATIENCE: Duration = Duration::from_secs(3);
+
+/// What can be asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wanted {
+    /// The fold as of a fact.
+    At(u64),
+    /// What was known with `by` of a moment with which `then` had come.
+    About {
+        /// The moment.
+        moment: Timestamp,
+        /// The last fact stored at or before it.
+        then: u64,
+        /// Known with this fact.
+        by: u64,
+    },
+    /// Whether a rebuild says the same as what runs.
+    Verified,
+}
+
+/// What was made.
+#[derive(Debug, Clone)]
+pub enum Made {
+    /// A point of the past.
+    Past(Arc<Past>),
+    /// A comparison.
+    Verified(Arc<VerifyAnswer>),
+}
+
+/// How far a rebuild is.
+#[derive(Debug, Clone)]
+enum Stage {
+    Waiting,
+    Reading { at: u64, to: u64 },
+    Done(Result<Made, ErrorBody>),
+}
+
+/// Where a rebuild says how far it is.
+#[derive(Debug)]
+pub struct Progress(watch::Sender<Stage>);
+
+impl Progress {
+    /// LEDGER is read so far, of so much.
+    pub fn read(&self, at: u64, to: u64) {
+        self.0.send_replace(Stage::Reading { at, to });
+    }
+}
+
+/// Who answers about the past. Clones share everything.
+#[derive(Debug, Clone)]
+pub struct Recall {
+    present: Arc<Present>,
+    shelf: Arc<Mutex<Shelf>>,
+    jobs: mpsc::Sender<Job>,
+    room: Arc<Semaphore>,
+}
+
+/// What is made, is being made, or waits.
+#[derive(Debug)]
+struct Shelf {
+    origin: Origin,
+    entries: Vec<Entry>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    wanted: Wanted,
+    stage: watch::Receiver<Stage>,
+    asked_at: Instant,
+}
+
+#[derive(Debug)]
+struct Job {
+    wanted: Wanted,
+    origin: Origin,
+    progress: Progress,
+}
+
+/// Who makes it.
+#[derive(Debug)]
+pub struct Maker {
+    bus: Bus,
+    present: Arc<Present>,
+    archive: Arc<Archive>,
+    metrics: Metrics,
+    shelf: Arc<Mutex<Shelf>>,
+    jobs: mpsc::Receiver<Job>,
+}
+
+/// Who answers and who makes.
+pub fn pair(bus: Bus, present: Arc<Present>, archive: Arc<Archive>, metrics: Metrics) -> (Recall, Maker) {
+    let (jobs, waiting) = mpsc::channel(WAITING_MAX);
+    let origin = present.look(|now| now.origin);
+    let shelf = Arc::new(Mutex::new(Shelf { origin, entries: Vec::new() }));
+    let room = Arc::new(Semaphore::new(ASKERS_MAX));
+    let recall = Recall { present: Arc::clone(&present), shelf: Arc::clone(&shelf), jobs, room };
+    (recall, Maker { bus, present, archive, metrics, shelf, jobs: waiting })
+}
+
+impl Recall {
+    /// A point of the past, as soon as it is made, or how far it is at `deadline`.
+    ///
+    /// # Errors
+    /// What is in the way, for the asker.
+    pub async fn past(&self, wanted: Wanted, deadline: Instant) -> Result<Arc<Past>, ErrorBody> {
+        match self.made(wanted, deadline).await? {
+            Made::Past(past) => Ok(past),
+            Made::Verified(_) => Err(internal("a comparison is no point of the past")),
+        }
+    }
+
+    /// A comparison of a rebuild with what runs.
+    ///
+    /// # Errors
+    /// As [`Self::past`].
+    pub async fn verified(&self, deadline: Instant) -> Result<Arc<VerifyAnswer>, ErrorBody> {
+        match self.made(Wanted::Verified, deadline).await? {
+            Made::Verified(answer) => Ok(answer),
+            Made::Past(_) => Err(internal("a point of the past is no comparison")),
+        }
+    }
+
+    async fn made(&self, wanted: Wanted, deadline: Instant) -> Result<Made, ErrorBody> {
+        let mut stage = self.enter(wanted)?;
+        let place = self.room.try_acquire();
+        let deadline = if place.is_ok() { deadline } else { Instant::now() };
+        let done = timeout_at(deadline, stage.wait_for(|stage| matches!(stage, Stage::Done(_)))).await;
+        if let Ok(Err(_)) = done {
+            return Err(not_ready("the rollup is ending; ask again in a moment".to_owned()));
+        }
+        drop(done);
+        let stage = stage.borrow().clone();
+        match stage {
+            Stage::Done(made) => made,
+            Stage::Waiting => Err(not_ready(
+                "other points of the past are being rebuilt first; ask again in a moment".to_owned(),
+            )),
+            Stage::Reading { at, to } => {
+                Err(not_ready(format!("rebuilding: ledger {at} of {to} is read; ask again in a moment")))
+            }
+        }
+    }
+
+    /// Finds a thing on the shelf, or has it made.
+    fn enter(&self, wanted: Wanted) -> Result<watch::Receiver<Stage>, ErrorBody> {
+        let origin = self.present.look(|now| now.origin);
+        let mut shelf = locked(&self.shelf);
+        if shelf.origin != origin {
+            *shelf = Shelf { origin, entries: Vec::new() };
+        }
+        shelf.tidy();
+        if let Some(entry) = shelf.entries.iter_mut().find(|entry| entry.wanted == wanted) {
+            if entry.is_kept() {
+                entry.asked_at = Instant::now();
+            }
+            return Ok(entry.stage.clone());
+        }
+        let (progress, stage) = watch::channel(Stage::Waiting);
+        let job = Job { wanted, origin, progress: Progress(progress) };
+        if self.jobs.try_send(job).is_err() {
+            let message = format!(
+                "{WAITING_MAX} points of the past are waiting to be rebuilt, which is as many as may; ask again in a moment"
+            );
+            return Err(not_ready(message));
+        }
+        shelf.entries.push(Entry { wanted, stage: stage.clone(), asked_at: Instant::now() });
+        Ok(stage)
+    }
+}
+
+impl Shelf {
+    /// Lets go of what was told, of what nobody asked for in a while, and of the least asked for where too much is kept.
+    fn tidy(&mut self) {
+        self.entries.retain(|entry| match (&*entry.stage.borrow(), entry.wanted) {
+            (Stage::Done(Err(_)), _) | (Stage::Done(Ok(_)), Wanted::Verified) => {
+                entry.asked_at.elapsed() < TOLD_FOR
+            }
+            (Stage::Done(Ok(_)), _) => entry.asked_at.elapsed() < KEPT_FOR,
+            _ => entry.stage.has_changed().is_ok(),
+        });
+        while self.kept() > KEPT_MAX {
+            let made = self.entries.iter().enumerate().filter(|(_, entry)| entry.is_kept());
+            let Some((oldest, _)) = made.min_by_key(|(_, entry)| entry.asked_at) else { return };
+            self.entries.remove(oldest);
+        }
+    }
+
+    fn kept(&self) -> usize {
+        self.entries.iter().filter(|entry| entry.is_kept()).count()
+    }
+}
+
+impl Entry {
+    fn is_kept(&self) -> bool {
+        matches!(&*self.stage.borrow(), Stage::Done(Ok(Made::Past(_))))
+    }
+}
+
+impl Maker {
+    /// Makes what is asked for, one after the other, until `stop`.
+    pub async fn run(mut self, stop: CancellationToken) {
+        while let Some(next) = stop.run_until_cancelled(timeout(KEPT_FOR, self.jobs.recv())).await {
+            match next {
+                Ok(Some(job)) => {
+                    stop.run_until_cancelled(self.make(job)).await;
+                }
+                Ok(None) => return,
+                Err(_) => {}
+            }
+            locked(&self.shelf).tidy();
+        }
+    }
+
+    async fn make(&self, job: Job) {
+        let Job { wanted, origin, progress } = job;
+        let begun = Instant::now();
+        let rebuilder = Rebuilder::new(self.bus.clone(), Arc::clone(&self.archive), origin);
+        let making = async {
+            match wanted {
+                Wanted::At(seq) => {
+                    let fleet = rebuilder.at(seq, &progress).await?;
+                    Ok(Made::Past(Arc::new(Past { fleet, hindsight: None })))
+                }
+                Wanted::About { moment, then, by } => {
+                    let past = rebuilder.about(moment, then, by, &progress).await?;
+                    Ok(Made::Past(Arc::new(past)))
+                }
+                Wanted::Verified => {
+                    let answer = verify::compare(&rebuilder, &self.present, &self.archive, &progress).await?;
+                    Ok(Made::Verified(Arc::new(answer)))
+                }
+            }
+        };
+        let made = timeout(REBUILD_MAX, making).await.unwrap_or_else(|_| Err(too_long()));
+        let result = if made.is_ok() { RecallResult::Reached } else { RecallResult::Failed };
+        self.metrics.recall(result);
+        self.metrics.recall_seconds.set(begun.elapsed().as_secs_f64());
+        tracing::debug!(?wanted, ok = made.is_ok(), seconds = begun.elapsed().as_secs_f64(), "rebuilt");
+        // Its time counts from when it was done.
+        let mut shelf = locked(&self.shelf);
+        let entry = shelf.entries.iter_mut().find(|entry| entry.wanted == wanted);
+        entry.into_iter().for_each(|entry| entry.asked_at = Instant::now());
+        progress.0.send_replace(Stage::Done(made));
+    }
+}
+
+/// Entries are whole at any moment, so a panic elsewhere leaves no half of one.
+fn locked(shelf: &Mutex<Shelf>) -> MutexGuard<'_, Shelf> {
+    shelf.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn not_ready(message: String) -> ErrorBody {
+    ErrorBody { code: ErrorCode::NotReady, message }
+}
+
+fn internal(message: &str) -> ErrorBody {
+    ErrorBody { code: ErrorCode::Internal, message: message.to_owned() }
+}
+
+fn too_long() -> ErrorBody {
+    internal(
+        "the rebuild took too long and was given up: choose a point nearer to the present, or nearer after a checkpoint",
+    )
+}

@@ -1,0 +1,134 @@
+//! What is kept is what comes back; what does not hold is of no use and says why; another LEDGER's is set aside.
+
+use muster_contract::fact::Fact;
+use muster_contract::subjects::LedgerSubject;
+use muster_domain::fold::Position;
+use tempfile::TempDir;
+
+use super::*;
+use crate::store::Changes;
+
+const ROOM: Room = Room { count: 8, bytes: u64::MAX };
+
+fn created_at() -> Timestamp {
+    "2026-11-20T08:00:00Z".parse().unwrap()
+}
+
+/// A fleet that has heard of so many devices.
+fn fleet(devices: u64) -> Fleet {
+    let mut fleet = Fleet::default();
+    for number in 1..=devices {
+        let subject = LedgerSubject::parse(&format!("muster.liveness.plant7.press-{number}")).unwrap();
+        let fact = format!(
+            r#"{{"apiVersion": "muster/v1", "kind": "LivenessFact", "state": "fresh", "epoch": 1,
+                "lastHeardAt": "2026-11-20T08:00:00Z", "head": {number}}}"#
+        );
+        let at = Position { ledger_seq: number, stored_at: created_at() };
+        fleet.apply(at, &subject, Fact::parse(&subject, fact.as_bytes()).unwrap());
+    }
+    fleet
+}
+
+/// Checkpoints of fleets of these sizes, each made of the snapshot it was then.
+fn kept(directory: &TempDir, sizes: &[u64], room: Room) -> (Store, Checkpoints) {
+    let (mut store, _) = Store::open(directory.path()).unwrap();
+    let mut checkpoints = Checkpoints::open(directory.path(), created_at(), room).unwrap();
+    for size in sizes {
+        let fleet = fleet(*size);
+        let fleet_digest = fleet.fleet_view().tally.digest;
+        let records = fleet.records().collect();
+        let (as_of, created_at) = (fleet.as_of(), created_at());
+        store.save(&Changes { afresh: false, created_at, as_of, fleet_digest, records }).unwrap();
+        checkpoints.keep(&store, as_of, fleet_digest).unwrap();
+    }
+    (store, checkpoints)
+}
+
+fn text(fleet: &Fleet) -> String {
+    serde_json::to_string(&fleet.records().collect::<Vec<_>>()).unwrap()
+}
+
+#[test]
+fn every_checkpoint_comes_back_as_it_was_also_in_another_life() {
+    let directory = tempfile::tempdir().unwrap();
+    let sizes = [1, 7, 2 * PART_RECORDS as u64 + 3];
+    let (store, checkpoints) = kept(&directory, &sizes, ROOM);
+    drop((store, checkpoints));
+    let checkpoints = Checkpoints::open(directory.path(), created_at(), ROOM).unwrap();
+    assert_eq!(checkpoints.marks().len(), 3);
+    for (mark, size) in checkpoints.marks().iter().zip(sizes) {
+        let loaded = checkpoints.load(*mark).unwrap();
+        assert_eq!((loaded.as_of(), mark.devices), (fleet(size).as_of(), size));
+        assert_eq!(text(&loaded), text(&fleet(size)));
+    }
+}
+
+#[test]
+fn a_checkpoint_takes_a_fraction_of_its_records_and_there_is_an_end_of_them() {
+    let directory = tempfile::tempdir().unwrap();
+    let room = Room { count: 3, bytes: u64::MAX };
+    let (_store, checkpoints) = kept(&directory, &[1000, 1001, 1002, 1003, 1004], room);
+    let seqs: Vec<_> = checkpoints.marks().iter().map(|mark| mark.as_of.ledger_seq).collect();
+    assert_eq!((seqs.len(), seqs.last()), (3, Some(&1004)));
+    let parts = "SELECT count(DISTINCT ledger_seq) FROM part";
+    assert_eq!(checkpoints.connection.query_row(parts, (), |row| row.get::<_, i64>(0)).unwrap(), 3);
+    let newest = checkpoints.marks().last().unwrap();
+    assert!(newest.bytes * 10 < text(&fleet(1004)).len() as u64, "{} bytes", newest.bytes);
+}
+
+#[test]
+fn a_damaged_checkpoint_is_not_believed() {
+    let flip = "UPDATE part SET packed = ?1";
+    let fewer = "UPDATE checkpoint SET devices = devices + 1";
+    let other = "UPDATE checkpoint SET fleet_digest = 'sha256:0'";
+    for (sql, what) in [(flip, "part"), (fewer, "add up"), (other, "add up"), ("DELETE FROM part", "add up")]
+    {
+        let directory = tempfile::tempdir().unwrap();
+        let (_store, mut checkpoints) = kept(&directory, &[300], ROOM);
+        let mark = checkpoints.marks()[0];
+        checkpoints.load(mark).unwrap();
+        if sql == flip {
+            let part = "SELECT packed FROM part";
+            let mut packed: Vec<u8> = checkpoints.connection.query_row(part, (), |row| row.get(0)).unwrap();
+            let middle = packed.len() / 2;
+            packed[middle] ^= 0x5a;
+            checkpoints.connection.execute(sql, [packed]).unwrap();
+        } else {
+            checkpoints.connection.execute_batch(sql).unwrap();
+        }
+        let error = checkpoints.load(mark).err().unwrap().to_string();
+        assert!(error.contains(what), "{sql}: {error}");
+        checkpoints.remove(mark.as_of.ledger_seq).unwrap();
+        assert!(checkpoints.marks().is_empty());
+    }
+}
+
+#[test]
+fn what_is_of_another_ledger_or_of_another_format_is_set_aside() {
+    let directory = tempfile::tempdir().unwrap();
+    drop(kept(&directory, &[3], ROOM));
+    let aside = directory.path().join("history.db.set-aside");
+    let now = "2026-11-21T08:00:00Z".parse().unwrap();
+    assert!(Checkpoints::open(directory.path(), now, ROOM).unwrap().marks().is_empty());
+    assert!(aside.exists());
+    for sql in ["PRAGMA user_version = 99", "PRAGMA application_id = 7", "DROP TABLE ledger"] {
+        fs::remove_file(&aside).unwrap();
+        let connection = Connection::open(directory.path().join(FILE)).unwrap();
+        connection.execute_batch(sql).unwrap();
+        drop(connection);
+        assert!(Checkpoints::open(directory.path(), now, ROOM).unwrap().marks().is_empty(), "{sql}");
+        assert!(aside.exists(), "{sql}");
+    }
+}
+
+#[test]
+fn a_ledger_with_another_past_begins_anew() {
+    let directory = tempfile::tempdir().unwrap();
+    let (store, mut checkpoints) = kept(&directory, &[3, 5], ROOM);
+    let now = "2026-11-21T08:00:00Z".parse().unwrap();
+    checkpoints.begin_anew(now).unwrap();
+    assert!(checkpoints.marks().is_empty());
+    drop((store, checkpoints));
+    assert!(Checkpoints::open(directory.path(), now, ROOM).unwrap().marks().is_empty());
+    assert!(!directory.path().join("history.db.set-aside").exists());
+}

@@ -1,0 +1,77 @@
+//! LEDGER from after one sequence up to another, message by message, and no further: what comes with the last of them is
+//! kept for whoever reads on.
+
+use std::collections::VecDeque;
+
+use muster_bus::{Bus, Delivery, ReadError, Replay, Start};
+use muster_contract::fact::Fact;
+use muster_contract::subjects::{LedgerSubject, stream};
+use muster_domain::fold::Position;
+
+/// Messages taken at once.
+const BATCH_MAX: usize = 1000;
+
+/// A message of LEDGER: its place, and the fact it holds if anybody can read it.
+pub type Read = (Position, Option<(LedgerSubject, Fact)>);
+
+/// A reader of LEDGER.
+#[derive(Debug)]
+pub struct Tail {
+    replay: Replay,
+    ahead: VecDeque<Delivery>,
+    read_to: u64,
+}
+
+impl Tail {
+    /// A reader that begins after a sequence; with the first message held where that is 0.
+    ///
+    /// # Errors
+    /// LEDGER cannot be read, or no longer holds what follows.
+    pub async fn after(bus: &Bus, ledger_seq: u64) -> Result<Self, ReadError> {
+        let start = if ledger_seq == 0 { Start::First } else { Start::After(ledger_seq) };
+        let replay = bus.replay(stream::LEDGER, &[], start).await?;
+        Ok(Self { replay, ahead: VecDeque::new(), read_to: ledger_seq })
+    }
+
+    /// The next messages up to a sequence, in order; none when it is reached. LEDGER must hold a message there or
+    /// beyond, or the wait has no end.
+    ///
+    /// # Errors
+    /// LEDGER can no longer be read on without a hole.
+    pub async fn next(&mut self, up_to: u64) -> Result<Vec<Read>, ReadError> {
+        if self.read_to >= up_to {
+            return Ok(Vec::new());
+        }
+        if self.ahead.is_empty() {
+            self.ahead.extend(self.replay.next_batch(BATCH_MAX).await?);
+        }
+        let wanted = self.ahead.iter().take_while(|message| message.stream_seq <= up_to).count();
+        let read: Vec<Read> = self.ahead.drain(..wanted).map(|message| read(&message)).collect();
+        // What lies beyond shows that nothing more comes before it.
+        self.read_to = match (read.last(), self.ahead.is_empty()) {
+            (_, false) => up_to,
+            (Some((at, _)), true) => at.ledger_seq,
+            (None, true) => self.read_to,
+        };
+        Ok(read)
+    }
+}
+
+fn read(message: &Delivery) -> Read {
+    let at = Position { ledger_seq: message.stream_seq, stored_at: message.stored_at };
+    (at, fact(message).ok())
+}
+
+/// The fact of a message.
+///
+/// # Errors
+/// Why nobody can read it, in words.
+pub fn fact(message: &Delivery) -> Result<(LedgerSubject, Fact), String> {
+    let Some(subject) = LedgerSubject::parse(&message.subject) else {
+        return Err("LEDGER has no such subject".to_owned());
+    };
+    match Fact::parse(&subject, &message.payload) {
+        Ok(fact) => Ok((subject, fact)),
+        Err(refusal) => Err(refusal.to_string()),
+    }
+}

@@ -1,0 +1,110 @@
+//! Which fact a time stands for: the last one that LEDGER stored at or before it, by the time the bus gave each message
+//! when it stored it. Found by halving, with a few direct reads: LEDGER forgets only at its beginning, so every sequence
+//! in between holds a message. Where the bus's clock was once set back, two sequences could be meant, and it is one of them.
+
+use muster_bus::{Bus, ReadError};
+use muster_contract::Timestamp;
+use muster_contract::subjects::stream;
+
+/// What a time stands for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum When {
+    /// This fact of LEDGER; 0 where the time is before the first ever.
+    Fact(u64),
+    /// A fact that LEDGER no longer holds: the first it holds was stored later.
+    Gone {
+        /// The first sequence held.
+        first_seq: u64,
+        /// When it was stored; none where LEDGER holds nothing.
+        first_at: Option<Timestamp>,
+    },
+}
+
+/// The last fact that LEDGER stored at or before a time.
+///
+/// # Errors
+/// LEDGER cannot be read.
+pub async fn last_fact(bus: &Bus, time: Timestamp) -> Result<When, ReadError> {
+    let ledger = bus.stream_state(stream::LEDGER).await?;
+    let mut search = Search::within(ledger.first_seq, ledger.last_seq, time);
+    while let Some(seq) = search.next() {
+        search.is_stored_at(seq, bus.at(stream::LEDGER, seq).await?.map(|message| message.stored_at));
+    }
+    match search.found {
+        Some(seq) => Ok(When::Fact(seq)),
+        None if ledger.first_seq <= 1 => Ok(When::Fact(0)),
+        None => {
+            let first_seq = ledger.first_seq;
+            let first_at = bus.at(stream::LEDGER, first_seq).await?.map(|message| message.stored_at);
+            Ok(When::Gone { first_seq, first_at })
+        }
+    }
+}
+
+/// Halves what LEDGER holds until the fact is found.
+#[derive(Debug)]
+struct Search {
+    time: Timestamp,
+    low: u64,
+    high: u64,
+    found: Option<u64>,
+}
+
+impl Search {
+    const fn within(first: u64, last: u64, time: Timestamp) -> Self {
+        Self { time, low: first, high: last + 1, found: None }
+    }
+
+    /// The fact whose time is wanted next; none when it is found, or there is none.
+    const fn next(&self) -> Option<u64> {
+        if self.low < self.high { Some(self.low + (self.high - self.low) / 2) } else { None }
+    }
+
+    /// When that fact was stored. One that is not there any more was stored before all that are.
+    fn is_stored_at(&mut self, seq: u64, at: Option<Timestamp>) {
+        match at {
+            Some(at) if at > self.time => self.high = seq,
+            Some(_) => {
+                self.found = Some(seq);
+                self.low = seq + 1;
+            }
+            None => self.low = seq + 1,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// LEDGER with one message a second but for the sixth, which came with the fifth; those before `held` are gone, the
+    /// first of them while the search is on.
+    fn found(held: u64, last: u64, second: i64) -> Option<u64> {
+        let at = |second| Timestamp::from_second(second).unwrap();
+        let mut search = Search::within(held.saturating_sub(1).max(1), last, at(second));
+        let mut reads = 0;
+        while let Some(seq) = search.next() {
+            reads += 1;
+            let stored = at(if seq == 6 { 5 } else { seq as i64 });
+            search.is_stored_at(seq, (seq >= held).then_some(stored));
+        }
+        assert!(reads <= 12, "{reads} reads");
+        search.found
+    }
+
+    #[test]
+    fn a_time_stands_for_the_last_fact_stored_at_or_before_it() {
+        for (second, seq) in [(1, 1), (4, 4), (5, 6), (6, 6), (7, 7), (1000, 1000), (5000, 1000)] {
+            assert_eq!(found(1, 1000, second), Some(seq), "second {second}");
+        }
+        assert_eq!(found(1, 1000, 0), None);
+        assert_eq!(found(1, 0, 7), None, "an empty LEDGER");
+    }
+
+    #[test]
+    fn a_time_before_all_that_is_held_finds_nothing() {
+        assert_eq!(found(40, 1000, 39), None);
+        assert_eq!(found(40, 1000, 40), Some(40));
+        assert_eq!(found(41, 40, 99), None);
+    }
+}

@@ -1,0 +1,53 @@
+//! A copy of some devices as they are at one moment, taken bit by bit while the fold goes on: a device that a fact is
+//! about to change is copied just before. So nobody waits for longer than one bit takes.
+
+use muster_contract::DeviceKey;
+
+use super::fleet::Fleet;
+use super::record::DeviceRecord;
+
+/// What is still to be copied, and what was copied ahead of its turn.
+#[derive(Debug, Default)]
+pub(super) struct Capture {
+    due: Vec<u32>,
+    kept: Vec<DeviceRecord>,
+}
+
+impl Fleet {
+    /// Begins a copy of the devices that changed since the last such call (or
+    /// [`take_changed_devices`](Self::take_changed_devices)), and of `also`, as they are now. A copy that was under way
+    /// is given up.
+    pub fn begin_capture<'a>(&mut self, also: impl IntoIterator<Item = &'a DeviceKey>) {
+        let given_up = std::mem::take(&mut self.capture);
+        given_up.due.into_iter().for_each(|number| self.devices[number as usize].due = false);
+        let mut due = std::mem::take(&mut self.changed);
+        due.iter().for_each(|number| self.devices[*number as usize].changed = false);
+        due.extend(also.into_iter().filter_map(|key| self.numbers.get(key)));
+        // One that is named twice is copied once: its turn comes when it is no longer due.
+        due.iter().for_each(|number| self.devices[*number as usize].due = true);
+        self.capture.due = due;
+    }
+
+    /// The next records of the copy, at most `max` beside those that facts have pushed ahead; none when all of it was
+    /// given.
+    pub fn capture(&mut self, max: usize) -> Vec<DeviceRecord> {
+        let mut records = std::mem::take(&mut self.capture.kept);
+        let enough = records.len() + max;
+        while records.len() < enough
+            && let Some(number) = self.capture.due.pop()
+        {
+            if std::mem::take(&mut self.devices[number as usize].due) {
+                records.push(self.record_of(&self.devices[number as usize]));
+            }
+        }
+        records
+    }
+
+    /// A fact is about to change a device.
+    pub(super) fn copy_ahead(&mut self, number: u32) {
+        if std::mem::take(&mut self.devices[number as usize].due) {
+            let record = self.record_of(&self.devices[number as usize]);
+            self.capture.kept.push(record);
+        }
+    }
+}

@@ -1,0 +1,542 @@
+//! The laws of the past: a copy taken bit by bit is of one moment, a comparison of two points is all that differs between
+//! them, and what is known of a moment does not depend on the order in which it came to be known.
+
+#![allow(clippy::unwrap_used, reason = "a failure here is the test's result")]
+#![allow(dead_code, reason = "the ledger and its generator serve several tests")]
+
+mod fleets;
+mod ledger;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use fleets::ledgers;
+use ledger::{Ledger, Said, position, seen, stored_at};
+use muster_contract::fact::{Fact, IncidentKind};
+use muster_contract::history::{DiffAnswer, Stand};
+use muster_contract::view::{Counts, Freshness, Standing, Verdict};
+use muster_contract::{DeploymentId, DeviceKey, SeqRanges, State, Timestamp};
+use muster_domain::fold::{DeviceRecord, Fleet, Hindsight, Page};
+use proptest::prelude::*;
+
+const DEPLOYMENTS: [&str; 3] = ["web", "db", "log"];
+const ALL: Page<DeviceKey> = Page { after: None, limit: usize::MAX };
+
+fn up_to(ledger: &Ledger, count: usize) -> Fleet {
+    Ledger { entries: ledger.entries[..count].to_vec() }.fold()
+}
+
+fn text(records: &[DeviceRecord]) -> String {
+    serde_json::to_string(records).unwrap()
+}
+
+proptest! {
+    /// Whatever is folded between two bits of a copy, it is as of the moment at which it began.
+    #[test]
+    fn a_copy_taken_bit_by_bit_is_of_one_moment(
+        ledger in ledgers(),
+        cut in any::<prop::sample::Index>(),
+        bits in proptest::collection::vec((1usize..4, 0usize..9), 80),
+    ) {
+        let cut = cut.index(ledger.entries.len() + 1);
+        let mut fleet = up_to(&ledger, cut);
+        let changed: BTreeSet<DeviceKey> = up_to(&ledger, cut).take_changed_devices().into_iter().collect();
+        let wanted: Vec<_> = fleet.records().filter(|record| changed.contains(record.key())).collect();
+        fleet.begin_capture(wanted.first().map(|record| record.key()));
+        let (mut at, mut copied) = (cut, Vec::new());
+        for (max, facts) in bits {
+            let records = fleet.capture(max);
+            let is_done = records.is_empty();
+            copied.extend(records);
+            if is_done {
+                break;
+            }
+            for _ in 0..facts.min(ledger.entries.len() - at) {
+                fleet.apply(position(at), &ledger.entries[at].subject, ledger.entries[at].fact.clone());
+                at += 1;
+            }
+        }
+        copied.sort_by(|one, other| one.key().cmp(other.key()));
+        prop_assert_eq!(text(&copied), text(&wanted));
+        // What changed since the copy began is the next one's.
+        let mut before: BTreeMap<_, _> = up_to(&ledger, cut).records().map(|r| (r.key().clone(), r)).collect();
+        for key in fleet.take_changed_devices() {
+            before.insert(key.clone(), fleet.record(&key).unwrap());
+        }
+        prop_assert_eq!(text(&before.into_values().collect::<Vec<_>>()), text(&up_to(&ledger, at).records().collect::<Vec<_>>()));
+    }
+
+    /// The changes of the devices, taken out of and put into the counts at the earlier point, give those at the later; a
+    /// device that is not named has not changed; and each change has facts between the two.
+    #[test]
+    fn the_changes_of_the_devices_lead_from_the_earlier_view_to_the_later(
+        ledger in ledgers(),
+        cuts in any::<(prop::sample::Index, prop::sample::Index)>(),
+    ) {
+        let cut = |at: prop::sample::Index| at.index(ledger.entries.len() + 1);
+        let (one, other) = (cut(cuts.0), cut(cuts.1));
+        let (from, to) = (one.min(other), one.max(other));
+        let (earlier, later) = (up_to(&ledger, from), up_to(&ledger, to));
+        for id in DEPLOYMENTS.map(|id| id.parse::<DeploymentId>().unwrap()) {
+            let Some(diff) = later.diff(&earlier, &id, None, &ALL) else {
+                prop_assert!(earlier.deployment_view(&id).is_none() && later.deployment_view(&id).is_none());
+                continue;
+            };
+            prop_assert_eq!(diff.changed, diff.devices.len() as u64);
+            leads_over(&diff)?;
+            for change in &diff.devices {
+                prop_assert!(change.from != change.to || !change.components.is_empty());
+                prop_assert!(!change.facts.is_empty(), "{:?}", change);
+                let within = change.facts.iter().all(|fact| (from as u64 + 1..=to as u64).contains(&fact.ledger_seq));
+                prop_assert!(within, "{:?}", change);
+                for fact in &change.facts {
+                    let entry = &ledger.entries[fact.ledger_seq as usize - 1];
+                    prop_assert_eq!(entry.subject.device(), Some(&change.key), "{:?}", fact);
+                }
+            }
+            by_page(&earlier, &later, &id, &diff)?;
+        }
+    }
+
+    /// Reports that came by the moment, after it, early or late: what is known of it in the end is the same.
+    #[test]
+    fn what_is_known_of_a_moment_is_the_same_in_whatever_order_reports_come(
+        (ledger, moment, delays) in (ledgers(), 0u64..70, proptest::collection::vec(0usize..60, 70))
+    ) {
+        let ledger = heard_first(&ledger);
+        let moment = stored_at(moment);
+        let (straight, _) = about(&ledger, moment);
+        let (crooked, _) = about(&delayed(&ledger, &delays), moment);
+        prop_assert_eq!(essence(&crooked), essence(&straight));
+    }
+
+    /// Where every report comes at once, what is known of a moment is what was known then, but for numbers not yet in.
+    #[test]
+    fn what_came_in_time_is_no_news(ledger in ledgers(), moment in 0u64..70) {
+        let at = (moment as usize).min(ledger.entries.len());
+        let (fleet, rests) = about(&ledger, stored_at(moment));
+        prop_assert_eq!(rests.late_reports, 0);
+        let then = up_to(&ledger, at);
+        for id in DEPLOYMENTS.map(|id| id.parse::<DeploymentId>().unwrap()) {
+            let view = |fleet: &Fleet| fleet.deployment_view(&id).map(|view| (view.targets, view.leaving, view.counts, view.errors));
+            if view(&fleet) != view(&then) {
+                // A gap that closed later may only ever show that a memory was lost.
+                prop_assert_eq!(view(&fleet).map(|view| view.0), view(&then).map(|view| view.0));
+            }
+        }
+    }
+}
+
+proptest! {
+    // Each case tries every point from every checkpoint.
+    #![proptest_config(ProptestConfig::with_cases(40))]
+
+    /// Any point rebuilt from any checkpoint before it is the fold of all facts up to it, byte for byte.
+    #[test]
+    fn a_point_is_the_same_from_every_checkpoint(ledger in ledgers(), marks in proptest::collection::vec(any::<prop::sample::Index>(), 1..5)) {
+        let marks: BTreeSet<usize> = marks.iter().map(|mark| mark.index(ledger.entries.len() + 1)).collect();
+        let kept: BTreeMap<usize, String> = marks.iter().map(|at| (*at, text(&up_to(&ledger, *at).records().collect::<Vec<_>>()))).collect();
+        for point in 0..=ledger.entries.len() {
+            let whole = up_to(&ledger, point);
+            for (at, records) in kept.range(..=point) {
+                let records: Vec<DeviceRecord> = serde_json::from_str(records).unwrap();
+                let mut fleet = Fleet::restore(up_to(&ledger, *at).as_of(), records);
+                Ledger { entries: ledger.entries[..point].to_vec() }.fold_into(&mut fleet, *at);
+                prop_assert_eq!(text(&fleet.records().collect::<Vec<_>>()), text(&whole.records().collect::<Vec<_>>()));
+                prop_assert_eq!(fleet.as_of(), whole.as_of());
+                prop_assert_eq!(fleet.digests(), whole.digests());
+            }
+        }
+    }
+}
+
+/// Checks that the changes are the whole difference of two views.
+fn leads_over(diff: &DiffAnswer) -> Result<(), TestCaseError> {
+    let mut counts: BTreeMap<(Standing, Freshness), i64> = spread(&diff.from.counts);
+    let sides = [&diff.from, &diff.to];
+    let [mut targets, mut leaving, mut overdue] =
+        [sides[0].targets, sides[0].leaving, sides[0].overdue].map(|count| count as i64);
+    let (mut known, mut missing) =
+        (sides[0].complete.devices as i64, sides[0].complete.missing_reports as i64);
+    let mut components: BTreeMap<String, i64> = BTreeMap::new();
+    for change in &diff.devices {
+        for (stand, by) in [(&change.from, -1), (&change.to, 1)] {
+            let Some(stand): Option<&Stand> = stand.as_ref() else { continue };
+            if stand.leaving {
+                leaving += by;
+                continue;
+            }
+            *counts.entry((stand.standing, stand.freshness)).or_default() += by;
+            targets += by;
+            overdue += by * i64::from(stand.overdue);
+            known += by * i64::from(stand.known);
+            missing += by * stand.missing_reports as i64;
+        }
+        for component in &change.components {
+            for (state, by) in [(component.from, -1), (component.to, 1)] {
+                if let Some(state) = state {
+                    *components.entry(format!("{} {state}", component.name)).or_default() += by;
+                }
+            }
+        }
+    }
+    counts.retain(|_, count| *count != 0);
+    prop_assert_eq!(&counts, &spread(&diff.to.counts), "{:?}", diff);
+    let to = sides[1];
+    prop_assert_eq!(
+        [targets, leaving, overdue],
+        [to.targets, to.leaving, to.overdue].map(|count| count as i64)
+    );
+    prop_assert_eq!((known, missing), (to.complete.devices as i64, to.complete.missing_reports as i64));
+    let states = |at: usize| -> BTreeMap<String, i64> {
+        let all = sides[at].components.iter().flat_map(|(name, states)| {
+            states.iter().map(move |(state, count)| (format!("{name} {state}"), *count as i64))
+        });
+        all.collect()
+    };
+    let mut reached = states(0);
+    for (name, by) in components {
+        *reached.entry(name).or_default() += by;
+    }
+    reached.retain(|_, count| *count != 0);
+    prop_assert_eq!(reached, states(1));
+    Ok(())
+}
+
+fn spread(counts: &Counts) -> BTreeMap<(Standing, Freshness), i64> {
+    let each = counts.iter().flat_map(|(standing, split)| {
+        let by = [
+            (Freshness::Fresh, split.fresh),
+            (Freshness::Stale, split.stale),
+            (Freshness::Never, split.never),
+        ];
+        by.map(|(freshness, count)| ((*standing, freshness), count as i64))
+    });
+    each.filter(|(_, count)| *count > 0).collect()
+}
+
+fn by_page(
+    earlier: &Fleet,
+    later: &Fleet,
+    id: &DeploymentId,
+    whole: &DiffAnswer,
+) -> Result<(), TestCaseError> {
+    let (mut after, mut devices) = (None, Vec::new());
+    loop {
+        let page = later.diff(earlier, id, None, &Page { after, limit: 1 }).unwrap();
+        prop_assert_eq!(page.changed, whole.changed);
+        devices.extend(page.devices);
+        let Some(next) = page.next else { break };
+        after = Some(next.parse().unwrap());
+    }
+    prop_assert_eq!(&devices, &whole.devices);
+    Ok(())
+}
+
+/// What is known of a moment at the end of a ledger.
+fn about(ledger: &Ledger, moment: Timestamp) -> (Fleet, muster_contract::history::Hindsight) {
+    let then = (1..=ledger.entries.len()).take_while(|seq| stored_at(*seq as u64) <= moment).count();
+    let mut hindsight = Hindsight::of(up_to(ledger, then), moment);
+    for (at, entry) in ledger.entries.iter().enumerate().skip(then) {
+        hindsight.apply(position(at), &entry.subject, entry.fact.clone());
+    }
+    hindsight.finish()
+}
+
+/// The ledger after a first liveness fact of every device, so that nobody's being heard rests on a report. Times stay
+/// those at which things were observed, and no device folds reports.
+fn heard_first(ledger: &Ledger) -> Ledger {
+    let mut first = Ledger::default();
+    let devices: BTreeSet<_> = ledger.entries.iter().filter_map(|entry| entry.subject.device()).collect();
+    for key in devices {
+        first.stale(&key.to_string(), 1, 0);
+    }
+    let mut highest = BTreeMap::new();
+    for entry in &ledger.entries {
+        let mut entry = entry.clone();
+        let at = first.next_at();
+        let key = entry.subject.device().cloned();
+        match &mut entry.fact {
+            Fact::Status(fact) => {
+                fact.observed_at = at;
+                fact.coalesced = SeqRanges::new();
+                // A number is spoken of when it was given, not before.
+                fact.head = fact.seq;
+                highest.insert((key, fact.epoch), fact.seq.get());
+            }
+            Fact::Device(fact) => {
+                fact.observed_at = at;
+                fact.head = fact.seq;
+                highest.insert((key, fact.epoch), fact.seq.get());
+            }
+            Fact::Liveness(fact) => fact.head = highest.get(&(key, fact.epoch)).copied().unwrap_or(0),
+            _ => {}
+        }
+        first.entries.push(entry);
+    }
+    first
+}
+
+/// The same facts; each report comes so many places later, and what the hub says itself stays in its place.
+fn delayed(ledger: &Ledger, delays: &[usize]) -> Ledger {
+    let is_report = |fact: &Fact| matches!(fact, Fact::Status(_) | Fact::Device(_));
+    let reports = ledger.entries.iter().enumerate().filter(|(_, entry)| is_report(&entry.fact));
+    let mut late: Vec<(usize, usize)> = reports.map(|(at, _)| (at + delays[at % delays.len()], at)).collect();
+    late.sort_unstable();
+    // Places of reports in order: nothing comes before it was observed.
+    let mut entries = ledger.entries.clone();
+    let mut waiting: Vec<usize> = Vec::new();
+    let mut due = late.into_iter().peekable();
+    let mut tail = Vec::new();
+    for (at, place) in ledger.entries.iter().enumerate() {
+        if !is_report(&place.fact) {
+            continue;
+        }
+        while let Some((_, from)) = due.next_if(|(arrives, _)| *arrives <= at) {
+            waiting.push(from);
+        }
+        match waiting.iter().position(|from| *from <= at) {
+            Some(place) => entries[at] = ledger.entries[waiting.remove(place)].clone(),
+            None => tail.push(at),
+        }
+    }
+    let rest: Vec<usize> = waiting.into_iter().chain(due.map(|(_, from)| from)).collect();
+    // A place for which no report had come yet is passed by a message that nobody reads.
+    for at in tail {
+        let partition = muster_contract::subjects::LedgerSubject::Verdict(None);
+        entries[at].subject = partition;
+    }
+    entries.extend(rest.into_iter().map(|from| ledger.entries[from].clone()));
+    Ledger { entries }
+}
+
+/// What is seen of a fleet, but when the hub took reports in.
+fn essence(fleet: &Fleet) -> String {
+    let text = seen(fleet, false);
+    let lines = text.lines().map(|line| {
+        let mut value: serde_json::Value = serde_json::from_str(line).unwrap();
+        without_arrival(&mut value);
+        value.to_string()
+    });
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+fn without_arrival(value: &mut serde_json::Value) {
+    match value {
+        serde_json::Value::Object(object) => {
+            object.remove("receivedAt");
+            object.remove("lastHeardAt");
+            object.remove("digest");
+            object.values_mut().for_each(without_arrival);
+        }
+        serde_json::Value::Array(items) => items.iter_mut().for_each(without_arrival),
+        _ => {}
+    }
+}
+
+const INSTALLING: &[(&str, State)] = &[("main", State::Installing)];
+const INSTALLED: &[(&str, State)] = &[("main", State::Installed)];
+
+/// A report of a number, observed at a second, whenever it comes.
+fn report(
+    ledger: &mut Ledger,
+    seq: u64,
+    components: &[(&str, State)],
+    observed: u64,
+    coalesced: &[(u64, u64)],
+) {
+    ledger.status("north/a", "web", &Said { seq, components, coalesced, ..Said::default() });
+    let Some(Fact::Status(fact)) = ledger.entries.last_mut().map(|entry| &mut entry.fact) else { panic!() };
+    fact.observed_at = stored_at(observed);
+}
+
+fn web() -> DeploymentId {
+    "web".parse().unwrap()
+}
+
+#[test]
+fn a_backlog_tells_of_a_moment_what_the_hub_did_not_know_then() {
+    let mut ledger = Ledger::default();
+    ledger.desired("north/a", 1, &[("web", 1)]).fresh("north/a", 1, 0);
+    report(&mut ledger, 1, INSTALLING, 3, &[]);
+    ledger.stale("north/a", 1, 1);
+    for _ in 0..6 {
+        ledger.stale("north/b", 1, 0);
+    }
+    // Installed at second 6, silent until second 11.
+    report(&mut ledger, 2, INSTALLED, 6, &[]);
+    let moment = stored_at(8);
+    assert_eq!(
+        up_to(&ledger, 8).deployment_view(&web()).unwrap().verdict,
+        Verdict::Progressing,
+        "as known then"
+    );
+    let (fleet, rests) = about(&ledger, moment);
+    let view = fleet.deployment_view(&web()).unwrap();
+    assert_eq!(
+        (view.verdict, rests.late_reports),
+        (Verdict::ConvergedStale, 1),
+        "and silent, as the hub knew it"
+    );
+    assert_eq!((rests.known_then.ledger_seq, view.as_of.ledger_seq), (8, 11));
+
+    let (fleet, _) = about(&ledger, stored_at(5));
+    assert_eq!(
+        fleet.deployment_view(&web()).unwrap().verdict,
+        Verdict::Progressing,
+        "not before it was observed"
+    );
+}
+
+#[test]
+fn what_may_have_been_said_by_a_moment_and_is_not_in_is_missing() {
+    let mut ledger = Ledger::default();
+    ledger.desired("north/a", 1, &[("web", 1)]).fresh("north/a", 1, 0);
+    report(&mut ledger, 1, INSTALLED, 3, &[]);
+    for _ in 0..8 {
+        ledger.stale("north/b", 1, 0);
+    }
+    report(&mut ledger, 4, INSTALLED, 20, &[]);
+    // 2 and 3 may be of before or after second 10.
+    let of = |ledger: &Ledger| {
+        let view = about(ledger, stored_at(10)).0.deployment_view(&web()).unwrap();
+        (view.verdict, view.complete.missing_reports)
+    };
+    assert_eq!(of(&ledger), (Verdict::Incomplete, 2));
+    let before = ledger.clone();
+    report(&mut ledger, 2, INSTALLED, 12, &[]);
+    assert_eq!(of(&ledger), (Verdict::Converged, 0), "2 was observed later, so 3 was as well");
+
+    // A number that was folded into a later report may have been another state.
+    let mut ledger = Ledger { entries: before.entries[..11].to_vec() };
+    report(&mut ledger, 3, INSTALLED, 20, &[(2, 2)]);
+    assert_eq!(of(&ledger), (Verdict::Incomplete, 1));
+}
+
+/// A target that is installed by report 1, a moment at second 10, and what LEDGER stored after it.
+fn after_second_10(later: impl Fn(&mut Ledger)) -> (Verdict, u64) {
+    let mut ledger = Ledger::default();
+    ledger.desired("north/a", 1, &[("web", 1)]).fresh("north/a", 1, 0);
+    report(&mut ledger, 1, INSTALLED, 3, &[]);
+    for _ in 0..7 {
+        ledger.stale("north/b", 1, 0);
+    }
+    later(&mut ledger);
+    let view = about(&ledger, stored_at(10)).0.deployment_view(&web()).unwrap();
+    (view.verdict, view.complete.missing_reports)
+}
+
+#[test]
+fn a_message_quarantined_later_whose_number_may_have_been_given_by_a_moment_leaves_it_in_doubt() {
+    const KNOWN: (Verdict, u64) = (Verdict::Converged, 0);
+    const DOUBT: (Verdict, u64) = (Verdict::Incomplete, 0);
+    let bad = |ledger: &mut Ledger| _ = ledger.quarantine("north/a", Some((1, 2)));
+    assert_eq!(after_second_10(|_| {}), KNOWN);
+    assert_eq!(after_second_10(bad), DOUBT, "nobody has spoken of 2, and it may be anything");
+    let spoken_of = |ledger: &mut Ledger| {
+        bad(ledger);
+        ledger.beat("north/a", 1, 2);
+    };
+    assert_eq!(after_second_10(spoken_of), DOUBT, "2 was given, and may have been by then");
+    let bogus = |ledger: &mut Ledger| {
+        bad(ledger);
+        ledger.beat("north/a", 1, 1);
+    };
+    assert_eq!(after_second_10(bogus), KNOWN, "2 was not given");
+    let beside = |seq, observed| {
+        after_second_10(move |ledger| {
+            bad(ledger);
+            report(ledger, seq, INSTALLED, observed, &[]);
+        })
+    };
+    assert_eq!(beside(3, 20), DOUBT, "3 was observed later, 2 may be of before");
+    assert_eq!(beside(3, 9), KNOWN, "what 3 says holds whatever 2 said");
+    assert_eq!(beside(2, 20), KNOWN, "2 came again, and was observed later");
+    // Of a flood, one fact speaks of several.
+    let flood = |ledger: &mut Ledger| {
+        ledger.quarantine_sum("north/a", Some((1, 4)), SeqRanges::span(2, 2));
+        report(ledger, 3, INSTALLED, 20, &[]);
+    };
+    assert_eq!(after_second_10(flood), DOUBT, "4 was given later, 2 may have been before");
+    let later = |ledger: &mut Ledger| {
+        report(ledger, 2, INSTALLED, 20, &[]);
+        ledger.quarantine_sum("north/a", Some((1, 4)), SeqRanges::span(3, 3));
+    };
+    assert_eq!(after_second_10(later), KNOWN, "both were given later");
+}
+
+#[test]
+fn a_message_without_a_number_leaves_a_moment_in_doubt_until_a_heartbeat_says_how_far_numbers_go() {
+    const KNOWN: (Verdict, u64) = (Verdict::Converged, 0);
+    let unnumbered = |ledger: &mut Ledger| _ = ledger.quarantine("north/a", None);
+    assert_eq!(after_second_10(unnumbered), (Verdict::Incomplete, 0));
+    let said = |head| {
+        after_second_10(move |ledger| {
+            unnumbered(ledger);
+            ledger.beat("north/a", 1, head);
+        })
+    };
+    assert_eq!(said(1), KNOWN);
+    assert_eq!(said(2), (Verdict::Incomplete, 1), "then it is one that is missing");
+    let next = |ledger: &mut Ledger| {
+        unnumbered(ledger);
+        report(ledger, 2, INSTALLED, 20, &[]);
+    };
+    assert_eq!(after_second_10(next), KNOWN, "everything below the first later number is in");
+}
+
+#[test]
+fn a_verdict_given_later_ends_the_doubt_about_a_moment() {
+    for number in [Some((1, 2)), None] {
+        let dropped = |ledger: &mut Ledger| {
+            let received_at = ledger.next_at();
+            ledger.quarantine("north/a", number).dropped("north/a", number, received_at);
+            if number.is_some() {
+                ledger.beat("north/a", 1, 2);
+            }
+        };
+        assert_eq!(after_second_10(dropped), (Verdict::Converged, 0), "{number:?}");
+    }
+    // In quarantine by the moment already, and dropped after it.
+    let mut ledger = Ledger::default();
+    ledger.desired("north/a", 1, &[("web", 1)]).fresh("north/a", 1, 0);
+    report(&mut ledger, 1, INSTALLED, 3, &[]);
+    let received_at = ledger.next_at();
+    ledger.quarantine("north/a", None);
+    let verdict = |ledger: &Ledger| about(ledger, stored_at(4)).0.deployment_view(&web()).unwrap().verdict;
+    assert_eq!(verdict(&ledger), Verdict::Incomplete);
+    ledger.dropped("north/a", None, received_at);
+    assert_eq!(verdict(&ledger), Verdict::Converged);
+}
+
+#[test]
+fn an_epoch_that_may_have_begun_by_a_moment_leaves_it_unknown() {
+    let of = |seq, observed: u64| {
+        after_second_10(move |ledger| {
+            ledger.quarantine("north/a", Some((2, 1))).beat("north/a", 2, seq);
+            ledger.status("north/a", "web", &Said { epoch: 2, seq, ..Said::default() });
+            let Some(Fact::Status(fact)) = ledger.entries.last_mut().map(|entry| &mut entry.fact) else {
+                panic!()
+            };
+            fact.observed_at = stored_at(observed);
+        })
+    };
+    assert_eq!(of(2, 20), (Verdict::Incomplete, 0), "2 was observed later, 1 is in quarantine");
+    let other = |ledger: &mut Ledger| {
+        report(ledger, 2, INSTALLED, 20, &[]);
+        ledger.quarantine("north/a", Some((2, 1))).beat("north/a", 2, 1);
+    };
+    assert_eq!(after_second_10(other), (Verdict::Converged, 0), "the old epoch went on after the moment");
+}
+
+#[test]
+fn a_wrong_clock_is_declared() {
+    let mut ledger = Ledger::default();
+    ledger
+        .desired("north/a", 1, &[("web", 1)])
+        .incident("north/a", IncidentKind::ClockSkew { seconds: -900 });
+    ledger.incident("south/b", IncidentKind::ClockSkew { seconds: 400 });
+    for moment in [1, 3] {
+        let (_, rests) = about(&ledger, stored_at(moment));
+        assert_eq!((rests.skewed.count, rests.skew_seconds), (2, 900), "found by now, whenever");
+    }
+}

@@ -1,0 +1,168 @@
+//! How long any point of the past takes, by the number of devices: a real server, a real rollup that reads LEDGER from its
+//! start and keeps its checkpoints, and questions about points drawn by lot, each rebuilt because none is asked for twice.
+//! Beside it what a checkpoint costs, and for how long the fold had to wait at once. Run it by hand:
+//! `cargo bench -p muster-tests --bench recall [-- DEVICES [POINTS]]`. Without `--bench` nothing is measured.
+
+// Its numbers go to standard output.
+#![allow(clippy::print_stdout, clippy::unwrap_used, reason = "a bench is run by hand and watched")]
+
+use std::time::{Duration, Instant};
+
+use clap::Parser;
+use muster_bus::{Bus, Outgoing};
+use muster_contract::canonical::Digest;
+use muster_contract::history::Point;
+use muster_contract::query::Query;
+use muster_contract::subjects::{QUERY_PREFIX, stream};
+use muster_rollup::app::{Handle, start};
+use muster_rollup::config::Cli;
+use muster_service::life::Life;
+use muster_tests::server::Server;
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+
+/// Devices, and points asked for, if nothing else is said.
+const DEVICES: usize = 100_000;
+/// See [`DEVICES`].
+const POINTS: usize = 12;
+const DEPLOYMENTS: [&str; 3] = ["web", "db", "log"];
+/// Reports of each deployment on each device.
+const ROUNDS: u64 = 2;
+/// Messages under way at once while LEDGER is filled.
+const WINDOW: usize = 1024;
+/// Time an answer may take.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+#[tokio::main]
+async fn main() {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    if !words.iter().any(|word| word == "--bench") {
+        return;
+    }
+    let mut numbers = words.iter().filter_map(|word| word.parse::<usize>().ok());
+    let (devices, points) = (numbers.next().unwrap_or(DEVICES), numbers.next().unwrap_or(POINTS));
+    let server = Server::start();
+    let bus = Bus::connect(server.config("bench"), &CancellationToken::new()).await.unwrap();
+    bus.converge().await.unwrap();
+    fill(&bus, devices).await;
+    let end = settled(&bus, devices).await;
+
+    let (dir, life, begin) = (tempfile::tempdir().unwrap(), Life::new(), Instant::now());
+    let handle = rollup(&server, dir.path(), &life).await;
+    let (mut read, mut stall) = (0, 0.0f64);
+    while read < end {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        read = handle.present.look(|now| now.fleet.as_of().ledger_seq);
+        stall = stall.max(handle.metrics.snapshot_stall_seconds.get());
+    }
+    println!("{devices} devices, {end} facts read in {:.1} s", begin.elapsed().as_secs_f64());
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    let (kept, bytes) = (handle.metrics.checkpoints.get(), handle.metrics.checkpoint_bytes.get());
+    println!(
+        "{kept} checkpoints, {:.1} MB together; the last snapshot took {:.2} s",
+        bytes as f64 / 1e6,
+        handle.metrics.snapshot_seconds.get()
+    );
+    println!("longest wait of the fold at once: {:.1} ms", stall * 1e3);
+    recall(&bus, end, points).await;
+    life.drain(Duration::from_secs(20)).await;
+}
+
+async fn rollup(server: &Server, dir: &std::path::Path, life: &Life) -> Handle {
+    let (url, dir) = (server.hub_url(), dir.to_str().unwrap());
+    let words = ["muster-rollup", "--nats-url", &url, "--data-dir", dir];
+    start(Cli::try_parse_from(words).unwrap().check().unwrap(), life).await.unwrap()
+}
+
+/// Asks for points drawn by lot.
+async fn recall(bus: &Bus, end: u64, points: usize) {
+    let (mut chance, mut seconds) = (fastrand::Rng::with_seed(7), Vec::new());
+    for _ in 0..points {
+        let query = Query { point: Point::at_seq(chance.u64(1..=end)), ..Query::default() };
+        let (question, begin) = (serde_json::to_vec(&query).unwrap(), Instant::now());
+        loop {
+            let subject = format!("{QUERY_PREFIX}.moment");
+            let answer = bus.request(&subject, question.clone().into(), PATIENCE).await.unwrap();
+            let answer: Value = serde_json::from_slice(&answer).unwrap();
+            if answer["error"]["code"] != "notReady" {
+                assert!(answer["error"].is_null(), "{answer}");
+                break;
+            }
+        }
+        seconds.push(begin.elapsed().as_secs_f64());
+    }
+    seconds.sort_by(f64::total_cmp);
+    let (median, longest) = (seconds[seconds.len() / 2], seconds[seconds.len() - 1]);
+    println!("{points} points of the past: median {median:.2} s, longest {longest:.2} s");
+}
+
+/// Waits until LEDGER has everything, desired states by way of DOWNLINK too; where it ends.
+async fn settled(bus: &Bus, devices: usize) -> u64 {
+    let wanted = devices as u64 * (2 + ROUNDS * DEPLOYMENTS.len() as u64);
+    loop {
+        let ledger = bus.stream_state(stream::LEDGER).await.unwrap();
+        if ledger.last_seq >= wanted {
+            return ledger.last_seq;
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
+
+async fn fill(bus: &Bus, devices: usize) {
+    let mut window = bus.window(WINDOW);
+    let desired = desired().to_string();
+    let liveness = json!({"apiVersion": "muster/v1", "kind": "LivenessFact", "state": "fresh",
+        "lastHeardAt": "2026-11-20T08:00:00Z", "epoch": 1, "head": 0})
+    .to_string();
+    for round in 0..=ROUNDS {
+        for at in 0..devices {
+            let name = format!("site-{}.device-{at}", at / 250);
+            let mut messages = Vec::new();
+            if round == 0 {
+                messages.push((format!("muster.desired.{name}"), desired.clone()));
+                messages.push((format!("muster.liveness.{name}"), liveness.clone()));
+            } else {
+                for (place, id) in DEPLOYMENTS.iter().enumerate() {
+                    let seq = (round - 1) * DEPLOYMENTS.len() as u64 + place as u64 + 1;
+                    messages.push((format!("muster.status.{name}.{id}"), status(id, seq).to_string()));
+                }
+            }
+            for (subject, body) in messages {
+                window.send(Outgoing::new(subject, body), ()).await;
+                while let Some(((), answer)) = window.try_next() {
+                    answer.unwrap();
+                }
+            }
+        }
+    }
+    while let Some(((), answer)) = window.next().await {
+        answer.unwrap();
+    }
+}
+
+fn status(id: &str, seq: u64) -> Value {
+    let state = if seq > DEPLOYMENTS.len() as u64 { "installed" } else { "installing" };
+    json!({
+        "apiVersion": "muster/v1", "kind": "StatusFact", "epoch": 1, "seq": seq, "head": seq,
+        "observedAt": "2026-11-20T08:00:00.123456Z", "receivedAt": "2026-11-20T08:00:00.223456Z", "deployment": id,
+        "generation": 1, "digest": Digest::of_bytes(id.as_bytes()).to_string(), "status": {"state": state},
+        "components": [{"name": "main", "state": state}, {"name": "side", "state": state}], "current": true,
+    })
+}
+
+fn desired() -> Value {
+    let entries = DEPLOYMENTS.map(|id| {
+        let mut entry = json!({
+            "id": id, "name": id, "applicationId": "com.example.app",
+            "profile": {"type": "simulated", "components": [
+                {"name": "main", "properties": {}}, {"name": "side", "properties": {}}]},
+        });
+        entry["digest"] = Digest::of_value(&entry).to_string().into();
+        entry["targetGeneration"] = 1.into();
+        entry
+    });
+    json!({
+        "apiVersion": "muster/v1", "kind": "DesiredState", "generation": 1, "issuedAt": "2026-11-20T08:00:00Z",
+        "source": {"kind": "git", "revision": "c1"}, "deployments": entries,
+    })
+}
