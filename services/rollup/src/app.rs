@@ -21,6 +21,9 @@ use crate::config::{Cli, Config};
 use crate::consume::Consumer;
 use crate::error::StartError;
 use crate::metrics::Metrics;
+use crate::notify::desk::NotifyDesk;
+use crate::notify::metrics::NotifyMetrics;
+use crate::notify::{Notifier, SharedRegister};
 use crate::present::Present;
 use crate::publish::Publisher;
 use crate::query::Desk;
@@ -86,9 +89,20 @@ pub async fn start(config: Config, life: &Life) -> Result<Handle, StartError> {
     life.spawn(Stage::Publish, "views", publisher.run(life.token(Stage::Publish)));
     let snapshots = Snapshots::new(present.clone(), store, config.cadence, metrics.clone());
     life.spawn(Stage::Publish, "snapshots", snapshots.run(life.token(Stage::Publish)));
+    notify(&bus, &present, life);
     let desk = Desk::new(present.clone(), metrics.clone());
     life.spawn(Stage::Serve, "queries", desk.serve(bus, offered, life.token(Stage::Serve)));
     Ok(Handle { present, metrics })
+}
+
+/// Tells subscribers, and takes their requests.
+fn notify(bus: &Bus, present: &Arc<Present>, life: &Life) {
+    let offered = life.health().latch("taking subscriptions");
+    let (register, metrics) = (SharedRegister::default(), NotifyMetrics::register(life.health()));
+    let notifier = Notifier::new(bus.clone(), present.clone(), register.clone(), metrics, Rng::new());
+    life.spawn(Stage::Publish, "notices", notifier.run(life.token(Stage::Publish)));
+    let desk = NotifyDesk::new(bus.clone(), present.clone(), register);
+    life.spawn(Stage::Serve, "subscriptions", desk.serve(offered, life.token(Stage::Serve)));
 }
 
 /// Opens the store where it may block.

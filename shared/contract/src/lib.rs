@@ -5,8 +5,8 @@
 //! live in `muster-domain`, the bus in `muster-bus`.
 //!
 //! Reading order: [`ids`] and [`limits`], then [`subjects`], then the documents in the order in which they
-//! travel: [`desired`] → [`report`] → [`fact`] → [`view`], with [`presence`], [`receipt`], [`credential`], [`query`]
-//! and [`status`] beside them. [`decode`] is the door, [`canonical`] the digest.
+//! travel: [`desired`] → [`report`] → [`fact`] → [`view`], with [`presence`], [`receipt`], [`credential`], [`query`],
+//! [`status`] and [`notify`] beside them. [`decode`] is the door, [`canonical`] the digest.
 
 pub mod canonical;
 pub mod credential;
@@ -16,6 +16,7 @@ pub mod fact;
 pub mod headers;
 pub mod ids;
 pub mod limits;
+pub mod notify;
 pub mod ownership;
 pub mod presence;
 pub mod profile;
@@ -37,6 +38,7 @@ mod text;
 pub use decode::{Document, Refusal};
 pub use ids::{
     ComponentName, Counter, DeploymentId, DeviceId, DeviceKey, Epoch, Generation, LabelError, Seq, SiteId,
+    SubscriptionName,
 };
 pub use jiff::Timestamp;
 pub use ranges::SeqRanges;

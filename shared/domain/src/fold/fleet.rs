@@ -8,6 +8,7 @@ use muster_contract::view::AsOf;
 use muster_contract::{DeploymentId, DeviceKey, Timestamp};
 
 use super::device::Device;
+use super::shifts::{Shifts, stood};
 use super::standing::{Facet, Row};
 use super::tally::Way;
 use super::totals::Totals;
@@ -41,6 +42,7 @@ pub struct Fleet {
     pub(super) numbers: HashMap<DeviceKey, u32>,
     pub(super) devices: Vec<Device>,
     pub(super) totals: Totals,
+    pub(super) shifts: Shifts,
     changed: Vec<u32>,
 }
 
@@ -62,6 +64,7 @@ impl Default for Fleet {
             numbers: HashMap::new(),
             devices: Vec::new(),
             totals: Totals::default(),
+            shifts: Shifts::default(),
             changed: Vec::new(),
         }
     }
@@ -194,6 +197,7 @@ impl Fleet {
             if !in_scope && old == at.share(&after) {
                 continue;
             }
+            let stood_before = stood(at, old, &before);
             self.totals.weigh(Way::Out, key, site, at, old);
             if in_scope {
                 alter(at);
@@ -202,6 +206,8 @@ impl Fleet {
             self.totals.weigh(Way::In, key, site, at, new);
             device.unknown -= u32::from(old.is_unknown());
             device.unknown += u32::from(new.is_unknown());
+            let (deployment, now) = (&self.totals.deployment(at.deployment).id, stood(at, new, &after));
+            self.shifts.push(self.as_of, (site, number), deployment, stood_before, now);
         }
         let counted = |facet: &Facet, unknown| {
             (facet.retired, facet.freshness, facet.missing, facet.is_complete(unknown))
