@@ -106,7 +106,7 @@ async fn ask(session: &mut Session<'_>, command: Command, export: Option<Export>
         Command::Site { site } => status::site(session, site).await?,
         Command::Fleet => status::fleet(session).await?,
         Command::Why(args) => why::run(session, args).await?,
-        Command::Watch { deployment } => watch::run(session, deployment).await?,
+        Command::Watch(args) => return watch::run(session, &args).await,
         Command::Quarantine(QuarantineCommand::List { device, limit, all }) => {
             quarantine::list(session, device, limit, all).await?;
         }

@@ -3,6 +3,7 @@
 mod auth;
 mod connection;
 mod status;
+mod watch;
 
 use std::path::PathBuf;
 
@@ -13,6 +14,7 @@ use muster_contract::{DeploymentId, DeviceKey, SiteId};
 use muster_service::VERSION;
 
 pub use auth::{AuthCommand, CredsArgs, EnrollArgs, InitArgs, RevokeArgs, Valid, VaultArgs};
+pub use watch::{Until, WatchArgs};
 pub use connection::{Connection, ConnectionArgs, ConnectionError};
 pub use status::{AxisWord, BUDGET_LEAST, Depth, Export, Names, Show, StatusArgs};
 
@@ -37,13 +39,6 @@ Examples:
   muster why web                         the devices that make the verdict of web
   muster why web --device plant7/press-4 why it stands as it does there
   muster why web --format json | jq '.standings[].facts'";
-
-const WATCH_EXAMPLES: &str = "\
-Examples:
-  muster watch                           every deployment, redrawn as it changes
-  muster watch web                       one deployment
-  muster watch web | cat                 a line for each change
-  muster watch --format json             one view a line; a view that is gone is {\"key\":…,\"gone\":true}";
 
 const AUDIT_EXAMPLES: &str = "\
 For every device, head = received + coalesced + quarantined + missing must hold, and missing must be 0; every view's
@@ -118,11 +113,8 @@ pub enum Command {
     #[command(after_help = WHY_EXAMPLES)]
     Why(WhyArgs),
     /// Follow deployments as they change
-    #[command(after_help = WATCH_EXAMPLES)]
-    Watch {
-        /// The deployment; all of them if left out
-        deployment: Option<DeploymentId>,
-    },
+    #[command(after_help = watch::WATCH_EXAMPLES)]
+    Watch(WatchArgs),
     /// Is every report accounted for, and every view right?
     #[command(after_help = AUDIT_EXAMPLES)]
     Audit(SiteArgs),

@@ -12,6 +12,7 @@ pub mod doubt;
 pub mod emco;
 pub mod filtered;
 pub mod frame;
+pub mod notice;
 pub mod paint;
 pub mod place;
 pub mod publisher;

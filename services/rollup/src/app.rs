@@ -43,6 +43,8 @@ pub struct Handle {
     pub present: Arc<Present>,
     /// What it counts.
     pub metrics: Metrics,
+    /// What it counts of notices.
+    pub notices: NotifyMetrics,
 }
 
 /// Runs the rollup until it is asked to stop.
@@ -89,20 +91,21 @@ pub async fn start(config: Config, life: &Life) -> Result<Handle, StartError> {
     life.spawn(Stage::Publish, "views", publisher.run(life.token(Stage::Publish)));
     let snapshots = Snapshots::new(present.clone(), store, config.cadence, metrics.clone());
     life.spawn(Stage::Publish, "snapshots", snapshots.run(life.token(Stage::Publish)));
-    notify(&bus, &present, life);
+    let notices = notify(&bus, &present, life);
     let desk = Desk::new(present.clone(), metrics.clone());
     life.spawn(Stage::Serve, "queries", desk.serve(bus, offered, life.token(Stage::Serve)));
-    Ok(Handle { present, metrics })
+    Ok(Handle { present, metrics, notices })
 }
 
 /// Tells subscribers, and takes their requests.
-fn notify(bus: &Bus, present: &Arc<Present>, life: &Life) {
+fn notify(bus: &Bus, present: &Arc<Present>, life: &Life) -> NotifyMetrics {
     let offered = life.health().latch("taking subscriptions");
     let (register, metrics) = (SharedRegister::default(), NotifyMetrics::register(life.health()));
-    let notifier = Notifier::new(bus.clone(), present.clone(), register.clone(), metrics, Rng::new());
+    let notifier = Notifier::new(bus.clone(), present.clone(), register.clone(), metrics.clone(), Rng::new());
     life.spawn(Stage::Publish, "notices", notifier.run(life.token(Stage::Publish)));
     let desk = NotifyDesk::new(bus.clone(), present.clone(), register);
     life.spawn(Stage::Serve, "subscriptions", desk.serve(offered, life.token(Stage::Serve)));
+    metrics
 }
 
 /// Opens the store where it may block.

@@ -18,7 +18,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use fastrand::Rng;
 use futures_util::{StreamExt, stream};
-use muster_bus::{Bus, Delivery, NoticeEntry, PublishError, PublishErrorKind, Replay};
+use muster_bus::{Bus, Delivery, NoticeEntry, NoticeRoom, PublishError, PublishErrorKind, Replay};
 use muster_contract::SubscriptionName;
 use muster_contract::notify::{EndReason, Notice, NoticeEvent};
 use muster_contract::view::AsOf;
@@ -157,7 +157,14 @@ impl Notifier {
 
     fn take(&mut self, batch: &[Delivery]) {
         for entry in batch.iter().filter_map(NoticeEntry::of) {
-            let due = held(&self.register).take(&entry);
+            let (due, now) = (held(&self.register).take(&entry), Instant::now());
+            if entry.room == NoticeRoom::Notice
+                && let Ok(name) = entry.name.parse()
+                && let Some(line) = held(&self.register).line_mut(&name)
+            {
+                // Also where another rollup told it: the window is the subscriber's.
+                line.told_at = Some(now);
+            }
             if let Some(name) = due {
                 self.make_due(name, Duration::ZERO);
             }
@@ -299,7 +306,7 @@ impl Notifier {
                 return None;
             }
             None => (ending(name, told, as_of, line.ended.unwrap_or(EndReason::Expired)), None),
-            Some(Found::TooWide(_)) => (ending(name, told, as_of, EndReason::TooWide), Some(line.revision)),
+            Some(Found::TooWide) => (ending(name, told, as_of, EndReason::TooWide), Some(line.revision)),
             Some(Found::Told(findings)) => {
                 if self.is_ahead(name, told, findings.as_of) {
                     return None;

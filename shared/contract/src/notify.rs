@@ -201,7 +201,7 @@ pub struct UnsubscribeRequest {
 /// Request of `muster.notify.list`. Every field may be left out.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
-pub struct ListRequest {
+pub struct SubscriptionsQuery {
     /// Most lines wanted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limit: Option<usize>,

@@ -7,6 +7,10 @@ use muster_contract::desired::DesiredState;
 use muster_contract::fact::{
     DeadlineFact, DeviceFact, Incident, LivenessFact, Ownership, QuarantineFact, StatusFact,
 };
+use muster_contract::notify::{
+    ConfirmRequest, Notice, Subscription, SubscriptionAnswer, SubscriptionRecord, SubscriptionsAnswer,
+    SubscriptionsQuery, UnsubscribeRequest,
+};
 use muster_contract::presence::Heartbeat;
 use muster_contract::profile::{Package, Process, Simulated};
 use muster_contract::quarantine::{QuarantineAnswer, QuarantineRequest, QuarantineVerdict};
@@ -38,7 +42,7 @@ pub struct Shape {
 }
 
 /// Documents: what streams and buckets hold.
-pub const DOCUMENTS: [Shape; 17] = [
+pub const DOCUMENTS: [Shape; 19] = [
     document::<DesiredState>(),
     document::<StatusReport>(),
     document::<CapabilitiesReport>(),
@@ -56,10 +60,12 @@ pub const DOCUMENTS: [Shape; 17] = [
     document::<DeploymentView>(),
     document::<SiteView>(),
     document::<FleetView>(),
+    document::<SubscriptionRecord>(),
+    document::<Notice>(),
 ];
 
 /// Requests and answers of the query service, the publisher and ingest.
-pub const MESSAGES: [Shape; 16] = [
+pub const MESSAGES: [Shape; 22] = [
     message::<Query>("Query"),
     message::<DeploymentAnswer>("DeploymentAnswer"),
     message::<DeploymentsAnswer>("DeploymentsAnswer"),
@@ -68,6 +74,12 @@ pub const MESSAGES: [Shape; 16] = [
     message::<WhyAnswer>("WhyAnswer"),
     message::<StatusQuery>("StatusQuery"),
     message::<StatusAnswer>("StatusAnswer"),
+    message::<Subscription>("Subscription"),
+    message::<SubscriptionAnswer>("SubscriptionAnswer"),
+    message::<ConfirmRequest>("ConfirmRequest"),
+    message::<UnsubscribeRequest>("UnsubscribeRequest"),
+    message::<SubscriptionsQuery>("SubscriptionsQuery"),
+    message::<SubscriptionsAnswer>("SubscriptionsAnswer"),
     message::<ErrorReply>("ErrorReply"),
     message::<ApplyRequest>("ApplyRequest"),
     message::<RemoveRequest>("RemoveRequest"),

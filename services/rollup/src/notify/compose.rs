@@ -19,7 +19,7 @@ pub(super) enum Found {
     /// A state, or that there is nothing.
     Told(Box<Findings>),
     /// It cannot be told any more.
-    TooWide(String),
+    TooWide,
 }
 
 /// What is to be told, before anybody asked whether it is news.
@@ -35,7 +35,7 @@ pub(super) fn find(fleet: &Fleet, subscription: &Subscription, told: Option<Told
     let mut targets_max = NOTICE_TARGETS_MAX;
     let state = loop {
         match fleet.notice_state(subscription, targets_max) {
-            Err(error @ NothingToTell::TooWide) => return Found::TooWide(error.to_string()),
+            Err(NothingToTell::TooWide) => return Found::TooWide,
             // What was well when somebody subscribed is wrong only because what it names has gone.
             Err(error) => break Err(error.to_string()),
             Ok((state, _)) if targets_max > 0 && too_large(&state) => targets_max /= 2,

@@ -10,7 +10,7 @@ use muster_bus::{
 };
 use muster_contract::decode::{self, to_bytes};
 use muster_contract::notify::{
-    ConfirmRequest, ListRequest, Notice, SUBSCRIPTIONS_MAX, Subscription, SubscriptionAnswer,
+    ConfirmRequest, SubscriptionsQuery, Notice, SUBSCRIPTIONS_MAX, Subscription, SubscriptionAnswer,
     SubscriptionRecord, SubscriptionsAnswer, UnsubscribeRequest,
 };
 use muster_contract::query::{ErrorBody, ErrorCode, PAGE_DEFAULT, PAGE_MAX};
@@ -79,7 +79,7 @@ impl NotifyDesk {
             "subscribe" => json(self.subscribe(understood(request)?).await?),
             "confirm" => json(self.confirm(understood(request)?).await?),
             "unsubscribe" => json(self.unsubscribe(understood(request)?).await?),
-            "list" if request.is_empty() => json(self.list(&ListRequest::default())?),
+            "list" if request.is_empty() => json(self.list(&SubscriptionsQuery::default())?),
             "list" => json(self.list(&understood(request)?)?),
             other => Err(bad(format!("there is no request '{other}'"))),
         }
@@ -167,7 +167,7 @@ impl NotifyDesk {
         Err(busy(&name))
     }
 
-    fn list(&self, request: &ListRequest) -> Result<SubscriptionsAnswer, ErrorBody> {
+    fn list(&self, request: &SubscriptionsQuery) -> Result<SubscriptionsAnswer, ErrorBody> {
         let limit = request.limit.unwrap_or(PAGE_DEFAULT);
         if limit == 0 || limit > PAGE_MAX {
             return Err(bad(format!("limit: {limit} is not within 1 and {PAGE_MAX}")));

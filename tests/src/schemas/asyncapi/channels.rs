@@ -1,5 +1,7 @@
 //! Channels: one for each kind of subject. The addresses are the contract's, with its identifiers as parameters.
 
+mod notices;
+
 use muster_bus::topology::VIEWS_STREAM;
 use muster_contract::subjects::{self, LedgerSubject, ViewKey, stream};
 use muster_contract::{DeploymentId, DeviceKey};
@@ -25,7 +27,7 @@ pub(super) fn all() -> Map<String, Value> {
 }
 
 pub(super) fn list() -> Vec<Channel> {
-    [downlink(), uplink(), ledger(), views(), requests()].into_iter().flatten().collect()
+    [downlink(), uplink(), ledger(), views(), notices::all(), requests()].into_iter().flatten().collect()
 }
 
 // Identifiers that no address contains otherwise; they become the parameters.
@@ -323,7 +325,7 @@ fn answers() -> Value {
     })
 }
 
-const ANSWERS: [&str; 12] = [
+const ANSWERS: [&str; 14] = [
     "QuarantineAnswer",
     "DeploymentAnswer",
     "DeploymentsAnswer",
@@ -333,6 +335,8 @@ const ANSWERS: [&str; 12] = [
     "FleetView",
     "WhyAnswer",
     "StatusAnswer",
+    "SubscriptionAnswer",
+    "SubscriptionsAnswer",
     "PublishAnswer",
     "PublisherStatus",
     "ErrorReply",
