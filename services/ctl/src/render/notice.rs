@@ -34,12 +34,10 @@ pub fn line(
 /// What has changed since the notice before, a line for each.
 pub fn changes(notice: &Notice, before: Option<Verdict>, verdict: Option<Verdict>) -> Vec<String> {
     let mut lines = Vec::new();
-    if let (Some(before), Some(now)) = (before, verdict)
-        && before != now
-    {
-        let (from, to) =
-            (styled(paint::verdict(before), before.as_str()), styled(paint::verdict(now), now.as_str()));
-        lines.push(format!("  verdict {from} → {to} at {}\n", seconds(notice.as_of.at)));
+    let word = |verdict: Verdict| styled(paint::verdict(verdict), verdict.as_str());
+    if let Some(now) = verdict.filter(|now| notice.event == NoticeEvent::Changed && before != Some(*now)) {
+        let from = before.map_or_else(String::new, |before| format!("{} → ", word(before)));
+        lines.push(format!("  verdict {from}{} at {}\n", word(now), seconds(notice.as_of.at)));
     }
     lines.extend(notice.changes.iter().map(change));
     let omitted = notice.omitted;

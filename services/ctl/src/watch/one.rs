@@ -92,7 +92,9 @@ async fn follow(
             None => std::future::pending().await,
         }
     };
-    tokio::pin!(over);
+    // One for the whole time: a Ctrl-C while a notice is being confirmed must not be lost.
+    let interrupted = tokio::signal::ctrl_c();
+    tokio::pin!(over, interrupted);
     loop {
         tokio::select! {
             read = notices.next() => {
@@ -113,7 +115,7 @@ async fn follow(
                 session.terminal.say(&render::notice::over(words, picture.verdict));
                 return Ok(wanted.is_none());
             }
-            _ = tokio::signal::ctrl_c() => return Ok(wanted.is_none()),
+            _ = &mut interrupted => return Ok(wanted.is_none()),
         }
     }
 }

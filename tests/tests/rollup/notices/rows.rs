@@ -273,7 +273,10 @@ async fn n08_delivery_failure_silence_and_removal_are_told_as_well_as_health() {
         state.targets.first()?.deployed_status
     };
     let is = |wanted| move |notice: &Notice| deployed(notice) == Some(wanted);
-    listener.told("published and not taken up", is(Deployed::Pending)).await;
+    let notice = listener.told("published and not taken up", is(Deployed::Pending)).await;
+    if notice.number > 1 {
+        assert!(notice.changes[0].from.is_none(), "it was not there: {:?}", notice.changes);
+    }
     stage.report(0, "tap", "installing").await;
     let notice = listener.told("taken up", is(Deployed::Applied)).await;
     assert_eq!(notice.changes[0].from.unwrap().standing, Standing::Waiting);
@@ -356,4 +359,5 @@ async fn n11_the_end_of_what_is_watched_is_told_and_so_is_its_return() {
     stage.devices[0].wants(&stage.hub, &["db", "web"]).await;
     let back = listener.told("its return", |notice| notice.state.is_some()).await;
     assert_eq!((back.event, back.number > gone.number), (NoticeEvent::Changed, true));
+    assert!(back.changes[0].from.is_none() && back.changes[0].to.is_some(), "{:?}", back.changes);
 }
