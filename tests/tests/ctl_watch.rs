@@ -99,7 +99,10 @@ async fn a_rollout_is_waited_for_from_before_it_is_there_until_it_has_converged(
     assert!(DEVICES.iter().all(|device| has(&[device, "installed at 20"])), "{lines:#?}");
     let (code, said) = watch.end().await;
     assert_eq!(code, 0, "{said}");
-    assert!(said.contains("deployment 'web' is targeted nowhere") && said.contains("waiting for it"), "{said}");
+    assert!(
+        said.contains("deployment 'web' is targeted nowhere") && said.contains("waiting for it"),
+        "{said}"
+    );
 
     let late = Watch::start(&system, &["web", "--until", "failing", "--within", "300ms"]);
     let (code, said) = late.end().await;
@@ -178,9 +181,11 @@ async fn the_devices_that_changed_are_named_in_each_notice() {
     let notices = watch.notices(failed).await;
     let changes: Vec<_> = notices.iter().flat_map(|notice| &notice.changes).collect();
     for device in DEVICES {
-        let of_it = |to| changes.iter().any(|change| {
-            change.key.to_string() == device && change.to.is_some_and(|stood| stood.standing == to)
-        });
+        let of_it = |to| {
+            changes.iter().any(|change| {
+                change.key.to_string() == device && change.to.is_some_and(|stood| stood.standing == to)
+            })
+        };
         assert!(of_it(Standing::Failed), "{device}: {changes:?}");
     }
     assert!(changes.iter().all(|change| change.deployment.as_str() == "web"), "tap is another matter");

@@ -24,7 +24,10 @@ mod ledger {
 }
 
 #[path = "../../shared/domain/tests/naive/mod.rs"]
-#[allow(dead_code, reason = "a subscriber wants deployments; the laws of the fold want sites and the fleet too")]
+#[allow(
+    dead_code,
+    reason = "a subscriber wants deployments; the laws of the fold want sites and the fleet too"
+)]
 mod reduce;
 #[path = "../../schemas/examples/rust/subscriber.rs"]
 mod subscriber;

@@ -67,7 +67,8 @@ impl Subscriber {
         let ledger_seq = theirs.as_of.ledger_seq;
         let read = self.read_until(ledger_seq).await?;
         // What came after the view is none of its business.
-        let known: Vec<Entry> = self.entries.iter().filter(|entry| entry.seq <= ledger_seq).cloned().collect();
+        let known: Vec<Entry> =
+            self.entries.iter().filter(|entry| entry.seq <= ledger_seq).cloned().collect();
         let ours = World::of(&known).deployment_view(id).map(|view| content_digest(&view));
         Ok(Proof { ledger_seq, read, theirs: theirs.digest, ours })
     }
@@ -86,7 +87,11 @@ impl Subscriber {
             let message = messages.next().await.ok_or("LEDGER is gone")??;
             let seq = message.info()?.stream_sequence;
             let fact: Value = serde_json::from_slice(&message.payload).unwrap_or_default();
-            writeln!(self.file, "{}", json!({ "seq": seq, "subject": message.subject.as_str(), "fact": fact }))?;
+            writeln!(
+                self.file,
+                "{}",
+                json!({ "seq": seq, "subject": message.subject.as_str(), "fact": fact })
+            )?;
             self.take(seq, &message.subject, &message.payload);
             read += 1;
         }

@@ -14,9 +14,9 @@ use muster_contract::{DeploymentId, DeviceKey, SiteId};
 use muster_service::VERSION;
 
 pub use auth::{AuthCommand, CredsArgs, EnrollArgs, InitArgs, RevokeArgs, Valid, VaultArgs};
-pub use watch::{Until, WatchArgs};
 pub use connection::{Connection, ConnectionArgs, ConnectionError};
 pub use status::{AxisWord, BUDGET_LEAST, Depth, Export, Names, Show, StatusArgs};
+pub use watch::{Until, WatchArgs};
 
 const EXAMPLES: &str = "\
 Examples:

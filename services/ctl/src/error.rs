@@ -4,8 +4,8 @@ use std::io;
 use std::path::PathBuf;
 
 use muster_bus::ReadError;
-use muster_contract::{Refusal, SubscriptionName};
 use muster_contract::query::ErrorCode;
+use muster_contract::{Refusal, SubscriptionName};
 use muster_service::error::chain;
 
 use crate::ask::AskError;

@@ -20,6 +20,9 @@ const GUIDE: &str = "\
 Questions it answers (NATS service 'muster-query'): muster.query.deployment, deployments, device, devices,
 site and fleet; `muster status` and `muster devices` ask them.
 
+It tells subscribers what has changed (NATS service 'muster-notify': muster.notify.subscribe, confirm, unsubscribe and
+list); `muster watch DEPLOYMENT` is one. Of several rollups one tells, and a restart tells nothing twice.
+
 The data directory holds a snapshot, so that a restart reads only what LEDGER took in since. It may be deleted at any
 time while the rollup is stopped: everything is read again then. Two rollups need two directories.
 

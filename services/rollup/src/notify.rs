@@ -243,8 +243,12 @@ impl Notifier {
     /// Looks at everybody who is due, and tells what is news.
     async fn tell_due(&mut self) {
         let now = Instant::now();
-        let due: Vec<_> =
-            self.due.iter().filter(|(_, due)| due.at <= now).map(|(name, due)| (name.clone(), *due)).collect();
+        let due: Vec<_> = self
+            .due
+            .iter()
+            .filter(|(_, due)| due.at <= now)
+            .map(|(name, due)| (name.clone(), *due))
+            .collect();
         for look in due.chunks(LOOK_MAX) {
             let (writes, bus) = (self.look(look), &self.bus);
             let results: Vec<_> = stream::iter(writes)
@@ -286,7 +290,9 @@ impl Notifier {
             return Vec::new();
         };
         let pairs = lines.into_iter().zip(found);
-        pairs.filter_map(|((name, held_back, line), found)| self.judge(name, &line, found, held_back, as_of)).collect()
+        pairs
+            .filter_map(|((name, held_back, line), found)| self.judge(name, &line, found, held_back, as_of))
+            .collect()
     }
 
     /// What is to be written of one subscription, if it is news.

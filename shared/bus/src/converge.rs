@@ -155,7 +155,8 @@ impl Bus {
         loop {
             match once(&self.wire, &topology).await {
                 Err(TopologyError::Refused { asset, source })
-                    if is_passing(&source) || (source.is(STORE_NOT_MADE) && not_made < STORE_ATTEMPTS_MAX) =>
+                    if is_passing(&source)
+                        || (source.is(STORE_NOT_MADE) && not_made < STORE_ATTEMPTS_MAX) =>
                 {
                     not_made += u32::from(source.is(STORE_NOT_MADE));
                     let retry_in = delay.next(&mut chance);

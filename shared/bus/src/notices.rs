@@ -108,7 +108,8 @@ impl Bus {
 
     /// Follows all subscriptions and notices: the present first, then every change.
     pub async fn notices_all(&self) -> Result<Replay, ReadError> {
-        self.replay(stream::NOTICES, &["muster.subscription.*", "muster.notice.*"], Start::LastPerSubject).await
+        self.replay(stream::NOTICES, &["muster.subscription.*", "muster.notice.*"], Start::LastPerSubject)
+            .await
     }
 
     async fn put_notice(
@@ -141,12 +142,10 @@ fn outgoing(subject: String, value: Bytes, keep: Option<Duration>, expected: u64
 impl NoticeEntry {
     /// A message of the stream; none where its subject is neither of the two.
     pub fn of(delivery: &Delivery) -> Option<Self> {
-        let (room, name) = [
-            (NoticeRoom::Subscription, "muster.subscription."),
-            (NoticeRoom::Notice, "muster.notice."),
-        ]
-        .into_iter()
-        .find_map(|(room, prefix)| Some((room, delivery.subject.strip_prefix(prefix)?)))?;
+        let (room, name) =
+            [(NoticeRoom::Subscription, "muster.subscription."), (NoticeRoom::Notice, "muster.notice.")]
+                .into_iter()
+                .find_map(|(room, prefix)| Some((room, delivery.subject.strip_prefix(prefix)?)))?;
         let value = if delivery.headers.get(EXPIRED).is_some() {
             Err(NoticeGone::Expired)
         } else if delivery.headers.get(OPERATION).is_some() {

@@ -540,7 +540,11 @@ mod tests {
         let state = |targets, changed_at: Option<&str>| NoticeState {
             status: NoticeStatus::NotReady,
             verdict: Some(Verdict::Progressing),
-            rollup: Rollup { targets, changed_at: changed_at.map(|at| at.parse().unwrap()), ..Rollup::default() },
+            rollup: Rollup {
+                targets,
+                changed_at: changed_at.map(|at| at.parse().unwrap()),
+                ..Rollup::default()
+            },
             apps: Vec::new(),
             targets: Vec::new(),
             view: None,

@@ -34,8 +34,8 @@ mod view;
 mod why;
 
 pub use answer::Page;
-pub use notify::{Changes, NothingToTell};
-pub use shifts::Touched;
 pub use fleet::{Fleet, Outcome, Position};
+pub use notify::{Changes, NothingToTell};
 pub use record::DeviceRecord;
+pub use shifts::Touched;
 pub use status::{StatusCursor, StatusRefusal};

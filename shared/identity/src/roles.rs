@@ -232,7 +232,13 @@ impl Role {
                 vec![&[OWN_INBOX], &INGEST_ANSWERS, &DISCOVERY, &DISCOVERY_OF_ALL],
             ),
             Self::Rollup => (
-                vec![&LOOK_AFTER_STREAMS, &READ_LEDGER, &READ_VIEWS, &KEEP_NOTICES, &["$KV.views.>", INBOXES]],
+                vec![
+                    &LOOK_AFTER_STREAMS,
+                    &READ_LEDGER,
+                    &READ_VIEWS,
+                    &KEEP_NOTICES,
+                    &["$KV.views.>", INBOXES],
+                ],
                 vec![&[OWN_INBOX, QUERIES, NOTIFY_REQUESTS], &DISCOVERY, &DISCOVERY_OF_ALL],
             ),
             Self::Viewer => (
@@ -245,14 +251,7 @@ impl Role {
                 vec![&[OWN_INBOX, LIVE_NOTICES]],
             ),
             Self::Subscriber => (
-                vec![
-                    &[QUERIES],
-                    &ASK_FOR_NOTICES,
-                    &READ_LEDGER,
-                    &READ_VIEWS,
-                    &DISCOVERY,
-                    &DISCOVERY_OF_ALL,
-                ],
+                vec![&[QUERIES], &ASK_FOR_NOTICES, &READ_LEDGER, &READ_VIEWS, &DISCOVERY, &DISCOVERY_OF_ALL],
                 vec![&[OWN_INBOX, LIVE_NOTICES]],
             ),
             Self::Operator => (

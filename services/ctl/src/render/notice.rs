@@ -109,12 +109,12 @@ mod tests {
             leaving: false,
             overdue: false,
         };
-        let silent = Stood { standing: Standing::Installed, freshness: Freshness::Stale, known: false, ..fresh };
+        let silent =
+            Stood { standing: Standing::Installed, freshness: Freshness::Stale, known: false, ..fresh };
         let at: Timestamp = "2026-11-20T08:00:00.25Z".parse().unwrap();
         let say = |from, to| {
             let key = "plant7/press-4".parse().unwrap();
-            let one =
-                StandingChange { key, deployment: "web".parse().unwrap(), from, to, ledger_seq: 7, at };
+            let one = StandingChange { key, deployment: "web".parse().unwrap(), from, to, ledger_seq: 7, at };
             strip_str(&change(&one)).to_string()
         };
         assert_eq!(

@@ -2,13 +2,13 @@
 //! message. No IO.
 
 use bytes::Bytes;
+use muster_contract::SubscriptionName;
 use muster_contract::canonical::Digest;
 use muster_contract::decode::to_bytes;
 use muster_contract::limits::MESSAGE_BYTES_MAX;
 use muster_contract::notify::{
     EndReason, NOTICE_TARGETS_MAX, Notice, NoticeEvent, NoticeOmitted, NoticeState, Subscription,
 };
-use muster_contract::SubscriptionName;
 use muster_contract::view::AsOf;
 use muster_domain::fold::{Changes, Fleet, NothingToTell};
 

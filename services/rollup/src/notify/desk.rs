@@ -8,14 +8,14 @@ use bytes::Bytes;
 use muster_bus::{
     Bus, Call, EndpointSpec, Fault, NoticeEntry, PublishError, PublishErrorKind, ReadError, ServiceSpec,
 };
+use muster_contract::SubscriptionName;
 use muster_contract::decode::{self, to_bytes};
 use muster_contract::notify::{
-    ConfirmRequest, SubscriptionsQuery, Notice, SUBSCRIPTIONS_MAX, Subscription, SubscriptionAnswer,
-    SubscriptionRecord, SubscriptionsAnswer, UnsubscribeRequest,
+    ConfirmRequest, Notice, SUBSCRIPTIONS_MAX, Subscription, SubscriptionAnswer, SubscriptionRecord,
+    SubscriptionsAnswer, SubscriptionsQuery, UnsubscribeRequest,
 };
 use muster_contract::query::{ErrorBody, ErrorCode, PAGE_DEFAULT, PAGE_MAX};
 use muster_contract::subjects::NOTIFY_PREFIX;
-use muster_contract::SubscriptionName;
 use muster_domain::fold::NothingToTell;
 use muster_service::error::chain;
 use muster_service::health::Latch;
@@ -172,8 +172,7 @@ impl NotifyDesk {
         if limit == 0 || limit > PAGE_MAX {
             return Err(bad(format!("limit: {limit} is not within 1 and {PAGE_MAX}")));
         }
-        let (subscriptions, more) =
-            held(&self.register).page(request.after.as_ref(), limit.min(LINES_MAX));
+        let (subscriptions, more) = held(&self.register).page(request.after.as_ref(), limit.min(LINES_MAX));
         let last = subscriptions.last().map(|line| line.subscription.name.clone());
         Ok(SubscriptionsAnswer { subscriptions, next: last.filter(|_| more) })
     }
@@ -212,7 +211,8 @@ fn is_same(one: &Subscription, other: &Subscription) -> bool {
 
 fn understood<T: DeserializeOwned>(request: &[u8]) -> Result<T, ErrorBody> {
     let mut json = serde_json::Deserializer::from_slice(request);
-    serde_path_to_error::deserialize(&mut json).map_err(|error| bad(format!("{}: {}", error.path(), error.inner())))
+    serde_path_to_error::deserialize(&mut json)
+        .map_err(|error| bad(format!("{}: {}", error.path(), error.inner())))
 }
 
 fn json<T: Serialize>(answer: T) -> Result<Bytes, ErrorBody> {
@@ -226,7 +226,8 @@ fn bad(message: String) -> ErrorBody {
 }
 
 fn absent(name: &SubscriptionName) -> ErrorBody {
-    let message = format!("there is no subscription '{name}': it was never made, or has ended; subscribe again");
+    let message =
+        format!("there is no subscription '{name}': it was never made, or has ended; subscribe again");
     ErrorBody { code: ErrorCode::NotFound, message }
 }
 
@@ -243,10 +244,16 @@ fn busy(name: &SubscriptionName) -> ErrorBody {
 }
 
 fn not_written(error: &PublishError) -> ErrorBody {
-    ErrorBody { code: ErrorCode::Internal, message: format!("the subscription is not stored: {}", chain(error)) }
+    ErrorBody {
+        code: ErrorCode::Internal,
+        message: format!("the subscription is not stored: {}", chain(error)),
+    }
 }
 
 #[allow(clippy::needless_pass_by_value)]
 fn not_read(error: ReadError) -> ErrorBody {
-    ErrorBody { code: ErrorCode::Internal, message: format!("the subscription cannot be read: {}", chain(&error)) }
+    ErrorBody {
+        code: ErrorCode::Internal,
+        message: format!("the subscription cannot be read: {}", chain(&error)),
+    }
 }

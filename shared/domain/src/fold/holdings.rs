@@ -376,7 +376,9 @@ mod tests {
         holdings.drop_quarantined(epoch(1), &SeqRanges::span(4, 4));
         assert_eq!((sums_up(&holdings), holdings.in_doubt()), (border, 0));
         // More of them than the account had: it is still one sum.
-        [1, 2, 3, 5].into_iter().for_each(|number| holdings.quarantine(epoch(1), &SeqRanges::span(number, number)));
+        [1, 2, 3, 5]
+            .into_iter()
+            .for_each(|number| holdings.quarantine(epoch(1), &SeqRanges::span(number, number)));
         assert_eq!((sums_up(&holdings).quarantined, holdings.in_doubt()), (5, 5));
     }
 

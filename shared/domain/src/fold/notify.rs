@@ -21,7 +21,9 @@ pub enum NothingToTell {
     #[error("{0}")]
     Wrong(String),
     /// More would have to be looked at than one look may.
-    #[error("too many standings to look at for each notice: name a deployment, sites or devices, or fewer filters")]
+    #[error(
+        "too many standings to look at for each notice: name a deployment, sites or devices, or fewer filters"
+    )]
     TooWide,
 }
 

@@ -128,7 +128,10 @@ async fn n02_the_status_of_a_whole_is_that_of_all_its_parts_on_either_axis() {
         state.targets.iter().map(|target| target.ready_status).eq([Some(Ready::Ready), Some(Ready::NotReady)])
     };
     let state = ready.told("one of two is ready", one_is_up).await.state.unwrap();
-    assert_eq!((state.status, state.apps[0].rollup.ready_status), (NoticeStatus::NotReady, Some(Ready::NotReady)));
+    assert_eq!(
+        (state.status, state.apps[0].rollup.ready_status),
+        (NoticeStatus::NotReady, Some(Ready::NotReady))
+    );
     assert_eq!(state.targets[1].components[0].ready_status, Some(Ready::NotReady));
 
     stage.report(1, "db", "installed").await;
@@ -200,9 +203,11 @@ async fn n05_each_is_told_only_what_its_own_filters_let_through() {
     }
     stage.report(0, "db", "failed").await;
     stage.report(1, "db", "installed").await;
-    let both = |notice: &Notice| notice.state.as_ref().is_some_and(|state| {
-        state.targets.iter().map(|line| line.standing).eq([Standing::Failed, Standing::Installed])
-    });
+    let both = |notice: &Notice| {
+        notice.state.as_ref().is_some_and(|state| {
+            state.targets.iter().map(|line| line.standing).eq([Standing::Failed, Standing::Installed])
+        })
+    };
     whole.told("both", both).await;
     one.number(2).await;
     other.number(2).await;

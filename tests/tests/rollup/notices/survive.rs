@@ -44,7 +44,11 @@ async fn n10_subscriptions_and_what_was_told_survive_every_restart() {
     let second = Rollup::start(&hub, dir.path()).await;
     second.ready().await;
     looked_and_found_nothing(&second).await;
-    assert_eq!(listener.newest().await.unwrap().number, 1, "what was told before the crash is not told again");
+    assert_eq!(
+        listener.newest().await.unwrap().number,
+        1,
+        "what was told before the crash is not told again"
+    );
     second.crash().await;
 
     // It changes back and forth while nobody looks: only the end of it counts.
