@@ -108,7 +108,7 @@ async fn ask(session: &mut Session<'_>, command: Command, export: Option<Export>
         Command::Why(args) => why::run(session, args).await?,
         Command::Diff(args) => history::diff(session, args).await?,
         Command::Verify => return history::verify(session).await,
-        Command::Watch { deployment } => watch::run(session, deployment).await?,
+        Command::Watch(args) => return watch::run(session, &args).await,
         Command::Quarantine(QuarantineCommand::List { device, limit, all }) => {
             quarantine::list(session, device, limit, all).await?;
         }

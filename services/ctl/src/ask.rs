@@ -9,7 +9,7 @@ use muster_contract::DeviceKey;
 use muster_contract::quarantine::QuarantineRequest;
 use muster_contract::query::{ErrorBody, ErrorCode, ErrorReply, PAGE_MAX, Query};
 use muster_contract::status::{StatusAnswer, StatusQuery};
-use muster_contract::subjects::{PUBLISHER_PREFIX, QUERY_PREFIX, judge_quarantine};
+use muster_contract::subjects::{NOTIFY_PREFIX, PUBLISHER_PREFIX, QUERY_PREFIX, judge_quarantine};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -117,6 +117,14 @@ impl Hub {
     /// As [`Self::query`].
     pub async fn status(&self, query: &StatusQuery) -> Result<StatusAnswer, AskError> {
         understood(&self.ask("muster-rollup", format!("{QUERY_PREFIX}.status"), query).await?)
+    }
+
+    /// An answer about notices.
+    ///
+    /// # Errors
+    /// As [`Self::query`].
+    pub async fn notify<T: Serialize>(&self, verb: &'static str, request: &T) -> Result<Value, AskError> {
+        self.ask("muster-rollup", format!("{NOTIFY_PREFIX}.{verb}"), request).await
     }
 
     /// An answer of the publisher.

@@ -4,6 +4,7 @@ mod auth;
 mod connection;
 mod history;
 mod status;
+mod watch;
 
 use std::path::PathBuf;
 
@@ -17,6 +18,7 @@ pub use auth::{AuthCommand, CredsArgs, EnrollArgs, InitArgs, RevokeArgs, Valid, 
 pub use connection::{Connection, ConnectionArgs, ConnectionError};
 pub use history::{DiffArgs, PointArgs};
 pub use status::{AxisWord, BUDGET_LEAST, Depth, Export, Names, Show, StatusArgs};
+pub use watch::{Until, WatchArgs};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -41,13 +43,6 @@ Examples:
   muster why web                         the devices that make the verdict of web
   muster why web --device plant7/press-4 why it stands as it does there
   muster why web --format json | jq '.standings[].facts'";
-
-const WATCH_EXAMPLES: &str = "\
-Examples:
-  muster watch                           every deployment, redrawn as it changes
-  muster watch web                       one deployment
-  muster watch web | cat                 a line for each change
-  muster watch --format json             one view a line; a view that is gone is {\"key\":…,\"gone\":true}";
 
 const AUDIT_EXAMPLES: &str = "\
 For every device, head = received + coalesced + quarantined + missing must hold, and missing must be 0; every view's
@@ -122,11 +117,8 @@ pub enum Command {
     #[command(after_help = WHY_EXAMPLES)]
     Why(WhyArgs),
     /// Follow deployments as they change
-    #[command(after_help = WATCH_EXAMPLES)]
-    Watch {
-        /// The deployment; all of them if left out
-        deployment: Option<DeploymentId>,
-    },
+    #[command(after_help = watch::WATCH_EXAMPLES)]
+    Watch(WatchArgs),
     /// How a deployment differs between two points of the past: counts, devices, and the facts that did it
     #[command(after_help = history::DIFF_EXAMPLES)]
     Diff(DiffArgs),

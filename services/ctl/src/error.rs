@@ -4,8 +4,8 @@ use std::io;
 use std::path::PathBuf;
 
 use muster_bus::ReadError;
-use muster_contract::Refusal;
 use muster_contract::query::ErrorCode;
+use muster_contract::{Refusal, SubscriptionName};
 use muster_service::error::chain;
 
 use crate::ask::AskError;
@@ -61,6 +61,15 @@ pub enum CtlError {
         /// What is wrong with it.
         #[source]
         source: serde_json::Error,
+    },
+    /// A notice that is no notice.
+    #[error("what comes on muster.notice.{name} is no notice; is muster-rollup of another version?")]
+    Notice {
+        /// The subscription.
+        name: SubscriptionName,
+        /// What is wrong with it.
+        #[source]
+        source: Refusal,
     },
     /// There is no such message in quarantine.
     #[error("ledger {0} is no message in quarantine; `muster quarantine list` names those that are")]

@@ -13,6 +13,7 @@ pub mod emco;
 pub mod filtered;
 pub mod frame;
 pub mod history;
+pub mod notice;
 pub mod paint;
 pub mod place;
 pub mod publisher;

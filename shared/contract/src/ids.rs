@@ -108,6 +108,10 @@ label!(
     /// A component of a deployment.
     ComponentName, "component", Cow::Borrowed
 );
+label!(
+    /// A subscription to notices.
+    SubscriptionName, "subscription", Cow::Borrowed
+);
 
 fn lower_case_uuid(text: &str) -> Cow<'_, str> {
     let uuid = text.len() == 36

@@ -6,7 +6,7 @@
 //!
 //! Reading order: [`ids`] and [`limits`], then [`subjects`], then the documents in the order in which they
 //! travel: [`desired`] → [`report`] → [`fact`] → [`view`], with [`presence`], [`receipt`], [`credential`], [`query`],
-//! [`status`], [`why`] and [`history`] beside them. [`decode`] is the door, [`canonical`] the digest.
+//! [`status`], [`why`], [`history`] and [`notify`] beside them. [`decode`] is the door, [`canonical`] the digest.
 
 pub mod canonical;
 pub mod credential;
@@ -17,6 +17,7 @@ pub mod headers;
 pub mod history;
 pub mod ids;
 pub mod limits;
+pub mod notify;
 pub mod ownership;
 pub mod presence;
 pub mod profile;
@@ -38,6 +39,7 @@ mod text;
 pub use decode::{Document, Refusal};
 pub use ids::{
     ComponentName, Counter, DeploymentId, DeviceId, DeviceKey, Epoch, Generation, LabelError, Seq, SiteId,
+    SubscriptionName,
 };
 pub use jiff::Timestamp;
 pub use ranges::SeqRanges;

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::ids::{DeploymentId, DeviceKey, LabelError, SiteId};
+use crate::ids::{DeploymentId, DeviceKey, LabelError, SiteId, SubscriptionName};
 
 /// Names of the streams and the bucket.
 pub mod stream {
@@ -16,6 +16,8 @@ pub mod stream {
     pub const LEDGER: &str = "LEDGER";
     /// Views, by key.
     pub const VIEWS_BUCKET: &str = "views";
+    /// Subscriptions, and the newest notice of each.
+    pub const NOTICES: &str = "NOTICES";
 }
 
 /// `muster.desired.<site>.<device>` in DOWNLINK (and sourced into LEDGER).
@@ -60,6 +62,24 @@ pub fn presence_partition(partition: u16) -> String {
 
 /// `muster.query.<what>`: the query service.
 pub const QUERY_PREFIX: &str = "muster.query";
+/// `muster.notify.<verb>`: requests about notices: subscribe, confirm, unsubscribe, list.
+pub const NOTIFY_PREFIX: &str = "muster.notify";
+
+/// `muster.subscription.<name>` in NOTICES: what somebody wants to be told of.
+pub fn subscription(name: &SubscriptionName) -> String {
+    format!("muster.subscription.{name}")
+}
+
+/// `muster.notice.<name>` in NOTICES: the newest notice of a subscription.
+pub fn notice(name: &SubscriptionName) -> String {
+    format!("muster.notice.{name}")
+}
+
+/// `muster.live.notice.<name>`: what NOTICES republishes for one subscription, as it is stored.
+pub fn live_notice(name: &SubscriptionName) -> String {
+    format!("muster.live.notice.{name}")
+}
+
 /// `muster.publisher.<verb>`: requests to the publisher: apply, remove, retire, status.
 pub const PUBLISHER_PREFIX: &str = "muster.publisher";
 

@@ -62,4 +62,6 @@ kinds!(
     DeploymentView,
     SiteView,
     FleetView,
+    SubscriptionRecord,
+    Notice,
 );

@@ -96,6 +96,7 @@ fn parameters() -> Value {
         "deployment": { "description": "A deployment: a DNS label." },
         "document": { "description": "Which document is republished.", "enum": ["desired", "receipt"] },
         "lane": { "description": "One of a partition's lanes; 0 decides who owns it." },
+        "subscription": { "description": "A subscriber's own name for a subscription: a DNS label." },
         "partition": { "description": "The server's hash of site and device, 0 to 15." },
     })
 }

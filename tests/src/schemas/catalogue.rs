@@ -8,6 +8,10 @@ use muster_contract::fact::{
     DeadlineFact, DeviceFact, Incident, LivenessFact, Ownership, QuarantineFact, StatusFact,
 };
 use muster_contract::history::{DiffAnswer, DiffQuery, DigestsAnswer, MomentAnswer, VerifyAnswer};
+use muster_contract::notify::{
+    ConfirmRequest, Notice, Subscription, SubscriptionAnswer, SubscriptionRecord, SubscriptionsAnswer,
+    SubscriptionsQuery, UnsubscribeRequest,
+};
 use muster_contract::presence::Heartbeat;
 use muster_contract::profile::{Package, Process, Simulated};
 use muster_contract::quarantine::{QuarantineAnswer, QuarantineRequest, QuarantineVerdict};
@@ -39,7 +43,7 @@ pub struct Shape {
 }
 
 /// Documents: what streams and buckets hold.
-pub const DOCUMENTS: [Shape; 17] = [
+pub const DOCUMENTS: [Shape; 19] = [
     document::<DesiredState>(),
     document::<StatusReport>(),
     document::<CapabilitiesReport>(),
@@ -57,10 +61,12 @@ pub const DOCUMENTS: [Shape; 17] = [
     document::<DeploymentView>(),
     document::<SiteView>(),
     document::<FleetView>(),
+    document::<SubscriptionRecord>(),
+    document::<Notice>(),
 ];
 
 /// Requests and answers of the query service, the publisher and ingest.
-pub const MESSAGES: [Shape; 21] = [
+pub const MESSAGES: [Shape; 27] = [
     message::<Query>("Query"),
     message::<DeploymentAnswer>("DeploymentAnswer"),
     message::<DeploymentsAnswer>("DeploymentsAnswer"),
@@ -74,6 +80,12 @@ pub const MESSAGES: [Shape; 21] = [
     message::<DiffQuery>("DiffQuery"),
     message::<DiffAnswer>("DiffAnswer"),
     message::<VerifyAnswer>("VerifyAnswer"),
+    message::<Subscription>("Subscription"),
+    message::<SubscriptionAnswer>("SubscriptionAnswer"),
+    message::<ConfirmRequest>("ConfirmRequest"),
+    message::<UnsubscribeRequest>("UnsubscribeRequest"),
+    message::<SubscriptionsQuery>("SubscriptionsQuery"),
+    message::<SubscriptionsAnswer>("SubscriptionsAnswer"),
     message::<ErrorReply>("ErrorReply"),
     message::<ApplyRequest>("ApplyRequest"),
     message::<RemoveRequest>("RemoveRequest"),

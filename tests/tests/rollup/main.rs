@@ -5,6 +5,7 @@
 
 mod history;
 mod ledger;
+mod notices;
 mod restart;
 mod views;
 

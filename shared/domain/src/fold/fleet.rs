@@ -9,6 +9,7 @@ use muster_contract::{DeploymentId, DeviceKey, Timestamp};
 
 use super::capture::Capture;
 use super::device::Device;
+use super::shifts::{Shifts, stood};
 use super::standing::{Facet, Row};
 use super::tally::Way;
 use super::totals::Totals;
@@ -42,6 +43,7 @@ pub struct Fleet {
     pub(super) numbers: HashMap<DeviceKey, u32>,
     pub(super) devices: Vec<Device>,
     pub(super) totals: Totals,
+    pub(super) shifts: Shifts,
     pub(super) changed: Vec<u32>,
     pub(super) capture: Capture,
 }
@@ -64,6 +66,7 @@ impl Default for Fleet {
             numbers: HashMap::new(),
             devices: Vec::new(),
             totals: Totals::default(),
+            shifts: Shifts::default(),
             changed: Vec::new(),
             capture: Capture::default(),
         }
@@ -204,6 +207,7 @@ impl Fleet {
             if !in_scope && old == at.share(&after) {
                 continue;
             }
+            let stood_before = stood(at, old, &before);
             self.totals.weigh(Way::Out, key, site, at, old);
             if in_scope {
                 alter(at);
@@ -212,6 +216,8 @@ impl Fleet {
             self.totals.weigh(Way::In, key, site, at, new);
             device.unknown -= u32::from(old.is_unknown());
             device.unknown += u32::from(new.is_unknown());
+            let (deployment, now) = (&self.totals.deployment(at.deployment).id, stood(at, new, &after));
+            self.shifts.push(self.as_of, (site, number), deployment, stood_before, now);
         }
         let counted = |facet: &Facet, unknown| {
             (facet.retired, facet.freshness, facet.missing, facet.is_complete(unknown))

@@ -66,6 +66,7 @@ impl Fleet {
             fleet.admit(record);
         }
         fleet.as_of = as_of;
+        fleet.shifts.begin(as_of.ledger_seq);
         fleet.take_changed_devices();
         fleet
     }

@@ -1,5 +1,7 @@
 //! Channels: one for each kind of subject. The addresses are the contract's, with its identifiers as parameters.
 
+mod notices;
+
 use muster_bus::topology::VIEWS_STREAM;
 use muster_contract::subjects::{self, LedgerSubject, ViewKey, stream};
 use muster_contract::{DeploymentId, DeviceKey};
@@ -25,7 +27,8 @@ pub(super) fn all() -> Map<String, Value> {
 }
 
 pub(super) fn list() -> Vec<Channel> {
-    [downlink(), uplink(), ledger(), views(), questions(), requests()].into_iter().flatten().collect()
+    let parts = [downlink(), uplink(), ledger(), views(), questions(), notices::all(), requests()];
+    parts.into_iter().flatten().collect()
 }
 
 // Identifiers that no address contains otherwise; they become the parameters.
@@ -359,7 +362,7 @@ fn answers() -> Value {
     })
 }
 
-const ANSWERS: [&str; 16] = [
+const ANSWERS: [&str; 18] = [
     "QuarantineAnswer",
     "DeploymentAnswer",
     "DeploymentsAnswer",
@@ -373,6 +376,8 @@ const ANSWERS: [&str; 16] = [
     "DigestsAnswer",
     "DiffAnswer",
     "VerifyAnswer",
+    "SubscriptionAnswer",
+    "SubscriptionsAnswer",
     "PublishAnswer",
     "PublisherStatus",
     "ErrorReply",

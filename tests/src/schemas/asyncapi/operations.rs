@@ -13,7 +13,7 @@ enum Action {
 use Action::{Receive, Send};
 
 /// Role, action and channels. A role that is not listed with a channel has no right to it.
-const ROLES: [(&str, Action, &[&str]); 17] = [
+const ROLES: [(&str, Action, &[&str]); 22] = [
     ("device", Send, &["report", "presence"]),
     ("device", Receive, &["desired", "receipt", "credential", "live"]),
     ("publisher", Send, &["desired"]),
@@ -60,7 +60,10 @@ const ROLES: [(&str, Action, &[&str]); 17] = [
     ("operator", Send, &["ingestQuarantine"]),
     ("operator", Send, &["credential"]),
     ("rollup", Send, &["deploymentView", "siteView", "fleetView"]),
+    ("rollup", Send, &["subscription", "notice"]),
+    ("rollup", Receive, &["subscription", "notice"]),
     ("rollup", Receive, &QUERIES),
+    ("rollup", Receive, &NOTIFY),
     (
         "viewer",
         Receive,
@@ -79,6 +82,8 @@ const ROLES: [(&str, Action, &[&str]); 17] = [
     ),
     ("viewer", Receive, &["deploymentView", "siteView", "fleetView"]),
     ("viewer", Send, &QUERIES),
+    ("viewer", Send, &NOTIFY),
+    ("viewer", Receive, &["notice", "liveNotice"]),
     ("operator", Send, &["publisherApply", "publisherRemove", "publisherRetire", "publisherStatus"]),
 ];
 
@@ -97,6 +102,8 @@ const QUERIES: [&str; 12] = [
     "queryVerify",
 ];
 
+const NOTIFY: [&str; 4] = ["notifySubscribe", "notifyConfirm", "notifyUnsubscribe", "notifyList"];
+
 /// What answers a request, by its channel.
 const REPLIES: [(&str, &str); 17] = [
     ("ingestQuarantine", "QuarantineAnswer"),
@@ -112,6 +119,10 @@ const REPLIES: [(&str, &str); 17] = [
     ("queryDigests", "DigestsAnswer"),
     ("queryDiff", "DiffAnswer"),
     ("queryVerify", "VerifyAnswer"),
+    ("notifySubscribe", "SubscriptionAnswer"),
+    ("notifyConfirm", "SubscriptionAnswer"),
+    ("notifyUnsubscribe", "SubscriptionAnswer"),
+    ("notifyList", "SubscriptionsAnswer"),
     ("publisherApply", "PublishAnswer"),
     ("publisherRemove", "PublishAnswer"),
     ("publisherRetire", "PublishAnswer"),
