@@ -105,7 +105,7 @@ const QUERIES: [&str; 12] = [
 const NOTIFY: [&str; 4] = ["notifySubscribe", "notifyConfirm", "notifyUnsubscribe", "notifyList"];
 
 /// What answers a request, by its channel.
-const REPLIES: [(&str, &str); 17] = [
+const REPLIES: [(&str, &str); 21] = [
     ("ingestQuarantine", "QuarantineAnswer"),
     ("queryDeployment", "DeploymentAnswer"),
     ("queryDeployments", "DeploymentsAnswer"),
