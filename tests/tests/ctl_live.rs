@@ -288,6 +288,22 @@ async fn the_past_is_shown_compared_and_proven() {
     let shown = said(&system, &["status", "web", "--about", &at], 0).await;
     assert!(shown.contains("converged") && shown.contains("0 reports came later"), "{shown}");
 
+    let site = DEVICES[0].split('/').next().unwrap();
+    let seq = end.to_string();
+    let filtered = json(&system, &["status", "web", "--site", site, "--at-seq", &seq], 0).await;
+    assert_eq!(
+        (&filtered["asOf"]["ledgerSeq"], &filtered["whole"]),
+        (&end.into(), &true.into()),
+        "{filtered}"
+    );
+    let shown = said(&system, &["status", "web", "--device", DEVICES[0], "--at-seq", &seq], 0).await;
+    assert!(shown.contains("As known then"), "{shown}");
+    let export = ["status", "web", "--at-seq", &seq, "--format", "resourcegroup", "--aggregate"];
+    let shown = said(&system, &export, 0).await;
+    assert!(shown.contains("kind: ResourceGroup") && !shown.contains("As known then"), "{shown}");
+    let before = system.muster(&["status", "web", "--site", site, "--at-seq", "0"]).await;
+    assert_eq!(before.status.code(), Some(1), "{}", text(&before.stdout));
+
     let diff = json(&system, &["diff", "web", "--from", "0"], 0).await;
     assert_eq!(
         (diff["from"]["verdict"].as_str(), diff["changed"].as_u64()),

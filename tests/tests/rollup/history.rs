@@ -6,7 +6,8 @@ use std::path::Path;
 use muster_contract::Timestamp;
 use muster_contract::canonical::Digest;
 use muster_contract::history::{DiffAnswer, DiffQuery, DigestsAnswer, MomentAnswer, Point, VerifyAnswer};
-use muster_contract::query::{DeploymentAnswer, Query};
+use muster_contract::query::{DeploymentAnswer, Output, PAGE_DEFAULT, Query};
+use muster_contract::status::{StatusAnswer, StatusQuery};
 use muster_contract::subjects::{QUERY_PREFIX, stream};
 use muster_contract::view::{Standing, Verdict};
 use muster_domain::fold::Fleet;
@@ -171,6 +172,35 @@ async fn a_late_backlog_tells_what_was_true_of_a_moment() {
     let about = rests.about.unwrap();
     assert_eq!((rests.as_of.ledger_seq, about.late_reports), (end, 1));
     assert!(about.known_then.at <= moment && about.known_then.ledger_seq < end);
+    rollup.drain().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn status_after_filters_is_told_of_any_point() {
+    let hub = Hub::start().await;
+    let mut devices = small_fleet(&hub).await;
+    let dir = tempfile::tempdir().unwrap();
+    let rollup = Rollup::start(&hub, dir.path()).await;
+    rollup.ready().await;
+    devices[0].reports(&hub, "web", "installing").await;
+    let then = hub.end().await;
+    devices[0].reports(&hub, "web", "failed").await;
+    let end = hub.end().await;
+    rollup.reads_to(end).await;
+    let mut seen = Vec::new();
+    for ledger_seq in [then, end] {
+        let query = StatusQuery {
+            id: Some("web".parse().unwrap()),
+            output: Output::All,
+            point: Point::at_seq(ledger_seq),
+            ..StatusQuery::default()
+        };
+        let answer: StatusAnswer = hub.recalled("status", &query).await;
+        let wanted = hub.folded_to(ledger_seq).await.status_answer(&query, None, PAGE_DEFAULT).unwrap();
+        assert_eq!(answer, wanted, "ledger {ledger_seq}");
+        seen.push(answer.verdict.unwrap());
+    }
+    assert_eq!(seen, [Verdict::Progressing, Verdict::Failing]);
     rollup.drain().await;
 }
 

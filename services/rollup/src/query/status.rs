@@ -6,6 +6,7 @@ use muster_contract::history::Point;
 use muster_contract::query::{ErrorBody, ErrorCode, PAGE_DEFAULT, PAGE_MAX};
 use muster_contract::status::{StatusAnswer, StatusQuery};
 use muster_domain::fold::{Fleet, StatusCursor, StatusRefusal};
+use serde::de::DeserializeOwned;
 
 use super::{ANSWER_BYTES_MAX, bad, caught_up, json, no_past};
 use crate::present::Present;
@@ -74,15 +75,22 @@ fn understand(question: &[u8]) -> Result<StatusQuery, ErrorBody> {
     if question.is_empty() {
         return Ok(StatusQuery::default());
     }
-    let mut json = serde_json::Deserializer::from_slice(question);
-    let query: StatusQuery = serde_path_to_error::deserialize(&mut json)
-        .map_err(|error| bad(format!("{}: {}", error.path(), error.inner())))?;
+    // The point is read by itself first: of a part of the question, an error does not name the field.
+    read::<Point>(question)?;
+    let query: StatusQuery = read(question)?;
     match query.limit {
         Some(limit) if limit == 0 || limit > PAGE_MAX => {
             Err(bad(format!("limit: {limit} is not within 1 and {PAGE_MAX}")))
         }
         _ => Ok(query),
     }
+}
+
+/// An error names the field.
+fn read<T: DeserializeOwned>(question: &[u8]) -> Result<T, ErrorBody> {
+    let mut json = serde_json::Deserializer::from_slice(question);
+    serde_path_to_error::deserialize(&mut json)
+        .map_err(|error| bad(format!("{}: {}", error.path(), error.inner())))
 }
 
 /// How many targets to try after an answer that was too large: lines are of about the same size.

@@ -58,6 +58,8 @@ fn q02_a_wrong_value_is_refused_and_its_parameter_named() {
         (json!({"component": [7]}), "component[0]: "),
         (json!({"component": vec!["main"; 101]}), "component: 101 values"),
         (json!({"limit": 0}), "limit: "),
+        (json!({"at": "yesterday"}), "at: "),
+        (json!({"atSeq": 1}), "this service knows no past"),
         (json!({"limit": PAGE_MAX + 1}), "limit: "),
         (json!({"after": "plant7"}), "after: "),
     ] {
