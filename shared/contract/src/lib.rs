@@ -11,10 +11,13 @@
 pub mod canonical;
 pub mod credential;
 pub mod decode;
+pub mod defined;
 pub mod desired;
 pub mod fact;
+pub mod groups;
 pub mod headers;
 pub mod ids;
+pub mod labels;
 pub mod limits;
 pub mod ownership;
 pub mod presence;
@@ -36,7 +39,8 @@ mod text;
 
 pub use decode::{Document, Refusal};
 pub use ids::{
-    ComponentName, Counter, DeploymentId, DeviceId, DeviceKey, Epoch, Generation, LabelError, Seq, SiteId,
+    ComponentName, Counter, DeploymentId, DeviceId, DeviceKey, Epoch, Generation, LabelError, LabelKey, LabelValue, Seq,
+    SiteId, ViewName,
 };
 pub use jiff::Timestamp;
 pub use ranges::SeqRanges;

@@ -62,4 +62,7 @@ kinds!(
     DeploymentView,
     SiteView,
     FleetView,
+    GroupView,
+    ViewDefinition,
+    DefinedView,
 );
