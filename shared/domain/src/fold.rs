@@ -21,7 +21,9 @@ mod culprits;
 mod device;
 mod doubt;
 mod fleet;
+mod groups;
 mod holdings;
+mod lens;
 mod record;
 mod report;
 mod standing;
@@ -33,5 +35,7 @@ mod why;
 
 pub use answer::Page;
 pub use fleet::{Fleet, Outcome, Position};
+pub use groups::NoGroups;
+pub use lens::Shown;
 pub use record::DeviceRecord;
 pub use status::{StatusCursor, StatusRefusal};

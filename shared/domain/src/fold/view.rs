@@ -77,7 +77,7 @@ impl Fleet {
         view
     }
 
-    fn tally(&self, whole: &Whole) -> Tally {
+    pub(super) fn tally(&self, whole: &Whole) -> Tally {
         Tally {
             as_of: self.as_of,
             devices: whole.devices.by_freshness(),
@@ -124,6 +124,6 @@ fn components(deployment: &Deployment) -> BTreeMap<ComponentName, BTreeMap<State
 }
 
 /// What stands where the digest goes until it is known; the digest does not cover it.
-fn unsigned() -> Digest {
+pub(super) fn unsigned() -> Digest {
     Digest::of_bytes(&[])
 }

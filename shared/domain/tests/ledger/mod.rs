@@ -104,6 +104,7 @@ impl Ledger {
             issued_at,
             retired,
             source: Source { kind: SourceKind::Git, revision: format!("c{generation}") },
+            labels: Default::default(),
             deployments: targets.iter().map(|(id, at)| deployment(id, *at)).collect(),
         };
         self.push(LedgerSubject::Desired(key(device)), Fact::Desired(fact))
