@@ -13,12 +13,15 @@ use muster_contract::Timestamp;
 use muster_contract::subjects::stream;
 use muster_domain::fold::Fleet;
 use muster_service::backoff::FullJitter;
+use muster_service::clock::SystemClock;
 use muster_service::error::chain;
 use muster_service::exit;
 use muster_service::life::{Life, Stage};
 
 use crate::config::{Cli, Config};
 use crate::consume::Consumer;
+use crate::define::Definer;
+use crate::definitions::Definitions;
 use crate::error::StartError;
 use crate::metrics::Metrics;
 use crate::present::Present;
@@ -82,10 +85,14 @@ pub async fn start(config: Config, life: &Life) -> Result<Handle, StartError> {
 
     let consumer = Consumer::new(bus.clone(), present.clone(), metrics.clone(), Rng::new());
     life.spawn(Stage::Intake, "consume", consumer.run(caught_up, life.token(Stage::Intake)));
+    let definitions = Definitions::new(bus.clone(), present.clone(), Rng::new());
+    life.spawn(Stage::Intake, "definitions", definitions.run(life.token(Stage::Intake)));
     let publisher = Publisher::new(bus.clone(), present.clone(), metrics.clone(), Rng::new());
     life.spawn(Stage::Publish, "views", publisher.run(life.token(Stage::Publish)));
     let snapshots = Snapshots::new(present.clone(), store, config.cadence, metrics.clone());
     life.spawn(Stage::Publish, "snapshots", snapshots.run(life.token(Stage::Publish)));
+    let definer = Definer::new(bus.clone(), present.clone(), Arc::new(SystemClock));
+    life.spawn(Stage::Serve, "view requests", definer.serve(life.token(Stage::Serve)));
     let desk = Desk::new(present.clone(), metrics.clone());
     life.spawn(Stage::Serve, "queries", desk.serve(bus, offered, life.token(Stage::Serve)));
     Ok(Handle { present, metrics })

@@ -6,6 +6,8 @@
 //!     store ───┘                └─► snapshot ─► store
 //! ```
 //!
+//! What people define themselves comes in by [`define`], lives in the bucket, and is followed by [`definitions`].
+//!
 //! Everything shown is a function of LEDGER up to a sequence. The snapshot in the data directory only saves reading
 //! LEDGER from its start; it may be lost at any time, and is never believed when it does not fit.
 //!
@@ -15,6 +17,8 @@
 pub mod app;
 pub mod config;
 pub mod consume;
+pub mod define;
+pub mod definitions;
 pub mod error;
 pub mod metrics;
 pub mod present;

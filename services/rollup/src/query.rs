@@ -1,6 +1,7 @@
 //! Answers to questions over the bus (`muster.query.*`), from memory. Until LEDGER was read to its end, every answer is
 //! that there is none yet.
 
+mod groups;
 mod status;
 
 use std::fmt::Display;
@@ -67,6 +68,9 @@ impl Desk {
         if endpoint == status::ENDPOINT {
             return status::answer(&self.present, question);
         }
+        if groups::ENDPOINTS.contains(&endpoint) {
+            return groups::answer(&self.present, endpoint, question);
+        }
         let query = understand(question)?;
         self.present.look(|now| fitting(caught_up(now)?, endpoint, &query))
     }
@@ -88,7 +92,7 @@ fn spec() -> ServiceSpec {
         name: SERVICE,
         version: SERVICE_VERSION,
         description: DESCRIPTION,
-        endpoints: ENDPOINTS.map(endpoint).to_vec(),
+        endpoints: ENDPOINTS.into_iter().chain(groups::ENDPOINTS).map(endpoint).collect(),
     }
 }
 

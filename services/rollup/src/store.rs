@@ -27,7 +27,7 @@ const BUSY_WAIT: Duration = Duration::from_secs(1);
 /// Marks the file as ours: "MUST" in ASCII.
 const APPLICATION_ID: i64 = 0x4d55_5354;
 /// Version of the tables and of the records in them.
-const FORMAT: i64 = 3;
+const FORMAT: i64 = 4;
 
 const TABLES: &str = "
     CREATE TABLE snapshot (

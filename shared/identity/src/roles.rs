@@ -156,6 +156,8 @@ const QUERIES: &str = "muster.query.*";
 const PUBLISHER_REQUESTS: &str = "muster.publisher.*";
 /// Renewed tokens on their way to devices.
 const CREDENTIALS: &str = "muster.credential.*.*";
+/// Requests to define a view, or to take it back.
+const VIEW_REQUESTS: &str = "muster.view.*";
 
 impl Role {
     /// All of them, the device first.
@@ -217,7 +219,7 @@ impl Role {
             ),
             Self::Rollup => (
                 vec![&LOOK_AFTER_STREAMS, &READ_LEDGER, &READ_VIEWS, &["$KV.views.>", INBOXES]],
-                vec![&[OWN_INBOX, QUERIES], &DISCOVERY, &DISCOVERY_OF_ALL],
+                vec![&[OWN_INBOX, QUERIES, VIEW_REQUESTS], &DISCOVERY, &DISCOVERY_OF_ALL],
             ),
             Self::Viewer => (
                 vec![&[QUERIES, "$JS.API.DIRECT.GET.KV_views.$KV.views.>"], &DISCOVERY, &DISCOVERY_OF_ALL],
@@ -229,7 +231,7 @@ impl Role {
             ),
             Self::Operator => (
                 vec![
-                    &[QUERIES, PUBLISHER_REQUESTS, QUARANTINE_REQUESTS, CREDENTIALS],
+                    &[QUERIES, PUBLISHER_REQUESTS, QUARANTINE_REQUESTS, CREDENTIALS, VIEW_REQUESTS],
                     &READ_LEDGER,
                     &READ_VIEWS,
                     &DISCOVERY,
