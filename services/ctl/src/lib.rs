@@ -2,7 +2,7 @@
 //!
 //! [`config`] is the command line, [`context`] the nats CLI's settings, [`app`] goes from a command line to an exit
 //! code. [`reach`] connects, [`ask`] puts questions to the services, a [`session`] shows the answers. The commands: [`status`], [`devices`], [`watch`],
-//! [`audit`], [`quarantine`], [`publish`]. [`render`] turns answers into text and is pure; [`terminal`] is where text
+//! [`audit`], [`quarantine`], [`publish`], [`groups`], [`defined`]. [`render`] turns answers into text and is pure; [`terminal`] is where text
 //! goes. [`auth`] decides who may do what on the bus, in a directory of keys. Nothing else here creates or changes anything,
 //! but by request to the publisher.
 
@@ -18,7 +18,9 @@ pub mod terminal;
 
 pub mod audit;
 pub mod auth;
+pub mod defined;
 pub mod devices;
+pub mod groups;
 pub mod publish;
 pub mod quarantine;
 pub mod status;

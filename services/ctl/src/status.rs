@@ -10,6 +10,7 @@ use crate::ask::{AskError, understood};
 use crate::config::{Depth, Export, StatusArgs};
 use crate::devices;
 use crate::error::CtlError;
+use crate::groups;
 use crate::render;
 use crate::session::Session;
 use muster_domain::near::near;
@@ -27,6 +28,9 @@ pub async fn run(
     if !group && (args.aggregate || args.budget.is_some()) {
         let words = "--aggregate and --budget belong to --format resourcegroup";
         return Err(CtlError::Usage(words.to_owned()));
+    }
+    if let Some(label) = args.group_by.clone().filter(|_| export.is_none()) {
+        return groups::by_label(session, label, args.deployment).await;
     }
     if export.is_some() || !args.is_of_views() {
         return filtered::run(session, &args, export).await;
