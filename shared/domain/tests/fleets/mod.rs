@@ -142,7 +142,10 @@ impl Life {
             }
         }
         let targets: Vec<(&str, u64)> = self.targets.iter().map(|(id, at)| (*id, *at)).collect();
-        ledger.desired(device, self.generation, &targets);
+        let labels = [("region", b >> 3), ("ring", b >> 5)];
+        let labels = labels.map(|(label, die)| (label, ["", "one", "two", "one"][usize::from(die) % 4]));
+        let labels: Vec<(&str, &str)> = labels.into_iter().filter(|(_, value)| !value.is_empty()).collect();
+        ledger.labelled(device, self.generation, &targets, &labels);
     }
 
     fn liveness(&self, device: &str, state: Liveness, (a, b): (u8, u8), ledger: &mut Ledger) {
