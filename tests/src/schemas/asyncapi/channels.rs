@@ -1,5 +1,7 @@
 //! Channels: one for each kind of subject. The addresses are the contract's, with its identifiers as parameters.
 
+mod groups;
+
 use muster_bus::topology::VIEWS_STREAM;
 use muster_contract::subjects::{self, LedgerSubject, ViewKey, stream};
 use muster_contract::{DeploymentId, DeviceKey};
@@ -25,7 +27,7 @@ pub(super) fn all() -> Map<String, Value> {
 }
 
 pub(super) fn list() -> Vec<Channel> {
-    [downlink(), uplink(), ledger(), views(), requests()].into_iter().flatten().collect()
+    [downlink(), uplink(), ledger(), views(), groups::list(), requests()].into_iter().flatten().collect()
 }
 
 // Identifiers that no address contains otherwise; they become the parameters.
@@ -319,7 +321,7 @@ fn answers() -> Value {
     json!({
         "address": null,
         "description": "The reply inbox of a request.",
-        "messages": references(&ANSWERS, "#/components/messages"),
+        "messages": references(&[&ANSWERS[..], &groups::ANSWERS].concat(), "#/components/messages"),
     })
 }
 
