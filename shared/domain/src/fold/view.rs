@@ -5,12 +5,14 @@ use std::collections::BTreeMap;
 use muster_contract::canonical::Digest;
 use muster_contract::limits::{COMPONENTS_MAX, VIEW_ERRORS_MAX, VIEW_MESSAGE_BYTES_MAX};
 use muster_contract::state::cut;
+use muster_contract::subjects::ViewKey;
 use muster_contract::view::{
     DeploymentView, ErrorCount, ErrorExample, FleetView, Omitted, SiteView, Tally, Verdict, content_digest,
 };
 use muster_contract::{ComponentName, DeploymentId, DeviceKey, SiteId, State};
 
 use super::fleet::Fleet;
+use super::lens::Shown;
 use super::totals::{Deployment, States, Whole};
 
 impl Fleet {
@@ -75,6 +77,20 @@ impl Fleet {
         let mut view = FleetView { api_version: Default::default(), kind: Default::default(), tally };
         view.tally.digest = content_digest(&view);
         view
+    }
+
+    /// The digest of a view; none where there is no such view, or it is still being counted.
+    pub fn digest_of(&self, key: &ViewKey) -> Option<Digest> {
+        match key {
+            ViewKey::Deployment(id) => self.deployment_view(id).map(|view| view.digest),
+            ViewKey::Site(id) => self.site_view(id).map(|view| view.tally.digest),
+            ViewKey::Fleet => Some(self.fleet_view().tally.digest),
+            ViewKey::Group(label, value) => self.group_view(label, value).map(|view| view.tally.digest),
+            ViewKey::Defined(name) => match self.defined_view(name) {
+                Shown::View(view) => Some(view.digest),
+                Shown::NotYet | Shown::Absent => None,
+            },
+        }
     }
 
     pub(super) fn tally(&self, whole: &Whole) -> Tally {
