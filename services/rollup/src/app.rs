@@ -66,6 +66,7 @@ pub fn main() -> ExitCode {
 pub async fn start(config: Config, life: &Life) -> Result<Handle, StartError> {
     let caught_up = life.health().latch("LEDGER, read to its end");
     let offered = life.health().latch("answering questions");
+    let defining = life.health().latch("taking definitions of views");
     let metrics = Metrics::register(life.health());
     let (store, found) = open(config.data_dir).await?;
 
@@ -92,7 +93,7 @@ pub async fn start(config: Config, life: &Life) -> Result<Handle, StartError> {
     let snapshots = Snapshots::new(present.clone(), store, config.cadence, metrics.clone());
     life.spawn(Stage::Publish, "snapshots", snapshots.run(life.token(Stage::Publish)));
     let definer = Definer::new(bus.clone(), present.clone(), Arc::new(SystemClock));
-    life.spawn(Stage::Serve, "view requests", definer.serve(life.token(Stage::Serve)));
+    life.spawn(Stage::Serve, "view requests", definer.serve(defining, life.token(Stage::Serve)));
     let desk = Desk::new(present.clone(), metrics.clone());
     life.spawn(Stage::Serve, "queries", desk.serve(bus, offered, life.token(Stage::Serve)));
     Ok(Handle { present, metrics })

@@ -13,6 +13,7 @@ use muster_contract::subjects::{VIEW_PREFIX, definition_key};
 use muster_contract::{ViewName, decode};
 use muster_service::clock::Clock;
 use muster_service::error::chain;
+use muster_service::health::Latch;
 use tokio_util::sync::CancellationToken;
 
 use crate::present::Present;
@@ -37,13 +38,13 @@ impl Definer {
     }
 
     /// Takes requests until `stop`; those already taken are answered then.
-    pub async fn serve(self, stop: CancellationToken) {
+    pub async fn serve(self, offered: Latch, stop: CancellationToken) {
         let bus = self.bus.clone();
         let handler = move |call: Call| {
             let desk = self.clone();
             async move { desk.handle(&call).await.map_err(Fault::from) }
         };
-        bus.offer(spec(), handler, || {}, stop).await;
+        bus.offer(spec(), handler, || offered.release(), stop).await;
     }
 
     async fn handle(&self, call: &Call) -> Result<Bytes, ErrorBody> {
