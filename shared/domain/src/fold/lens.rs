@@ -55,7 +55,6 @@ struct Lens {
 #[derive(Clone, Copy)]
 struct Seen<'a> {
     totals: &'a Totals,
-    number: u32,
     device: &'a Device,
     facet: &'a Facet,
 }
@@ -63,7 +62,7 @@ struct Seen<'a> {
 impl Lenses {
     /// Puts a device into what counts it already, or takes it out.
     pub(super) fn weigh(&mut self, way: Way, totals: &Totals, number: u32, device: &Device, facet: &Facet) {
-        let seen = Seen { totals, number, device, facet };
+        let seen = Seen { totals, device, facet };
         for (name, lens) in &mut self.list {
             if number < lens.cursor && lens.weigh(way, seen) {
                 mark(&mut self.changed, name, lens);
@@ -76,7 +75,7 @@ impl Lenses {
         let facet = device.about.facet();
         for (name, lens) in self.list.iter_mut().filter(|(_, lens)| lens.counted) {
             lens.cursor = number + 1;
-            if lens.weigh(Way::In, Seen { totals, number, device, facet: &facet }) {
+            if lens.weigh(Way::In, Seen { totals, device, facet: &facet }) {
                 mark(&mut self.changed, name, lens);
             }
         }
@@ -129,7 +128,7 @@ impl Fleet {
             for number in lens.cursor..upto {
                 let device = &devices[number as usize];
                 let facet = device.about.facet();
-                lens.weigh(Way::In, Seen { totals, number, device, facet: &facet });
+                lens.weigh(Way::In, Seen { totals, device, facet: &facet });
             }
             lens.cursor = upto;
             if upto < end {

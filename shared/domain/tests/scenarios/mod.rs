@@ -176,7 +176,7 @@ pub(crate) fn groups_by_label() -> Ledger {
     ledger
 }
 
-fn m01_success_then_dark() -> Ledger {
+pub(crate) fn m01_success_then_dark() -> Ledger {
     let mut ledger = Ledger::default();
     ledger
         .desired(PRESS, 1, &[("web", 1)])

@@ -6,7 +6,6 @@ use std::ops::AddAssign;
 use muster_contract::State;
 use muster_contract::defined::{ComponentPart, Counted, DevicePart, Part};
 
-use crate::fold::axes::Axes;
 use crate::fold::tally::{Devices, Group};
 use crate::fold::totals::States;
 
@@ -47,7 +46,7 @@ impl Cell {
 
 impl AddAssign for Cell {
     fn add_assign(&mut self, other: Self) {
-        self.group += Group { axes: Axes::default(), ..other.group };
+        self.group += other.group;
         self.devices += other.devices;
         self.states.iter_mut().zip(other.states).for_each(|(own, others)| *own += others);
     }
