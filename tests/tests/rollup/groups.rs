@@ -120,7 +120,8 @@ async fn a_restart_keeps_what_is_defined_and_lets_go_of_what_was_taken_back_mean
     for name in ["kept", "left"] {
         let definition = definition(name, &json!({"groupBy": "deployment"}));
         until("it is taken", || apply(&hub, &definition), |answer| answer.get("error").is_none()).await;
-        until("its view", || held(&hub, &format!("view.{name}")), Option::is_some).await;
+        let key = format!("view.{name}");
+        until("its view", || held(&hub, &key), Option::is_some).await;
     }
     rollup.drain().await;
     hub.bus.view_delete("definition.left", None).await.unwrap();
