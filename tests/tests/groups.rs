@@ -24,8 +24,13 @@ async fn groups(system: &System, label: &str, wanted: &[(&str, u64, &str)]) {
                 .iter()
                 .map(|line| (line["value"].as_str(), line["targets"].as_u64(), line["verdict"].as_str()))
                 .collect();
-            let wanted = wanted.iter().map(|(value, targets, verdict)| (Some(*value), Some(*targets), Some(*verdict)));
-            if seen.iter().copied().eq(wanted) { Ok(()) } else { Err(format!("{answer} {}", text(&output.stderr))) }
+            let wanted =
+                wanted.iter().map(|(value, targets, verdict)| (Some(*value), Some(*targets), Some(*verdict)));
+            if seen.iter().copied().eq(wanted) {
+                Ok(())
+            } else {
+                Err(format!("{answer} {}", text(&output.stderr)))
+            }
         })
         .await;
 }
@@ -135,7 +140,12 @@ async fn a_person_defines_a_view_looks_at_it_and_takes_it_back() {
             if output.status.success() { Ok(text(&output.stdout)) } else { Err(text(&output.stderr)) }
         })
         .await;
-    assert!(shown.contains("canary") && shown.contains("stable") && shown.contains("rings: standings by label:ring"), "{shown}");
+    assert!(
+        shown.contains("canary")
+            && shown.contains("stable")
+            && shown.contains("rings: standings by label:ring"),
+        "{shown}"
+    );
     let list = said(&system, &["view", "list"], 0).await;
     assert!(list.contains("rings") && list.contains("ready"), "{list}");
     let audit = said(&system, &["audit", "--format", "json"], 0).await;

@@ -205,7 +205,8 @@ fn desired(rng: &mut Rng, plan: u64) -> DesiredState {
         desired.generation = Generation::new(number).unwrap();
         desired.retired = plan.u32(..8) == 0;
         let value = |plan: &mut Rng| ["one", "two"][plan.usize(..2)].parse().unwrap();
-        let labels = ["region", "ring"].map(|label| maybe(&mut plan, |plan| (label.parse().unwrap(), value(plan))));
+        let labels =
+            ["region", "ring"].map(|label| maybe(&mut plan, |plan| (label.parse().unwrap(), value(plan))));
         desired.labels = labels.into_iter().flatten().collect();
         for id in DEPLOYMENTS {
             let (stays, changes) = (plan.bool() && !desired.retired, plan.bool());

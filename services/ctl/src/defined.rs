@@ -47,8 +47,11 @@ fn definition(path: &Path, text: &str) -> Result<ViewDefinition, CtlError> {
     let yaml = serde_norway::Deserializer::from_str(text);
     let definition: ViewDefinition = serde_path_to_error::deserialize(yaml).map_err(|error| {
         let place = error.path().to_string();
-        let reason = error.into_inner().to_string();
-        refused(if place == "." { reason } else { format!("{place}: {reason}") })
+        let said = error.into_inner().to_string();
+        // The parser begins with a part of the place.
+        let rest = said.split_once(": ").filter(|(head, _)| place.starts_with(head));
+        let reason = rest.map_or(said.as_str(), |(_, rest)| rest);
+        refused(if place == "." { reason.to_owned() } else { format!("{place}: {reason}") })
     })?;
     definition.check().map_err(|broken| refused(broken.to_string()))?;
     Ok(definition)

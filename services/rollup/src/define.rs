@@ -52,7 +52,9 @@ impl Definer {
             "apply" => self.apply(&call.payload).await?,
             _ => self.remove(&call.payload).await?,
         };
-        serde_json::to_vec(&answer).map(Bytes::from).map_err(|error| body(ErrorCode::Internal, error.to_string()))
+        serde_json::to_vec(&answer)
+            .map(Bytes::from)
+            .map_err(|error| body(ErrorCode::Internal, error.to_string()))
     }
 
     async fn apply(&self, payload: &[u8]) -> Result<ViewAnswer, ErrorBody> {
@@ -71,15 +73,17 @@ impl Definer {
 
     /// Whether one view more may be defined.
     fn check_room(&self, name: &ViewName) -> Result<(), ErrorBody> {
-        let (known, views) = self.present.look(|now| (now.fleet.knows_definitions(), now.fleet.views_answer().views));
+        let (known, views) =
+            self.present.look(|now| (now.fleet.knows_definitions(), now.fleet.views_answer().views));
         if !known {
             let message = "still learning which views are defined; ask again in a moment".to_owned();
             return Err(body(ErrorCode::NotReady, message));
         }
         let others = views.iter().filter(|line| line.definition.name != *name).count();
         if others >= DEFINED_VIEWS_MAX {
-            let message =
-                format!("{others} views are defined; {DEFINED_VIEWS_MAX} are allowed: remove one (`muster view list`)");
+            let message = format!(
+                "{others} views are defined; {DEFINED_VIEWS_MAX} are allowed: remove one (`muster view list`)"
+            );
             return Err(body(ErrorCode::Conflict, message));
         }
         Ok(())
@@ -89,7 +93,9 @@ impl Definer {
     async fn write(&self, name: &ViewName, wanted: Option<Bytes>) -> Result<ViewAnswer, ErrorBody> {
         let key = definition_key(name);
         for _ in 0..ATTEMPTS_MAX {
-            let unread = |error| body(ErrorCode::NotReady, format!("nothing is changed: {}; ask again", chain(&error)));
+            let unread = |error| {
+                body(ErrorCode::NotReady, format!("nothing is changed: {}; ask again", chain(&error)))
+            };
             let last = self.bus.view_last(&key).await.map_err(unread)?;
             let (revision, there) = last.map_or((0, None), |entry| (entry.revision, entry.value));
             if there.is_none() && wanted.is_none() {

@@ -64,7 +64,11 @@ impl Definitions {
                 }
                 Err(error) => {
                     let retry_in = retry.next(&mut self.chance);
-                    tracing::warn!(error = chain(&error), ?retry_in, "cannot read the definitions of views yet");
+                    tracing::warn!(
+                        error = chain(&error),
+                        ?retry_in,
+                        "cannot read the definitions of views yet"
+                    );
                     tokio::time::sleep(retry_in).await;
                 }
             }
@@ -131,7 +135,8 @@ fn take(held: &mut BTreeMap<ViewName, ViewDefinition>, entry: &ViewEntry) {
         Some(Ok(definition)) if definition.name == name => _ = held.insert(name, definition),
         None => _ = held.remove(&name),
         Some(other) => {
-            let reason = other.map_or_else(|refusal| refusal.to_string(), |said| format!("it is named {}", said.name));
+            let reason =
+                other.map_or_else(|refusal| refusal.to_string(), |said| format!("it is named {}", said.name));
             tracing::warn!(view = %name, reason, "passing a definition that cannot be used");
             held.remove(&name);
         }

@@ -19,7 +19,7 @@ use muster_contract::canonical::Digest;
 use muster_contract::decode::to_bytes;
 use muster_contract::limits::VIEW_WRITES_PER_SECOND;
 use muster_contract::subjects::ViewKey;
-use muster_domain::fold::{Fleet, Shown};
+use muster_domain::fold::{Fleet, Shown, Unsigned};
 use muster_service::backoff::FullJitter;
 use muster_service::error::chain;
 use tokio::sync::watch;
@@ -183,7 +183,8 @@ impl Publisher {
 
     /// Takes over which views may have changed, and when each may be written.
     fn take_changed(&mut self) {
-        let look = |now: &mut Now| (now.origin, now.fleet.knows_definitions(), now.fleet.take_changed_views());
+        let look =
+            |now: &mut Now| (now.origin, now.fleet.knows_definitions(), now.fleet.take_changed_views());
         let (origin, knows_definitions, changed) = self.present.take(look);
         let mut changed: BTreeSet<ViewKey> = changed;
         if self.origin.replace(origin) != Some(origin) {
@@ -235,8 +236,15 @@ impl Publisher {
         let (now, mut writes) = (Instant::now(), Vec::new());
         for (key, view) in views {
             self.due.remove(&key);
-            // What is still being counted is named as changed once it is.
-            let Some(view) = view else { continue };
+            let view = match view {
+                Seen::Whole(view) => view,
+                Seen::Unsigned(view) => {
+                    let view = view.sign();
+                    Some((view.digest, to_bytes(&*view).into()))
+                }
+                // Named as changed once it is counted.
+                Seen::NotYet => continue,
+            };
             let held = self.held.entry(key.clone()).or_insert(Held::NOTHING);
             match held.decide(view.as_ref().map(|(digest, _)| *digest), as_of, now) {
                 Decision::Leave => self.metrics.view(ViewResult::Unchanged),
@@ -327,12 +335,18 @@ async fn carry_out(bus: &Bus, write: &Write) -> Written {
     }
 }
 
-/// A view as it is now: its digest and its document.
-type Content = Option<(Digest, Bytes)>;
+/// A view as it is seen at one look.
+enum Seen {
+    /// Its digest and its document; nothing where there is no such view.
+    Whole(Option<(Digest, Bytes)>),
+    /// One whose digest takes so long that nobody shall wait for it.
+    Unsigned(Unsigned),
+    /// It cannot be told yet.
+    NotYet,
+}
 
-/// A view as it is now, or that there is none; nothing where that cannot be told yet.
-fn show(fleet: &Fleet, key: &ViewKey) -> Option<Content> {
-    Some(match key {
+fn show(fleet: &Fleet, key: &ViewKey) -> Seen {
+    Seen::Whole(match key {
         ViewKey::Deployment(id) => {
             fleet.deployment_view(id).map(|view| (view.digest, to_bytes(&view).into()))
         }
@@ -345,9 +359,9 @@ fn show(fleet: &Fleet, key: &ViewKey) -> Option<Content> {
             fleet.group_view(label, value).map(|view| (view.tally.digest, to_bytes(&view).into()))
         }
         ViewKey::Defined(name) => match fleet.defined_view(name) {
-            Shown::View(view) => Some((view.digest, to_bytes(&*view).into())),
+            Shown::View(view) => return Seen::Unsigned(view),
             Shown::Absent => None,
-            Shown::NotYet => return None,
+            Shown::NotYet => return Seen::NotYet,
         },
     })
 }

@@ -39,8 +39,8 @@ mod text;
 
 pub use decode::{Document, Refusal};
 pub use ids::{
-    ComponentName, Counter, DeploymentId, DeviceId, DeviceKey, Epoch, Generation, LabelError, LabelKey, LabelValue, Seq,
-    SiteId, ViewName,
+    ComponentName, Counter, DeploymentId, DeviceId, DeviceKey, Epoch, Generation, LabelError, LabelKey,
+    LabelValue, Seq, SiteId, ViewName,
 };
 pub use jiff::Timestamp;
 pub use ranges::SeqRanges;

@@ -324,7 +324,9 @@ mod tests {
             assert_eq!(ViewKey::parse(text).unwrap().to_string(), text);
         }
         assert_eq!(ViewKey::parse("site.A"), None);
-        for other in ["other", "group.region", "group.region.a.b", "group.Region.a", "view", "definition.rings"] {
+        for other in
+            ["other", "group.region", "group.region.a.b", "group.Region.a", "view", "definition.rings"]
+        {
             assert_eq!(ViewKey::parse(other), None, "{other}");
         }
         let name = "rings".parse().unwrap();

@@ -36,6 +36,6 @@ mod why;
 pub use answer::Page;
 pub use fleet::{Fleet, Outcome, Position};
 pub use groups::NoGroups;
-pub use lens::Shown;
+pub use lens::{Shown, Unsigned};
 pub use record::DeviceRecord;
 pub use status::{StatusCursor, StatusRefusal};

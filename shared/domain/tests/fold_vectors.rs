@@ -86,7 +86,9 @@ fn views(ledger: &Ledger, fleet: &Fleet) -> BTreeMap<String, Value> {
             }
             (_, Fact::Desired(fact)) => {
                 keys.extend(fact.deployments.iter().map(|entry| ViewKey::Deployment(entry.id.clone())));
-                keys.extend(fact.labels.clone().into_iter().map(|(label, value)| ViewKey::Group(label, value)));
+                keys.extend(
+                    fact.labels.clone().into_iter().map(|(label, value)| ViewKey::Group(label, value)),
+                );
             }
             _ => {}
         }

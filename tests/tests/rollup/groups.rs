@@ -49,15 +49,25 @@ async fn the_bucket_has_a_view_of_every_group_and_a_label_moves_what_it_counts()
     let targets = |view: &Option<Value>| view.as_ref().map_or(0, |view| view["targets"].as_u64().unwrap());
     until("both groups", groups, |(one, two)| (targets(one), targets(two)) == (2, 2)).await;
 
-    let query = GroupQuery { label: Some("ring".parse().unwrap()), id: Some("web".parse().unwrap()), ..GroupQuery::default() };
+    let query = GroupQuery {
+        label: Some("ring".parse().unwrap()),
+        id: Some("web".parse().unwrap()),
+        ..GroupQuery::default()
+    };
     let answer = request(&hub, &format!("{QUERY_PREFIX}.groups"), &json!(query)).await;
-    assert_eq!((&answer["total"]["targets"], &answer["without"]["targets"]), (&json!(3), &json!(1)), "{answer}");
+    assert_eq!(
+        (&answer["total"]["targets"], &answer["without"]["targets"]),
+        (&json!(3), &json!(1)),
+        "{answer}"
+    );
     assert_eq!(answer["groups"][1]["value"], "two");
 
     devices[1].labelled(&hub, &["web", "db"], json!({"ring": "one"})).await;
     until("one group", groups, |(one, two)| (targets(one), two.is_none()) == (4, true)).await;
     let folded = hub.folded().await.group_view(&"ring".parse().unwrap(), &"one".parse().unwrap()).unwrap();
-    let same = |seen: &Option<Value>| seen.as_ref().is_some_and(|view| view["digest"] == folded.tally.digest.to_string());
+    let same = |seen: &Option<Value>| {
+        seen.as_ref().is_some_and(|view| view["digest"] == folded.tally.digest.to_string())
+    };
     until("what LEDGER gives", || held(&hub, "group.ring.one"), same).await;
     let unknown = request(&hub, &format!("{QUERY_PREFIX}.groups"), &json!({"label": "region"})).await;
     assert_eq!(unknown["error"]["code"], "notFound");
@@ -75,7 +85,10 @@ async fn a_view_that_a_person_defines_is_published_until_it_is_taken_back() {
     let bad = definition("trouble", &json!({"groupBy": "ring"}));
     let ready = || apply(&hub, &bad);
     let refused = until("a refusal", ready, |answer| answer["error"]["code"] == "badRequest").await;
-    assert!(refused["error"]["message"].as_str().unwrap().contains("groupBy: 'ring' is nothing"), "{refused}");
+    assert!(
+        refused["error"]["message"].as_str().unwrap().contains("groupBy: 'ring' is nothing"),
+        "{refused}"
+    );
     assert_eq!(held(&hub, "definition.trouble").await, None, "a bad definition changes nothing");
 
     let failed = definition("trouble", &json!({"select": {"standings": ["failed"]}, "groupBy": "site"}));
@@ -83,7 +96,9 @@ async fn a_view_that_a_person_defines_is_published_until_it_is_taken_back() {
     assert_eq!(defined["name"], "trouble");
     let view = || held(&hub, "view.trouble");
     let total = |view: &Option<Value>, wanted: u64| {
-        view.as_ref().is_some_and(|view| view["total"]["targets"] == json!(wanted) && view["asOf"]["ledgerSeq"].is_u64())
+        view.as_ref().is_some_and(|view| {
+            view["total"]["targets"] == json!(wanted) && view["asOf"]["ledgerSeq"].is_u64()
+        })
     };
     until("the view", view, |view| total(view, 1)).await;
     devices[1].reports(&hub, "db", "failed").await;

@@ -49,14 +49,24 @@ pub fn view(view: &DefinedView, frame: impl Into<Frame>) -> String {
     let mut rows: Vec<(String, &Part)> =
         view.groups.iter().map(|group| (group.name.clone(), &group.part)).collect();
     rows.extend(view.without.as_ref().map(|part| ("(without)".to_owned(), part)));
-    rows.extend(view.omitted.as_ref().map(|omitted| {
-        (format!("({} not listed)", plural(omitted.groups, "group")), &omitted.part)
-    }));
+    rows.extend(
+        view.omitted
+            .as_ref()
+            .map(|omitted| (format!("({} not listed)", plural(omitted.groups, "group")), &omitted.part)),
+    );
     rows.push(("total".to_owned(), &view.total));
     let mut table = match view.total {
         Part::Standings(_) => Table::new(&[
-            "GROUP", "VERDICT", "?>TARGETS", ">CONVERGED", "STANDINGS", "?>STALE", "?>NEVER", "?>NOT KNOWN",
-            "?>OVERDUE", "?>LEAVING",
+            "GROUP",
+            "VERDICT",
+            "?>TARGETS",
+            ">CONVERGED",
+            "STANDINGS",
+            "?>STALE",
+            "?>NEVER",
+            "?>NOT KNOWN",
+            "?>OVERDUE",
+            "?>LEAVING",
         ]),
         Part::Devices(_) => Table::new(&["GROUP", "DEVICES", "KNOWN"]),
         Part::Components(_) => Table::new(&["GROUP", "COMPONENTS", "KNOWN"]),

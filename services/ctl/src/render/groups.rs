@@ -31,7 +31,15 @@ pub fn labels(answer: &LabelsAnswer, frame: impl Into<Frame>) -> String {
 pub fn groups(answer: &GroupsAnswer, frame: impl Into<Frame>) -> String {
     let frame = frame.into();
     let mut table = Table::new(&[
-        "GROUP", "VERDICT", "?>TARGETS", ">CONVERGED", "STANDINGS", "?>STALE", "?>NEVER", "?>NOT KNOWN", "?>OVERDUE",
+        "GROUP",
+        "VERDICT",
+        "?>TARGETS",
+        ">CONVERGED",
+        "STANDINGS",
+        "?>STALE",
+        "?>NEVER",
+        "?>NOT KNOWN",
+        "?>OVERDUE",
         "?>LEAVING",
     ]);
     for line in &answer.groups {
@@ -42,7 +50,12 @@ pub fn groups(answer: &GroupsAnswer, frame: impl Into<Frame>) -> String {
         table.row(row(&format!("(no {})", answer.label), &answer.without));
     }
     table.row(row("total", &answer.total));
-    format!("{}\n{what} by {}; {}.\n", table.within(frame.width), answer.label, as_of(answer.as_of, frame.now))
+    format!(
+        "{}\n{what} by {}; {}.\n",
+        table.within(frame.width),
+        answer.label,
+        as_of(answer.as_of, frame.now)
+    )
 }
 
 /// The cells of a part of the fleet.

@@ -10,7 +10,11 @@ fn key() -> DeviceKey {
 }
 
 fn fleet(revision: &str, contents: &[Arc<Content>]) -> Fleet {
-    Fleet { revision: revision.to_owned(), devices: [(key(), contents.to_vec())].into(), labels: BTreeMap::new() }
+    Fleet {
+        revision: revision.to_owned(),
+        devices: [(key(), contents.to_vec())].into(),
+        labels: BTreeMap::new(),
+    }
 }
 
 fn nobody(revision: &str) -> Fleet {

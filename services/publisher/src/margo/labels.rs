@@ -88,7 +88,10 @@ mod tests {
     #[test]
     fn what_is_no_label_is_named_by_line_field_and_rule() {
         for (text, words) in [
-            ("region: North\n", "sites/a/labels.yaml:1: region: 'North' is not a valid value of a label: 1 to 63"),
+            (
+                "region: North\n",
+                "sites/a/labels.yaml:1: region: 'North' is not a valid value of a label: 1 to 63",
+            ),
             ("ok: a\nRegion: north\n", "sites/a/labels.yaml:2: Region: 'Region' is not a valid label"),
             ("ring: 1\n", "is a number, not a text; write it in quotes"),
             ("ring:\n", "ring: is nothing, not a text"),

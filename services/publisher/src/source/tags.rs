@@ -68,7 +68,12 @@ impl<'a> Tags<'a> {
             if let Err(rule) = rules::check(&own)
                 && blamed.insert(nearest)
             {
-                problems.push(nearest, || None, "", format!("with what is said further up, {key} {rule} as labels"));
+                problems.push(
+                    nearest,
+                    || None,
+                    "",
+                    format!("with what is said further up, {key} {rule} as labels"),
+                );
             }
             composed.insert(key.clone(), interner.share_labels(own));
         }

@@ -209,7 +209,10 @@ fn labels_reach_the_devices_of_their_folder_and_the_nearer_level_wins_by_label()
 fn labels_that_cannot_be_taken_refuse_the_commit() {
     let many: String = (0..=muster_contract::limits::LABELS_MAX).map(|at| format!("l{at}: x\n")).collect();
     let problems = read(&tree(&[("sites/a/one/labels.yaml", &many)])).unwrap_err().to_string();
-    assert!(problems.contains("sites/a/one/labels.yaml: ") && problems.contains("16 are allowed"), "{problems}");
+    assert!(
+        problems.contains("sites/a/one/labels.yaml: ") && problems.contains("16 are allowed"),
+        "{problems}"
+    );
     let twice = tree(&[("sites/a/labels.yaml", "ring: one\n"), ("sites/a/labels.yml", "ring: two\n")]);
     let problems = read(&twice).unwrap_err().to_string();
     assert!(problems.contains("sites/a/labels.yml:1: ring: is in sites/a/labels.yaml already"), "{problems}");

@@ -4,10 +4,12 @@ use std::fmt::Display;
 use std::str::FromStr;
 
 use bytes::Bytes;
-use muster_contract::groups::GroupQuery;
+use muster_contract::defined::DefinedView;
+use muster_contract::groups::{GroupQuery, GroupView, GroupsAnswer, LabelsAnswer, ViewsAnswer};
 use muster_contract::query::{ErrorBody, ErrorCode, PAGE_DEFAULT, PAGE_MAX};
 use muster_contract::{DeploymentId, LabelKey, LabelValue, ViewName};
-use muster_domain::fold::{Fleet, NoGroups, Page, Shown};
+use muster_domain::fold::{Fleet, NoGroups, Page, Shown, Unsigned};
+use serde::Serialize;
 
 use super::{ANSWER_BYTES_MAX, bad, caught_up, found, json, named};
 use crate::present::Present;
@@ -20,7 +22,8 @@ pub(super) fn answer(present: &Present, endpoint: &str, question: &[u8]) -> Resu
     let query = understand(question)?;
     let mut limit = query.limit.unwrap_or(PAGE_DEFAULT);
     loop {
-        let answer = present.look(|now| look_up(caught_up(now)?, endpoint, &query, limit))?;
+        // Written when the fold goes on.
+        let answer = json(present.look(|now| look_up(caught_up(now)?, endpoint, &query, limit))?.sign())?;
         if answer.len() <= ANSWER_BYTES_MAX {
             return Ok(answer.into());
         }
@@ -50,29 +53,56 @@ fn understand(question: &[u8]) -> Result<GroupQuery, ErrorBody> {
     }
 }
 
-fn look_up(fleet: &Fleet, endpoint: &str, query: &GroupQuery, limit: usize) -> Result<Vec<u8>, ErrorBody> {
+/// What is answered.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Answer {
+    Labels(LabelsAnswer),
+    Groups(GroupsAnswer),
+    Group(Box<GroupView>),
+    Views(ViewsAnswer),
+    View(Box<DefinedView>),
+    #[serde(skip)]
+    Unsigned(Unsigned),
+}
+
+impl Answer {
+    fn sign(self) -> Self {
+        match self {
+            Self::Unsigned(view) => Self::View(view.sign()),
+            whole => whole,
+        }
+    }
+}
+
+fn look_up(fleet: &Fleet, endpoint: &str, query: &GroupQuery, limit: usize) -> Result<Answer, ErrorBody> {
     match endpoint {
-        "labels" => json(fleet.labels_answer(&Page { after: after::<LabelKey>(query)?, limit })),
+        "labels" => {
+            Ok(Answer::Labels(fleet.labels_answer(&Page { after: after::<LabelKey>(query)?, limit })))
+        }
         "groups" => {
             let label = named(query.label.as_ref(), "label")?;
             let page = Page { after: after::<LabelValue>(query)?, limit };
             let answer = fleet.groups_answer(label, query.id.as_ref(), &page);
-            json(answer.map_err(|none| missing(none, label, query.id.as_ref()))?)
+            answer.map(Answer::Groups).map_err(|none| missing(none, label, query.id.as_ref()))
         }
         "group" => {
-            let (label, value) = (named(query.label.as_ref(), "label")?, named(query.value.as_ref(), "value")?);
+            let (label, value) =
+                (named(query.label.as_ref(), "label")?, named(query.value.as_ref(), "value")?);
             let none = || format!("no device has the label {label}={value}");
-            json(found(fleet.group_view(label, value), none)?)
+            Ok(Answer::Group(Box::new(found(fleet.group_view(label, value), none)?)))
         }
-        "views" => json(fleet.views_answer()),
-        _ => json(view(fleet, named(query.view.as_ref(), "view")?)?),
+        "views" => Ok(Answer::Views(fleet.views_answer())),
+        _ => view(fleet, named(query.view.as_ref(), "view")?),
     }
 }
 
-fn view(fleet: &Fleet, name: &ViewName) -> Result<impl serde::Serialize, ErrorBody> {
+fn view(fleet: &Fleet, name: &ViewName) -> Result<Answer, ErrorBody> {
     match fleet.defined_view(name) {
-        Shown::View(view) => Ok(view),
-        Shown::Absent => Err(ErrorBody { code: ErrorCode::NotFound, message: format!("no view '{name}' is defined") }),
+        Shown::View(view) => Ok(Answer::Unsigned(view)),
+        Shown::Absent => {
+            Err(ErrorBody { code: ErrorCode::NotFound, message: format!("no view '{name}' is defined") })
+        }
         Shown::NotYet => {
             let message = format!("view '{name}' is still being counted; ask again in a moment");
             Err(ErrorBody { code: ErrorCode::NotReady, message })

@@ -91,7 +91,14 @@ pub(super) struct Nature {
 
 impl Device {
     pub(super) fn new(site: u32, key: DeviceKey) -> Self {
-        Self { site, about: About::new(key), rows: Vec::new(), groups: Box::default(), unknown: 0, changed: false }
+        Self {
+            site,
+            about: About::new(key),
+            rows: Vec::new(),
+            groups: Box::default(),
+            unknown: 0,
+            changed: false,
+        }
     }
 }
 

@@ -10,7 +10,7 @@ mod cell;
 mod select;
 mod view;
 
-pub use view::Shown;
+pub use view::{Shown, Unsigned};
 
 use std::collections::BTreeMap;
 
@@ -214,12 +214,15 @@ impl Lens {
         let by_component = self.definition.group_by == Some(GroupBy::Component);
         let mut any = false;
         for row in &seen.device.rows {
-            let Some(share) = self.share(seen, row).filter(|share| share.shows_components()) else { continue };
+            let Some(share) = self.share(seen, row).filter(|share| share.shows_components()) else {
+                continue;
+            };
             let Some(report) = &row.report else { continue };
             any = true;
             let count = |cell: &mut Cell, name: Option<&str>| {
                 cell.group.shift(way, share);
-                let wanted = report.components.iter().filter(|(of, _)| name.is_none_or(|name| name == of.as_str()));
+                let wanted =
+                    report.components.iter().filter(|(of, _)| name.is_none_or(|name| name == of.as_str()));
                 wanted.for_each(|(_, state)| way.by(&mut cell.states[*state as usize], 1));
             };
             count(&mut self.total, None);

@@ -87,7 +87,7 @@ impl Fleet {
             ViewKey::Fleet => Some(self.fleet_view().tally.digest),
             ViewKey::Group(label, value) => self.group_view(label, value).map(|view| view.tally.digest),
             ViewKey::Defined(name) => match self.defined_view(name) {
-                Shown::View(view) => Some(view.digest),
+                Shown::View(view) => Some(view.sign().digest),
                 Shown::NotYet | Shown::Absent => None,
             },
         }

@@ -21,7 +21,8 @@ pub(crate) struct Found {
 
 impl World {
     pub(crate) fn group_view(&self, label: &LabelKey, value: &LabelValue) -> Option<GroupView> {
-        let within = |key: &DeviceKey| self.machine(key).is_some_and(|one| one.labels.get(label) == Some(value));
+        let within =
+            |key: &DeviceKey| self.machine(key).is_some_and(|one| one.labels.get(label) == Some(value));
         let tally = self.tally(&within);
         let mut view = GroupView {
             api_version: Default::default(),
@@ -44,7 +45,8 @@ impl World {
     }
 
     pub(crate) fn defined(&self, definition: &ViewDefinition) -> Found {
-        let place = |machine: &Machine, pair: &Pair| Vec::from_iter(self.name(definition, machine, Some(pair)));
+        let place =
+            |machine: &Machine, pair: &Pair| Vec::from_iter(self.name(definition, machine, Some(pair)));
         match definition.count {
             Counted::Standings => self.found(definition, &|_| true, &place, &standings),
             Counted::Devices => self.found_devices(definition),
@@ -155,7 +157,12 @@ impl World {
     }
 
     /// The group of a device or of a standing: none where nothing is grouped, a name of none where it lacks the label.
-    fn name(&self, definition: &ViewDefinition, machine: &Machine, pair: Option<&Pair>) -> Option<Option<String>> {
+    fn name(
+        &self,
+        definition: &ViewDefinition,
+        machine: &Machine,
+        pair: Option<&Pair>,
+    ) -> Option<Option<String>> {
         match definition.group_by.as_ref()? {
             GroupBy::Site => Some(Some(machine.key.site.to_string())),
             GroupBy::Label(label) => Some(machine.labels.get(label).map(ToString::to_string)),

@@ -87,7 +87,8 @@ impl Fleet {
             .filter(|(_, share)| number.is_none() || !share.is_empty())
             .collect();
         let without = shares.iter().fold(total, |rest, (_, share)| rest.without(share));
-        let wanted = shares.iter().filter(|(group, _)| page.after.as_ref().is_none_or(|at| group.value > *at));
+        let wanted =
+            shares.iter().filter(|(group, _)| page.after.as_ref().is_none_or(|at| group.value > *at));
         let lines = wanted.map(|(group, share)| GroupLine {
             value: group.value.clone(),
             devices: group.whole.devices.by_freshness(),

@@ -31,10 +31,13 @@ impl Cell {
         let complete = self.group.complete();
         match count {
             Counted::Standings => Part::Standings(self.group.part()),
-            Counted::Devices => {
-                Part::Devices(DevicePart { devices: self.devices.by_freshness(), complete: self.devices.complete() })
+            Counted::Devices => Part::Devices(DevicePart {
+                devices: self.devices.by_freshness(),
+                complete: self.devices.complete(),
+            }),
+            Counted::Components => {
+                Part::Components(ComponentPart { components: self.components(), complete })
             }
-            Counted::Components => Part::Components(ComponentPart { components: self.components(), complete }),
         }
     }
 

@@ -19,9 +19,10 @@ impl Selects for Selection {
         let site = || &seen.totals.site(seen.device.site).id;
         self.sites.as_ref().is_none_or(|sites| sites.contains(site()))
             && self.freshness.as_ref().is_none_or(|wanted| wanted.contains(&seen.facet.freshness))
-            && self.labels.iter().all(|(label, values)| {
-                seen.label(label).is_some_and(|value| values.contains(value))
-            })
+            && self
+                .labels
+                .iter()
+                .all(|(label, values)| seen.label(label).is_some_and(|value| values.contains(value)))
     }
 
     fn takes_standing(&self, seen: Seen<'_>, row: &Row, share: Share) -> bool {

@@ -6,8 +6,8 @@ use muster_contract::groups::{ViewLine, ViewsAnswer};
 use muster_contract::limits::VIEW_GROUPS_MAX;
 use muster_contract::view::content_digest;
 
-use super::cell::Cell;
 use super::Lens;
+use super::cell::Cell;
 use crate::fold::fleet::Fleet;
 use crate::fold::view::unsigned;
 
@@ -19,7 +19,21 @@ pub enum Shown {
     /// There is no such definition.
     Absent,
     /// The view.
-    View(Box<DefinedView>),
+    View(Unsigned),
+}
+
+/// A view without its digest. The digest takes much longer than the view: whoever shares the fleet with others makes it
+/// when they have it back.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unsigned(Box<DefinedView>);
+
+impl Unsigned {
+    /// The view with its digest.
+    pub fn sign(self) -> Box<DefinedView> {
+        let Self(mut view) = self;
+        view.digest = content_digest(&*view);
+        view
+    }
 }
 
 impl Fleet {
@@ -27,7 +41,7 @@ impl Fleet {
     pub fn defined_view(&self, name: &ViewName) -> Shown {
         match self.lenses.list.get(name) {
             None if self.lenses.known => Shown::Absent,
-            Some(lens) if lens.counted => Shown::View(Box::new(self.view_through(lens))),
+            Some(lens) if lens.counted => Shown::View(Unsigned(Box::new(self.view_through(lens)))),
             _ => Shown::NotYet,
         }
     }
@@ -47,7 +61,7 @@ impl Fleet {
         let shown = lens.groups.iter().take(VIEW_GROUPS_MAX);
         let groups = shown.map(|(name, cell)| NamedPart { name: name.to_string(), part: cell.part(count) });
         let by_label = matches!(lens.definition.group_by, Some(GroupBy::Label(_)));
-        let mut view = DefinedView {
+        DefinedView {
             api_version: Default::default(),
             kind: Default::default(),
             name: lens.definition.name.clone(),
@@ -60,9 +74,7 @@ impl Fleet {
             without: by_label.then(|| lens.without.part(count)),
             omitted: lens.omitted(),
             digest: unsigned(),
-        };
-        view.digest = content_digest(&view);
-        view
+        }
     }
 }
 
