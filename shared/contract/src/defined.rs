@@ -202,7 +202,8 @@ impl Selection {
             ("deployments", self.deployments.as_ref().map_or(0, Values::len)),
         ];
         let named = named.into_iter().map(|(field, count)| (field.to_owned(), count));
-        for (field, count) in named.chain(labels).filter(|(_, count)| *count > SELECT_VALUES_MAX) {
+        let mut beyond = named.chain(labels).filter(|(_, count)| *count > SELECT_VALUES_MAX);
+        if let Some((field, count)) = beyond.next() {
             return Err(Violation::at(field, format!("has {count} values; {SELECT_VALUES_MAX} are allowed")));
         }
         if self.verdicts.as_ref().is_some_and(|verdicts| verdicts.contains(&Verdict::Empty)) {
