@@ -58,7 +58,7 @@ fn understand(question: &[u8]) -> Result<GroupQuery, ErrorBody> {
 #[serde(untagged)]
 enum Answer {
     Labels(LabelsAnswer),
-    Groups(GroupsAnswer),
+    Groups(Box<GroupsAnswer>),
     Group(Box<GroupView>),
     Views(ViewsAnswer),
     View(Box<DefinedView>),
@@ -84,7 +84,7 @@ fn look_up(fleet: &Fleet, endpoint: &str, query: &GroupQuery, limit: usize) -> R
             let label = named(query.label.as_ref(), "label")?;
             let page = Page { after: after::<LabelValue>(query)?, limit };
             let answer = fleet.groups_answer(label, query.id.as_ref(), &page);
-            answer.map(Answer::Groups).map_err(|none| missing(none, label, query.id.as_ref()))
+            answer.map(Box::new).map(Answer::Groups).map_err(|none| missing(none, label, query.id.as_ref()))
         }
         "group" => {
             let (label, value) =

@@ -31,8 +31,11 @@ struct Life {
     epoch: u64,
     seq: u64,
     /// Its messages in quarantine: number, those they stand for, and when they came.
-    held: Vec<(Option<(u64, u64)>, SeqRanges, Timestamp)>,
+    held: Vec<Message>,
 }
+
+/// A message in quarantine: its number, the numbers it stands for, and when it came.
+type Message = (Option<(u64, u64)>, SeqRanges, Timestamp);
 
 /// A ledger in the order in which things happened.
 pub(crate) fn ledgers() -> impl Strategy<Value = Ledger> {
