@@ -2,6 +2,7 @@
 
 mod auth;
 mod connection;
+mod groups;
 mod history;
 mod status;
 mod watch;
@@ -16,6 +17,7 @@ use muster_service::VERSION;
 
 pub use auth::{AuthCommand, CredsArgs, EnrollArgs, InitArgs, RevokeArgs, Valid, VaultArgs};
 pub use connection::{Connection, ConnectionArgs, ConnectionError};
+pub use groups::{GroupsArgs, ViewCommand};
 pub use history::{DiffArgs, PointArgs};
 pub use status::{AxisWord, BUDGET_LEAST, Depth, Export, Names, Show, StatusArgs};
 pub use watch::{Until, WatchArgs};
@@ -26,6 +28,7 @@ Examples:
   muster status web --output all         one deployment, with a line for each device
   muster why web                         which devices make its verdict, by which facts
   muster devices --site plant7           the devices of a site
+  muster groups region                   the fleet by a label
   muster watch web                       follow a deployment until Ctrl-C
   muster diff web --from 2026-11-20T10:00:00Z      what changed since
   muster verify                          does a rebuild say the same as what runs?
@@ -113,6 +116,12 @@ pub enum Command {
     },
     /// Everything as a whole
     Fleet,
+    /// Devices by label: the fleet or a deployment by region, ring, model
+    #[command(after_help = groups::GROUPS_EXAMPLES)]
+    Groups(GroupsArgs),
+    /// Views of your own: what to select, how to group it, what to count
+    #[command(subcommand, after_help = groups::VIEW_EXAMPLES)]
+    View(ViewCommand),
     /// Why a deployment has its verdict: the rule, the devices, the facts
     #[command(after_help = WHY_EXAMPLES)]
     Why(WhyArgs),

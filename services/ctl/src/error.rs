@@ -100,6 +100,14 @@ pub enum CtlError {
         /// The limit.
         limit: usize,
     },
+    /// The file defines no view.
+    #[error("{}: {reason}", .path.display())]
+    Definition {
+        /// The file.
+        path: PathBuf,
+        /// The field and the rule.
+        reason: String,
+    },
     /// An identity is not made, given or taken.
     #[error(transparent)]
     Auth(#[from] AuthError),
@@ -131,7 +139,7 @@ impl CtlError {
     pub fn code(&self) -> u8 {
         match self {
             Self::Output(error) if error.kind() == io::ErrorKind::BrokenPipe => YES,
-            Self::Unknown { .. } | Self::NotQuarantined(_) => NO,
+            Self::Unknown { .. } | Self::NotQuarantined(_) | Self::Definition { .. } => NO,
             Self::Auth(error) if error.is_no() => NO,
             Self::Ask(AskError::Refused(body)) => match body.code {
                 ErrorCode::NotFound | ErrorCode::BadRequest | ErrorCode::Conflict => NO,

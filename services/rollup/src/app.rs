@@ -20,6 +20,8 @@ use muster_service::life::{Life, Stage};
 
 use crate::config::{Cli, Config};
 use crate::consume::Consumer;
+use crate::define::Definer;
+use crate::definitions::Definitions;
 use crate::error::StartError;
 use crate::history::archive::Archive;
 use crate::history::point::Points;
@@ -74,6 +76,7 @@ pub fn main() -> ExitCode {
 pub async fn start(config: Config, life: &Life) -> Result<Handle, StartError> {
     let caught_up = life.health().latch("LEDGER, read to its end");
     let offered = life.health().latch("answering questions");
+    let defining = life.health().latch("taking definitions of views");
     let metrics = Metrics::register(life.health());
     let (store, found) = open(config.data_dir.clone(), config.rebuild).await?;
 
@@ -99,9 +102,13 @@ pub async fn start(config: Config, life: &Life) -> Result<Handle, StartError> {
 
     let consumer = Consumer::new(bus.clone(), present.clone(), metrics.clone(), Rng::new());
     life.spawn(Stage::Intake, "consume", consumer.run(caught_up, life.token(Stage::Intake)));
+    let definitions = Definitions::new(bus.clone(), present.clone(), Rng::new());
+    life.spawn(Stage::Intake, "definitions", definitions.run(life.token(Stage::Intake)));
     let publisher = Publisher::new(bus.clone(), present.clone(), metrics.clone(), Rng::new());
     life.spawn(Stage::Publish, "views", publisher.run(life.token(Stage::Publish)));
     life.spawn(Stage::Publish, "snapshots", snapshots.run(life.token(Stage::Publish)));
+    let definer = Definer::new(bus.clone(), present.clone(), Arc::new(SystemClock));
+    life.spawn(Stage::Serve, "view requests", definer.serve(defining, life.token(Stage::Serve)));
     let notices = notify(&bus, &present, life);
     let (recall, maker) = recall::pair(bus.clone(), present.clone(), archive, metrics.clone());
     life.spawn(Stage::Serve, "history", maker.run(life.token(Stage::Serve)));

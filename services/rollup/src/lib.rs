@@ -7,6 +7,8 @@
 //!     store ───┘                └─► snapshot ─► store ─► history (the past)
 //! ```
 //!
+//! What people define themselves comes in by [`define`], lives in the bucket, and is followed by [`definitions`].
+//!
 //! Everything shown is a function of LEDGER up to a sequence. The snapshot in the data directory only saves reading
 //! LEDGER from its start; it may be lost at any time, and is never believed when it does not fit.
 //!
@@ -16,6 +18,8 @@
 pub mod app;
 pub mod config;
 pub mod consume;
+pub mod define;
+pub mod definitions;
 pub mod error;
 pub mod history;
 pub mod metrics;

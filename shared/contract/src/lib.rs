@@ -11,11 +11,14 @@
 pub mod canonical;
 pub mod credential;
 pub mod decode;
+pub mod defined;
 pub mod desired;
 pub mod fact;
+pub mod groups;
 pub mod headers;
 pub mod history;
 pub mod ids;
+pub mod labels;
 pub mod limits;
 pub mod notify;
 pub mod ownership;
@@ -38,8 +41,8 @@ mod text;
 
 pub use decode::{Document, Refusal};
 pub use ids::{
-    ComponentName, Counter, DeploymentId, DeviceId, DeviceKey, Epoch, Generation, LabelError, Seq, SiteId,
-    SubscriptionName,
+    ComponentName, Counter, DeploymentId, DeviceId, DeviceKey, Epoch, Generation, LabelError, LabelKey,
+    LabelValue, Seq, SiteId, SubscriptionName, ViewName,
 };
 pub use jiff::Timestamp;
 pub use ranges::SeqRanges;

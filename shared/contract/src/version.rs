@@ -64,4 +64,7 @@ kinds!(
     FleetView,
     SubscriptionRecord,
     Notice,
+    GroupView,
+    ViewDefinition,
+    DefinedView,
 );

@@ -174,6 +174,8 @@ const NOTIFY_REQUESTS: &str = "muster.notify.*";
 const PUBLISHER_REQUESTS: &str = "muster.publisher.*";
 /// Renewed tokens on their way to devices.
 const CREDENTIALS: &str = "muster.credential.*.*";
+/// Requests to define a view, or to take it back.
+const VIEW_REQUESTS: &str = "muster.view.*";
 
 impl Role {
     /// All of them, the device first.
@@ -241,7 +243,7 @@ impl Role {
                     &KEEP_NOTICES,
                     &["$KV.views.>", INBOXES],
                 ],
-                vec![&[OWN_INBOX, QUERIES, NOTIFY_REQUESTS], &DISCOVERY, &DISCOVERY_OF_ALL],
+                vec![&[OWN_INBOX, QUERIES, NOTIFY_REQUESTS, VIEW_REQUESTS], &DISCOVERY, &DISCOVERY_OF_ALL],
             ),
             Self::Viewer => (
                 vec![
@@ -258,7 +260,7 @@ impl Role {
             ),
             Self::Operator => (
                 vec![
-                    &[QUERIES, PUBLISHER_REQUESTS, QUARANTINE_REQUESTS, CREDENTIALS],
+                    &[QUERIES, PUBLISHER_REQUESTS, QUARANTINE_REQUESTS, CREDENTIALS, VIEW_REQUESTS],
                     &ASK_FOR_NOTICES,
                     &READ_LEDGER,
                     &READ_VIEWS,

@@ -3,9 +3,13 @@
 
 use muster_contract::credential::Credential;
 use muster_contract::decode::{self, Document};
+use muster_contract::defined::{DefinedView, ViewDefinition};
 use muster_contract::desired::DesiredState;
 use muster_contract::fact::{
     DeadlineFact, DeviceFact, Incident, LivenessFact, Ownership, QuarantineFact, StatusFact,
+};
+use muster_contract::groups::{
+    GroupQuery, GroupView, GroupsAnswer, LabelsAnswer, RemoveViewRequest, ViewAnswer, ViewsAnswer,
 };
 use muster_contract::history::{DiffAnswer, DiffQuery, DigestsAnswer, MomentAnswer, VerifyAnswer};
 use muster_contract::notify::{
@@ -96,6 +100,19 @@ pub const MESSAGES: [Shape; 27] = [
     message::<QuarantineAnswer>("QuarantineAnswer"),
 ];
 
+/// Groups of devices and the views that people define: documents, then requests and answers.
+pub const GROUPS: [Shape; 9] = [
+    document::<GroupView>(),
+    document::<ViewDefinition>(),
+    document::<DefinedView>(),
+    message::<GroupQuery>("GroupQuery"),
+    message::<LabelsAnswer>("LabelsAnswer"),
+    message::<GroupsAnswer>("GroupsAnswer"),
+    message::<ViewsAnswer>("ViewsAnswer"),
+    message::<RemoveViewRequest>("RemoveViewRequest"),
+    message::<ViewAnswer>("ViewAnswer"),
+];
+
 /// What a component's `properties` may say, by the type of its profile.
 pub const PROPERTIES: [(&str, Make); 4] = [
     ("process", SchemaGenerator::into_root_schema_for::<Process>),
@@ -106,7 +123,7 @@ pub const PROPERTIES: [(&str, Make); 4] = [
 
 /// Every shape that has examples.
 pub fn shapes() -> impl Iterator<Item = &'static Shape> {
-    DOCUMENTS.iter().chain(&MESSAGES)
+    DOCUMENTS.iter().chain(&MESSAGES).chain(&GROUPS)
 }
 
 /// The shape of a name.

@@ -31,8 +31,11 @@ struct Life {
     epoch: u64,
     seq: u64,
     /// Its messages in quarantine: number, those they stand for, and when they came.
-    held: Vec<(Option<(u64, u64)>, SeqRanges, Timestamp)>,
+    held: Vec<Message>,
 }
+
+/// A message in quarantine: its number, the numbers it stands for, and when it came.
+type Message = (Option<(u64, u64)>, SeqRanges, Timestamp);
 
 /// A ledger in the order in which things happened.
 pub(crate) fn ledgers() -> impl Strategy<Value = Ledger> {
@@ -142,7 +145,10 @@ impl Life {
             }
         }
         let targets: Vec<(&str, u64)> = self.targets.iter().map(|(id, at)| (*id, *at)).collect();
-        ledger.desired(device, self.generation, &targets);
+        let labels = [("region", b >> 3), ("ring", b >> 5)];
+        let labels = labels.map(|(label, die)| (label, ["", "one", "two", "one"][usize::from(die) % 4]));
+        let labels: Vec<(&str, &str)> = labels.into_iter().filter(|(_, value)| !value.is_empty()).collect();
+        ledger.labelled(device, self.generation, &targets, &labels);
     }
 
     fn liveness(&self, device: &str, state: Liveness, (a, b): (u8, u8), ledger: &mut Ledger) {

@@ -1,5 +1,6 @@
 //! Channels: one for each kind of subject. The addresses are the contract's, with its identifiers as parameters.
 
+mod groups;
 mod notices;
 
 use muster_bus::topology::VIEWS_STREAM;
@@ -27,7 +28,8 @@ pub(super) fn all() -> Map<String, Value> {
 }
 
 pub(super) fn list() -> Vec<Channel> {
-    let parts = [downlink(), uplink(), ledger(), views(), questions(), notices::all(), requests()];
+    let parts =
+        [downlink(), uplink(), ledger(), views(), questions(), groups::list(), notices::all(), requests()];
     parts.into_iter().flatten().collect()
 }
 
@@ -358,7 +360,7 @@ fn answers() -> Value {
     json!({
         "address": null,
         "description": "The reply inbox of a request.",
-        "messages": references(&ANSWERS, "#/components/messages"),
+        "messages": references(&[&ANSWERS[..], &groups::ANSWERS].concat(), "#/components/messages"),
     })
 }
 

@@ -103,6 +103,27 @@ const QUERIES: [&str; 12] = [
 ];
 
 const NOTIFY: [&str; 4] = ["notifySubscribe", "notifyConfirm", "notifyUnsubscribe", "notifyList"];
+/// Groups and views that people define.
+const GROUPS: [(&str, Action, &[&str]); 6] = [
+    ("rollup", Send, &["groupView", "definition", "definedView"]),
+    ("rollup", Receive, &["definition", "viewApply", "viewRemove"]),
+    ("rollup", Receive, &GROUP_QUERIES),
+    ("viewer", Receive, &["groupView", "definition", "definedView"]),
+    ("viewer", Send, &GROUP_QUERIES),
+    ("operator", Send, &["viewApply", "viewRemove"]),
+];
+
+const GROUP_QUERIES: [&str; 5] = ["queryLabels", "queryGroups", "queryGroup", "queryViews", "queryView"];
+
+const GROUP_REPLIES: [(&str, &str); 7] = [
+    ("queryLabels", "LabelsAnswer"),
+    ("queryGroups", "GroupsAnswer"),
+    ("queryGroup", "GroupView"),
+    ("queryViews", "ViewsAnswer"),
+    ("queryView", "DefinedView"),
+    ("viewApply", "ViewAnswer"),
+    ("viewRemove", "ViewAnswer"),
+];
 
 /// What answers a request, by its channel.
 const REPLIES: [(&str, &str); 21] = [
@@ -133,6 +154,7 @@ const REPLIES: [(&str, &str); 21] = [
 pub(super) fn all() -> Map<String, Value> {
     ROLES
         .iter()
+        .chain(&GROUPS)
         .flat_map(|(role, action, names)| names.iter().map(move |name| operation(role, *action, name)))
         .collect()
 }
@@ -150,7 +172,7 @@ fn operation(role: &str, action: Action, name: &str) -> (String, Value) {
         "messages": messages(name, channel.messages),
         "x-muster-role": role,
     });
-    if let Some((_, answer)) = REPLIES.iter().find(|(request, _)| *request == name) {
+    if let Some((_, answer)) = REPLIES.iter().chain(&GROUP_REPLIES).find(|(request, _)| *request == name) {
         value["reply"] = json!({
             "channel": { "$ref": "#/channels/answers" },
             "messages": messages("answers", &[answer, "ErrorReply"]),
