@@ -23,6 +23,9 @@ pub(crate) struct Move {
     dice: [u8; 6],
 }
 
+/// A message in quarantine: its number, those it stands for, and when it came.
+type Held = (Option<(u64, u64)>, SeqRanges, Timestamp);
+
 /// What a device has done so far.
 #[derive(Debug, Default)]
 struct Life {
@@ -30,8 +33,7 @@ struct Life {
     targets: BTreeMap<&'static str, u64>,
     epoch: u64,
     seq: u64,
-    /// Its messages in quarantine: number, those they stand for, and when they came.
-    held: Vec<(Option<(u64, u64)>, SeqRanges, Timestamp)>,
+    held: Vec<Held>,
 }
 
 /// A ledger in the order in which things happened.
