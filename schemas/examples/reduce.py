@@ -20,6 +20,7 @@ MISSING_COUNTED_MAX = 2**32 - 1  # of one device, in a sum
 class Device:
     def __init__(self):
         self.desired, self.targets = (0, False), {}  # (generation, retired), deployment: targetGeneration
+        self.labels = {}
         self.epoch, self.head, self.held, self.ahead = 0, 0, set(), {}
         self.doubted, self.open, self.beat_at = set(), {}, ""  # in quarantine: numbers, and messages by when they came
         self.untold = set()  # held by the word of an account alone
@@ -57,6 +58,7 @@ class Device:
         if fact["generation"] > self.desired[0]:
             self.desired = (fact["generation"], fact["retired"])
             self.targets = {entry["id"]: entry["targetGeneration"] for entry in fact["deployments"]}
+            self.labels = fact.get("labels", {})
 
     def take_liveness(self, fact):
         if self.enter(fact["epoch"]):
@@ -175,12 +177,17 @@ class Fleet:
         take[room](fact, *deployment)
 
     def views(self):
-        """Every view by its key. Sites without devices and deployments that are nowhere have none."""
+        """Every view by its key. Sites and groups without devices, and deployments that are nowhere, have none."""
         views = {"fleet": self.tally({"kind": "FleetView"}, self.devices)}
         for site in {site for site, _ in self.devices}:
             devices = {key: device for key, device in self.devices.items() if key[0] == site}
             if any(not device.desired[1] for device in devices.values()):
                 views[f"site.{site}"] = self.tally({"kind": "SiteView", "site": site}, devices)
+        for label, value in {group for device in self.devices.values() for group in device.labels.items()}:
+            devices = {key: device for key, device in self.devices.items() if device.labels.get(label) == value}
+            if any(not device.desired[1] for device in devices.values()):
+                head = {"kind": "GroupView", "label": label, "value": value}
+                views[f"group.{label}.{value}"] = self.tally(head, devices)
         for deployment, rows in by_deployment(self.devices).items():
             views[f"deployment.{deployment}"] = self.deployment(deployment, rows)
         return views

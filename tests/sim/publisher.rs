@@ -89,6 +89,7 @@ impl World {
             issued_at: now,
             retired: wanted.retired,
             source: Source { kind: SourceKind::Git, revision: format!("r{}", wanted.generation) },
+            labels: Default::default(),
             deployments: wanted.entries.values().cloned().collect(),
         };
         let bytes: std::rc::Rc<[u8]> = to_bytes(&document).into();

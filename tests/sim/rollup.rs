@@ -52,11 +52,7 @@ pub(crate) fn rebuilt(hub: &Hub) -> Fleet {
 
 /// The digests of every view of a fleet.
 pub(crate) fn digests(fleet: &Fleet, views: &BTreeSet<ViewKey>) -> Vec<(ViewKey, Option<Digest>)> {
-    let digest = |key: &ViewKey| match key {
-        ViewKey::Deployment(id) => fleet.deployment_view(id).map(|view| view.digest),
-        ViewKey::Site(id) => fleet.site_view(id).map(|view| view.tally.digest),
-        ViewKey::Fleet => Some(fleet.fleet_view().tally.digest),
-    };
+    let digest = |key: &ViewKey| fleet.digest_of(key);
     views.iter().map(|key| (key.clone(), digest(key))).collect()
 }
 

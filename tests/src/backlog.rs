@@ -168,6 +168,7 @@ fn desired(deployments: usize) -> DesiredState {
         issued_at: Timestamp::UNIX_EPOCH,
         retired: false,
         source: Source { kind: SourceKind::Api, revision: "test".to_owned() },
+        labels: Default::default(),
         deployments: (0..deployments).map(entry).collect(),
     }
 }

@@ -212,30 +212,6 @@ async fn a_missing_permission_is_named_by_the_servers_own_words() {
 }
 
 #[tokio::test]
-async fn a_watch_of_an_unknown_deployment_says_so_and_waits() {
-    let hub = Hub::start().await;
-    hub.put_views().await;
-    hub.bus.view_delete("deployment.packet-tap", None).await.unwrap();
-    let (out, err) = (Page::default(), Page::default());
-    let words = ["watch", "6f0b2a52-6c0e-4a4b-9a57-5c1d8f1e2a11"];
-    let watching = hub.run(&words, out.clone(), err.clone());
-    let waiting = async {
-        err.lines(1).await;
-        let mut view = example("DeploymentView.converged");
-        view["deployment"] = json!(words[1]);
-        hub.put(&format!("deployment.{}", words[1]), &view).await;
-        out.lines(1).await
-    };
-    tokio::select! {
-        code = watching => panic!("the watch ended with {code}"),
-        lines = waiting => assert!(lines[0].contains("converged"), "{lines:?}"),
-    }
-    let expected = "muster: no deployment '6f0b2a52-6c0e-4a4b-9a57-5c1d8f1e2a11' yet (did you mean \
-                    6f0b2a52-6c0e-4a4b-9a57-5c1d8f1e2a10?); waiting for it\n";
-    assert_eq!(err.text(), expected);
-}
-
-#[tokio::test]
 async fn on_a_small_screen_a_picture_fits_and_says_itself_that_the_connection_is_lost() {
     let mut hub = Hub::start().await;
     hub.put_views().await;
@@ -271,7 +247,7 @@ async fn a_watch_prints_a_line_for_each_change_and_none_for_no_change() {
     let mut view = example("DeploymentView.converged");
     hub.put("deployment.packet-tap", &view).await;
     let page = Page::default();
-    let watching = hub.run(&["watch", "packet-tap", "--format", "json"], page.clone(), Page::default());
+    let watching = hub.run(&["watch", "--format", "json"], page.clone(), Page::default());
     let changing = async {
         page.lines(1).await;
         view["asOf"]["ledgerSeq"] = json!(5000);

@@ -204,7 +204,7 @@ async fn drawn(system: &System, variables: &[(&str, &str)]) -> String {
     let mut output = terminal.stdout.take().unwrap();
     let mut seen = String::new();
     // Views are written a little after the query service knows, so the first picture may be of before.
-    while !seen.contains("2 of 2") {
+    while !seen.contains("converged") {
         let mut bytes = [0; 4096];
         let count = soon("more of the picture", output.read(&mut bytes)).await.unwrap();
         assert!(count > 0, "the watch ended: {seen}");

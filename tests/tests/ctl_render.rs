@@ -75,6 +75,18 @@ fn places_as_a_whole() {
 }
 
 #[test]
+fn groups_and_defined_views() {
+    golden("labels", &render::groups::labels(&example("LabelsAnswer.two"), now()));
+    golden("groups", &render::groups::groups(&example("GroupsAnswer.a-deployment-by-region"), now()));
+    golden("group", &render::place::group(&example("GroupView.north"), now()));
+    golden("views", &render::defined::list(&example("ViewsAnswer.one-ready-one-counting"), now()));
+    golden("view-standings", &render::defined::view(&example("DefinedView.standings-by-ring"), now()));
+    let devices = example("DefinedView.devices-with-groups-left-out");
+    golden("view-devices", &render::defined::view(&devices, now()));
+    golden("view-components", &render::defined::view(&example("DefinedView.components"), now()));
+}
+
+#[test]
 fn the_publisher() {
     let refused = render::publisher::status(&example("PublisherStatus.refused-commit"), now());
     golden("publisher-refused", &refused);

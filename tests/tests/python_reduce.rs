@@ -99,6 +99,8 @@ fn vector(ledger: &[Entry]) -> Value {
         ViewKey::Deployment(id) => fleet.deployment_view(id).map(|view| json!(view)),
         ViewKey::Site(site) => fleet.site_view(site).map(|view| json!(view)),
         ViewKey::Fleet => Some(json!(fleet.fleet_view())),
+        ViewKey::Group(label, value) => fleet.group_view(label, value).map(|view| json!(view)),
+        ViewKey::Defined(_) => None,
     };
     let views: BTreeMap<_, _> = keys.iter().filter_map(|key| Some((key.to_string(), view(key)?))).collect();
     let entries: Vec<_> = ledger
@@ -202,6 +204,10 @@ fn desired(rng: &mut Rng, plan: u64) -> DesiredState {
     for number in 1..=wanted.get() {
         desired.generation = Generation::new(number).unwrap();
         desired.retired = plan.u32(..8) == 0;
+        let value = |plan: &mut Rng| ["one", "two"][plan.usize(..2)].parse().unwrap();
+        let labels =
+            ["region", "ring"].map(|label| maybe(&mut plan, |plan| (label.parse().unwrap(), value(plan))));
+        desired.labels = labels.into_iter().flatten().collect();
         for id in DEPLOYMENTS {
             let (stays, changes) = (plan.bool() && !desired.retired, plan.bool());
             let held = desired.deployments.iter().position(|entry| entry.id.as_str() == id);

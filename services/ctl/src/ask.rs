@@ -6,10 +6,13 @@ use std::time::Duration;
 use bytes::Bytes;
 use muster_bus::{Bus, RequestError, partition_of};
 use muster_contract::DeviceKey;
+use muster_contract::groups::GroupQuery;
 use muster_contract::quarantine::QuarantineRequest;
 use muster_contract::query::{ErrorBody, ErrorCode, ErrorReply, PAGE_MAX, Query};
 use muster_contract::status::{StatusAnswer, StatusQuery};
-use muster_contract::subjects::{PUBLISHER_PREFIX, QUERY_PREFIX, judge_quarantine};
+use muster_contract::subjects::{
+    NOTIFY_PREFIX, PUBLISHER_PREFIX, QUERY_PREFIX, VIEW_PREFIX, judge_quarantine,
+};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -117,6 +120,53 @@ impl Hub {
     /// As [`Self::query`].
     pub async fn status(&self, query: &StatusQuery) -> Result<StatusAnswer, AskError> {
         understood(&self.ask("muster-rollup", format!("{QUERY_PREFIX}.status"), query).await?)
+    }
+
+    /// An answer about notices.
+    ///
+    /// # Errors
+    /// As [`Self::query`].
+    pub async fn notify<T: Serialize>(&self, verb: &'static str, request: &T) -> Result<Value, AskError> {
+        self.ask("muster-rollup", format!("{NOTIFY_PREFIX}.{verb}"), request).await
+    }
+
+    /// An answer of the query service about groups or defined views.
+    ///
+    /// # Errors
+    /// As [`Self::query`].
+    pub async fn groups(&self, what: &'static str, query: &GroupQuery) -> Result<Value, AskError> {
+        self.ask("muster-rollup", format!("{QUERY_PREFIX}.{what}"), query).await
+    }
+
+    /// All pages of a list about groups as one answer, as [`Self::pages`] has it.
+    ///
+    /// # Errors
+    /// As [`Self::pages`].
+    pub async fn group_pages(
+        &self,
+        what: &'static str,
+        list: &'static str,
+        query: GroupQuery,
+    ) -> Result<Value, AskError> {
+        let mut query = GroupQuery { limit: Some(PAGE_MAX), ..query };
+        let mut whole = self.groups(what, &query).await?;
+        for _ in 0..PAGES_MAX {
+            let Some(next) = taken_next(&mut whole) else { return Ok(whole) };
+            if query.after.as_ref() == Some(&next) {
+                break;
+            }
+            query.after = Some(next);
+            append(&mut whole, self.groups(what, &query).await?, list);
+        }
+        Err(AskError::Endless { what })
+    }
+
+    /// An answer of the rollup to a request about a definition.
+    ///
+    /// # Errors
+    /// As [`Self::query`].
+    pub async fn view<T: Serialize>(&self, verb: &'static str, request: &T) -> Result<Value, AskError> {
+        self.ask("muster-rollup", format!("{VIEW_PREFIX}.{verb}"), request).await
     }
 
     /// An answer of the publisher.

@@ -4,7 +4,9 @@
 
 mod gather;
 
+use muster_contract::defined::{DefinedView, Part};
 use muster_contract::fact::Account;
+use muster_contract::groups::GroupView;
 use muster_contract::query::DeviceLine;
 use muster_contract::subjects::ViewKey;
 use muster_contract::view::{AsOf, Counts, DeploymentView, FleetView, SiteView, Split, content_digest};
@@ -209,6 +211,16 @@ fn counts_are_sound(key: &ViewKey, value: &Value) -> Option<bool> {
         ViewKey::Fleet => {
             let view = FleetView::deserialize(value).ok()?;
             (view.tally.targets, view.tally.counts, true)
+        }
+        ViewKey::Group(label, value_of) => {
+            let view = GroupView::deserialize(value).ok()?;
+            let named = (&view.label, &view.value) == (label, value_of);
+            (view.tally.targets, view.tally.counts, named)
+        }
+        ViewKey::Defined(name) => {
+            let view = DefinedView::deserialize(value).ok().filter(|view| view.name == *name)?;
+            let Part::Standings(total) = view.total else { return Some(true) };
+            (total.targets, total.counts, true)
         }
     };
     Some(bounded && total(&counts) == targets)

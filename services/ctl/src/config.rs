@@ -2,8 +2,10 @@
 
 mod auth;
 mod connection;
+mod groups;
 mod history;
 mod status;
+mod watch;
 
 use std::path::PathBuf;
 
@@ -15,8 +17,10 @@ use muster_service::VERSION;
 
 pub use auth::{AuthCommand, CredsArgs, EnrollArgs, InitArgs, RevokeArgs, Valid, VaultArgs};
 pub use connection::{Connection, ConnectionArgs, ConnectionError};
+pub use groups::{GroupsArgs, ViewCommand};
 pub use history::{DiffArgs, PointArgs};
 pub use status::{AxisWord, BUDGET_LEAST, Depth, Export, Names, Show, StatusArgs};
+pub use watch::{Until, WatchArgs};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -24,6 +28,7 @@ Examples:
   muster status web --output all         one deployment, with a line for each device
   muster why web                         which devices make its verdict, by which facts
   muster devices --site plant7           the devices of a site
+  muster groups region                   the fleet by a label
   muster watch web                       follow a deployment until Ctrl-C
   muster diff web --from 2026-11-20T10:00:00Z      what changed since
   muster verify                          does a rebuild say the same as what runs?
@@ -41,13 +46,6 @@ Examples:
   muster why web                         the devices that make the verdict of web
   muster why web --device plant7/press-4 why it stands as it does there
   muster why web --format json | jq '.standings[].facts'";
-
-const WATCH_EXAMPLES: &str = "\
-Examples:
-  muster watch                           every deployment, redrawn as it changes
-  muster watch web                       one deployment
-  muster watch web | cat                 a line for each change
-  muster watch --format json             one view a line; a view that is gone is {\"key\":…,\"gone\":true}";
 
 const AUDIT_EXAMPLES: &str = "\
 For every device, head = received + coalesced + quarantined + missing must hold, and missing must be 0; every view's
@@ -118,15 +116,18 @@ pub enum Command {
     },
     /// Everything as a whole
     Fleet,
+    /// Devices by label: the fleet or a deployment by region, ring, model
+    #[command(after_help = groups::GROUPS_EXAMPLES)]
+    Groups(GroupsArgs),
+    /// Views of your own: what to select, how to group it, what to count
+    #[command(subcommand, after_help = groups::VIEW_EXAMPLES)]
+    View(ViewCommand),
     /// Why a deployment has its verdict: the rule, the devices, the facts
     #[command(after_help = WHY_EXAMPLES)]
     Why(WhyArgs),
     /// Follow deployments as they change
-    #[command(after_help = WATCH_EXAMPLES)]
-    Watch {
-        /// The deployment; all of them if left out
-        deployment: Option<DeploymentId>,
-    },
+    #[command(after_help = watch::WATCH_EXAMPLES)]
+    Watch(WatchArgs),
     /// How a deployment differs between two points of the past: counts, devices, and the facts that did it
     #[command(after_help = history::DIFF_EXAMPLES)]
     Diff(DiffArgs),

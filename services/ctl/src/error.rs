@@ -4,8 +4,8 @@ use std::io;
 use std::path::PathBuf;
 
 use muster_bus::ReadError;
-use muster_contract::Refusal;
 use muster_contract::query::ErrorCode;
+use muster_contract::{Refusal, SubscriptionName};
 use muster_service::error::chain;
 
 use crate::ask::AskError;
@@ -62,6 +62,15 @@ pub enum CtlError {
         #[source]
         source: serde_json::Error,
     },
+    /// A notice that is no notice.
+    #[error("what comes on muster.notice.{name} is no notice; is muster-rollup of another version?")]
+    Notice {
+        /// The subscription.
+        name: SubscriptionName,
+        /// What is wrong with it.
+        #[source]
+        source: Refusal,
+    },
     /// There is no such message in quarantine.
     #[error("ledger {0} is no message in quarantine; `muster quarantine list` names those that are")]
     NotQuarantined(u64),
@@ -90,6 +99,14 @@ pub enum CtlError {
         path: PathBuf,
         /// The limit.
         limit: usize,
+    },
+    /// The file defines no view.
+    #[error("{}: {reason}", .path.display())]
+    Definition {
+        /// The file.
+        path: PathBuf,
+        /// The field and the rule.
+        reason: String,
     },
     /// An identity is not made, given or taken.
     #[error(transparent)]
@@ -122,7 +139,7 @@ impl CtlError {
     pub fn code(&self) -> u8 {
         match self {
             Self::Output(error) if error.kind() == io::ErrorKind::BrokenPipe => YES,
-            Self::Unknown { .. } | Self::NotQuarantined(_) => NO,
+            Self::Unknown { .. } | Self::NotQuarantined(_) | Self::Definition { .. } => NO,
             Self::Auth(error) if error.is_no() => NO,
             Self::Ask(AskError::Refused(body)) => match body.code {
                 ErrorCode::NotFound | ErrorCode::BadRequest | ErrorCode::Conflict => NO,

@@ -83,7 +83,10 @@ fn name(path: &Path) -> String {
 }
 
 /// Reads a file that one message can carry; of one that is longer, or has no end, no more than that.
-fn read(path: &Path) -> Result<String, CtlError> {
+///
+/// # Errors
+/// When it cannot be read, or is longer.
+pub(crate) fn read(path: &Path) -> Result<String, CtlError> {
     let limit = MESSAGE_BYTES_MAX as u64 + 1;
     let mut bytes = Vec::new();
     let read = if path == Path::new(STANDARD_INPUT) {

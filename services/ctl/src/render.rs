@@ -6,13 +6,16 @@
 pub mod audit;
 pub mod auth;
 pub mod cut;
+pub mod defined;
 pub mod deployment;
 pub mod device;
 pub mod doubt;
 pub mod emco;
 pub mod filtered;
 pub mod frame;
+pub mod groups;
 pub mod history;
+pub mod notice;
 pub mod paint;
 pub mod place;
 pub mod publisher;

@@ -11,6 +11,7 @@ use crate::ask::{AskError, understood};
 use crate::config::{Depth, Export, StatusArgs};
 use crate::devices;
 use crate::error::CtlError;
+use crate::groups;
 use crate::history;
 use crate::render;
 use crate::session::Session;
@@ -29,6 +30,9 @@ pub async fn run(
     if !group && (args.aggregate || args.budget.is_some()) {
         let words = "--aggregate and --budget belong to --format resourcegroup";
         return Err(CtlError::Usage(words.to_owned()));
+    }
+    if let Some(label) = args.group_by.clone().filter(|_| export.is_none()) {
+        return groups::by_label(session, label, args.deployment).await;
     }
     let point = Point::from(args.point);
     let moment = if point.is_now() { None } else { Some(history::moment(session, point).await?) };

@@ -1,23 +1,24 @@
-//! `muster watch`: deployments as they change, from the bucket `views`.
+//! `muster watch`: deployments as they change; all of them from the bucket `views`, one of them by notices ([`one`]).
 //!
 //! On a terminal the whole picture is redrawn, also once a second for the ages in it; elsewhere each change is a line.
-//! What else there is to say (no connection, no such deployment) stands in the picture, or goes to standard error.
+//! What else there is to say (no connection) stands in the picture, or goes to standard error.
+
+mod one;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use muster_bus::{Bus, Link, ViewEntry};
+use muster_bus::{Link, ViewEntry};
 use muster_contract::DeploymentId;
 use muster_contract::subjects::ViewKey;
 use muster_contract::view::DeploymentView;
 use serde_json::{Value, json};
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
-use crate::config::Format;
+use crate::config::{Format, WatchArgs};
 use crate::error::CtlError;
 use crate::render;
 use crate::session::Session;
-use muster_domain::near::near;
 
 /// All deployments.
 const EVERY_DEPLOYMENT: &str = "deployment.*";
@@ -32,35 +33,28 @@ const LOST: &str = "muster: the connection to NATS is lost; what is shown may be
 /// Everything that is shown.
 type Views = BTreeMap<DeploymentId, DeploymentView>;
 
-/// Follows one deployment, or all of them, until Ctrl-C.
+/// Follows one deployment by notices, or all of them, until Ctrl-C. False where what was waited for did not come.
 ///
 /// # Errors
 /// When the bucket cannot be read, holds what is no view, or the output cannot be written.
-pub async fn run(session: &mut Session<'_>, deployment: Option<DeploymentId>) -> Result<(), CtlError> {
-    follow(session, deployment, &String::new).await
+pub async fn run(session: &mut Session<'_>, args: &WatchArgs) -> Result<bool, CtlError> {
+    match &args.deployment {
+        Some(deployment) => one::run(session, deployment.clone(), args).await,
+        None => follow(session, &String::new).await.map(|()| true),
+    }
 }
 
-/// As [`run`], with words above each picture.
+/// Follows all deployments, with words above each picture.
 ///
 /// # Errors
 /// As [`run`].
 pub async fn follow(
     session: &mut Session<'_>,
-    deployment: Option<DeploymentId>,
     above: &(dyn Fn() -> String + Send + Sync),
 ) -> Result<(), CtlError> {
-    let keys = deployment
-        .clone()
-        .map_or_else(|| EVERY_DEPLOYMENT.to_owned(), |id| ViewKey::Deployment(id).to_string());
-    let mut watch = session.hub.bus().view_watch(&keys).await?;
+    let mut watch = session.hub.bus().view_watch(EVERY_DEPLOYMENT).await?;
     let mut link = session.hub.bus().link();
-    let unknown = match &deployment {
-        Some(id) => unknown(session.hub.bus(), id).await?,
-        None => None,
-    };
-    let mut picture =
-        Picture { views: Views::new(), one: deployment, unknown, drawn: false, is_up: true, above };
-    picture.say_unknown(session);
+    let mut picture = Picture { views: Views::new(), drawn: false, is_up: true, above };
     let mut ticks = interval_at(Instant::now() + REDRAW, REDRAW);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
@@ -75,21 +69,12 @@ pub async fn follow(
 
 struct Picture<'a> {
     views: Views,
-    one: Option<DeploymentId>,
-    /// What to say of the one as long as it was never seen.
-    unknown: Option<String>,
     drawn: bool,
     is_up: bool,
     above: &'a (dyn Fn() -> String + Send + Sync),
 }
 
 impl Picture<'_> {
-    fn say_unknown(&self, session: &mut Session<'_>) {
-        if let Some(words) = self.unknown.as_ref().filter(|_| !is_redrawn(session)) {
-            session.terminal.say(&format!("muster: {words}"));
-        }
-    }
-
     /// Takes in whether there is a connection.
     fn tell(&mut self, session: &mut Session<'_>, link: Link) -> Result<(), CtlError> {
         self.is_up = link.is_up();
@@ -126,7 +111,6 @@ impl Picture<'_> {
             };
             session.terminal.print(&line)?;
         }
-        self.unknown = None;
         match change.view {
             Some(view) => self.views.insert(change.id, view),
             None => self.views.remove(&change.id),
@@ -139,14 +123,10 @@ impl Picture<'_> {
             return Ok(());
         }
         let frame = session.frame();
-        let shown = match &self.one {
-            Some(id) => match (self.views.get(id), &self.unknown) {
-                (Some(view), _) => render::deployment::view(view, frame),
-                (None, Some(words)) => words.clone(),
-                (None, None) => render::watch::nothing(Some(id)),
-            },
-            None if self.views.is_empty() => render::watch::nothing(None),
-            None => render::watch::picture(self.views.values(), frame),
+        let shown = if self.views.is_empty() {
+            render::watch::nothing(None)
+        } else {
+            render::watch::picture(self.views.values(), frame)
         };
         let lost = if self.is_up { "" } else { LOST };
         let text = format!("{}{lost}{shown}", (self.above)());
@@ -175,21 +155,4 @@ impl Change {
 
 fn is_redrawn(session: &Session<'_>) -> bool {
     session.terminal.is_interactive() && session.format == Format::Table
-}
-
-/// What to say of a deployment of which there is no view.
-async fn unknown(bus: &Bus, id: &DeploymentId) -> Result<Option<String>, CtlError> {
-    let mut watch = bus.view_watch(EVERY_DEPLOYMENT).await?;
-    let (mut known, mut waiting) = (Vec::new(), watch.waiting());
-    while waiting > 0 {
-        let entries = watch.next_batch(BATCH).await?;
-        waiting = waiting.saturating_sub(entries.len() as u64);
-        let present = entries.into_iter().filter(|entry| entry.value.is_some());
-        known.extend(present.filter_map(|entry| match ViewKey::parse(&entry.key) {
-            Some(ViewKey::Deployment(id)) => Some(id),
-            _ => None,
-        }));
-    }
-    let near = near(id.as_str(), known.iter().map(DeploymentId::as_str));
-    Ok((!known.contains(id)).then(|| render::watch::unknown(id, &near)))
 }

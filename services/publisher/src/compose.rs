@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use muster_contract::desired::{Source, SourceKind};
+use muster_contract::labels::Labels;
 use muster_contract::{DeploymentId, DeviceKey};
 
 use crate::content::Content;
@@ -68,14 +69,14 @@ pub fn commit(key: &DeviceKey, fleet: &Fleet, held: &Held) -> Option<Wanted> {
         return None;
     }
     let contents = merge(git.into_iter().flatten(), held.requested());
-    Some(Wanted { retired: false, source: git_source(fleet), contents })
+    Some(Wanted { retired: false, source: git_source(fleet), labels: fleet.labels_of(key), contents })
 }
 
 /// What is published for a device already, to be said again.
 pub fn again(held: &Held) -> Option<Wanted> {
-    let Document { retired, source, entries, .. } = held.document.as_ref()?;
+    let Document { retired, source, labels, entries, .. } = held.document.as_ref()?;
     let contents = entries.iter().map(|entry| entry.content.clone()).collect();
-    Some(Wanted { retired: *retired, source: source.clone(), contents })
+    Some(Wanted { retired: *retired, source: source.clone(), labels: labels.clone(), contents })
 }
 
 /// The devices for which a commit makes a new document.
@@ -130,6 +131,7 @@ pub fn apply(
     let wanted = Wanted {
         retired: false,
         source: base(key, git, held, request),
+        labels: labels(key, git, held),
         contents: merge(git_part(key, git, held), requested.values()),
     };
     wanted.check().map_err(|over| RequestRefused::TooMuch(key.clone(), over))?;
@@ -155,14 +157,16 @@ pub fn remove(
         return Err(RequestRefused::NotRequested { key: key.clone(), id: id.clone(), in_git });
     }
     if document.retired {
-        return Ok(Wanted { retired: true, source: document.source.clone(), contents: Vec::new() });
+        let source = document.source.clone();
+        return Ok(Wanted { retired: true, source, labels: Arc::default(), contents: Vec::new() });
     }
     if matches!(git, Git::Unknown) && document.source.kind == SourceKind::Git {
         return Err(RequestRefused::GitUnknown(key.clone()));
     }
     let left = held.requested().filter(|content| id.is_some_and(|id| content.id() != id));
     let contents = merge(git_part(key, git, held), left);
-    Ok(Wanted { retired: false, source: base(key, git, held, request), contents })
+    let (source, labels) = (base(key, git, held, request), labels(key, git, held));
+    Ok(Wanted { retired: false, source, labels, contents })
 }
 
 /// The device leaves the fleet, with everything applied to it. One that nothing was ever published for may leave too,
@@ -186,7 +190,10 @@ pub fn retire(
             Err(RequestRefused::GitUnknown(key.clone()))
         }
         _ if held.generation.is_none() && !reported => Err(RequestRefused::UnknownDevice(key.clone())),
-        _ => Ok(Wanted { retired: true, source: request.clone(), contents: Vec::new() }),
+        _ => {
+            let (source, labels) = (request.clone(), Arc::default());
+            Ok(Wanted { retired: true, source, labels, contents: Vec::new() })
+        }
     }
 }
 
@@ -200,6 +207,14 @@ pub fn overrides(key: &DeviceKey, git: Git<'_>, held: &Held, contents: &[Content
 pub fn is_new(key: &DeviceKey, git: Git<'_>, held: &Held) -> bool {
     let in_git = matches!(git, Git::Known(fleet) if fleet.devices.contains_key(key));
     held.generation.is_none() && !in_git
+}
+
+/// What groups a device: only Git can say it, and what it said last holds where it cannot be asked.
+fn labels(key: &DeviceKey, git: Git<'_>, held: &Held) -> Arc<Labels> {
+    match git {
+        Git::Known(fleet) => fleet.labels_of(key),
+        Git::Absent | Git::Unknown => held.labels(),
+    }
 }
 
 /// What Git says of a device: its last good commit, or what came from Git before.

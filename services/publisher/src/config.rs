@@ -19,7 +19,8 @@ The repository:
   fleet/*.yaml                    deployments of every device
   sites/<site>/*.yaml             deployments of the devices of a site
   sites/<site>/<device>/*.yaml    deployments of one device; it exists because its folder does
-Each file holds Margo ApplicationDeployment documents. The nearer level wins on the same deployment id.
+  labels.yaml in any of these     what groups the devices: a mapping such as 'region: north'
+Each other file holds Margo ApplicationDeployment documents. The nearer level wins on the same deployment id and label.
 A commit with a mistake is refused as a whole; `muster publisher status` names file, line, field and rule.
 So is one without any device folder, because it would empty the fleet, unless --allow-empty is given.
 

@@ -1,11 +1,12 @@
 //! The content of a deployment: what it is on every device that has it, apart from the generation at which a
 //! device got it. Shared between devices, compared by digest, ordered by id.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use muster_contract::canonical::Digest;
 use muster_contract::desired::{DesiredDeployment, Source, SourceKind};
+use muster_contract::labels::Labels;
 use muster_contract::{DeploymentId, Generation};
 
 /// A deployment without a target generation, its digest computed.
@@ -66,12 +67,25 @@ impl Content {
 
 /// Gives equal contents one place in memory: a fleet's documents are mostly the same deployments again and again.
 #[derive(Debug, Default)]
-pub struct Interner(HashMap<Digest, Arc<Content>>);
+pub struct Interner {
+    contents: HashMap<Digest, Arc<Content>>,
+    labels: BTreeSet<Arc<Labels>>,
+}
 
 impl Interner {
     /// The one place of this content.
     pub fn share(&mut self, content: Content) -> Arc<Content> {
-        self.0.entry(content.digest()).or_insert_with(|| Arc::new(content)).clone()
+        self.contents.entry(content.digest()).or_insert_with(|| Arc::new(content)).clone()
+    }
+
+    /// The one place of these labels.
+    pub fn share_labels(&mut self, labels: Labels) -> Arc<Labels> {
+        if let Some(known) = self.labels.get(&labels) {
+            return known.clone();
+        }
+        let shared = Arc::new(labels);
+        self.labels.insert(shared.clone());
+        shared
     }
 }
 

@@ -7,6 +7,7 @@
 use std::sync::Arc;
 
 use muster_contract::desired::{DesiredState, Source};
+use muster_contract::labels::Labels;
 use muster_contract::{Generation, Refusal, decode};
 use serde::Deserialize;
 
@@ -40,6 +41,8 @@ pub struct Document {
     pub retired: bool,
     /// Where it comes from.
     pub source: Source,
+    /// What groups the device; shared with others.
+    pub labels: Arc<Labels>,
     /// Its deployments, ordered by id.
     pub entries: Vec<Entry>,
 }
@@ -75,7 +78,8 @@ impl Held {
         let mut entries: Vec<_> = state.deployments.into_iter().map(entry).collect();
         entries.sort_by(|one, other| one.content.id().cmp(other.content.id()));
         let generation = state.generation;
-        let document = Document { generation, retired: state.retired, source: state.source, entries };
+        let labels = interner.share_labels(state.labels);
+        let document = Document { generation, retired: state.retired, source: state.source, labels, entries };
         Self {
             sequence,
             generation: Some(generation),
@@ -118,6 +122,11 @@ impl Held {
     pub fn is_due_again(&self) -> bool {
         let passed = |document: &Document| Some(document.generation) < self.generation;
         self.document.as_ref().is_some_and(|document| !self.stands || passed(document))
+    }
+
+    /// What groups the device, as last published.
+    pub fn labels(&self) -> Arc<Labels> {
+        self.document.as_ref().map(|document| document.labels.clone()).unwrap_or_default()
     }
 
     /// What was asked for by request and not taken back.
@@ -182,6 +191,7 @@ mod tests {
         let wanted = crate::plan::Wanted {
             retired: false,
             source: crate::content::tests::request("r"),
+            labels: Arc::default(),
             contents: vec![crate::content::tests::content("web", &generation.to_string())],
         };
         let before = Held::default().above(Generation::new(generation - 1));

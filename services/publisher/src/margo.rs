@@ -5,6 +5,7 @@
 
 mod document;
 mod key;
+pub mod labels;
 mod locate;
 mod node;
 mod path;
@@ -44,17 +45,7 @@ pub struct Entry {
 /// Reads the deployments of one file, for `level`. What is wrong goes to `problems` under the name `file`; the rest
 /// of the file is still read, so the entries are only complete where no problem was added.
 pub fn read(file: &str, text: &[u8], level: &Level, problems: &mut Problems) -> Vec<Entry> {
-    if text.len() > FILE_BYTES_MAX {
-        problems.push(file, || None, "", too_long(text.len() as u64));
-        return Vec::new();
-    }
-    let text = match std::str::from_utf8(text) {
-        Ok(text) => text,
-        Err(error) => {
-            problems.push(file, || line_at(text, error.valid_up_to()), "", "is not UTF-8 text");
-            return Vec::new();
-        }
-    };
+    let Some(text) = text_of(file, text, problems) else { return Vec::new() };
     let mut entries = Vec::new();
     for (at, read) in yaml::documents(text).into_iter().enumerate() {
         match read {
@@ -64,6 +55,19 @@ pub fn read(file: &str, text: &[u8], level: &Level, problems: &mut Problems) -> 
         }
     }
     entries
+}
+
+/// The text of a file, if it is one of a size that is read.
+fn text_of<'a>(file: &str, text: &'a [u8], problems: &mut Problems) -> Option<&'a str> {
+    if text.len() > FILE_BYTES_MAX {
+        problems.push(file, || None, "", too_long(text.len() as u64));
+        return None;
+    }
+    let read = std::str::from_utf8(text);
+    read.map_err(|error| {
+        problems.push(file, || line_at(text, error.valid_up_to()), "", "is not UTF-8 text");
+    })
+    .ok()
 }
 
 /// The rule that a file of so many bytes breaks.

@@ -7,15 +7,17 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use muster_contract::desired::{DesiredState, Source};
-use muster_contract::limits::{DEPLOYMENTS_PER_DEVICE_MAX, MESSAGE_BYTES_MAX};
+use muster_contract::labels::Labels;
+use muster_contract::limits::{DEPLOYMENTS_PER_DEVICE_MAX, LABEL_CHARS_MAX, LABELS_MAX, MESSAGE_BYTES_MAX};
 use muster_contract::version::{ApiVersion, kind};
 use muster_contract::{Generation, Timestamp};
 
 use crate::content::Content;
 use crate::held::{Document, Entry, Held};
 
-/// Bytes of a document apart from its deployments, at most: fixed names, a time, a generation and a revision.
-const ENVELOPE_BYTES: usize = 1024;
+/// Bytes of a document apart from its deployments, at most: fixed names, a time, a generation, a revision, and labels,
+/// each two names in quotes with a colon and a comma.
+const ENVELOPE_BYTES: usize = 1024 + LABELS_MAX * (2 * LABEL_CHARS_MAX + 6);
 
 const _: () = assert!(ENVELOPE_BYTES < MESSAGE_BYTES_MAX);
 
@@ -26,6 +28,8 @@ pub struct Wanted {
     pub retired: bool,
     /// Who says so.
     pub source: Source,
+    /// What groups it.
+    pub labels: Arc<Labels>,
     /// What it shall run, ordered by id, none twice.
     pub contents: Vec<Arc<Content>>,
 }
@@ -102,20 +106,28 @@ pub fn draft(held: &Held, wanted: &Wanted) -> Option<Draft> {
         content: content.clone(),
     };
     let entries = wanted.contents.iter().map(entry).collect();
-    let document = Document { generation, retired: wanted.retired, source: wanted.source.clone(), entries };
+    let document = Document {
+        generation,
+        retired: wanted.retired,
+        source: wanted.source.clone(),
+        labels: wanted.labels.clone(),
+        entries,
+    };
     Some(Draft { generation, expected_sequence: held.sequence, document })
 }
 
 /// The source is no part of it: a commit that changes nothing for a device is not worth a document.
 fn says(document: &Document, wanted: &Wanted) -> bool {
     let held = document.entries.iter().map(|entry| entry.content.digest());
-    document.retired == wanted.retired && held.eq(wanted.contents.iter().map(|content| content.digest()))
+    document.retired == wanted.retired
+        && document.labels == wanted.labels
+        && held.eq(wanted.contents.iter().map(|content| content.digest()))
 }
 
 impl Draft {
     /// The document, made at `issued_at`.
     pub fn document(&self, issued_at: Timestamp) -> DesiredState {
-        let Document { generation: _, retired, source, entries } = &self.document;
+        let Document { generation: _, retired, source, labels, entries } = &self.document;
         DesiredState {
             api_version: ApiVersion::V1,
             kind: kind::DesiredState::DesiredState,
@@ -123,6 +135,7 @@ impl Draft {
             issued_at,
             retired: *retired,
             source: source.clone(),
+            labels: Labels::clone(labels),
             deployments: entries.iter().map(|entry| entry.content.targeting(entry.target)).collect(),
         }
     }

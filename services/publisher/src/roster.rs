@@ -195,7 +195,7 @@ mod tests {
 
     fn fleet(revision: &str, devices: &[(&str, &[Arc<Content>])]) -> Fleet {
         let devices = devices.iter().map(|(name, contents)| (key(name), contents.to_vec())).collect();
-        Fleet { revision: revision.to_owned(), devices }
+        Fleet { revision: revision.to_owned(), devices, ..Fleet::default() }
     }
 
     fn publish_all(roster: &mut Roster) -> Vec<String> {

@@ -4,10 +4,13 @@
 //! fleet/*.yaml                    every device
 //! sites/<site>/*.yaml             the devices of a site
 //! sites/<site>/<device>/*.yaml    one device, which exists because the folder does
+//! …/labels.yaml                   in any of these folders: what groups its devices
 //! ```
 //!
-//! The nearer level wins on the same deployment id. Files elsewhere at the top are nobody's business here. A commit
+//! The nearer level wins on the same deployment id, and on the same label. Files elsewhere at the top are nobody's business here. A commit
 //! is taken or refused as a whole; where its bytes come from is not known here.
+
+mod tags;
 
 use std::collections::btree_map::Entry as Slot;
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,10 +18,12 @@ use std::fmt::Display;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use muster_contract::labels::Labels;
 use muster_contract::{DeploymentId, DeviceKey, LabelError};
 
+use self::tags::Tags;
 use crate::content::{Content, Interner};
-use crate::margo::{self, Level};
+use crate::margo::{self, Level, labels};
 use crate::plan::{TooMuch, also};
 use crate::problems::Problems;
 
@@ -62,6 +67,15 @@ pub struct Fleet {
     pub revision: String,
     /// What each device shall run, ordered by id. A device without deployments is there with none.
     pub devices: BTreeMap<DeviceKey, Vec<Arc<Content>>>,
+    /// The labels of each device that has some.
+    pub labels: BTreeMap<DeviceKey, Arc<Labels>>,
+}
+
+impl Fleet {
+    /// The labels of a device.
+    pub fn labels_of(&self, key: &DeviceKey) -> Arc<Labels> {
+        self.labels.get(key).cloned().unwrap_or_default()
+    }
 }
 
 /// True for a path whose content [`read`] needs.
@@ -82,7 +96,9 @@ pub fn read(tree: &Tree) -> Result<Fleet, Problems> {
     }
     let devices = reading.devices.iter().map(|key| (key.clone(), reading.compose(key))).collect();
     reading.check_limits();
-    reading.problems.or(Fleet { revision: tree.revision.clone(), devices })
+    let Reading { tags, devices: keys, interner, problems, .. } = &mut reading;
+    let labels = tags.compose(keys, interner, problems);
+    reading.problems.or(Fleet { revision: tree.revision.clone(), devices, labels })
 }
 
 /// Whether a commit may be published although it takes everything from every device: another repository or branch
@@ -139,6 +155,7 @@ type Shelf<'a> = BTreeMap<DeploymentId, Said<'a>>;
 struct Reading<'a> {
     shelves: BTreeMap<Level, Shelf<'a>>,
     devices: BTreeSet<DeviceKey>,
+    tags: Tags<'a>,
     interner: Interner,
     problems: Problems,
 }
@@ -163,6 +180,9 @@ impl<'a> Reading<'a> {
                 self.refuse(file, "is a submodule, and its files are not read: copy them");
             }
             (_, Some(_)) if !is_yaml(&file.path) => {}
+            (Body::Text(text), Some(level)) if labels::is_labels(&file.path) => {
+                self.tags.read(&level, &file.path, text, &mut self.problems);
+            }
             (Body::TooLong(bytes), Some(_)) => self.refuse(file, margo::too_long(*bytes)),
             (Body::Text(text), Some(level)) => {
                 for entry in margo::read(&file.path, text, &level, &mut self.problems) {

@@ -20,6 +20,8 @@ use muster_service::life::{Life, Stage};
 
 use crate::config::{Cli, Config};
 use crate::consume::Consumer;
+use crate::define::Definer;
+use crate::definitions::Definitions;
 use crate::error::StartError;
 use crate::history::archive::Archive;
 use crate::history::point::Points;
@@ -27,6 +29,9 @@ use crate::history::store::Checkpoints;
 use crate::history::thinning::Room;
 use crate::history::{self, recall};
 use crate::metrics::Metrics;
+use crate::notify::desk::NotifyDesk;
+use crate::notify::metrics::NotifyMetrics;
+use crate::notify::{Notifier, SharedRegister};
 use crate::present::Present;
 use crate::publish::Publisher;
 use crate::query::{Desk, History};
@@ -46,6 +51,8 @@ pub struct Handle {
     pub present: Arc<Present>,
     /// What it counts.
     pub metrics: Metrics,
+    /// What it counts of notices.
+    pub notices: NotifyMetrics,
 }
 
 /// Runs the rollup until it is asked to stop.
@@ -69,6 +76,7 @@ pub fn main() -> ExitCode {
 pub async fn start(config: Config, life: &Life) -> Result<Handle, StartError> {
     let caught_up = life.health().latch("LEDGER, read to its end");
     let offered = life.health().latch("answering questions");
+    let defining = life.health().latch("taking definitions of views");
     let metrics = Metrics::register(life.health());
     let (store, found) = open(config.data_dir.clone(), config.rebuild).await?;
 
@@ -94,15 +102,31 @@ pub async fn start(config: Config, life: &Life) -> Result<Handle, StartError> {
 
     let consumer = Consumer::new(bus.clone(), present.clone(), metrics.clone(), Rng::new());
     life.spawn(Stage::Intake, "consume", consumer.run(caught_up, life.token(Stage::Intake)));
+    let definitions = Definitions::new(bus.clone(), present.clone(), Rng::new());
+    life.spawn(Stage::Intake, "definitions", definitions.run(life.token(Stage::Intake)));
     let publisher = Publisher::new(bus.clone(), present.clone(), metrics.clone(), Rng::new());
     life.spawn(Stage::Publish, "views", publisher.run(life.token(Stage::Publish)));
     life.spawn(Stage::Publish, "snapshots", snapshots.run(life.token(Stage::Publish)));
+    let definer = Definer::new(bus.clone(), present.clone(), Arc::new(SystemClock));
+    life.spawn(Stage::Serve, "view requests", definer.serve(defining, life.token(Stage::Serve)));
+    let notices = notify(&bus, &present, life);
     let (recall, maker) = recall::pair(bus.clone(), present.clone(), archive, metrics.clone());
     life.spawn(Stage::Serve, "history", maker.run(life.token(Stage::Serve)));
     let points = Points::new(bus.clone(), present.clone(), Arc::new(SystemClock));
     let desk = Desk::new(present.clone(), metrics.clone()).with_history(History::new(points, recall));
     life.spawn(Stage::Serve, "queries", desk.serve(bus, offered, life.token(Stage::Serve)));
-    Ok(Handle { present, metrics })
+    Ok(Handle { present, metrics, notices })
+}
+
+/// Tells subscribers, and takes their requests.
+fn notify(bus: &Bus, present: &Arc<Present>, life: &Life) -> NotifyMetrics {
+    let offered = life.health().latch("taking subscriptions");
+    let (register, metrics) = (SharedRegister::default(), NotifyMetrics::register(life.health()));
+    let notifier = Notifier::new(bus.clone(), present.clone(), register.clone(), metrics.clone(), Rng::new());
+    life.spawn(Stage::Publish, "notices", notifier.run(life.token(Stage::Publish)));
+    let desk = NotifyDesk::new(bus.clone(), present.clone(), register);
+    life.spawn(Stage::Serve, "subscriptions", desk.serve(offered, life.token(Stage::Serve)));
+    metrics
 }
 
 /// Opens the store where it may block. For a rebuild, what was there is set aside.

@@ -33,6 +33,9 @@ Questions it answers (NATS service 'muster-query'): muster.query.deployment, dep
 site, fleet and why; `muster status`, `muster devices` and `muster why` ask them. Of the past: muster.query.moment,
 digests, diff and verify, and any of the others with a point (`muster status --at`, `muster diff`, `muster verify`).
 
+It tells subscribers what has changed (NATS service 'muster-notify': muster.notify.subscribe, confirm, unsubscribe and
+list); `muster watch DEPLOYMENT` is one. Of several rollups one tells, and a restart tells nothing twice.
+
 The data directory holds a snapshot, so that a restart reads only what LEDGER took in since, and checkpoints, so that
 any point of the past is reached by reading little of LEDGER. It may be deleted at any time while the rollup is
 stopped: everything is read again then, but points that are older than LEDGER's first fact are lost. Two rollups need

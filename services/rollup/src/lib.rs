@@ -3,21 +3,27 @@
 //! ```text
 //! LEDGER ─► consume ─► present ─┬─► publish ─► KV views
 //!              ▲   (the fold)   ├─► query   ─► muster.query.* ◄─┐
+//!              │                ├─► notify  ─► NOTICES          │
 //!     store ───┘                └─► snapshot ─► store ─► history (the past)
 //! ```
+//!
+//! What people define themselves comes in by [`define`], lives in the bucket, and is followed by [`definitions`].
 //!
 //! Everything shown is a function of LEDGER up to a sequence. The snapshot in the data directory only saves reading
 //! LEDGER from its start; it may be lost at any time, and is never believed when it does not fit.
 //!
-//! Reading order: [`consume`] (the corridor), [`present`] (what it leads to), [`publish`] and [`query`] (who looks),
+//! Reading order: [`consume`] (the corridor), [`present`] (what it leads to), [`publish`], [`query`] and [`notify`] (who looks),
 //! [`snapshot`] and [`store`] (what survives a restart), [`history`] (what was true before), [`app`] (how it is put together).
 
 pub mod app;
 pub mod config;
 pub mod consume;
+pub mod define;
+pub mod definitions;
 pub mod error;
 pub mod history;
 pub mod metrics;
+pub mod notify;
 pub mod present;
 pub mod publish;
 pub mod query;

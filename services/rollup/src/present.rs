@@ -64,6 +64,13 @@ impl Present {
         result
     }
 
+    /// Changes what is counted of the present, and has everyone look again. It has read no further.
+    pub fn edit<T>(&self, edit: impl FnOnce(&mut Fleet) -> T) -> T {
+        let result = edit(&mut self.write().fleet);
+        self.read_to.send_modify(|_| {});
+        result
+    }
+
     /// Takes something out of the present that is no part of what is shown: marks of what changed.
     pub fn take<T>(&self, take: impl FnOnce(&mut Now) -> T) -> T {
         take(&mut self.write())

@@ -19,7 +19,7 @@ use muster_contract::canonical::Digest;
 use muster_contract::decode::to_bytes;
 use muster_contract::limits::VIEW_WRITES_PER_SECOND;
 use muster_contract::subjects::ViewKey;
-use muster_domain::fold::Fleet;
+use muster_domain::fold::{Fleet, Shown, Unsigned};
 use muster_service::backoff::FullJitter;
 use muster_service::error::chain;
 use tokio::sync::watch;
@@ -57,6 +57,8 @@ pub struct Publisher {
     metrics: Metrics,
     chance: Rng,
     origin: Option<Origin>,
+    /// Whether it was known which views are defined.
+    knew_definitions: bool,
     /// What the bucket holds, as far as it is known.
     held: BTreeMap<ViewKey, Held>,
     /// Views to look at, and when.
@@ -88,7 +90,7 @@ impl Publisher {
     pub fn new(bus: Bus, present: Arc<Present>, metrics: Metrics, chance: Rng) -> Self {
         let (held, due) = (BTreeMap::new(), BTreeMap::new());
         let retry = FullJitter::new(RETRY_MIN, RETRY_MAX);
-        Self { bus, present, metrics, chance, origin: None, held, due, retry }
+        Self { bus, present, metrics, chance, origin: None, knew_definitions: false, held, due, retry }
     }
 
     /// Writes until `stop`, and then once more what is due.
@@ -181,11 +183,17 @@ impl Publisher {
 
     /// Takes over which views may have changed, and when each may be written.
     fn take_changed(&mut self) {
-        let (origin, changed) = self.present.take(|now| (now.origin, now.fleet.take_changed_views()));
+        let look =
+            |now: &mut Now| (now.origin, now.fleet.knows_definitions(), now.fleet.take_changed_views());
+        let (origin, knows_definitions, changed) = self.present.take(look);
         let mut changed: BTreeSet<ViewKey> = changed;
         if self.origin.replace(origin) != Some(origin) {
             // Another LEDGER: whatever was written may be gone now.
             changed.extend(self.held.keys().cloned());
+        }
+        if !std::mem::replace(&mut self.knew_definitions, knows_definitions) && knows_definitions {
+            // Only now can it be told which of them nobody defines any more.
+            changed.extend(self.held.keys().filter(|key| matches!(key, ViewKey::Defined(_))).cloned());
         }
         let now = Instant::now();
         for key in changed {
@@ -228,6 +236,15 @@ impl Publisher {
         let (now, mut writes) = (Instant::now(), Vec::new());
         for (key, view) in views {
             self.due.remove(&key);
+            let view = match view {
+                Seen::Whole(view) => view,
+                Seen::Unsigned(view) => {
+                    let view = view.sign();
+                    Some((view.digest, to_bytes(&*view).into()))
+                }
+                // Named as changed once it is counted.
+                Seen::NotYet => continue,
+            };
             let held = self.held.entry(key.clone()).or_insert(Held::NOTHING);
             if held.disputes(view.as_ref().map(|(digest, _)| *digest), as_of) {
                 self.metrics.view(ViewResult::Disputed);
@@ -322,9 +339,18 @@ async fn carry_out(bus: &Bus, write: &Write) -> Written {
     }
 }
 
-/// A view as it is now: its digest and its document. None where there is none.
-fn show(fleet: &Fleet, key: &ViewKey) -> Option<(Digest, Bytes)> {
-    match key {
+/// A view as it is seen at one look.
+enum Seen {
+    /// Its digest and its document; nothing where there is no such view.
+    Whole(Option<(Digest, Bytes)>),
+    /// One whose digest takes so long that nobody shall wait for it.
+    Unsigned(Unsigned),
+    /// It cannot be told yet.
+    NotYet,
+}
+
+fn show(fleet: &Fleet, key: &ViewKey) -> Seen {
+    Seen::Whole(match key {
         ViewKey::Deployment(id) => {
             fleet.deployment_view(id).map(|view| (view.digest, to_bytes(&view).into()))
         }
@@ -333,5 +359,13 @@ fn show(fleet: &Fleet, key: &ViewKey) -> Option<(Digest, Bytes)> {
             let view = fleet.fleet_view();
             Some((view.tally.digest, to_bytes(&view).into()))
         }
-    }
+        ViewKey::Group(label, value) => {
+            fleet.group_view(label, value).map(|view| (view.tally.digest, to_bytes(&view).into()))
+        }
+        ViewKey::Defined(name) => match fleet.defined_view(name) {
+            Shown::View(view) => return Seen::Unsigned(view),
+            Shown::Absent => None,
+            Shown::NotYet => return Seen::NotYet,
+        },
+    })
 }

@@ -1,6 +1,7 @@
 //! Answers to questions over the bus (`muster.query.*`), from memory. Until LEDGER was read to its end, every answer is
 //! that there is none yet. Questions about the past are the room [`past`]'s; they wait there, and hold up no others.
 
+mod groups;
 mod past;
 mod status;
 
@@ -93,6 +94,9 @@ impl Desk {
         if endpoint == status::ENDPOINT {
             return status::answer(&self.present, question);
         }
+        if groups::ENDPOINTS.contains(&endpoint) {
+            return groups::answer(&self.present, endpoint, question);
+        }
         let query = understand(question)?;
         self.present.look(|now| {
             let fleet = caught_up(now)?;
@@ -123,7 +127,12 @@ fn spec() -> ServiceSpec {
         name: SERVICE,
         version: SERVICE_VERSION,
         description: DESCRIPTION,
-        endpoints: ENDPOINTS.into_iter().chain(past::ENDPOINTS).map(endpoint).collect(),
+        endpoints: ENDPOINTS
+            .into_iter()
+            .chain(groups::ENDPOINTS)
+            .chain(past::ENDPOINTS)
+            .map(endpoint)
+            .collect(),
     }
 }
 

@@ -25,7 +25,7 @@ const COMPANIONS: [&str; 2] = ["-wal", "-shm"];
 /// How long another process may take to let go of the file: one that is ending is waited for.
 const BUSY_WAIT: Duration = Duration::from_secs(1);
 /// Marks the file as ours: "MUST" in ASCII. The format is that of the tables and of the records in them.
-const KIND: Kind = Kind { application_id: 0x4d55_5354, format: 4 };
+const KIND: Kind = Kind { application_id: 0x4d55_5354, format: 5 };
 
 const TABLES: &str = "
     CREATE TABLE snapshot (

@@ -188,11 +188,7 @@ impl Rebuild {
 
     /// The digest of every view there is, by key.
     pub fn digests(&self) -> BTreeMap<ViewKey, Digest> {
-        let digest = |key: &ViewKey| match key {
-            ViewKey::Deployment(id) => self.fleet.deployment_view(id).map(|view| view.digest),
-            ViewKey::Site(site) => self.fleet.site_view(site).map(|view| view.tally.digest),
-            ViewKey::Fleet => Some(self.fleet.fleet_view().tally.digest),
-        };
+        let digest = |key: &ViewKey| self.fleet.digest_of(key);
         self.keys.iter().filter_map(|key| digest(key).map(|digest| (key.clone(), digest))).collect()
     }
 }

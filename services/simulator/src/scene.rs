@@ -93,7 +93,7 @@ pub fn show(scene: Scene, bus: Bus) -> JoinHandle<()> {
         }
         let (hub, clock) = (Hub::new(bus, PATIENCE), Arc::new(SystemClock));
         let mut session = Session { hub, format: Format::Table, terminal: &mut terminal, clock };
-        if let Err(error) = watch::follow(&mut session, None, &|| scene.words()).await
+        if let Err(error) = watch::follow(&mut session, &|| scene.words()).await
             && let Some(words) = error.words()
         {
             // The demo goes on without a picture, as where nobody reads it any more.

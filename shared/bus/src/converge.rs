@@ -24,6 +24,10 @@ const CONSUMER_NOT_FOUND: u64 = 10014;
 const CONSUMER_EXISTS_OTHERWISE: u64 = 10148;
 const INSUFFICIENT_RESOURCES: u64 = 10023;
 const STORAGE_EXCEEDED: u64 = 10047;
+/// The server could not lay out a stream's store: the disk, or somebody who creates the same stream at this moment.
+const STORE_NOT_MADE: u64 = 10049;
+/// Attempts after which it is the disk.
+const STORE_ATTEMPTS_MAX: u32 = 5;
 const SUBJECTS_OVERLAP: u64 = 10065;
 const JETSTREAM_OFF: [u64; 2] = [10039, 10076];
 /// Not now so many servers as there shall be copies: a cluster may still be starting.
@@ -147,9 +151,14 @@ impl Bus {
         }
         let mut delay = FullJitter::new(HEAL_MIN, HEAL_MAX);
         let mut chance = Rng::new();
+        let mut not_made = 0;
         loop {
             match once(&self.wire, &topology).await {
-                Err(TopologyError::Refused { asset, source }) if is_passing(&source) => {
+                Err(TopologyError::Refused { asset, source })
+                    if is_passing(&source)
+                        || (source.is(STORE_NOT_MADE) && not_made < STORE_ATTEMPTS_MAX) =>
+                {
+                    not_made += u32::from(source.is(STORE_NOT_MADE));
                     let retry_in = delay.next(&mut chance);
                     tracing::warn!(cause = chain(&source), ?retry_in, "cannot look after {asset} now");
                     tokio::time::sleep(retry_in).await;

@@ -2,7 +2,7 @@
 //!
 //! Reading order: [`config`] and [`connect`] (a [`Bus`] and its [`Link`]), [`topology`] and [`converge`]
 //! (streams as data), [`message`] and [`event`], then the ways in ([`publish`], [`window`]) and the ways out ([`read`],
-//! [`replay`], [`deliveries`], [`views`]), and [`request`] with [`serve`] and [`answering`]. It moves bytes and
+//! [`replay`], [`deliveries`], [`views`], [`notices`]), and [`request`] with [`serve`] and [`answering`]. It moves bytes and
 //! positions; it parses no document and holds no rule of the domain.
 
 pub mod answering;
@@ -16,6 +16,7 @@ pub mod event;
 pub mod health;
 pub mod link;
 pub mod message;
+pub mod notices;
 pub mod partition;
 pub mod publish;
 pub mod read;
@@ -44,6 +45,7 @@ pub use event::Trace;
 pub use health::LinkHealth;
 pub use link::Link;
 pub use message::{Delivery, Headers, Outgoing, Stored};
+pub use notices::{NoticeEntry, NoticeGone, NoticeRoom};
 pub use partition::partition_of;
 pub use publish::{PublishError, PublishErrorKind};
 pub use read::{ReadError, StreamState, Subscription};

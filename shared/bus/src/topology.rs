@@ -23,6 +23,8 @@ pub(crate) const VIEWS_SUBJECT_PREFIX: &str = "$KV.views.";
 const DOWNLINK_HISTORY: i64 = 5;
 /// How long UPLINK keeps a report that ingest has not trimmed.
 const UPLINK_AGE_MAX: Duration = Duration::from_secs(7 * 24 * 60 * 60);
+/// How long the server's mark of an expired subscription stays, for a rollup that is away.
+const EXPIRY_MARK_KEPT: Duration = Duration::from_secs(24 * 60 * 60);
 /// How long PRESENCE keeps the last heartbeat of a silent device.
 const PRESENCE_AGE_MAX: Duration = Duration::from_secs(60 * 60);
 /// Time a delivery may stay unacknowledged before the server repeats it.
@@ -50,7 +52,7 @@ impl Topology {
 
 /// The contract's topology. Consumers have as many copies as their stream.
 pub(crate) fn contract(uplink_bytes_max: u64, replicas: usize) -> Topology {
-    let mut streams = vec![downlink(), uplink(uplink_bytes_max), presence(), ledger(), views()];
+    let mut streams = vec![downlink(), uplink(uplink_bytes_max), presence(), ledger(), views(), notices()];
     streams.iter_mut().for_each(|stream| stream.num_replicas = replicas);
     Topology {
         streams,
@@ -170,6 +172,27 @@ fn views() -> Stream {
         // Tombstones of deleted views carry a time to live.
         allow_message_ttl: true,
         ..base(VIEWS_STREAM)
+    }
+}
+
+/// One subscription and one notice of each name. A notice is told to whoever listens as it is stored.
+fn notices() -> Stream {
+    Stream {
+        subjects: subjects(["muster.subscription.*", "muster.notice.*"]),
+        max_messages_per_subject: 1,
+        discard: DiscardPolicy::New,
+        deny_delete: true,
+        allow_direct: true,
+        // A subscription ends by itself when nobody renews it, and leaves a mark that says so; the marks need rollups.
+        allow_message_ttl: true,
+        allow_rollup: true,
+        subject_delete_marker_ttl: Some(EXPIRY_MARK_KEPT),
+        republish: Some(Republish {
+            source: "muster.notice.*".to_owned(),
+            destination: "muster.live.notice.{{wildcard(1)}}".to_owned(),
+            headers_only: false,
+        }),
+        ..base(stream::NOTICES)
     }
 }
 

@@ -10,6 +10,7 @@ use serde_json::{Map, Value};
 use crate::canonical::Digest;
 use crate::decode::{Document, Violation};
 use crate::ids::{ComponentName, DeploymentId, Generation};
+use crate::labels::{self, Labels};
 use crate::limits::{COMPONENTS_MAX, DEPLOYMENTS_PER_DEVICE_MAX};
 use crate::profile::Workload;
 use crate::version::{ApiVersion, kind};
@@ -35,6 +36,11 @@ pub struct DesiredState {
     pub retired: bool,
     /// Where it comes from.
     pub source: Source,
+    /// What groups the device beside its site. The hub's word, whatever the device says of itself; to the device they
+    /// change nothing.
+    #[serde(default, skip_serializing_if = "Labels::is_empty")]
+    #[schemars(schema_with = "labels::schema")]
+    pub labels: Labels,
     /// What shall run, ordered by id.
     #[schemars(length(max = DEPLOYMENTS_PER_DEVICE_MAX))]
     pub deployments: Vec<DesiredDeployment>,
@@ -285,6 +291,7 @@ impl Document for DesiredState {
         if self.retired && !self.deployments.is_empty() {
             return Err(Violation::at("deployments", "must be empty where retired is true"));
         }
+        labels::check(&self.labels).map_err(|rule| Violation::at("labels", rule))?;
         if self.deployments.len() > DEPLOYMENTS_PER_DEVICE_MAX {
             let rule =
                 format!("has {} entries; {DEPLOYMENTS_PER_DEVICE_MAX} are allowed", self.deployments.len());

@@ -108,6 +108,22 @@ label!(
     /// A component of a deployment.
     ComponentName, "component", Cow::Borrowed
 );
+label!(
+    /// A subscription to notices.
+    SubscriptionName, "subscription", Cow::Borrowed
+);
+label!(
+    /// What a label is about: region, ring, model.
+    LabelKey, "label", Cow::Borrowed
+);
+label!(
+    /// What a label says.
+    LabelValue, "value of a label", Cow::Borrowed
+);
+label!(
+    /// A view that a person has defined.
+    ViewName, "name of a view", Cow::Borrowed
+);
 
 fn lower_case_uuid(text: &str) -> Cow<'_, str> {
     let uuid = text.len() == 36

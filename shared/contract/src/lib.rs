@@ -6,17 +6,21 @@
 //!
 //! Reading order: [`ids`] and [`limits`], then [`subjects`], then the documents in the order in which they
 //! travel: [`desired`] → [`report`] → [`fact`] → [`view`], with [`presence`], [`receipt`], [`credential`], [`query`],
-//! [`status`], [`why`] and [`history`] beside them. [`decode`] is the door, [`canonical`] the digest.
+//! [`status`], [`why`], [`history`] and [`notify`] beside them. [`decode`] is the door, [`canonical`] the digest.
 
 pub mod canonical;
 pub mod credential;
 pub mod decode;
+pub mod defined;
 pub mod desired;
 pub mod fact;
+pub mod groups;
 pub mod headers;
 pub mod history;
 pub mod ids;
+pub mod labels;
 pub mod limits;
+pub mod notify;
 pub mod ownership;
 pub mod presence;
 pub mod profile;
@@ -37,7 +41,8 @@ mod text;
 
 pub use decode::{Document, Refusal};
 pub use ids::{
-    ComponentName, Counter, DeploymentId, DeviceId, DeviceKey, Epoch, Generation, LabelError, Seq, SiteId,
+    ComponentName, Counter, DeploymentId, DeviceId, DeviceKey, Epoch, Generation, LabelError, LabelKey,
+    LabelValue, Seq, SiteId, SubscriptionName, ViewName,
 };
 pub use jiff::Timestamp;
 pub use ranges::SeqRanges;

@@ -4,6 +4,19 @@
 
 use std::time::Duration;
 
+/// Labels of one device. Each takes a share of the work of every fact of the device.
+pub const LABELS_MAX: usize = 16;
+/// Values of one label over the whole fleet. A label with more tells devices apart instead of grouping them.
+pub const LABEL_VALUES_MAX: usize = 1000;
+/// Views that people define. Each takes a share of the work of every fact.
+pub const DEFINED_VIEWS_MAX: usize = 32;
+/// Groups that one defined view lists; it declares how many more there are, and what they hold.
+pub const VIEW_GROUPS_MAX: usize = 150;
+/// Values that one field of a selection may name.
+pub const SELECT_VALUES_MAX: usize = 256;
+/// Bytes of one group in a defined view, at most: eight standings split in three and the numbers beside them, each of at
+/// most ten digits, and the group's name.
+pub const GROUP_BYTES_MAX: usize = 1400;
 /// Largest document on the bus, headers not counted.
 pub const MESSAGE_BYTES_MAX: usize = 256 * 1024;
 /// Longest identifier: a DNS label.
@@ -82,6 +95,8 @@ const _: () = {
             + COMPONENTS_MAX * 4 * LABEL_CHARS_MAX
             < MESSAGE_BYTES_MAX
     );
+    // A defined view with every group it lists fits into a message, with four lines more than its groups.
+    assert!((VIEW_GROUPS_MAX + 4) * GROUP_BYTES_MAX < MESSAGE_BYTES_MAX);
     // A quarantined payload grows by a third in base64 and must still fit with its evidence.
     assert!(QUARANTINE_PAYLOAD_BYTES_MAX * 4 / 3 + 16 * 1024 < MESSAGE_BYTES_MAX);
     assert!(COVERED_ROWS_KEPT < OUTBOX_ROWS_DEFAULT);

@@ -2,7 +2,9 @@
 
 use std::fmt;
 
-use crate::ids::{DeploymentId, DeviceKey, LabelError, SiteId};
+use crate::ids::{
+    DeploymentId, DeviceKey, LabelError, LabelKey, LabelValue, SiteId, SubscriptionName, ViewName,
+};
 
 /// Names of the streams and the bucket.
 pub mod stream {
@@ -16,6 +18,8 @@ pub mod stream {
     pub const LEDGER: &str = "LEDGER";
     /// Views, by key.
     pub const VIEWS_BUCKET: &str = "views";
+    /// Subscriptions, and the newest notice of each.
+    pub const NOTICES: &str = "NOTICES";
 }
 
 /// `muster.desired.<site>.<device>` in DOWNLINK (and sourced into LEDGER).
@@ -60,6 +64,27 @@ pub fn presence_partition(partition: u16) -> String {
 
 /// `muster.query.<what>`: the query service.
 pub const QUERY_PREFIX: &str = "muster.query";
+/// `muster.view.<verb>`: requests about defined views: apply, remove.
+pub const VIEW_PREFIX: &str = "muster.view";
+
+/// `muster.notify.<verb>`: requests about notices: subscribe, confirm, unsubscribe, list.
+pub const NOTIFY_PREFIX: &str = "muster.notify";
+
+/// `muster.subscription.<name>` in NOTICES: what somebody wants to be told of.
+pub fn subscription(name: &SubscriptionName) -> String {
+    format!("muster.subscription.{name}")
+}
+
+/// `muster.notice.<name>` in NOTICES: the newest notice of a subscription.
+pub fn notice(name: &SubscriptionName) -> String {
+    format!("muster.notice.{name}")
+}
+
+/// `muster.live.notice.<name>`: what NOTICES republishes for one subscription, as it is stored.
+pub fn live_notice(name: &SubscriptionName) -> String {
+    format!("muster.live.notice.{name}")
+}
+
 /// `muster.publisher.<verb>`: requests to the publisher: apply, remove, retire, status.
 pub const PUBLISHER_PREFIX: &str = "muster.publisher";
 
@@ -212,7 +237,25 @@ pub enum ViewKey {
     Site(SiteId),
     /// `fleet`
     Fleet,
+    /// `group.<label>.<value>`
+    Group(LabelKey, LabelValue),
+    /// `view.<name>`: what a definition gives.
+    Defined(ViewName),
 }
+
+/// `definition.<name>` in the bucket `views`: what a person has defined. It is no view, and nobody's but theirs.
+pub fn definition_key(name: &ViewName) -> String {
+    format!("{DEFINITION_PREFIX}{name}")
+}
+
+/// The view that a key of the bucket defines; `None` where it defines none.
+pub fn defined_by(key: &str) -> Option<ViewName> {
+    key.strip_prefix(DEFINITION_PREFIX)?.parse().ok()
+}
+
+const DEFINITION_PREFIX: &str = "definition.";
+/// Every definition of the bucket `views`.
+pub const DEFINITIONS: &str = "definition.*";
 
 impl ViewKey {
     /// Parses a key; `None` where the bucket has none of that shape.
@@ -221,6 +264,11 @@ impl ViewKey {
             None if key == "fleet" => Some(Self::Fleet),
             Some(("deployment", id)) => Some(Self::Deployment(id.parse().ok()?)),
             Some(("site", site)) => Some(Self::Site(site.parse().ok()?)),
+            Some(("group", group)) => {
+                let (label, value) = group.split_once('.')?;
+                Some(Self::Group(label.parse().ok()?, value.parse().ok()?))
+            }
+            Some(("view", name)) => Some(Self::Defined(name.parse().ok()?)),
             _ => None,
         }
     }
@@ -232,6 +280,8 @@ impl fmt::Display for ViewKey {
             Self::Deployment(id) => write!(f, "deployment.{id}"),
             Self::Site(site) => write!(f, "site.{site}"),
             Self::Fleet => f.write_str("fleet"),
+            Self::Group(label, value) => write!(f, "group.{label}.{value}"),
+            Self::Defined(name) => write!(f, "view.{name}"),
         }
     }
 }
@@ -293,10 +343,17 @@ mod tests {
 
     #[test]
     fn view_keys_are_read_as_they_are_written() {
-        for text in ["fleet", "site.plant7", "deployment.web"] {
+        for text in ["fleet", "site.plant7", "deployment.web", "group.region.north", "view.rings"] {
             assert_eq!(ViewKey::parse(text).unwrap().to_string(), text);
         }
         assert_eq!(ViewKey::parse("site.A"), None);
-        assert_eq!(ViewKey::parse("other"), None);
+        for other in
+            ["other", "group.region", "group.region.a.b", "group.Region.a", "view", "definition.rings"]
+        {
+            assert_eq!(ViewKey::parse(other), None, "{other}");
+        }
+        let name = "rings".parse().unwrap();
+        assert_eq!(defined_by(&definition_key(&name)), Some(name));
+        assert_eq!(defined_by("view.rings"), None);
     }
 }

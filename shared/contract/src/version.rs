@@ -62,4 +62,9 @@ kinds!(
     DeploymentView,
     SiteView,
     FleetView,
+    SubscriptionRecord,
+    Notice,
+    GroupView,
+    ViewDefinition,
+    DefinedView,
 );

@@ -86,6 +86,9 @@ fn views(ledger: &Ledger, fleet: &Fleet) -> BTreeMap<String, Value> {
             }
             (_, Fact::Desired(fact)) => {
                 keys.extend(fact.deployments.iter().map(|entry| ViewKey::Deployment(entry.id.clone())));
+                keys.extend(
+                    fact.labels.clone().into_iter().map(|(label, value)| ViewKey::Group(label, value)),
+                );
             }
             _ => {}
         }
@@ -98,6 +101,11 @@ fn shown(fleet: &Fleet, key: &ViewKey) -> Option<Value> {
         ViewKey::Deployment(id) => fleet.deployment_view(id).map(|view| serde_json::to_value(view).unwrap()),
         ViewKey::Site(id) => fleet.site_view(id).map(|view| serde_json::to_value(view).unwrap()),
         ViewKey::Fleet => Some(serde_json::to_value(fleet.fleet_view()).unwrap()),
+        ViewKey::Group(label, value) => {
+            fleet.group_view(label, value).map(|view| serde_json::to_value(view).unwrap())
+        }
+        // What a person defines is no part of the rules.
+        ViewKey::Defined(_) => None,
     }
 }
 

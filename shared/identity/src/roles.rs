@@ -51,17 +51,19 @@ pub struct Rights {
 }
 
 /// Streams that every service looks after when it starts.
-const LOOK_AFTER_STREAMS: [&str; 10] = [
+const LOOK_AFTER_STREAMS: [&str; 12] = [
     "$JS.API.STREAM.INFO.DOWNLINK",
     "$JS.API.STREAM.INFO.UPLINK",
     "$JS.API.STREAM.INFO.PRESENCE",
     "$JS.API.STREAM.INFO.LEDGER",
     "$JS.API.STREAM.INFO.KV_views",
+    "$JS.API.STREAM.INFO.NOTICES",
     "$JS.API.STREAM.CREATE.DOWNLINK",
     "$JS.API.STREAM.CREATE.UPLINK",
     "$JS.API.STREAM.CREATE.PRESENCE",
     "$JS.API.STREAM.CREATE.LEDGER",
     "$JS.API.STREAM.CREATE.KV_views",
+    "$JS.API.STREAM.CREATE.NOTICES",
 ];
 const READ_DESIRED: [&str; 4] = [
     "$JS.API.CONSUMER.CREATE.DOWNLINK.*.muster.desired.>",
@@ -94,6 +96,19 @@ const READ_VIEWS: [&str; 5] = [
     "$JS.API.CONSUMER.DELETE.KV_views.*",
     "$JS.API.DIRECT.GET.KV_views.$KV.views.>",
 ];
+/// Subscriptions and notices, which only the rollup writes: whoever may write there may also empty the stream.
+const KEEP_NOTICES: [&str; 6] = [
+    "$JS.API.CONSUMER.CREATE.NOTICES.>",
+    "$JS.API.CONSUMER.MSG.NEXT.NOTICES.*",
+    "$JS.API.CONSUMER.DELETE.NOTICES.*",
+    "$JS.API.DIRECT.GET.NOTICES.>",
+    "muster.subscription.*",
+    "muster.notice.*",
+];
+/// Asking for notices, and reading the newest.
+const ASK_FOR_NOTICES: [&str; 2] = [NOTIFY_REQUESTS, "$JS.API.DIRECT.GET.NOTICES.muster.notice.*"];
+/// Notices as they are stored.
+const LIVE_NOTICES: &str = "muster.live.notice.*";
 const INGEST_UPLINK: [&str; 7] = [
     "$JS.API.CONSUMER.INFO.UPLINK.*",
     "$JS.API.CONSUMER.LIST.UPLINK",
@@ -155,9 +170,12 @@ const INBOXES: &str = "_INBOX.>";
 const DISCOVERY: [&str; 3] = ["$SRV.PING.>", "$SRV.INFO.>", "$SRV.STATS.>"];
 const DISCOVERY_OF_ALL: [&str; 3] = ["$SRV.PING", "$SRV.INFO", "$SRV.STATS"];
 const QUERIES: &str = "muster.query.*";
+const NOTIFY_REQUESTS: &str = "muster.notify.*";
 const PUBLISHER_REQUESTS: &str = "muster.publisher.*";
 /// Renewed tokens on their way to devices.
 const CREDENTIALS: &str = "muster.credential.*.*";
+/// Requests to define a view, or to take it back.
+const VIEW_REQUESTS: &str = "muster.view.*";
 
 impl Role {
     /// All of them, the device first.
@@ -218,26 +236,38 @@ impl Role {
                 vec![&[OWN_INBOX], &INGEST_ANSWERS, &DISCOVERY, &DISCOVERY_OF_ALL],
             ),
             Self::Rollup => (
-                vec![&LOOK_AFTER_STREAMS, &READ_LEDGER, &READ_VIEWS, &["$KV.views.>", INBOXES]],
-                vec![&[OWN_INBOX, QUERIES], &DISCOVERY, &DISCOVERY_OF_ALL],
+                vec![
+                    &LOOK_AFTER_STREAMS,
+                    &READ_LEDGER,
+                    &READ_VIEWS,
+                    &KEEP_NOTICES,
+                    &["$KV.views.>", INBOXES],
+                ],
+                vec![&[OWN_INBOX, QUERIES, NOTIFY_REQUESTS, VIEW_REQUESTS], &DISCOVERY, &DISCOVERY_OF_ALL],
             ),
             Self::Viewer => (
-                vec![&[QUERIES, "$JS.API.DIRECT.GET.KV_views.$KV.views.>"], &DISCOVERY, &DISCOVERY_OF_ALL],
-                vec![&[OWN_INBOX]],
+                vec![
+                    &[QUERIES, "$JS.API.DIRECT.GET.KV_views.$KV.views.>"],
+                    &ASK_FOR_NOTICES,
+                    &DISCOVERY,
+                    &DISCOVERY_OF_ALL,
+                ],
+                vec![&[OWN_INBOX, LIVE_NOTICES]],
             ),
             Self::Subscriber => (
-                vec![&[QUERIES], &READ_LEDGER, &READ_VIEWS, &DISCOVERY, &DISCOVERY_OF_ALL],
-                vec![&[OWN_INBOX]],
+                vec![&[QUERIES], &ASK_FOR_NOTICES, &READ_LEDGER, &READ_VIEWS, &DISCOVERY, &DISCOVERY_OF_ALL],
+                vec![&[OWN_INBOX, LIVE_NOTICES]],
             ),
             Self::Operator => (
                 vec![
-                    &[QUERIES, PUBLISHER_REQUESTS, QUARANTINE_REQUESTS, CREDENTIALS],
+                    &[QUERIES, PUBLISHER_REQUESTS, QUARANTINE_REQUESTS, CREDENTIALS, VIEW_REQUESTS],
+                    &ASK_FOR_NOTICES,
                     &READ_LEDGER,
                     &READ_VIEWS,
                     &DISCOVERY,
                     &DISCOVERY_OF_ALL,
                 ],
-                vec![&[OWN_INBOX]],
+                vec![&[OWN_INBOX, LIVE_NOTICES]],
             ),
         };
         Rights { publish: listed(&publish), subscribe: listed(&subscribe) }
@@ -345,6 +375,8 @@ mod tests {
             ("muster.receipt.*.*", Role::Ingest),
             ("muster.status.*.*.*", Role::Ingest),
             ("$KV.views.>", Role::Rollup),
+            ("muster.notice.*", Role::Rollup),
+            ("muster.subscription.*", Role::Rollup),
             ("$JS.API.STREAM.PURGE.UPLINK", Role::Ingest),
         ] {
             let may = |role: &Role| role.rights().publish.iter().any(|right| right == subject);

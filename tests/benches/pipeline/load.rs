@@ -67,6 +67,7 @@ pub(crate) fn desired(at: usize) -> (String, Bytes) {
         issued_at: Timestamp::UNIX_EPOCH,
         retired: false,
         source: Source { kind: SourceKind::Api, revision: "bench".to_owned() },
+        labels: Default::default(),
         deployments: vec![entry],
     };
     (subjects::desired(&device(at)), to_bytes(&state).into())

@@ -94,8 +94,12 @@ fn parameters() -> Value {
         "site": { "description": "A place with devices: a DNS label." },
         "device": { "description": "A device of the site: a DNS label." },
         "deployment": { "description": "A deployment: a DNS label." },
+        "label": { "description": "What groups devices: a DNS label." },
+        "value": { "description": "What the label says: a DNS label." },
+        "view": { "description": "A view that a person has defined: a DNS label." },
         "document": { "description": "Which document is republished.", "enum": ["desired", "receipt"] },
         "lane": { "description": "One of a partition's lanes; 0 decides who owns it." },
+        "subscription": { "description": "A subscriber's own name for a subscription: a DNS label." },
         "partition": { "description": "The server's hash of site and device, 0 to 15." },
     })
 }

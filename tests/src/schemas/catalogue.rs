@@ -3,11 +3,19 @@
 
 use muster_contract::credential::Credential;
 use muster_contract::decode::{self, Document};
+use muster_contract::defined::{DefinedView, ViewDefinition};
 use muster_contract::desired::DesiredState;
 use muster_contract::fact::{
     DeadlineFact, DeviceFact, Incident, LivenessFact, Ownership, QuarantineFact, StatusFact,
 };
+use muster_contract::groups::{
+    GroupQuery, GroupView, GroupsAnswer, LabelsAnswer, RemoveViewRequest, ViewAnswer, ViewsAnswer,
+};
 use muster_contract::history::{DiffAnswer, DiffQuery, DigestsAnswer, MomentAnswer, VerifyAnswer};
+use muster_contract::notify::{
+    ConfirmRequest, Notice, Subscription, SubscriptionAnswer, SubscriptionRecord, SubscriptionsAnswer,
+    SubscriptionsQuery, UnsubscribeRequest,
+};
 use muster_contract::presence::Heartbeat;
 use muster_contract::profile::{Package, Process, Simulated};
 use muster_contract::quarantine::{QuarantineAnswer, QuarantineRequest, QuarantineVerdict};
@@ -39,7 +47,7 @@ pub struct Shape {
 }
 
 /// Documents: what streams and buckets hold.
-pub const DOCUMENTS: [Shape; 17] = [
+pub const DOCUMENTS: [Shape; 19] = [
     document::<DesiredState>(),
     document::<StatusReport>(),
     document::<CapabilitiesReport>(),
@@ -57,10 +65,12 @@ pub const DOCUMENTS: [Shape; 17] = [
     document::<DeploymentView>(),
     document::<SiteView>(),
     document::<FleetView>(),
+    document::<SubscriptionRecord>(),
+    document::<Notice>(),
 ];
 
 /// Requests and answers of the query service, the publisher and ingest.
-pub const MESSAGES: [Shape; 21] = [
+pub const MESSAGES: [Shape; 27] = [
     message::<Query>("Query"),
     message::<DeploymentAnswer>("DeploymentAnswer"),
     message::<DeploymentsAnswer>("DeploymentsAnswer"),
@@ -74,6 +84,12 @@ pub const MESSAGES: [Shape; 21] = [
     message::<DiffQuery>("DiffQuery"),
     message::<DiffAnswer>("DiffAnswer"),
     message::<VerifyAnswer>("VerifyAnswer"),
+    message::<Subscription>("Subscription"),
+    message::<SubscriptionAnswer>("SubscriptionAnswer"),
+    message::<ConfirmRequest>("ConfirmRequest"),
+    message::<UnsubscribeRequest>("UnsubscribeRequest"),
+    message::<SubscriptionsQuery>("SubscriptionsQuery"),
+    message::<SubscriptionsAnswer>("SubscriptionsAnswer"),
     message::<ErrorReply>("ErrorReply"),
     message::<ApplyRequest>("ApplyRequest"),
     message::<RemoveRequest>("RemoveRequest"),
@@ -82,6 +98,19 @@ pub const MESSAGES: [Shape; 21] = [
     message::<PublisherStatus>("PublisherStatus"),
     message::<QuarantineRequest>("QuarantineRequest"),
     message::<QuarantineAnswer>("QuarantineAnswer"),
+];
+
+/// Groups of devices and the views that people define: documents, then requests and answers.
+pub const GROUPS: [Shape; 9] = [
+    document::<GroupView>(),
+    document::<ViewDefinition>(),
+    document::<DefinedView>(),
+    message::<GroupQuery>("GroupQuery"),
+    message::<LabelsAnswer>("LabelsAnswer"),
+    message::<GroupsAnswer>("GroupsAnswer"),
+    message::<ViewsAnswer>("ViewsAnswer"),
+    message::<RemoveViewRequest>("RemoveViewRequest"),
+    message::<ViewAnswer>("ViewAnswer"),
 ];
 
 /// What a component's `properties` may say, by the type of its profile.
@@ -94,7 +123,7 @@ pub const PROPERTIES: [(&str, Make); 4] = [
 
 /// Every shape that has examples.
 pub fn shapes() -> impl Iterator<Item = &'static Shape> {
-    DOCUMENTS.iter().chain(&MESSAGES)
+    DOCUMENTS.iter().chain(&MESSAGES).chain(&GROUPS)
 }
 
 /// The shape of a name.

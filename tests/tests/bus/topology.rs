@@ -12,7 +12,8 @@ use serde_json::{Value, json};
 
 use crate::{connect, converged, report};
 
-const ALL: [&str; 5] = [stream::DOWNLINK, stream::UPLINK, stream::PRESENCE, stream::LEDGER, "KV_views"];
+const ALL: [&str; 6] =
+    [stream::DOWNLINK, stream::UPLINK, stream::PRESENCE, stream::LEDGER, "KV_views", stream::NOTICES];
 
 /// A question to the JetStream API, asked without the bus's own code.
 async fn api(bus: &Bus, verb: &str, body: Value) -> Value {

@@ -23,21 +23,26 @@ impl Device {
 
     /// It shall run these deployments.
     pub(crate) async fn wants(&mut self, hub: &Hub, deployments: &[&str]) {
-        self.publish(hub, deployments, false).await;
+        self.publish(hub, deployments, json!({}), false).await;
+    }
+
+    /// The same, and it is in these groups.
+    pub(crate) async fn labelled(&mut self, hub: &Hub, deployments: &[&str], labels: Value) {
+        self.publish(hub, deployments, labels, false).await;
     }
 
     /// It leaves the fleet.
     pub(crate) async fn retires(&mut self, hub: &Hub) {
-        self.publish(hub, &[], true).await;
+        self.publish(hub, &[], json!({}), true).await;
     }
 
-    async fn publish(&mut self, hub: &Hub, deployments: &[&str], retired: bool) {
+    async fn publish(&mut self, hub: &Hub, deployments: &[&str], labels: Value, retired: bool) {
         self.generation += 1;
         let entries: Vec<Value> = deployments.iter().map(|id| entry(id)).collect();
         let desired = json!({
             "apiVersion": "muster/v1", "kind": "DesiredState", "generation": self.generation,
             "issuedAt": now(), "retired": retired, "source": {"kind": "git", "revision": "c1"},
-            "deployments": entries,
+            "labels": labels, "deployments": entries,
         });
         let subject = format!("muster.desired.{}", self.name);
         hub.put(&subject, &desired).await;

@@ -3,8 +3,10 @@
 
 #![allow(clippy::unwrap_used, reason = "a failure here is the test's result")]
 
+mod groups;
 mod history;
 mod ledger;
+mod notices;
 mod restart;
 mod views;
 

@@ -84,6 +84,7 @@ async fn a_device_cannot_read_anothers_desired_state() {
     stage.cannot_subscribe(&[
         "muster.live.*.plant7.press-5",
         "muster.live.>",
+        "muster.live.notice.*",
         "muster.>",
         ">",
         "muster.desired.*.*",
@@ -153,6 +154,9 @@ async fn a_device_cannot_forge_a_receipt_a_desired_state_or_a_fact() {
         "$KV.views.fleet",
         "muster.publisher.apply",
         "muster.query.devices",
+        "muster.notify.subscribe",
+        "muster.subscription.mine",
+        "muster.notice.mine",
     ]);
     assert_eq!((stage.held(stream::DOWNLINK).await, stage.held("KV_views").await), before);
 }

@@ -158,6 +158,8 @@ async fn a_whole_fleet_runs_with_only_the_rights_of_its_roles_over_tls() {
     let audit = async || asked(&hub, Role::Operator, &["audit"]);
     until("an operator finds everything accounted for", audit, Result::is_ok).await.unwrap();
     asked(&hub, Role::Viewer, &["devices"]).unwrap();
+    let watched = asked(&hub, Role::Viewer, &["watch", "web", "--until", "converged", "--within", "30s"]);
+    assert_eq!(watched.unwrap()["state"]["verdict"], "converged", "a viewer is told as well");
     asked(&hub, Role::Operator, &["quarantine", "list"]).unwrap();
     for role in [Role::Operator, Role::Subscriber] {
         let bus = connect(hub.config(role)).await;
@@ -197,13 +199,15 @@ async fn a_viewer_can_ask_and_nothing_else() {
         muster_bus::Outgoing::new("muster.desired.plant7.press-4", "{}"),
         muster_bus::Outgoing::new("muster.publisher.apply", "{}"),
     );
-    let (write, ask, ledger, watch) = tokio::join!(
+    let notice = muster_bus::Outgoing::new("muster.notice.mine", "{}");
+    let (write, ask, tell, ledger, watch) = tokio::join!(
         bus.publish(desired),
         bus.publish(request),
+        bus.publish(notice),
         bus.replay(stream::LEDGER, &[], Start::First),
         bus.view_watch(">"),
     );
-    assert!(write.is_err() && ask.is_err(), "wrote what it may not");
+    assert!(write.is_err() && ask.is_err() && tell.is_err(), "wrote what it may not");
     assert!(ledger.is_err() && watch.is_err(), "a consumer would let it write anywhere");
     assert_eq!(bus.view_get("fleet").await.unwrap(), None);
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use muster_contract::SiteId;
+use muster_contract::groups::{GroupQuery, GroupsAnswer, LabelsAnswer, ViewsAnswer};
 use muster_contract::query::{DeploymentsAnswer, DeviceLine, DevicesAnswer, Query};
 use muster_contract::subjects::ViewKey;
 use tokio::time::Instant;
@@ -46,7 +47,26 @@ async fn all_keys(session: &Session<'_>, devices: &[DeviceLine]) -> Result<BTree
     let deployments = answer.deployments.into_iter().map(|view| ViewKey::Deployment(view.deployment));
     let present = devices.iter().filter(|device| !device.retired);
     let sites = present.map(|device| ViewKey::Site(device.key.site.clone()));
-    Ok(deployments.chain(sites).chain([ViewKey::Fleet]).collect())
+    let mut keys: BTreeSet<_> = deployments.chain(sites).chain([ViewKey::Fleet]).collect();
+    keys.extend(group_keys(session).await?);
+    Ok(keys)
+}
+
+/// The views of groups that have a device, and of what people have defined as far as it is counted.
+async fn group_keys(session: &Session<'_>) -> Result<Vec<ViewKey>, CtlError> {
+    let mut keys = Vec::new();
+    let labels = session.hub.group_pages("labels", "labels", GroupQuery::default()).await?;
+    for line in understood::<LabelsAnswer>(&labels)?.labels {
+        let query = GroupQuery { label: Some(line.label.clone()), ..GroupQuery::default() };
+        let answer = session.hub.group_pages("groups", "groups", query).await?;
+        let groups = understood::<GroupsAnswer>(&answer)?.groups.into_iter();
+        let present = groups.filter(|group| group.devices.total() > 0);
+        keys.extend(present.map(|group| ViewKey::Group(line.label.clone(), group.value)));
+    }
+    let views = session.hub.groups("views", &GroupQuery::default()).await?;
+    let ready = understood::<ViewsAnswer>(&views)?.views.into_iter().filter(|line| line.ready);
+    keys.extend(ready.map(|line| ViewKey::Defined(line.definition.name)));
+    Ok(keys)
 }
 
 /// Judges every view. One that is not there yet is waited for: the rollup answers from memory and writes a little

@@ -5,7 +5,7 @@ use std::num::NonZeroU64;
 use clap::{Args, ValueEnum};
 use muster_contract::query::{Output, PAGE_MAX};
 use muster_contract::status::{Axis, DevicePath, StatusQuery};
-use muster_contract::{ComponentName, DeploymentId, Generation, SiteId};
+use muster_contract::{ComponentName, DeploymentId, Generation, LabelKey, SiteId};
 
 use super::{Format, PointArgs};
 
@@ -16,6 +16,7 @@ Examples:
   muster status                          every deployment
   muster status --site plant7            those that the site has a part in
   muster status web                      verdict, bounds, counts and errors of one
+  muster status web --group-by region    one deployment by a label of its devices
   muster status web --output all         and a line for each device
   muster status web --output detail      and components and errors of each line
   muster status web --site plant7        what was delivered to the site, and what of it is ready
@@ -66,6 +67,9 @@ pub struct StatusArgs {
     /// Only targets after this one: how the answer before it ended
     #[arg(long, value_name = "SITE/DEVICE[/DEPLOYMENT]")]
     pub after: Option<String>,
+    /// By a label of the devices, such as region
+    #[arg(long, value_name = "LABEL", conflicts_with_all = ["site", "device", "app", "component", "axis", "output", "list"])]
+    pub group_by: Option<LabelKey>,
     /// Names only
     #[arg(long, value_enum)]
     pub list: Option<Names>,

@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use muster_contract::Timestamp;
+use muster_contract::groups::GroupView;
 use muster_contract::view::{FleetView, SiteView, Split, Tally};
 
 use super::doubt::watermark;
@@ -12,6 +13,12 @@ use super::words::{as_of, counts, plural};
 /// A site.
 pub fn site(view: &SiteView, now: Timestamp) -> String {
     format!("{}\n\n{}", styled(BOLD, &format!("site {}", view.site)), tally(&view.tally, now))
+}
+
+/// A group of devices.
+pub fn group(view: &GroupView, now: Timestamp) -> String {
+    let name = format!("group {}={}", view.label, view.value);
+    format!("{}\n\n{}", styled(BOLD, &name), tally(&view.tally, now))
 }
 
 /// The fleet.

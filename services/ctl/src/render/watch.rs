@@ -28,13 +28,6 @@ pub fn nothing(id: Option<&DeploymentId>) -> String {
     }
 }
 
-/// A deployment that was never there, with names that are near.
-pub fn unknown(id: &DeploymentId, near: &[&str]) -> String {
-    let hint =
-        if near.is_empty() { String::new() } else { format!(" (did you mean {}?)", near.join(" or ")) };
-    format!("no deployment '{id}' yet{hint}; waiting for it\n")
-}
-
 /// One change: `web  failing  2-5 of 6 converged: 1 failed, …, 1 of 6 not known; as of ledger 4711, 3s ago`.
 pub fn line(id: &DeploymentId, view: Option<&DeploymentView>, now: Timestamp) -> String {
     let name = styled(BOLD, id.as_str());

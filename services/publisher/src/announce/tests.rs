@@ -192,7 +192,7 @@ fn key(at: usize) -> DeviceKey {
 
 fn fleet(revision: &str, devices: usize, command: &str) -> Fleet {
     let devices = (0..devices).map(|at| (key(at), vec![content("log", command)])).collect();
-    Fleet { revision: revision.to_owned(), devices }
+    Fleet { revision: revision.to_owned(), devices, ..Fleet::default() }
 }
 
 fn applying(id: &str, command: &str) -> Change {

@@ -10,11 +10,15 @@ fn key() -> DeviceKey {
 }
 
 fn fleet(revision: &str, contents: &[Arc<Content>]) -> Fleet {
-    Fleet { revision: revision.to_owned(), devices: [(key(), contents.to_vec())].into() }
+    Fleet {
+        revision: revision.to_owned(),
+        devices: [(key(), contents.to_vec())].into(),
+        labels: BTreeMap::new(),
+    }
 }
 
 fn nobody(revision: &str) -> Fleet {
-    Fleet { revision: revision.to_owned(), devices: BTreeMap::new() }
+    Fleet { revision: revision.to_owned(), devices: BTreeMap::new(), labels: BTreeMap::new() }
 }
 
 fn hold(held: &Held, wanted: &Wanted) -> Held {

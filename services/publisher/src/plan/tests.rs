@@ -49,7 +49,7 @@ fn fleet(devices: &[Option<Vec<Option<u8>>>], revision: usize) -> Fleet {
     };
     let present =
         devices.iter().enumerate().filter_map(|(at, device)| Some((key(at), contents(device.as_ref()?))));
-    Fleet { revision: format!("commit-{revision}"), devices: present.collect() }
+    Fleet { revision: format!("commit-{revision}"), devices: present.collect(), labels: BTreeMap::new() }
 }
 
 /// A server that holds the last document of each device, as bytes.
@@ -177,7 +177,7 @@ proptest! {
 
 fn wanted(contents: &[Arc<Content>]) -> Wanted {
     let source = Source { kind: SourceKind::Git, revision: "c".to_owned() };
-    Wanted { retired: false, source, contents: contents.to_vec() }
+    Wanted { retired: false, source, labels: Arc::default(), contents: contents.to_vec() }
 }
 
 fn step(held: &Held, contents: &[Arc<Content>]) -> Held {

@@ -172,3 +172,57 @@ fn a_commit_without_any_device_is_none_to_publish() {
     }
     check_not_empty(&read(&tree(&[("sites/a/one/.gitkeep", "")])).unwrap()).unwrap();
 }
+
+/// Each device with the labels it has.
+fn labelled(fleet: &Fleet) -> Vec<String> {
+    let line = |(key, labels): (&DeviceKey, &Arc<Labels>)| {
+        let all: Vec<_> = labels.iter().map(|(label, value)| format!("{label}={value}")).collect();
+        format!("{key}: {}", all.join(" "))
+    };
+    fleet.labels.iter().map(line).collect()
+}
+
+#[test]
+fn labels_reach_the_devices_of_their_folder_and_the_nearer_level_wins_by_label() {
+    let fleet = read(&tree(&[
+        ("fleet/labels.yaml", "owner: works\nring: stable\n"),
+        ("sites/a/labels.yaml", "region: north\n"),
+        ("sites/a/one/labels.yaml", "ring: canary\nmodel: mk2\n"),
+        ("sites/a/two/.gitkeep", ""),
+        ("sites/b/three/.gitkeep", ""),
+    ]))
+    .unwrap();
+    assert_eq!(
+        labelled(&fleet),
+        [
+            "a/one: model=mk2 owner=works region=north ring=canary",
+            "a/two: owner=works region=north ring=stable",
+            "b/three: owner=works ring=stable",
+        ]
+    );
+    assert_eq!(fleet.devices.len(), 3, "a file of labels is no deployment");
+    let quiet = read(&tree(&[("sites/a/one/.gitkeep", "")])).unwrap();
+    assert!(quiet.labels.is_empty());
+}
+
+#[test]
+fn labels_that_cannot_be_taken_refuse_the_commit() {
+    let many: String = (0..=muster_contract::limits::LABELS_MAX).map(|at| format!("l{at}: x\n")).collect();
+    let problems = read(&tree(&[("sites/a/one/labels.yaml", &many)])).unwrap_err().to_string();
+    assert!(
+        problems.contains("sites/a/one/labels.yaml: ") && problems.contains("16 are allowed"),
+        "{problems}"
+    );
+    let twice = tree(&[("sites/a/labels.yaml", "ring: one\n"), ("sites/a/labels.yml", "ring: two\n")]);
+    let problems = read(&twice).unwrap_err().to_string();
+    assert!(problems.contains("sites/a/labels.yml:1: ring: is in sites/a/labels.yaml already"), "{problems}");
+    let lost = tree(&[("sites/a/one/more/labels.yaml", "ring: one\n")]);
+    assert!(read(&lost).unwrap_err().to_string().contains("is not read here"));
+    let files: Vec<(String, String)> = (0..=muster_contract::limits::LABEL_VALUES_MAX)
+        .map(|at| (format!("sites/a/d{at}/labels.yaml"), format!("serial: s{at}\n")))
+        .collect();
+    let files: Vec<(&str, &str)> = files.iter().map(|(path, text)| (path.as_str(), text.as_str())).collect();
+    let problems = read(&tree(&files)).unwrap_err().to_string();
+    assert!(problems.contains("serial: has more than 1000 values"), "{problems}");
+    assert_eq!(problems.lines().count(), 1, "{problems}");
+}

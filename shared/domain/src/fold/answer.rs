@@ -86,7 +86,7 @@ impl Fleet {
             device: device.line(),
             deployments,
             capabilities: nature.map(|nature| nature.properties()),
-            labels: nature.map(|nature| nature.labels.clone()).unwrap_or_default(),
+            labels: self.labels_shown(device),
             agent_version: nature.map(|nature| nature.agent_version.to_string()),
             last_incident: device
                 .about

@@ -70,6 +70,7 @@ impl Fleet {
             }
             Ordering::Less => return Outcome::Late,
         }
+        self.regroup(number, &fact.labels);
         let about = &mut self.devices[number as usize].about;
         about.desired = Some((fact.generation, fact.retired));
         about.sources.desired = at.ledger_seq;

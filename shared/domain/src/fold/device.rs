@@ -22,6 +22,8 @@ pub(super) struct Device {
     pub(super) site: u32,
     pub(super) about: About,
     pub(super) rows: Vec<Row>,
+    /// The groups that its labels put it into, by number, in the order of the labels.
+    pub(super) groups: Box<[u32]>,
     /// Targets whose standing is not known.
     pub(super) unknown: u32,
     /// It changed since the last call of `take_changed`.
@@ -109,8 +111,16 @@ pub(super) struct Nature {
 }
 
 impl Device {
-    pub(super) const fn new(site: u32, key: DeviceKey) -> Self {
-        Self { site, about: About::new(key), rows: Vec::new(), unknown: 0, changed: false, due: false }
+    pub(super) fn new(site: u32, key: DeviceKey) -> Self {
+        Self {
+            site,
+            about: About::new(key),
+            rows: Vec::new(),
+            groups: Box::default(),
+            unknown: 0,
+            changed: false,
+            due: false,
+        }
     }
 }
 

@@ -9,6 +9,8 @@ use muster_contract::{DeploymentId, DeviceKey, Timestamp};
 
 use super::capture::Capture;
 use super::device::Device;
+use super::lens::Lenses;
+use super::shifts::{Shifts, stood};
 use super::standing::{Facet, Row};
 use super::tally::Way;
 use super::totals::Totals;
@@ -42,6 +44,8 @@ pub struct Fleet {
     pub(super) numbers: HashMap<DeviceKey, u32>,
     pub(super) devices: Vec<Device>,
     pub(super) totals: Totals,
+    pub(super) lenses: Lenses,
+    pub(super) shifts: Shifts,
     pub(super) changed: Vec<u32>,
     pub(super) capture: Capture,
 }
@@ -64,6 +68,8 @@ impl Default for Fleet {
             numbers: HashMap::new(),
             devices: Vec::new(),
             totals: Totals::default(),
+            lenses: Lenses::default(),
+            shifts: Shifts::default(),
             changed: Vec::new(),
             capture: Capture::default(),
         }
@@ -113,7 +119,9 @@ impl Fleet {
 
     /// The views that may have changed since the last call: also those that are gone now.
     pub fn take_changed_views(&mut self) -> BTreeSet<ViewKey> {
-        self.totals.take_changed()
+        let mut changed = self.totals.take_changed();
+        changed.extend(self.lenses.take_changed().map(ViewKey::Defined));
+        changed
     }
 
     /// The devices that changed since the last call, for an incremental snapshot.
@@ -146,7 +154,8 @@ impl Fleet {
         self.totals.site_mut(site).members.insert(key.device.clone(), number);
         self.devices.push(Device::new(site, key.clone()));
         self.numbers.insert(key, number);
-        self.totals.weigh_device(Way::In, site, &self.facet(number), 0);
+        self.totals.weigh_device(Way::In, (site, &[]), &self.facet(number), 0);
+        self.lenses.admit(&self.totals, number, &self.devices[number as usize]);
         number
     }
 
@@ -184,6 +193,11 @@ impl Fleet {
         self.mark_changed(number);
         let device = &mut self.devices[number as usize];
         let after = device.about.facet();
+        // What people have defined may count anything of a device, so it is taken out as it was and put in as it is.
+        let seen = scope != Scope::Device || !before.is_same_for_standings(&after);
+        if seen {
+            self.lenses.weigh(Way::Out, &self.totals, number, device, &before);
+        }
         if (before.epoch, before.head) != (after.epoch, after.head) {
             device.about.sources.head = self.as_of.ledger_seq;
         }
@@ -194,7 +208,7 @@ impl Fleet {
             device.about.sources.doubt = self.as_of.ledger_seq;
         }
         let same = before.is_same_for_standings(&after);
-        let (site, key, unknown) = (device.site, &device.about.key, device.unknown);
+        let (place_of, key, unknown) = ((device.site, &*device.groups), &device.about.key, device.unknown);
         for (place, at) in device.rows.iter_mut().enumerate() {
             let in_scope = scope == Scope::Rows || scope == Scope::Row(place);
             if !in_scope && same {
@@ -204,21 +218,27 @@ impl Fleet {
             if !in_scope && old == at.share(&after) {
                 continue;
             }
-            self.totals.weigh(Way::Out, key, site, at, old);
+            let stood_before = stood(at, old, &before);
+            self.totals.weigh(Way::Out, key, place_of, at, old);
             if in_scope {
                 alter(at);
             }
             let new = at.share(&after);
-            self.totals.weigh(Way::In, key, site, at, new);
+            self.totals.weigh(Way::In, key, place_of, at, new);
             device.unknown -= u32::from(old.is_unknown());
             device.unknown += u32::from(new.is_unknown());
+            let (deployment, now) = (&self.totals.deployment(at.deployment).id, stood(at, new, &after));
+            self.shifts.push(self.as_of, (place_of.0, number), deployment, stood_before, now);
         }
         let counted = |facet: &Facet, unknown| {
             (facet.retired, facet.freshness, facet.missing, facet.is_complete(unknown))
         };
         if counted(&before, unknown) != counted(&after, device.unknown) {
-            self.totals.weigh_device(Way::Out, site, &before, unknown);
-            self.totals.weigh_device(Way::In, site, &after, device.unknown);
+            self.totals.weigh_device(Way::Out, place_of, &before, unknown);
+            self.totals.weigh_device(Way::In, place_of, &after, device.unknown);
+        }
+        if seen {
+            self.lenses.weigh(Way::In, &self.totals, number, device, &after);
         }
     }
 

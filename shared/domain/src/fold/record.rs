@@ -1,5 +1,6 @@
 //! A device as a snapshot keeps it. A fleet is its devices: every count is made anew from them.
 
+use muster_contract::labels::Labels;
 use muster_contract::view::AsOf;
 use muster_contract::{DeploymentId, DeviceKey, Generation};
 use serde::{Deserialize, Serialize};
@@ -15,6 +16,8 @@ use super::standing::Deadline;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct DeviceRecord {
     about: About,
+    #[serde(default, skip_serializing_if = "Labels::is_empty")]
+    labels: Labels,
     /// Ordered by deployment.
     rows: Vec<RowRecord>,
 }
@@ -66,6 +69,7 @@ impl Fleet {
             fleet.admit(record);
         }
         fleet.as_of = as_of;
+        fleet.shifts.begin(as_of.ledger_seq);
         fleet.take_changed_devices();
         fleet
     }
@@ -80,12 +84,13 @@ impl Fleet {
         };
         let mut rows: Vec<_> = device.rows.iter().map(row).collect();
         rows.sort_by(|one, other| one.deployment.cmp(&other.deployment));
-        DeviceRecord { about: device.about.clone(), rows }
+        DeviceRecord { about: device.about.clone(), labels: self.labels_of(device), rows }
     }
 
     fn admit(&mut self, record: DeviceRecord) {
-        let DeviceRecord { mut about, rows } = record;
+        let DeviceRecord { mut about, labels, rows } = record;
         let number = self.name_device(&about.key);
+        self.regroup(number, &labels);
         let before = self.facet(number);
         // The copies of the names that the fleet holds already are kept.
         let device = &mut self.devices[number as usize];

@@ -1,6 +1,8 @@
 //! Counts that add up: of standings ([`Group`]) and of devices ([`Devices`]). The counts of disjoint parts of a fleet
 //! are merged by adding them, in any order. The verdict is read off a group.
 
+mod rest;
+
 use std::ops::{AddAssign, SubAssign};
 
 use muster_contract::view::{Bounds, Complete, Counts, Freshness, Split, Standing, Verdict};

@@ -9,6 +9,8 @@ use muster_contract::{ComponentName, DeploymentId, DeviceId, DeviceKey, SiteId, 
 use super::axes::Axes;
 use super::blueprint::Blueprints;
 use super::culprits::Culprits;
+use super::device::Device;
+use super::groups::{Groups, LabelGroup};
 use super::standing::{Facet, Row, Share};
 use super::tally::{Devices, Group, Way};
 
@@ -25,6 +27,7 @@ pub(super) struct Totals {
     pub(super) site_numbers: BTreeMap<SiteId, u32>,
     sites: Vec<Site>,
     pub(super) fleet: Whole,
+    pub(super) groups: Groups,
     pub(super) blueprints: Blueprints,
     changed: Changed,
 }
@@ -130,8 +133,15 @@ impl Totals {
         &mut self.sites[number as usize]
     }
 
-    /// Puts a standing into the counts of its deployment, its site and the fleet, or takes it out.
-    pub(super) fn weigh(&mut self, way: Way, key: &DeviceKey, site: u32, row: &Row, share: Share) {
+    /// Puts a standing into the counts of its deployment, its site, its device's groups and the fleet, or takes it out.
+    pub(super) fn weigh(
+        &mut self,
+        way: Way,
+        key: &DeviceKey,
+        (site, groups): (u32, &[u32]),
+        row: &Row,
+        share: Share,
+    ) {
         if share == Share::Nothing {
             return;
         }
@@ -155,11 +165,22 @@ impl Totals {
             self.changed.keys.push(ViewKey::Deployment(deployment.id.clone()));
         }
         self.changed.mark_site(site);
+        for number in groups {
+            let group = self.groups.get_mut(*number);
+            group.weigh(way, row.deployment, share);
+            self.changed.mark_group(group);
+        }
     }
 
-    /// Puts a device into the counts of its site and the fleet, or takes it out. A retired device counts for nothing.
+    /// Puts a device into the counts of its site, its groups and the fleet, or takes it out. A retired device counts for nothing.
     /// Of its targets `unknown` are not known.
-    pub(super) fn weigh_device(&mut self, way: Way, site: u32, facet: &Facet, unknown: u32) {
+    pub(super) fn weigh_device(
+        &mut self,
+        way: Way,
+        (site, groups): (u32, &[u32]),
+        facet: &Facet,
+        unknown: u32,
+    ) {
         if facet.retired {
             return;
         }
@@ -168,6 +189,27 @@ impl Totals {
         site.whole.devices.shift(way, facet.freshness, facet.missing, complete);
         self.fleet.devices.shift(way, facet.freshness, facet.missing, complete);
         self.changed.mark_site(site);
+        for number in groups {
+            let group = self.groups.get_mut(*number);
+            group.whole.devices.shift(way, facet.freshness, facet.missing, complete);
+            self.changed.mark_group(group);
+        }
+    }
+
+    /// Puts a device with all its standings into groups, or takes it out of them. Nothing else counts it anew.
+    pub(super) fn weigh_in_groups(&mut self, way: Way, device: &Device, groups: &[u32]) {
+        let facet = device.about.facet();
+        for number in groups {
+            let group = self.groups.get_mut(*number);
+            for row in &device.rows {
+                group.weigh(way, row.deployment, row.share(&facet));
+            }
+            if !facet.retired {
+                let complete = facet.is_complete(device.unknown);
+                group.whole.devices.shift(way, facet.freshness, facet.missing, complete);
+            }
+            self.changed.mark_group(group);
+        }
     }
 
     /// The views that may have changed since the last call.
@@ -185,7 +227,8 @@ impl Totals {
                         self.sites[*number as usize].changed = false;
                     }
                 }
-                ViewKey::Fleet => {}
+                ViewKey::Group(label, value) => self.groups.unmark(label, value),
+                ViewKey::Fleet | ViewKey::Defined(_) => {}
             }
         }
         keys.into_iter().collect()
@@ -193,6 +236,12 @@ impl Totals {
 }
 
 impl Changed {
+    fn mark_group(&mut self, group: &mut LabelGroup) {
+        if !std::mem::replace(&mut group.changed, true) {
+            self.keys.push(ViewKey::Group(group.label.clone(), group.value.clone()));
+        }
+    }
+
     /// A site changed, and so did the fleet.
     fn mark_site(&mut self, site: &mut Site) {
         if !std::mem::replace(&mut site.changed, true) {
@@ -280,6 +329,25 @@ impl Site {
 }
 
 impl Whole {
+    /// Puts a standing into the counts of a part of the fleet, or takes it out; `deployments` are the part's shares of each.
+    pub(super) fn weigh(
+        &mut self,
+        way: Way,
+        share: Share,
+        deployment: u32,
+        deployments: &mut BTreeMap<u32, Group>,
+    ) {
+        if share == Share::Nothing {
+            return;
+        }
+        let local = deployments.entry(deployment).or_default();
+        shift_judged(way, share, local, &mut self.verdicts);
+        if local.is_empty() {
+            deployments.remove(&deployment);
+        }
+        self.group.shift(way, share);
+    }
+
     /// Deployments by verdict, without the zeros.
     pub(super) fn deployments(&self) -> BTreeMap<Verdict, u64> {
         Verdict::ALL

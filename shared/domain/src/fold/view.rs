@@ -14,6 +14,7 @@ use muster_contract::{ComponentName, DeploymentId, DeviceKey, SiteId, State};
 use serde_json::Value;
 
 use super::fleet::Fleet;
+use super::lens::Shown;
 use super::totals::{Deployment, States, Whole};
 
 impl Fleet {
@@ -80,7 +81,7 @@ impl Fleet {
         view
     }
 
-    /// The keys of all views that there are.
+    /// The keys of all views that follow from LEDGER alone: not of those that people have defined.
     pub fn view_keys(&self) -> BTreeSet<ViewKey> {
         let deployments = self
             .totals
@@ -94,18 +95,16 @@ impl Fleet {
             .iter()
             .filter(|(_, number)| self.totals.site(**number).whole.devices.by_freshness().total() > 0);
         let sites = sites.map(|(id, _)| ViewKey::Site(id.clone()));
-        deployments.chain(sites).chain([ViewKey::Fleet]).collect()
+        let groups =
+            self.totals.groups.keys().filter(|(label, value)| self.group_view(label, value).is_some());
+        let groups = groups.map(|(label, value)| ViewKey::Group(label.clone(), value.clone()));
+        deployments.chain(sites).chain(groups).chain([ViewKey::Fleet]).collect()
     }
 
     /// The digests of all views that there are, by key of the bucket.
     pub fn digests(&self) -> BTreeMap<String, Digest> {
-        let digest = |key: &ViewKey| match key {
-            ViewKey::Deployment(id) => self.deployment_view(id).map(|view| view.digest),
-            ViewKey::Site(id) => self.site_view(id).map(|view| view.tally.digest),
-            ViewKey::Fleet => Some(self.fleet_view().tally.digest),
-        };
         let keys = self.view_keys();
-        keys.iter().filter_map(|key| Some((key.to_string(), digest(key)?))).collect()
+        keys.iter().filter_map(|key| Some((key.to_string(), self.digest_of(key)?))).collect()
     }
 
     /// A view as JSON, as in the bucket; none where there is no such view.
@@ -113,12 +112,29 @@ impl Fleet {
         let shown = match key {
             ViewKey::Deployment(id) => serde_json::to_value(self.deployment_view(id)?),
             ViewKey::Site(id) => serde_json::to_value(self.site_view(id)?),
+            ViewKey::Group(label, value) => serde_json::to_value(self.group_view(label, value)?),
             ViewKey::Fleet => serde_json::to_value(self.fleet_view()),
+            // What people define is no part of LEDGER.
+            ViewKey::Defined(_) => return None,
         };
         shown.ok()
     }
 
-    fn tally(&self, whole: &Whole) -> Tally {
+    /// The digest of a view; none where there is no such view, or it is still being counted.
+    pub fn digest_of(&self, key: &ViewKey) -> Option<Digest> {
+        match key {
+            ViewKey::Deployment(id) => self.deployment_view(id).map(|view| view.digest),
+            ViewKey::Site(id) => self.site_view(id).map(|view| view.tally.digest),
+            ViewKey::Fleet => Some(self.fleet_view().tally.digest),
+            ViewKey::Group(label, value) => self.group_view(label, value).map(|view| view.tally.digest),
+            ViewKey::Defined(name) => match self.defined_view(name) {
+                Shown::View(view) => Some(view.sign().digest),
+                Shown::NotYet | Shown::Absent => None,
+            },
+        }
+    }
+
+    pub(super) fn tally(&self, whole: &Whole) -> Tally {
         Tally {
             as_of: self.as_of,
             devices: whole.devices.by_freshness(),
@@ -165,6 +181,6 @@ fn components(deployment: &Deployment) -> BTreeMap<ComponentName, BTreeMap<State
 }
 
 /// What stands where the digest goes until it is known; the digest does not cover it.
-fn unsigned() -> Digest {
+pub(super) fn unsigned() -> Digest {
     Digest::of_bytes(&[])
 }

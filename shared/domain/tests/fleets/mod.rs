@@ -23,9 +23,6 @@ pub(crate) struct Move {
     dice: [u8; 6],
 }
 
-/// A message in quarantine: its number, those it stands for, and when it came.
-type Held = (Option<(u64, u64)>, SeqRanges, Timestamp);
-
 /// What a device has done so far.
 #[derive(Debug, Default)]
 struct Life {
@@ -33,8 +30,12 @@ struct Life {
     targets: BTreeMap<&'static str, u64>,
     epoch: u64,
     seq: u64,
-    held: Vec<Held>,
+    /// Its messages in quarantine: number, those they stand for, and when they came.
+    held: Vec<Message>,
 }
+
+/// A message in quarantine: its number, the numbers it stands for, and when it came.
+type Message = (Option<(u64, u64)>, SeqRanges, Timestamp);
 
 /// A ledger in the order in which things happened.
 pub(crate) fn ledgers() -> impl Strategy<Value = Ledger> {
@@ -144,7 +145,10 @@ impl Life {
             }
         }
         let targets: Vec<(&str, u64)> = self.targets.iter().map(|(id, at)| (*id, *at)).collect();
-        ledger.desired(device, self.generation, &targets);
+        let labels = [("region", b >> 3), ("ring", b >> 5)];
+        let labels = labels.map(|(label, die)| (label, ["", "one", "two", "one"][usize::from(die) % 4]));
+        let labels: Vec<(&str, &str)> = labels.into_iter().filter(|(_, value)| !value.is_empty()).collect();
+        ledger.labelled(device, self.generation, &targets, &labels);
     }
 
     fn liveness(&self, device: &str, state: Liveness, (a, b): (u8, u8), ledger: &mut Ledger) {

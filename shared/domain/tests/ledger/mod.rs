@@ -82,11 +82,21 @@ pub(crate) fn key(text: &str) -> DeviceKey {
 
 impl Ledger {
     pub(crate) fn desired(&mut self, device: &str, generation: u64, targets: &[(&str, u64)]) -> &mut Self {
-        self.push_desired(device, generation, targets, false)
+        self.push_desired(device, generation, targets, &[], false)
+    }
+
+    pub(crate) fn labelled(
+        &mut self,
+        device: &str,
+        generation: u64,
+        targets: &[(&str, u64)],
+        labels: &[(&str, &str)],
+    ) -> &mut Self {
+        self.push_desired(device, generation, targets, labels, false)
     }
 
     pub(crate) fn retired(&mut self, device: &str, generation: u64) -> &mut Self {
-        self.push_desired(device, generation, &[], true)
+        self.push_desired(device, generation, &[], &[], true)
     }
 
     fn push_desired(
@@ -94,6 +104,7 @@ impl Ledger {
         device: &str,
         generation: u64,
         targets: &[(&str, u64)],
+        labels: &[(&str, &str)],
         retired: bool,
     ) -> &mut Self {
         let issued_at = self.next_at();
@@ -104,6 +115,7 @@ impl Ledger {
             issued_at,
             retired,
             source: Source { kind: SourceKind::Git, revision: format!("c{generation}") },
+            labels: labels.iter().map(|(of, is)| (of.parse().unwrap(), is.parse().unwrap())).collect(),
             deployments: targets.iter().map(|(id, at)| deployment(id, *at)).collect(),
         };
         self.push(LedgerSubject::Desired(key(device)), Fact::Desired(fact))

@@ -1,11 +1,14 @@
 //! The rules of the rollup once more, written for reading: everything is computed from the whole list of facts, with
 //! sets and loops, each time. What the fold keeps up to date must be what this finds.
 
+mod groups;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use muster_contract::canonical::Digest;
 use muster_contract::desired::DesiredState;
 use muster_contract::fact::{DeadlineFact, Fact, Liveness, LivenessFact, StatusFact};
+use muster_contract::labels::Labels;
 use muster_contract::quarantine::{self, QuarantineVerdict};
 use muster_contract::subjects::LedgerSubject;
 use muster_contract::view::{
@@ -34,6 +37,7 @@ struct Machine {
     freshness: Freshness,
     missing: u64,
     complete: bool,
+    labels: Labels,
 }
 
 /// All that views are made of.
@@ -123,6 +127,7 @@ impl World {
             freshness,
             missing: missing.len() as u64,
             complete: missing.is_empty() && !dark && all_known,
+            labels: desired.map(|desired| desired.labels.clone()).unwrap_or_default(),
         });
     }
 

@@ -41,6 +41,11 @@ pub(crate) const ALL: &[Scenario] = &[
         ledger: errors_counted_by_code,
     },
     Scenario {
+        name: "groups_by_label",
+        about: "Devices are grouped by the hub's labels, each label by itself; a change of a label moves all that its device counts for.",
+        ledger: groups_by_label,
+    },
+    Scenario {
         name: "m01_success_then_dark",
         about: "A device succeeds and goes dark: convergedStale, never converged.",
         ledger: m01_success_then_dark,
@@ -155,6 +160,21 @@ pub(crate) const ALL: &[Scenario] = &[
 const PRESS: &str = "plant7/press-4";
 const DRILL: &str = "plant7/drill-1";
 const OVEN: &str = "plant9/oven-2";
+
+pub(crate) fn groups_by_label() -> Ledger {
+    let mut ledger = Ledger::default();
+    let web = [("web", 1)];
+    ledger
+        .labelled("north/a", 1, &web, &[("region", "north"), ("ring", "canary")])
+        .labelled("north/b", 1, &web, &[("region", "north"), ("ring", "stable")])
+        .labelled("south/a", 1, &web, &[("ring", "stable")])
+        .retired("south/b", 1)
+        .fresh("north/a", 1, 1)
+        .status("north/a", "web", &Said::default())
+        .status("north/b", "web", &Said { components: &[("main", Failed)], ..Said::default() })
+        .labelled("north/b", 2, &web, &[("region", "north"), ("ring", "canary")]);
+    ledger
+}
 
 pub(crate) fn m01_success_then_dark() -> Ledger {
     let mut ledger = Ledger::default();

@@ -1,5 +1,8 @@
 //! Channels: one for each kind of subject. The addresses are the contract's, with its identifiers as parameters.
 
+mod groups;
+mod notices;
+
 use muster_bus::topology::VIEWS_STREAM;
 use muster_contract::subjects::{self, LedgerSubject, ViewKey, stream};
 use muster_contract::{DeploymentId, DeviceKey};
@@ -25,7 +28,9 @@ pub(super) fn all() -> Map<String, Value> {
 }
 
 pub(super) fn list() -> Vec<Channel> {
-    [downlink(), uplink(), ledger(), views(), questions(), requests()].into_iter().flatten().collect()
+    let parts =
+        [downlink(), uplink(), ledger(), views(), questions(), groups::list(), notices::all(), requests()];
+    parts.into_iter().flatten().collect()
 }
 
 // Identifiers that no address contains otherwise; they become the parameters.
@@ -355,11 +360,11 @@ fn answers() -> Value {
     json!({
         "address": null,
         "description": "The reply inbox of a request.",
-        "messages": references(&ANSWERS, "#/components/messages"),
+        "messages": references(&[&ANSWERS[..], &groups::ANSWERS].concat(), "#/components/messages"),
     })
 }
 
-const ANSWERS: [&str; 16] = [
+const ANSWERS: [&str; 18] = [
     "QuarantineAnswer",
     "DeploymentAnswer",
     "DeploymentsAnswer",
@@ -373,6 +378,8 @@ const ANSWERS: [&str; 16] = [
     "DigestsAnswer",
     "DiffAnswer",
     "VerifyAnswer",
+    "SubscriptionAnswer",
+    "SubscriptionsAnswer",
     "PublishAnswer",
     "PublisherStatus",
     "ErrorReply",

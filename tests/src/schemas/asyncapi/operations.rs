@@ -13,7 +13,7 @@ enum Action {
 use Action::{Receive, Send};
 
 /// Role, action and channels. A role that is not listed with a channel has no right to it.
-const ROLES: [(&str, Action, &[&str]); 17] = [
+const ROLES: [(&str, Action, &[&str]); 22] = [
     ("device", Send, &["report", "presence"]),
     ("device", Receive, &["desired", "receipt", "credential", "live"]),
     ("publisher", Send, &["desired"]),
@@ -60,7 +60,10 @@ const ROLES: [(&str, Action, &[&str]); 17] = [
     ("operator", Send, &["ingestQuarantine"]),
     ("operator", Send, &["credential"]),
     ("rollup", Send, &["deploymentView", "siteView", "fleetView"]),
+    ("rollup", Send, &["subscription", "notice"]),
+    ("rollup", Receive, &["subscription", "notice"]),
     ("rollup", Receive, &QUERIES),
+    ("rollup", Receive, &NOTIFY),
     (
         "viewer",
         Receive,
@@ -79,6 +82,8 @@ const ROLES: [(&str, Action, &[&str]); 17] = [
     ),
     ("viewer", Receive, &["deploymentView", "siteView", "fleetView"]),
     ("viewer", Send, &QUERIES),
+    ("viewer", Send, &NOTIFY),
+    ("viewer", Receive, &["notice", "liveNotice"]),
     ("operator", Send, &["publisherApply", "publisherRemove", "publisherRetire", "publisherStatus"]),
 ];
 
@@ -97,8 +102,31 @@ const QUERIES: [&str; 12] = [
     "queryVerify",
 ];
 
+const NOTIFY: [&str; 4] = ["notifySubscribe", "notifyConfirm", "notifyUnsubscribe", "notifyList"];
+/// Groups and views that people define.
+const GROUPS: [(&str, Action, &[&str]); 6] = [
+    ("rollup", Send, &["groupView", "definition", "definedView"]),
+    ("rollup", Receive, &["definition", "viewApply", "viewRemove"]),
+    ("rollup", Receive, &GROUP_QUERIES),
+    ("viewer", Receive, &["groupView", "definition", "definedView"]),
+    ("viewer", Send, &GROUP_QUERIES),
+    ("operator", Send, &["viewApply", "viewRemove"]),
+];
+
+const GROUP_QUERIES: [&str; 5] = ["queryLabels", "queryGroups", "queryGroup", "queryViews", "queryView"];
+
+const GROUP_REPLIES: [(&str, &str); 7] = [
+    ("queryLabels", "LabelsAnswer"),
+    ("queryGroups", "GroupsAnswer"),
+    ("queryGroup", "GroupView"),
+    ("queryViews", "ViewsAnswer"),
+    ("queryView", "DefinedView"),
+    ("viewApply", "ViewAnswer"),
+    ("viewRemove", "ViewAnswer"),
+];
+
 /// What answers a request, by its channel.
-const REPLIES: [(&str, &str); 17] = [
+const REPLIES: [(&str, &str); 21] = [
     ("ingestQuarantine", "QuarantineAnswer"),
     ("queryDeployment", "DeploymentAnswer"),
     ("queryDeployments", "DeploymentsAnswer"),
@@ -112,6 +140,10 @@ const REPLIES: [(&str, &str); 17] = [
     ("queryDigests", "DigestsAnswer"),
     ("queryDiff", "DiffAnswer"),
     ("queryVerify", "VerifyAnswer"),
+    ("notifySubscribe", "SubscriptionAnswer"),
+    ("notifyConfirm", "SubscriptionAnswer"),
+    ("notifyUnsubscribe", "SubscriptionAnswer"),
+    ("notifyList", "SubscriptionsAnswer"),
     ("publisherApply", "PublishAnswer"),
     ("publisherRemove", "PublishAnswer"),
     ("publisherRetire", "PublishAnswer"),
@@ -122,6 +154,7 @@ const REPLIES: [(&str, &str); 17] = [
 pub(super) fn all() -> Map<String, Value> {
     ROLES
         .iter()
+        .chain(&GROUPS)
         .flat_map(|(role, action, names)| names.iter().map(move |name| operation(role, *action, name)))
         .collect()
 }
@@ -139,7 +172,7 @@ fn operation(role: &str, action: Action, name: &str) -> (String, Value) {
         "messages": messages(name, channel.messages),
         "x-muster-role": role,
     });
-    if let Some((_, answer)) = REPLIES.iter().find(|(request, _)| *request == name) {
+    if let Some((_, answer)) = REPLIES.iter().chain(&GROUP_REPLIES).find(|(request, _)| *request == name) {
         value["reply"] = json!({
             "channel": { "$ref": "#/channels/answers" },
             "messages": messages("answers", &[answer, "ErrorReply"]),

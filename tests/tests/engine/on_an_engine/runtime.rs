@@ -210,10 +210,11 @@ async fn what_cannot_run_says_why_and_others_go_on() {
         "{}",
         taken.message
     );
-    let late = format!("    healthcheck: {{test: [CMD, 'false'], interval: 1s, retries: 100}}\n{}", "");
-    let mut slow = device.unit("slow", &project(&[service("web", FOREVER, &late)]));
+    let late = "    healthcheck: {test: [CMD, 'false'], interval: 1s, retries: 100}\n";
+    let mut slow = device.unit("slow", &project(&[service("web", FOREVER, late)]));
     if let Workload::Compose(package) = &mut slow.workload {
-        package.gate.timeout = Some(4 * SECOND);
+        // Long enough for a loaded machine to make the container.
+        package.gate.timeout = Some(20 * SECOND);
     }
     let error = device.refused(&slow).await;
     assert_eq!(error.code, code::NOT_READY, "{}", error.message);

@@ -36,11 +36,7 @@ fn views(ledger: &[(LedgerSubject, Fact, Timestamp)]) -> BTreeMap<ViewKey, Strin
         let at = Position { ledger_seq: at as u64 + 1, stored_at: *stored_at };
         fleet.apply(at, subject, fact.clone());
     }
-    let digest = |key: &ViewKey| match key {
-        ViewKey::Deployment(id) => fleet.deployment_view(id).map(|view| view.digest.to_string()),
-        ViewKey::Site(site) => fleet.site_view(site).map(|view| view.tally.digest.to_string()),
-        ViewKey::Fleet => Some(fleet.fleet_view().tally.digest.to_string()),
-    };
+    let digest = |key: &ViewKey| fleet.digest_of(key).map(|digest| digest.to_string());
     let keys = ["deployment.web", "site.plant7", "fleet"].map(|key| ViewKey::parse(key).unwrap());
     keys.into_iter().filter_map(|key| digest(&key).map(|digest| (key, digest))).collect()
 }

@@ -1,0 +1,68 @@
+//! `muster watch`: what is followed, and until when.
+
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use muster_contract::view::Verdict;
+use muster_contract::{DeploymentId, SubscriptionName};
+use muster_service::config::Problems;
+
+pub(super) const WATCH_EXAMPLES: &str = "\
+Of one deployment the hub tells what has changed, and which devices; what happens within half a second is told together.
+A watch with a name goes on where it was, also after this program or the hub was away: nothing is shown twice, and what is
+left out was replaced by something newer. It is kept for a week; `muster watch` of another deployment needs another name.
+
+Examples:
+  muster watch                           every deployment, redrawn as it changes
+  muster watch web                       one deployment, and the devices that change
+  muster watch web | cat                 a line for each change
+  muster watch web --until converged --within 10m
+                                         wait for a rollout: exit code 0 when it is there, 1 when the time is over
+  muster watch web --name night-shift    go on where the watch of that name was
+  muster watch web --format json         one notice a line
+  muster watch --format json             one view a line; a view that is gone is {\"key\":…,\"gone\":true}";
+
+/// Longest time a watch may be given.
+const WITHIN_MAX: Duration = Duration::from_secs(30 * 24 * 60 * 60);
+/// Shortest.
+const WITHIN_MIN: Duration = Duration::from_millis(1);
+
+/// `muster watch`
+#[derive(Debug, Default, Args)]
+pub struct WatchArgs {
+    /// The deployment; all of them if left out
+    pub deployment: Option<DeploymentId>,
+    /// End with exit code 0 when this is its verdict
+    #[arg(long, value_enum, requires = "deployment")]
+    pub until: Option<Until>,
+    /// End after this time, with exit code 1 where something was waited for; as in 90s or 10m
+    #[arg(long, value_name = "DURATION", requires = "deployment", value_parser = duration)]
+    pub within: Option<Duration>,
+    /// Go on where the watch of this name was
+    #[arg(long, requires = "deployment")]
+    pub name: Option<SubscriptionName>,
+}
+
+/// A verdict that can be waited for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Until {
+    /// Installed everywhere, heard and known
+    Converged,
+    /// Some device failed
+    Failing,
+}
+
+impl From<Until> for Verdict {
+    fn from(until: Until) -> Self {
+        match until {
+            Until::Converged => Self::Converged,
+            Until::Failing => Self::Failing,
+        }
+    }
+}
+
+fn duration(text: &str) -> Result<Duration, String> {
+    let mut problems = Problems::default();
+    let duration = problems.duration("--within", text, WITHIN_MIN..=WITHIN_MAX);
+    duration.ok_or_else(|| format!("must be a duration such as 90s or 10m, not '{text}'"))
+}

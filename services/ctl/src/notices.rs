@@ -1,0 +1,158 @@
+//! Notices as they come: subscribed to once, followed over broken links and restarts of either side, each shown once.
+//!
+//! A notice comes as it is stored, or is found when one looks for the newest: after a break, and now and then. What was
+//! shown is confirmed, so that whoever goes on under the same name does not see it again.
+
+use std::time::Duration;
+
+use muster_bus::{Link, Subscription as Live};
+use muster_contract::decode;
+use muster_contract::notify::{
+    ConfirmRequest, EndReason, Notice, NoticeEvent, Subscription, SubscriptionAnswer, UnsubscribeRequest,
+};
+use muster_contract::query::ErrorCode;
+use serde_json::Value;
+use tokio::sync::watch;
+use tokio::time::{Interval, MissedTickBehavior, interval};
+
+use crate::ask::{AskError, Hub, understood};
+use crate::error::CtlError;
+
+/// Time between two looks for the newest notice, where none comes by itself.
+const LOOK_EVERY: Duration = Duration::from_secs(5);
+/// Part of its lease after which a subscription is renewed.
+const RENEWALS_IN_A_LEASE: u32 = 4;
+
+/// The notices of one subscription.
+pub struct Notices {
+    hub: Hub,
+    subscription: Subscription,
+    live: Live,
+    link: watch::Receiver<Link>,
+    looks: Interval,
+    renewals: Interval,
+    /// Number of the last notice that was given out, or that an earlier run has confirmed.
+    shown: u64,
+    /// The newest may be one that was not given out.
+    look_now: bool,
+}
+
+/// A notice, and the document as it came.
+pub struct Read {
+    /// What it says.
+    pub notice: Notice,
+    /// All of it, also what a newer hub says.
+    pub value: Value,
+}
+
+impl Notices {
+    /// Subscribes, or goes on with a subscription of the same name that is about the same.
+    ///
+    /// # Errors
+    /// When nobody answers, or the subscription is refused.
+    pub async fn open(hub: &Hub, subscription: Subscription) -> Result<Self, CtlError> {
+        // Listening begins before there is anything to hear.
+        let live = hub.bus().notices_of(&subscription.name).await?;
+        let answer: SubscriptionAnswer = understood(&hub.notify("subscribe", &subscription).await?)?;
+        let lease = Duration::from_secs(subscription.lease_seconds);
+        Ok(Self {
+            hub: hub.clone(),
+            live,
+            link: hub.bus().link(),
+            looks: every(LOOK_EVERY),
+            renewals: every(lease / RENEWALS_IN_A_LEASE),
+            shown: answer.seen,
+            look_now: true,
+            subscription,
+        })
+    }
+
+    /// The next notice that was not given out yet. Cancel-safe.
+    ///
+    /// # Errors
+    /// When what comes is no notice, or a subscription that had to be made anew is refused.
+    pub async fn next(&mut self) -> Result<Read, CtlError> {
+        loop {
+            if self.look_now {
+                let newest = self.hub.bus().notice_last(&self.subscription.name).await;
+                self.look_now = false;
+                // Where it cannot be read now, the next look finds it.
+                if let Some(value) = newest.ok().flatten().and_then(|entry| entry.value.ok())
+                    && let Some(read) = self.take(&value)?
+                {
+                    return Ok(read);
+                }
+            }
+            tokio::select! {
+                message = self.live.next() => if let Some(message) = message
+                    && let Some(read) = self.take(&message.payload)? {
+                    return Ok(read);
+                },
+                _ = self.looks.tick() => self.look_now = true,
+                Ok(()) = self.link.changed() => self.look_now = self.link.borrow_and_update().is_up(),
+                _ = self.renewals.tick() => self.confirm().await?,
+            }
+        }
+    }
+
+    fn take(&mut self, bytes: &[u8]) -> Result<Option<Read>, CtlError> {
+        let garbled = |source| CtlError::Notice { name: self.subscription.name.clone(), source };
+        let notice: Notice = decode::parse(bytes).map_err(garbled)?;
+        if notice.number <= self.shown {
+            return Ok(None);
+        }
+        self.shown = notice.number;
+        if notice.reason == Some(EndReason::Expired) {
+            // We were away for longer than the lease: the next confirmation subscribes anew.
+            self.renewals.reset_immediately();
+            return Ok(None);
+        }
+        // Cannot fail: it was a notice just now.
+        let value = serde_json::from_slice(bytes).unwrap_or_default();
+        Ok(Some(Read { notice, value }))
+    }
+
+    /// Says that what was given out was dealt with, and that somebody is here. A hub that does not answer is told later.
+    ///
+    /// # Errors
+    /// When the subscription had ended and is refused now.
+    pub async fn confirm(&mut self) -> Result<(), CtlError> {
+        let name = self.subscription.name.clone();
+        let request = ConfirmRequest { name, number: self.shown };
+        match self.hub.notify("confirm", &request).await {
+            Err(AskError::Refused(body)) if body.code == ErrorCode::NotFound => self.subscribe_again().await,
+            // Of another stream, whose numbers begin anew.
+            Err(AskError::Refused(body)) if body.code == ErrorCode::BadRequest => {
+                (self.shown, self.look_now) = (0, true);
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    async fn subscribe_again(&mut self) -> Result<(), CtlError> {
+        let answer = self.hub.notify("subscribe", &self.subscription).await?;
+        let answer: SubscriptionAnswer = understood(&answer)?;
+        self.shown = answer.seen;
+        self.look_now = true;
+        Ok(())
+    }
+
+    /// Ends the subscription. That nobody answers is no failure: it ends by itself.
+    pub async fn close(self) {
+        let request = UnsubscribeRequest { name: self.subscription.name };
+        let _ = self.hub.notify("unsubscribe", &request).await;
+    }
+}
+
+/// True where no notice follows.
+pub fn is_last(notice: &Notice) -> bool {
+    notice.event == NoticeEvent::Ended
+}
+
+fn every(period: Duration) -> Interval {
+    let mut ticks = interval(period);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    ticks.reset();
+    ticks
+}

@@ -1,0 +1,104 @@
+//! Views that people define.
+
+use muster_contract::defined::{DefinedView, Part};
+use muster_contract::groups::{ViewAnswer, ViewsAnswer};
+
+use super::frame::Frame;
+use super::groups;
+use super::table::{Cell, Table};
+use super::words::{as_of, plural, states};
+
+/// A definition was taken.
+pub fn applied(answer: &ViewAnswer) -> String {
+    let name = &answer.name;
+    match answer.changed {
+        true => format!("view {name} is defined; `muster view show {name}` shows it once it is counted\n"),
+        false => format!("view {name} is defined so already\n"),
+    }
+}
+
+/// A definition was taken back.
+pub fn removed(answer: &ViewAnswer) -> String {
+    format!("view {} is defined no more\n", answer.name)
+}
+
+/// What is defined.
+pub fn list(answer: &ViewsAnswer, frame: impl Into<Frame>) -> String {
+    let frame = frame.into();
+    let position = as_of(answer.as_of, frame.now);
+    if answer.views.is_empty() {
+        return format!("No view is defined; `muster view apply -f FILE` defines one; {position}.\n");
+    }
+    let mut table = Table::new(&["VIEW", "COUNTS", "BY", ">GROUPS", "STATE"]);
+    for line in &answer.views {
+        let definition = &line.definition;
+        table.row([
+            definition.name.as_str().into(),
+            word(definition.count).into(),
+            definition.group_by.as_ref().map_or_else(|| "-".to_owned(), ToString::to_string).into(),
+            Cell::count(line.groups),
+            if line.ready { "ready" } else { "counting" }.into(),
+        ]);
+    }
+    format!("{}\n{position}.\n", table.within(frame.width))
+}
+
+/// What a view says.
+pub fn view(view: &DefinedView, frame: impl Into<Frame>) -> String {
+    let frame = frame.into();
+    let mut rows: Vec<(String, &Part)> =
+        view.groups.iter().map(|group| (group.name.clone(), &group.part)).collect();
+    rows.extend(view.without.as_ref().map(|part| ("(without)".to_owned(), part)));
+    rows.extend(
+        view.omitted
+            .as_ref()
+            .map(|omitted| (format!("({} not listed)", plural(omitted.groups, "group")), &omitted.part)),
+    );
+    rows.push(("total".to_owned(), &view.total));
+    let mut table = match view.total {
+        Part::Standings(_) => Table::new(&[
+            "GROUP",
+            "VERDICT",
+            "?>TARGETS",
+            ">CONVERGED",
+            "STANDINGS",
+            "?>STALE",
+            "?>NEVER",
+            "?>NOT KNOWN",
+            "?>OVERDUE",
+            "?>LEAVING",
+        ]),
+        Part::Devices(_) => Table::new(&["GROUP", "DEVICES", "KNOWN"]),
+        Part::Components(_) => Table::new(&["GROUP", "COMPONENTS", "KNOWN"]),
+    };
+    for (name, part) in rows {
+        match part {
+            Part::Standings(part) => table.row(groups::row(&name, part)),
+            Part::Devices(part) => {
+                let known = format!("{} of {}", part.complete.devices, part.complete.of);
+                table.row([name.into(), groups::devices(part.devices).into(), known.into()]);
+            }
+            Part::Components(part) => {
+                let known = format!("{} of {} targets", part.complete.devices, part.complete.of);
+                table.row([name.into(), states(&part.components).into(), known.into()]);
+            }
+        }
+    }
+    let by = view.group_by.as_ref().map_or_else(String::new, |by| format!(" by {by}"));
+    let counted = word(view.count);
+    format!(
+        "{}\n{}: {counted}{by}; {}.\n",
+        table.within(frame.width),
+        view.name,
+        as_of(view.as_of, frame.now)
+    )
+}
+
+const fn word(count: muster_contract::defined::Counted) -> &'static str {
+    use muster_contract::defined::Counted;
+    match count {
+        Counted::Standings => "standings",
+        Counted::Devices => "devices",
+        Counted::Components => "components",
+    }
+}

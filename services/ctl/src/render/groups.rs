@@ -1,0 +1,106 @@
+//! Groups of devices by label.
+
+use muster_contract::groups::{GroupsAnswer, LabelsAnswer, StandingPart};
+use muster_contract::view::{Freshness, Split};
+
+use super::frame::Frame;
+use super::paint::{self, BAD, UNSURE};
+use super::table::{Cell, Table};
+use super::words::{as_of, counts, percent, plural};
+
+/// The labels that there are.
+pub fn labels(answer: &LabelsAnswer, frame: impl Into<Frame>) -> String {
+    let frame = frame.into();
+    let position = as_of(answer.as_of, frame.now);
+    if answer.labels.is_empty() {
+        return format!("No device has a label; labels.yaml in the Git repository gives them; {position}.\n");
+    }
+    let mut table = Table::new(&["LABEL", ">VALUES", ">DEVICES", ">WITHOUT"]);
+    for line in &answer.labels {
+        table.row([
+            line.label.as_str().into(),
+            Cell::count(line.values),
+            Cell::count(line.devices.total()),
+            Cell::count(line.without.total()),
+        ]);
+    }
+    format!("{}\n{position}.\n", table.within(frame.width))
+}
+
+/// The fleet, or a deployment, by one label.
+pub fn groups(answer: &GroupsAnswer, frame: impl Into<Frame>) -> String {
+    let frame = frame.into();
+    let mut table = Table::new(&[
+        "GROUP",
+        "VERDICT",
+        "?>TARGETS",
+        ">CONVERGED",
+        "STANDINGS",
+        "?>STALE",
+        "?>NEVER",
+        "?>NOT KNOWN",
+        "?>OVERDUE",
+        "?>LEAVING",
+    ]);
+    for line in &answer.groups {
+        table.row(row(&format!("{}={}", answer.label, line.value), &line.part));
+    }
+    let what = answer.deployment.as_ref().map_or("all deployments", |id| id.as_str());
+    if answer.without.targets + answer.without.leaving > 0 {
+        table.row(row(&format!("(no {})", answer.label), &answer.without));
+    }
+    table.row(row("total", &answer.total));
+    format!(
+        "{}\n{what} by {}; {}.\n",
+        table.within(frame.width),
+        answer.label,
+        as_of(answer.as_of, frame.now)
+    )
+}
+
+/// The cells of a part of the fleet.
+pub(super) fn row(name: &str, part: &StandingPart) -> [Cell; 10] {
+    let heard = |freshness| part.counts.values().map(|split| of(*split, freshness)).sum::<u64>();
+    let not_known = part.complete.of - part.complete.devices.min(part.complete.of);
+    [
+        name.into(),
+        Cell::styled(part.verdict.as_str(), paint::verdict(part.verdict)),
+        Cell::count(part.targets),
+        converged(part).into(),
+        counts(&part.counts).into(),
+        Cell::marked(heard(Freshness::Stale), UNSURE),
+        Cell::marked(heard(Freshness::Never), UNSURE),
+        Cell::marked(not_known, UNSURE),
+        Cell::marked(part.overdue, BAD),
+        Cell::count(part.leaving),
+    ]
+}
+
+/// The bounds of the truth, as a part of the targets.
+fn converged(part: &StandingPart) -> String {
+    let (low, high) = (part.converged.lo, part.converged.hi);
+    match part.targets {
+        0 => "-".to_owned(),
+        of if low == high => format!("{low} ({})", percent(low, of)),
+        of => format!("{low}-{high} ({}-{})", percent(low, of), percent(high, of)),
+    }
+}
+
+const fn of(split: Split, freshness: Freshness) -> u64 {
+    match freshness {
+        Freshness::Fresh => split.fresh,
+        Freshness::Stale => split.stale,
+        Freshness::Never => split.never,
+    }
+}
+
+/// `4: 3 fresh, 1 stale`.
+pub(super) fn devices(split: Split) -> String {
+    let heard = [(split.fresh, "fresh"), (split.stale, "stale"), (split.never, "never heard")];
+    let heard: Vec<_> =
+        heard.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}")).collect();
+    match split.total() {
+        0 => "none".to_owned(),
+        total => format!("{}: {}", plural(total, "device"), heard.join(", ")),
+    }
+}

@@ -1,0 +1,127 @@
+//! What `muster watch DEPLOYMENT` says of a notice: a line of counts, the change of the verdict, a line for each device
+//! that changed.
+
+use muster_contract::notify::{EndReason, Notice, NoticeEvent, StandingChange, Stood};
+use muster_contract::view::{DeploymentView, Freshness, Verdict};
+use muster_contract::{DeploymentId, Timestamp};
+
+use super::paint::{self, DIM, UNSURE, styled};
+use super::watch;
+use super::words::plural;
+
+/// The first line: how it is, or that it is not there, or that no notice follows.
+pub fn line(
+    deployment: &DeploymentId,
+    notice: &Notice,
+    view: Option<&DeploymentView>,
+    now: Timestamp,
+) -> String {
+    match (notice.event, notice.reason, &notice.state) {
+        (NoticeEvent::Ended, Some(EndReason::Unsubscribed), _) => {
+            format!("{deployment}  the subscription '{}' was ended by somebody\n", notice.name)
+        }
+        (NoticeEvent::Ended, ..) => {
+            format!("{deployment}  no more notices: {}\n", notice.message.as_deref().unwrap_or_default())
+        }
+        // A view that found no room in the notice.
+        (_, _, Some(state)) if view.is_none() => {
+            format!("{deployment}  {}\n", state.verdict.map_or(state.status.as_str(), Verdict::as_str))
+        }
+        _ => watch::line(deployment, view, now),
+    }
+}
+
+/// What has changed since the notice before, a line for each.
+pub fn changes(notice: &Notice, before: Option<Verdict>, verdict: Option<Verdict>) -> Vec<String> {
+    let mut lines = Vec::new();
+    let word = |verdict: Verdict| styled(paint::verdict(verdict), verdict.as_str());
+    if let Some(now) = verdict.filter(|now| notice.event == NoticeEvent::Changed && before != Some(*now)) {
+        let from = before.map_or_else(String::new, |before| format!("{} → ", word(before)));
+        lines.push(format!("  verdict {from}{} at {}\n", word(now), seconds(notice.as_of.at)));
+    }
+    lines.extend(notice.changes.iter().map(change));
+    let omitted = notice.omitted;
+    if omitted.changes > 0 {
+        lines.push(format!("  and {} more changed\n", plural(omitted.changes, "standing")));
+    }
+    if omitted.more_changes {
+        lines.push(format!("  {}\n", styled(DIM, "what changed while the hub was away is not listed")));
+    }
+    lines
+}
+
+/// What a watch says whose time is over.
+pub fn over(wanted: &str, verdict: Option<Verdict>) -> String {
+    let now = verdict.map_or("it is not there", Verdict::as_str);
+    format!("muster: the time is over: {wanted} was waited for, {now} is what it is\n")
+}
+
+fn change(change: &StandingChange) -> String {
+    let StandingChange { key, from, to, at, .. } = change;
+    let words = match (from, to) {
+        (None, Some(to)) => format!("new: {}", stood(to)),
+        (Some(from), None) => format!("{} → gone", stood(from)),
+        (Some(from), Some(to)) => format!("{} → {}", stood(from), stood(to)),
+        (None, None) => "gone".to_owned(),
+    };
+    format!("  {key}  {words} at {}\n", seconds(*at))
+}
+
+fn stood(stood: &Stood) -> String {
+    let Stood { standing, freshness, known, leaving, overdue } = *stood;
+    let mut doubts = Vec::new();
+    if leaving {
+        doubts.push("leaving");
+    }
+    match freshness {
+        Freshness::Fresh => {}
+        Freshness::Stale => doubts.push("silent"),
+        Freshness::Never => doubts.push("never heard"),
+    }
+    if !known {
+        doubts.push("not known");
+    }
+    if overdue {
+        doubts.push("overdue");
+    }
+    let word = styled(paint::standing(standing), standing.as_str());
+    if doubts.is_empty() { word } else { format!("{word} ({})", styled(UNSURE, &doubts.join(", "))) }
+}
+
+/// A time to the second: what is behind that tells a person nothing.
+fn seconds(at: Timestamp) -> String {
+    Timestamp::from_second(at.as_second()).unwrap_or(at).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use anstream::adapter::strip_str;
+    use muster_contract::view::Standing;
+
+    use super::*;
+
+    #[test]
+    fn a_change_says_what_was_what_is_and_what_is_in_doubt() {
+        let fresh = Stood {
+            standing: Standing::Installing,
+            freshness: Freshness::Fresh,
+            known: true,
+            leaving: false,
+            overdue: false,
+        };
+        let silent =
+            Stood { standing: Standing::Installed, freshness: Freshness::Stale, known: false, ..fresh };
+        let at: Timestamp = "2026-11-20T08:00:00.25Z".parse().unwrap();
+        let say = |from, to| {
+            let key = "plant7/press-4".parse().unwrap();
+            let one = StandingChange { key, deployment: "web".parse().unwrap(), from, to, ledger_seq: 7, at };
+            strip_str(&change(&one)).to_string()
+        };
+        assert_eq!(
+            say(Some(fresh), Some(silent)),
+            "  plant7/press-4  installing → installed (silent, not known) at 2026-11-20T08:00:00Z\n"
+        );
+        assert_eq!(say(None, Some(fresh)), "  plant7/press-4  new: installing at 2026-11-20T08:00:00Z\n");
+        assert_eq!(say(Some(fresh), None), "  plant7/press-4  installing → gone at 2026-11-20T08:00:00Z\n");
+    }
+}

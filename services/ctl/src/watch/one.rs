@@ -1,0 +1,192 @@
+//! `muster watch DEPLOYMENT`: one deployment as it changes, by notices: counts, changes of the verdict, and the devices
+//! that changed. It ends when what was waited for is there, or the time is over.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use muster_contract::DeploymentId;
+use muster_contract::notify::{Notice, NoticeState, Subscription, TellOn};
+use muster_contract::query::ErrorCode;
+use muster_contract::view::Verdict;
+use tokio::time::{Instant, MissedTickBehavior, interval_at};
+
+use super::{LOST, REDRAW, is_redrawn};
+use crate::ask::AskError;
+use crate::config::{Format, WatchArgs};
+use crate::error::CtlError;
+use crate::notices::{Notices, Read, is_last};
+use crate::render;
+use crate::session::Session;
+
+/// Least time between two notices: what a person can follow.
+const WINDOW_MS: u64 = 500;
+/// How long a watch without a name is kept after its program has gone.
+const LEASE_SECONDS: u64 = 60;
+/// Lines of changes that stand under a picture.
+const RECENT_MAX: usize = 12;
+
+/// Follows a deployment. True unless what was waited for did not come.
+///
+/// # Errors
+/// When nobody answers, the subscription is refused, or the output cannot be written.
+pub(super) async fn run(
+    session: &mut Session<'_>,
+    deployment: DeploymentId,
+    args: &WatchArgs,
+) -> Result<bool, CtlError> {
+    let mut notices = subscribe(session, &deployment, args).await?;
+    let wanted = args.until.map(Verdict::from);
+    let over = args.within.map(|within| Instant::now() + within);
+    let mut picture = Picture::new(deployment);
+    let end = follow(session, &mut notices, &mut picture, wanted, over).await;
+    if args.name.is_none() {
+        notices.close().await;
+    }
+    end
+}
+
+/// Subscribes. A deployment that is not there yet is said to be missing, and waited for.
+async fn subscribe(
+    session: &mut Session<'_>,
+    deployment: &DeploymentId,
+    args: &WatchArgs,
+) -> Result<Notices, CtlError> {
+    let mut subscription = Subscription {
+        id: Some(deployment.clone()),
+        on: TellOn::Change,
+        window_ms: WINDOW_MS,
+        ..Subscription::named(args.name.clone().map_or_else(own_name, Ok)?)
+    };
+    if args.name.is_none() {
+        subscription.lease_seconds = LEASE_SECONDS;
+    }
+    match Notices::open(&session.hub, subscription.clone()).await {
+        Err(CtlError::Ask(AskError::Refused(body))) if body.code == ErrorCode::NotFound => {
+            session.terminal.say(&format!("muster: {}; waiting for it\n", body.message));
+            subscription.wait_for = true;
+            Notices::open(&session.hub, subscription).await
+        }
+        opened => opened,
+    }
+}
+
+/// A name that no other watch has.
+fn own_name() -> Result<muster_contract::SubscriptionName, CtlError> {
+    let name = format!("watch-{:016x}", fastrand::u64(..));
+    name.parse().map_err(|error: muster_contract::LabelError| CtlError::Name(error.to_string()))
+}
+
+async fn follow(
+    session: &mut Session<'_>,
+    notices: &mut Notices,
+    picture: &mut Picture,
+    wanted: Option<Verdict>,
+    over: Option<Instant>,
+) -> Result<bool, CtlError> {
+    let mut link = session.hub.bus().link();
+    let mut ticks = interval_at(Instant::now() + REDRAW, REDRAW);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let over = async {
+        match over {
+            Some(over) => tokio::time::sleep_until(over).await,
+            None => std::future::pending().await,
+        }
+    };
+    // One for the whole time: a Ctrl-C while a notice is being confirmed must not be lost.
+    let interrupted = tokio::signal::ctrl_c();
+    tokio::pin!(over, interrupted);
+    loop {
+        tokio::select! {
+            read = notices.next() => {
+                let read = read?;
+                picture.show(session, &read)?;
+                notices.confirm().await?;
+                if is_last(&read.notice) {
+                    return Ok(false);
+                }
+                if wanted.is_some() && picture.verdict == wanted {
+                    return Ok(true);
+                }
+            }
+            _ = ticks.tick() => picture.redraw(session)?,
+            Ok(()) = link.changed() => picture.tell(session, link.borrow_and_update().is_up())?,
+            () = &mut over => {
+                let words = wanted.map_or("the time", Verdict::as_str);
+                session.terminal.say(&render::notice::over(words, picture.verdict));
+                return Ok(wanted.is_none());
+            }
+            _ = &mut interrupted => return Ok(wanted.is_none()),
+        }
+    }
+}
+
+/// What is known, and what of it stands on the screen.
+struct Picture {
+    deployment: DeploymentId,
+    /// The last verdict; none while it is not there.
+    verdict: Option<Verdict>,
+    /// The last state.
+    state: Option<NoticeState>,
+    /// The last lines about changes, the newest last.
+    recent: VecDeque<String>,
+    drawn: bool,
+    is_up: bool,
+}
+
+impl Picture {
+    const fn new(deployment: DeploymentId) -> Self {
+        Self { deployment, verdict: None, state: None, recent: VecDeque::new(), drawn: false, is_up: true }
+    }
+
+    fn show(&mut self, session: &mut Session<'_>, read: &Read) -> Result<(), CtlError> {
+        let Notice { state, .. } = &read.notice;
+        let verdict = state.as_ref().and_then(|state| state.verdict);
+        let changes = render::notice::changes(&read.notice, self.verdict, verdict);
+        (self.verdict, self.state) = (verdict, state.clone());
+        if is_redrawn(session) {
+            self.recent.extend(changes);
+            self.recent.drain(..self.recent.len().saturating_sub(RECENT_MAX));
+            return self.redraw(session);
+        }
+        let text = match session.format {
+            Format::Json => format!("{}\n", read.value),
+            _ => {
+                let view = state.as_ref().and_then(|state| state.view.as_deref());
+                let first = render::notice::line(&self.deployment, &read.notice, view, session.clock.now());
+                first + &changes.concat()
+            }
+        };
+        Ok(session.terminal.print(&text)?)
+    }
+
+    /// Takes in whether there is a connection.
+    fn tell(&mut self, session: &mut Session<'_>, is_up: bool) -> Result<(), CtlError> {
+        self.is_up = is_up;
+        if is_redrawn(session) {
+            return self.redraw(session);
+        }
+        session.terminal.say(if is_up { "muster: connected again\n" } else { LOST });
+        Ok(())
+    }
+
+    fn redraw(&mut self, session: &mut Session<'_>) -> Result<(), CtlError> {
+        if !is_redrawn(session) {
+            return Ok(());
+        }
+        let view = self.state.as_ref().and_then(|state| state.view.as_deref());
+        let shown = match view {
+            Some(view) => render::deployment::view(view, session.frame()),
+            None => render::watch::nothing(Some(&self.deployment)),
+        };
+        let lost = if self.is_up { "" } else { LOST };
+        let recent: String = self.recent.iter().map(String::as_str).collect();
+        let gap = if recent.is_empty() { "" } else { "\n" };
+        if !self.drawn {
+            session.terminal.clear()?;
+            self.drawn = true;
+        }
+        Ok(session.terminal.redraw(&format!("{lost}{shown}{gap}{recent}"))?)
+    }
+}
+
+const _: () = assert!(Duration::from_secs(LEASE_SECONDS).as_millis() > 4 * WINDOW_MS as u128);

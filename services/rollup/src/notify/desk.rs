@@ -1,0 +1,259 @@
+//! Requests about notices (`muster.notify.*`). What is asked for is true once NOTICES has stored it; the notifier, here
+//! or in another rollup, learns of it from there.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use muster_bus::{
+    Bus, Call, EndpointSpec, Fault, NoticeEntry, PublishError, PublishErrorKind, ReadError, ServiceSpec,
+};
+use muster_contract::SubscriptionName;
+use muster_contract::decode::{self, to_bytes};
+use muster_contract::notify::{
+    ConfirmRequest, Notice, SUBSCRIPTIONS_MAX, Subscription, SubscriptionAnswer, SubscriptionRecord,
+    SubscriptionsAnswer, SubscriptionsQuery, UnsubscribeRequest,
+};
+use muster_contract::query::{ErrorBody, ErrorCode, PAGE_DEFAULT, PAGE_MAX};
+use muster_contract::subjects::NOTIFY_PREFIX;
+use muster_domain::fold::NothingToTell;
+use muster_service::error::chain;
+use muster_service::health::Latch;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tokio_util::sync::CancellationToken;
+
+use super::{SharedRegister, held};
+use crate::present::Present;
+
+/// The service's name in `$SRV.INFO`.
+const SERVICE: &str = "muster-notify";
+/// Version of the requests and answers.
+const SERVICE_VERSION: &str = env!("CARGO_PKG_VERSION");
+const DESCRIPTION: &str = "Tells subscribers how what they watch is, and when it has changed";
+const ENDPOINTS: [&str; 4] = ["subscribe", "confirm", "unsubscribe", "list"];
+/// Attempts to write where somebody else writes the same name.
+const ATTEMPTS_MAX: usize = 8;
+/// Subscriptions in one answer, so that any list of filters fits into a message.
+const LINES_MAX: usize = 10;
+
+/// The desk where subscriptions are made. Clones share everything.
+#[derive(Debug, Clone)]
+pub struct NotifyDesk {
+    bus: Bus,
+    present: Arc<Present>,
+    register: SharedRegister,
+}
+
+/// A subscription as the stream holds it now.
+struct Held {
+    record: Option<SubscriptionRecord>,
+    revision: u64,
+}
+
+impl NotifyDesk {
+    /// A desk for what the register will hold.
+    pub const fn new(bus: Bus, present: Arc<Present>, register: SharedRegister) -> Self {
+        Self { bus, present, register }
+    }
+
+    /// Takes requests until `stop`; those already taken are answered then.
+    pub async fn serve(self, offered: Latch, stop: CancellationToken) {
+        let bus = self.bus.clone();
+        let handler = move |call: Call| {
+            let desk = self.clone();
+            async move { desk.answer(call.endpoint, &call.payload).await.map_err(Fault::from) }
+        };
+        let endpoint = |name| EndpointSpec { name, subject: format!("{NOTIFY_PREFIX}.{name}") };
+        let spec = ServiceSpec {
+            name: SERVICE,
+            version: SERVICE_VERSION,
+            description: DESCRIPTION,
+            endpoints: ENDPOINTS.map(endpoint).to_vec(),
+        };
+        bus.offer(spec, handler, || offered.release(), stop).await;
+    }
+
+    async fn answer(&self, endpoint: &str, request: &[u8]) -> Result<Bytes, ErrorBody> {
+        match endpoint {
+            "subscribe" => json(self.subscribe(understood(request)?).await?),
+            "confirm" => json(self.confirm(understood(request)?).await?),
+            "unsubscribe" => json(self.unsubscribe(understood(request)?).await?),
+            "list" if request.is_empty() => json(self.list(&SubscriptionsQuery::default())?),
+            "list" => json(self.list(&understood(request)?)?),
+            other => Err(bad(format!("there is no request '{other}'"))),
+        }
+    }
+
+    /// Makes a subscription, or takes up one that is there just like this.
+    async fn subscribe(&self, wanted: Subscription) -> Result<SubscriptionAnswer, ErrorBody> {
+        wanted.check().map_err(|violation| bad(violation.to_string()))?;
+        self.can_be_told(&wanted)?;
+        for _ in 0..ATTEMPTS_MAX {
+            let Held { record, revision } = self.held(&wanted.name).await?;
+            let told = self.told(&wanted.name).await?;
+            let seen = match &record {
+                Some(record) if !is_same(&record.subscription, &wanted) => return Err(taken(&wanted.name)),
+                Some(record) => record.seen,
+                // What an earlier life of the name was told is no news to this one.
+                None => told,
+            };
+            if record.is_none() && held(&self.register).live() >= SUBSCRIPTIONS_MAX {
+                let message = format!(
+                    "there are {SUBSCRIPTIONS_MAX} subscriptions, and no more may be; `muster.notify.list` names them"
+                );
+                return Err(ErrorBody { code: ErrorCode::Conflict, message });
+            }
+            let name = wanted.name.clone();
+            match self.write(wanted.clone(), seen, revision).await {
+                Ok(()) => return Ok(SubscriptionAnswer { name, resumed: record.is_some(), seen, told }),
+                Err(error) if error.kind == PublishErrorKind::Conflict => {}
+                Err(error) => return Err(not_written(&error)),
+            }
+        }
+        Err(busy(&wanted.name))
+    }
+
+    /// Whether a subscription asks for what can be told.
+    fn can_be_told(&self, wanted: &Subscription) -> Result<(), ErrorBody> {
+        let looked = self.present.look(|now| {
+            let read_to = now.fleet.as_of().ledger_seq;
+            if now.caught_up { Ok(now.fleet.notice_state(wanted, 0).map(drop)) } else { Err(read_to) }
+        });
+        match looked {
+            Err(read_to) => {
+                let message = format!("still reading LEDGER (at {read_to}); ask again in a moment");
+                Err(ErrorBody { code: ErrorCode::NotReady, message })
+            }
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(NothingToTell::Absent(_))) if wanted.wait_for => Ok(()),
+            Ok(Err(NothingToTell::Absent(message))) => Err(ErrorBody { code: ErrorCode::NotFound, message }),
+            Ok(Err(error)) => Err(bad(error.to_string())),
+        }
+    }
+
+    /// Remembers how far a subscriber is, and that it is still there.
+    async fn confirm(&self, request: ConfirmRequest) -> Result<SubscriptionAnswer, ErrorBody> {
+        let ConfirmRequest { name, number } = request;
+        for _ in 0..ATTEMPTS_MAX {
+            let Held { record, revision } = self.held(&name).await?;
+            let record = record.ok_or_else(|| absent(&name))?;
+            let told = self.told(&name).await?;
+            if number > told {
+                return Err(bad(format!("number: {number} was never told; the newest is {told}")));
+            }
+            let seen = record.seen.max(number);
+            match self.write(record.subscription, seen, revision).await {
+                Ok(()) => return Ok(SubscriptionAnswer { name, resumed: true, seen, told }),
+                Err(error) if error.kind == PublishErrorKind::Conflict => {}
+                Err(error) => return Err(not_written(&error)),
+            }
+        }
+        Err(busy(&name))
+    }
+
+    async fn unsubscribe(&self, request: UnsubscribeRequest) -> Result<SubscriptionAnswer, ErrorBody> {
+        let UnsubscribeRequest { name } = request;
+        for _ in 0..ATTEMPTS_MAX {
+            let Held { record, revision } = self.held(&name).await?;
+            let SubscriptionRecord { seen, .. } = record.ok_or_else(|| absent(&name))?;
+            let told = self.told(&name).await?;
+            match self.bus.subscription_end(&name, revision).await {
+                Ok(_) => return Ok(SubscriptionAnswer { name, resumed: true, seen, told }),
+                Err(error) if error.kind == PublishErrorKind::Conflict => {}
+                Err(error) => return Err(not_written(&error)),
+            }
+        }
+        Err(busy(&name))
+    }
+
+    fn list(&self, request: &SubscriptionsQuery) -> Result<SubscriptionsAnswer, ErrorBody> {
+        let limit = request.limit.unwrap_or(PAGE_DEFAULT);
+        if limit == 0 || limit > PAGE_MAX {
+            return Err(bad(format!("limit: {limit} is not within 1 and {PAGE_MAX}")));
+        }
+        let (subscriptions, more) = held(&self.register).page(request.after.as_ref(), limit.min(LINES_MAX));
+        let last = subscriptions.last().map(|line| line.subscription.name.clone());
+        Ok(SubscriptionsAnswer { subscriptions, next: last.filter(|_| more) })
+    }
+
+    async fn write(&self, subscription: Subscription, seen: u64, revision: u64) -> Result<(), PublishError> {
+        let (name, lease) = (subscription.name.clone(), Duration::from_secs(subscription.lease_seconds));
+        let (api_version, kind) = Default::default();
+        let record = SubscriptionRecord { api_version, kind, subscription, seen };
+        self.bus.subscription_put(&name, to_bytes(&record).into(), lease, revision).await.map(drop)
+    }
+
+    /// The subscription of a name as the stream has it: this process may not have read of it yet.
+    async fn held(&self, name: &SubscriptionName) -> Result<Held, ErrorBody> {
+        let Some(entry) = self.bus.subscription_last(name).await.map_err(not_read)? else {
+            return Ok(Held { record: None, revision: 0 });
+        };
+        let NoticeEntry { value, revision, .. } = entry;
+        // One that nobody can read is written over.
+        let record = value.ok().and_then(|value| decode::parse::<SubscriptionRecord>(&value).ok());
+        Ok(Held { record, revision })
+    }
+
+    /// Number of the newest notice of a name.
+    async fn told(&self, name: &SubscriptionName) -> Result<u64, ErrorBody> {
+        let last = self.bus.notice_last(name).await.map_err(not_read)?;
+        let notice = last.and_then(|entry| decode::parse::<Notice>(&entry.value.ok()?).ok());
+        Ok(notice.map_or(0, |notice| notice.number))
+    }
+}
+
+/// Whether two subscriptions are about the same. How often it is told and how long it is kept may change.
+fn is_same(one: &Subscription, other: &Subscription) -> bool {
+    let Subscription { window_ms, lease_seconds, wait_for, .. } = *other;
+    Subscription { window_ms, lease_seconds, wait_for, ..one.clone() } == *other
+}
+
+fn understood<T: DeserializeOwned>(request: &[u8]) -> Result<T, ErrorBody> {
+    let mut json = serde_json::Deserializer::from_slice(request);
+    serde_path_to_error::deserialize(&mut json)
+        .map_err(|error| bad(format!("{}: {}", error.path(), error.inner())))
+}
+
+fn json<T: Serialize>(answer: T) -> Result<Bytes, ErrorBody> {
+    let internal =
+        |error: serde_json::Error| ErrorBody { code: ErrorCode::Internal, message: error.to_string() };
+    serde_json::to_vec(&answer).map(Bytes::from).map_err(internal)
+}
+
+fn bad(message: String) -> ErrorBody {
+    ErrorBody { code: ErrorCode::BadRequest, message }
+}
+
+fn absent(name: &SubscriptionName) -> ErrorBody {
+    let message =
+        format!("there is no subscription '{name}': it was never made, or has ended; subscribe again");
+    ErrorBody { code: ErrorCode::NotFound, message }
+}
+
+fn taken(name: &SubscriptionName) -> ErrorBody {
+    let message = format!(
+        "subscription '{name}' is there and about something else: take another name, or unsubscribe it first"
+    );
+    ErrorBody { code: ErrorCode::Conflict, message }
+}
+
+fn busy(name: &SubscriptionName) -> ErrorBody {
+    let message = format!("others change subscription '{name}' all the time; ask again");
+    ErrorBody { code: ErrorCode::Conflict, message }
+}
+
+fn not_written(error: &PublishError) -> ErrorBody {
+    ErrorBody {
+        code: ErrorCode::Internal,
+        message: format!("the subscription is not stored: {}", chain(error)),
+    }
+}
+
+#[allow(clippy::needless_pass_by_value)]
+fn not_read(error: ReadError) -> ErrorBody {
+    ErrorBody {
+        code: ErrorCode::Internal,
+        message: format!("the subscription cannot be read: {}", chain(&error)),
+    }
+}

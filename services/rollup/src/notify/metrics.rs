@@ -1,0 +1,58 @@
+//! What the notifier counts. No label tells subscriptions apart.
+
+use muster_service::health::Health;
+use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+
+/// The notifier's metrics. Clones share them.
+#[derive(Debug, Clone, Default)]
+pub struct NotifyMetrics {
+    notices: Family<NoticeLabels, Counter>,
+    /// Subscriptions there are.
+    pub subscriptions: Gauge,
+}
+
+/// What became of a look at a subscription.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct NoticeLabels {
+    result: NoticeResult,
+}
+
+/// What became of a look at a subscription.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, EncodeLabelValue)]
+pub enum NoticeResult {
+    /// It was news and was told.
+    Told,
+    /// It was what had been told last.
+    Unchanged,
+    /// Another rollup had told meanwhile; it is looked at again.
+    Overtaken,
+    /// It could not be written and is due again.
+    Failed,
+}
+
+impl NotifyMetrics {
+    /// Registered metrics.
+    pub fn register(health: &Health) -> Self {
+        let metrics = Self::default();
+        let all = metrics.clone();
+        health.metrics(|registry| {
+            let registry = registry.sub_registry_with_prefix("notify");
+            registry.register("notices", "Looks at subscriptions, by what became of them", all.notices);
+            registry.register("subscriptions", "Subscriptions", all.subscriptions);
+        });
+        metrics
+    }
+
+    /// Counts a look.
+    pub fn notice(&self, result: NoticeResult) {
+        self.notices.get_or_create(&NoticeLabels { result }).inc();
+    }
+
+    /// Looks with one result since the start.
+    pub fn notices_with(&self, result: NoticeResult) -> u64 {
+        self.notices.get_or_create(&NoticeLabels { result }).get()
+    }
+}

@@ -1,0 +1,212 @@
+//! The subscriptions as NOTICES holds them, and what each was told last. No IO: entries of the stream go in, in their order.
+//!
+//! Nothing here outlives the process, and nothing has to: what was told last is the newest notice itself.
+
+use std::collections::BTreeMap;
+
+use muster_bus::{NoticeEntry, NoticeGone, NoticeRoom};
+use muster_contract::SubscriptionName;
+use muster_contract::canonical::Digest;
+use muster_contract::decode;
+use muster_contract::notify::{EndReason, Notice, NoticeEvent, SubscriptionLine, SubscriptionRecord};
+use muster_service::error::chain;
+use tokio::time::Instant;
+
+/// All subscriptions by name.
+#[derive(Debug, Default)]
+pub struct Register {
+    lines: BTreeMap<SubscriptionName, Line>,
+}
+
+/// One name: what it is subscribed to, and what it was told.
+#[derive(Debug, Clone, Default)]
+pub struct Line {
+    /// The subscription; none where it has ended.
+    pub record: Option<SubscriptionRecord>,
+    /// Why there is none.
+    pub ended: Option<EndReason>,
+    /// Revision of the subscription.
+    pub revision: u64,
+    /// What was told last.
+    pub told: Option<Told>,
+    /// Revision of that notice; 0 where there is none.
+    pub told_revision: u64,
+    /// When this process told it something.
+    pub told_at: Option<Instant>,
+    /// Since when somebody else has told more than this process knows.
+    pub ahead_since: Option<Instant>,
+}
+
+/// The part of a notice by which the next one is judged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Told {
+    /// Its number.
+    pub number: u64,
+    /// What it said.
+    pub event: NoticeEvent,
+    /// Up to where it had read.
+    pub ledger_seq: u64,
+    /// What it told.
+    pub digest: Digest,
+}
+
+impl From<&Notice> for Told {
+    fn from(notice: &Notice) -> Self {
+        let Notice { number, event, as_of, digest, .. } = notice;
+        Self { number: *number, event: *event, ledger_seq: as_of.ledger_seq, digest: *digest }
+    }
+}
+
+impl Register {
+    /// Takes in an entry. The name, where something may have to be told.
+    pub fn take(&mut self, entry: &NoticeEntry) -> Option<SubscriptionName> {
+        let name: SubscriptionName = entry.name.parse().ok()?;
+        let line = self.lines.entry(name.clone()).or_default();
+        let due = match entry.room {
+            NoticeRoom::Subscription => line.take_subscription(entry),
+            NoticeRoom::Notice => line.take_notice(entry),
+        };
+        due.then_some(name)
+    }
+
+    /// The line of a name.
+    pub fn line(&self, name: &SubscriptionName) -> Option<&Line> {
+        self.lines.get(name)
+    }
+
+    /// The line of a name, to be changed.
+    pub fn line_mut(&mut self, name: &SubscriptionName) -> Option<&mut Line> {
+        self.lines.get_mut(name)
+    }
+
+    /// Forgets a name of which there is nothing more to tell.
+    pub fn forget(&mut self, name: &SubscriptionName) {
+        if self.lines.get(name).is_some_and(Line::is_over) {
+            self.lines.remove(name);
+        }
+    }
+
+    /// Forgets everything: the stream is another one now.
+    pub fn clear(&mut self) {
+        self.lines.clear();
+    }
+
+    /// All lines.
+    pub fn iter(&self) -> impl Iterator<Item = (&SubscriptionName, &Line)> {
+        self.lines.iter()
+    }
+
+    /// Subscriptions that have not ended.
+    pub fn live(&self) -> usize {
+        self.lines.values().filter(|line| line.record.is_some()).count()
+    }
+
+    /// Subscriptions after a name, in order, and whether there are more.
+    pub fn page(&self, after: Option<&SubscriptionName>, limit: usize) -> (Vec<SubscriptionLine>, bool) {
+        let live = self.lines.iter().filter(|(name, _)| after.is_none_or(|after| *name > after));
+        let mut lines = live.filter_map(|(_, line)| line.shown());
+        let page: Vec<_> = lines.by_ref().take(limit).collect();
+        (page, lines.next().is_some())
+    }
+}
+
+impl Line {
+    fn take_subscription(&mut self, entry: &NoticeEntry) -> bool {
+        if entry.revision <= self.revision {
+            return false;
+        }
+        self.revision = entry.revision;
+        let (record, ended) = match &entry.value {
+            Ok(value) => match decode::parse::<SubscriptionRecord>(value) {
+                Ok(record) => (Some(record), None),
+                Err(refusal) => {
+                    tracing::warn!(
+                        name = entry.name,
+                        error = chain(&refusal),
+                        "a subscription nobody can read"
+                    );
+                    return false;
+                }
+            },
+            Err(NoticeGone::Ended) => (None, Some(EndReason::Unsubscribed)),
+            Err(NoticeGone::Expired) => (None, Some(EndReason::Expired)),
+        };
+        let about = |record: &Option<SubscriptionRecord>| record.as_ref().map(|it| it.subscription.clone());
+        // A lease renewed or a notice confirmed is nothing to tell.
+        let due = about(&self.record) != about(&record) || ended.is_some();
+        (self.record, self.ended) = (record, ended);
+        due
+    }
+
+    fn take_notice(&mut self, entry: &NoticeEntry) -> bool {
+        if entry.revision <= self.told_revision {
+            return false;
+        }
+        self.told_revision = entry.revision;
+        self.told = match entry.value.as_ref().map(|value| decode::parse::<Notice>(value)) {
+            Ok(Ok(notice)) => Some(Told::from(&notice)),
+            // Its number is lost with it; the next one begins anew.
+            Ok(Err(_)) | Err(_) => None,
+        };
+        self.record.is_none()
+    }
+
+    /// True where it has ended and that was told, or there is nobody to tell.
+    pub fn is_over(&self) -> bool {
+        self.record.is_none() && self.told.is_none_or(|told| told.event == NoticeEvent::Ended)
+    }
+
+    fn shown(&self) -> Option<SubscriptionLine> {
+        let SubscriptionRecord { subscription, seen, .. } = self.record.clone()?;
+        Some(SubscriptionLine { subscription, seen, told: self.told.map_or(0, |told| told.number) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use muster_contract::decode::to_bytes;
+    use muster_contract::notify::Subscription;
+
+    use super::*;
+
+    fn record(revision: u64, seen: u64, window_ms: u64) -> NoticeEntry {
+        let subscription = Subscription { window_ms, ..Subscription::named("a".parse().unwrap()) };
+        let record = SubscriptionRecord {
+            api_version: Default::default(),
+            kind: Default::default(),
+            subscription,
+            seen,
+        };
+        entry(NoticeRoom::Subscription, revision, Ok(to_bytes(&record).into()))
+    }
+
+    fn entry(room: NoticeRoom, revision: u64, value: Result<Bytes, NoticeGone>) -> NoticeEntry {
+        NoticeEntry { room, name: "a".to_owned(), value, revision, pending: 0 }
+    }
+
+    #[test]
+    fn n09_what_is_renewed_or_confirmed_is_not_told_anew_and_what_has_ended_is_forgotten() {
+        let mut register = Register::default();
+        let name = Some("a".parse().unwrap());
+        assert_eq!(register.take(&record(1, 0, 3000)), name);
+        assert_eq!(register.take(&record(2, 7, 3000)), None, "a confirmation is nothing to tell");
+        assert_eq!(register.take(&record(3, 7, 9000)), name, "another window is");
+        assert_eq!(register.take(&record(2, 0, 3000)), None, "what is older changes nothing");
+        assert_eq!(register.live(), 1);
+        let expired = entry(NoticeRoom::Subscription, 4, Err(NoticeGone::Expired));
+        assert_eq!(register.take(&expired), name);
+        assert_eq!(register.line(name.as_ref().unwrap()).unwrap().ended, Some(EndReason::Expired));
+        register.forget(name.as_ref().unwrap());
+        assert_eq!((register.live(), register.iter().count()), (0, 0), "nobody was ever told anything");
+    }
+
+    #[test]
+    fn a_page_says_whether_there_is_more() {
+        let mut register = Register::default();
+        register.take(&record(1, 0, 3000));
+        assert_eq!(register.page(None, 1).0.len(), 1);
+        assert!(!register.page(None, 1).1);
+        assert!(register.page(Some(&"a".parse().unwrap()), 1).0.is_empty());
+    }
+}

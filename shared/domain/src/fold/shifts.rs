@@ -1,0 +1,188 @@
+//! The last standings that changed, in the order of LEDGER: enough to say what is otherwise than a moment ago, and not the
+//! history. It has a fixed size; whoever asks for more than it holds is told that there was more.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use muster_contract::notify::{StandingChange, Stood};
+use muster_contract::view::AsOf;
+use muster_contract::{DeploymentId, DeviceKey, SiteId};
+
+use super::standing::{Facet, Row, Share};
+use super::totals::Totals;
+
+/// Changes that are kept: about what a busy fleet does within the shortest window of a notice.
+pub(super) const SHIFTS_MAX: usize = 8192;
+
+/// Changes since the position after which all of them are here.
+#[derive(Debug, Default)]
+pub(super) struct Shifts {
+    ring: VecDeque<Shift>,
+    /// Every change after this position is in the ring.
+    complete_after: u64,
+}
+
+/// A standing that changed, or of which something within changed.
+#[derive(Debug)]
+struct Shift {
+    at: AsOf,
+    site: u32,
+    device: u32,
+    deployment: DeploymentId,
+    from: Option<Stood>,
+    to: Option<Stood>,
+}
+
+/// What may be otherwise than at a position.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Touched {
+    /// Too much changed to tell: anything may be otherwise.
+    pub all: bool,
+    /// Devices of which a standing changed.
+    pub devices: BTreeSet<DeviceKey>,
+    /// Deployments of which a standing changed.
+    pub deployments: BTreeSet<DeploymentId>,
+    /// Sites at which a standing changed.
+    pub sites: BTreeSet<SiteId>,
+}
+
+impl Shifts {
+    /// Begins at a position with nothing known of what was before.
+    pub(super) fn begin(&mut self, ledger_seq: u64) {
+        self.ring.clear();
+        self.complete_after = ledger_seq;
+    }
+
+    /// Takes in what became of a row. What neither was nor is anything is no change.
+    pub(super) fn push(
+        &mut self,
+        at: AsOf,
+        place: (u32, u32),
+        deployment: &DeploymentId,
+        from: Option<Stood>,
+        to: Option<Stood>,
+    ) {
+        if from.is_none() && to.is_none() {
+            return;
+        }
+        if self.ring.len() >= SHIFTS_MAX
+            && let Some(lost) = self.ring.pop_front()
+        {
+            self.complete_after = self.complete_after.max(lost.at.ledger_seq);
+        }
+        let (site, device) = place;
+        self.ring.push_back(Shift { at, site, device, deployment: deployment.clone(), from, to });
+    }
+
+    fn after(&self, ledger_seq: u64) -> impl Iterator<Item = &Shift> {
+        let first = self.ring.partition_point(|shift| shift.at.ledger_seq <= ledger_seq);
+        self.ring.range(first..)
+    }
+
+    pub(super) const fn is_complete_after(&self, ledger_seq: u64) -> bool {
+        self.complete_after <= ledger_seq
+    }
+
+    /// What may be otherwise than at a position. `key` names a device by its number.
+    pub(super) fn touched<'a>(
+        &'a self,
+        ledger_seq: u64,
+        totals: &Totals,
+        key: impl Fn(u32) -> &'a DeviceKey,
+    ) -> Touched {
+        let mut touched = Touched { all: !self.is_complete_after(ledger_seq), ..Touched::default() };
+        if touched.all {
+            return touched;
+        }
+        for shift in self.after(ledger_seq) {
+            touched.devices.insert(key(shift.device).clone());
+            touched.sites.insert(totals.site(shift.site).id.clone());
+            touched.deployments.insert(shift.deployment.clone());
+        }
+        touched
+    }
+
+    /// How each standing that `wanted` picks has changed since a position: from what it was then to what it is. One that is
+    /// again as it was is left out.
+    pub(super) fn changes<'a>(
+        &'a self,
+        ledger_seq: u64,
+        key: impl Fn(u32) -> &'a DeviceKey,
+        wanted: impl Fn(&DeviceKey, &DeploymentId) -> bool,
+    ) -> Vec<StandingChange> {
+        let mut found: BTreeMap<(&DeviceKey, &DeploymentId), StandingChange> = BTreeMap::new();
+        for Shift { at, device, deployment, from, to, .. } in self.after(ledger_seq) {
+            let device = key(*device);
+            if !wanted(device, deployment) {
+                continue;
+            }
+            let change = found.entry((device, deployment)).or_insert_with(|| StandingChange {
+                key: device.clone(),
+                deployment: deployment.clone(),
+                from: *from,
+                to: *to,
+                ledger_seq: at.ledger_seq,
+                at: at.at,
+            });
+            if change.to != *to {
+                (change.to, change.ledger_seq, change.at) = (*to, at.ledger_seq, at.at);
+            }
+        }
+        found.into_values().filter(|change| change.from != change.to).collect()
+    }
+}
+
+/// How a row stands for whoever looks; none where there is no such row for anybody.
+pub(super) fn stood(row: &Row, share: Share, facet: &Facet) -> Option<Stood> {
+    let (standing, known, leaving, overdue) = match share {
+        Share::Nothing => return None,
+        Share::Leaving => (row.standing()?, row.is_known(facet), true, false),
+        Share::Target { standing, known, overdue, .. } => (standing, known, false, overdue),
+    };
+    Some(Stood { standing, freshness: facet.freshness, known, leaving, overdue })
+}
+
+#[cfg(test)]
+mod tests {
+    use muster_contract::Timestamp;
+    use muster_contract::view::{Freshness, Standing};
+
+    use super::*;
+
+    fn is(standing: Standing) -> Option<Stood> {
+        Some(Stood { standing, freshness: Freshness::Fresh, known: true, leaving: false, overdue: false })
+    }
+
+    fn at(ledger_seq: u64) -> AsOf {
+        AsOf { ledger_seq, at: Timestamp::UNIX_EPOCH }
+    }
+
+    #[test]
+    fn what_is_again_as_it_was_is_no_change_and_the_last_holds() {
+        let (web, db): (DeploymentId, DeploymentId) = ("web".parse().unwrap(), "db".parse().unwrap());
+        let key: DeviceKey = "plant7/press-4".parse().unwrap();
+        let mut shifts = Shifts::default();
+        shifts.push(at(1), (0, 0), &web, None, is(Standing::Waiting));
+        shifts.push(at(2), (0, 0), &web, is(Standing::Waiting), is(Standing::Installing));
+        shifts.push(at(3), (0, 0), &db, is(Standing::Installed), is(Standing::Failed));
+        shifts.push(at(4), (0, 0), &db, is(Standing::Failed), is(Standing::Installed));
+        shifts.push(at(5), (0, 0), &web, is(Standing::Installing), is(Standing::Installing));
+        let changes = shifts.changes(1, |_| &key, |_, _| true);
+        assert_eq!(changes.len(), 1, "{changes:?}");
+        assert_eq!((changes[0].from, changes[0].to), (is(Standing::Waiting), is(Standing::Installing)));
+        assert_eq!(changes[0].ledger_seq, 2);
+        assert!(shifts.changes(1, |_| &key, |_, id| *id == db).is_empty());
+    }
+
+    #[test]
+    fn what_no_longer_fits_is_said_to_be_missing() {
+        let web: DeploymentId = "web".parse().unwrap();
+        let mut shifts = Shifts::default();
+        shifts.begin(10);
+        assert!(shifts.is_complete_after(10) && !shifts.is_complete_after(9));
+        for seq in 0..=SHIFTS_MAX as u64 {
+            shifts.push(at(11 + seq), (0, 0), &web, None, is(Standing::Waiting));
+        }
+        assert_eq!(shifts.ring.len(), SHIFTS_MAX);
+        assert!(shifts.is_complete_after(11) && !shifts.is_complete_after(10));
+    }
+}

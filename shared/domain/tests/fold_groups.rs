@@ -1,0 +1,330 @@
+//! The laws of groups and of views that people define, over arbitrary ledgers and definitions.
+
+#![allow(clippy::unwrap_used, reason = "a failure here is the test's result")]
+
+mod fleets;
+mod ledger;
+#[allow(dead_code, reason = "the views of places are counted in another test")]
+mod naive;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use fleets::{ledgers, shuffled_ledgers};
+use ledger::{Ledger, Said, position};
+use muster_contract::State;
+use muster_contract::defined::{DefinedView, Part, ViewDefinition};
+use muster_contract::groups::{GroupView, GroupsAnswer, StandingPart};
+use muster_contract::limits::VIEW_GROUPS_MAX;
+use muster_contract::subjects::ViewKey;
+use muster_contract::view::{Counts, Split};
+use muster_domain::fold::{Fleet, NoGroups, Page, Shown};
+use naive::World;
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+const LABELS: [&str; 2] = ["region", "ring"];
+const VALUES: [&str; 2] = ["one", "two"];
+
+fn view(fleet: &Fleet, label: &str, value: &str) -> Option<GroupView> {
+    fleet.group_view(&label.parse().unwrap(), &value.parse().unwrap())
+}
+
+fn groups(fleet: &Fleet) -> Vec<Option<GroupView>> {
+    LABELS.iter().flat_map(|label| VALUES.map(|value| view(fleet, label, value))).collect()
+}
+
+fn by(fleet: &Fleet, label: &str, id: Option<&str>) -> Result<GroupsAnswer, NoGroups> {
+    let id = id.map(|id| id.parse().unwrap());
+    fleet.groups_answer(&label.parse().unwrap(), id.as_ref(), &Page { after: None, limit: usize::MAX })
+}
+
+/// A definition from dice.
+fn definitions() -> impl Strategy<Value = ViewDefinition> {
+    let some = |values: &'static [&'static str]| {
+        prop::option::weighted(0.3, prop::sample::subsequence(values, 1..=values.len()))
+    };
+    let standings = &["waiting", "outdated", "installed", "failed", "removing"];
+    let verdicts =
+        &["removing", "failing", "overdue", "incomplete", "waiting", "convergedStale", "converged"];
+    let select = (
+        some(&["north", "south"]),
+        some(&["fresh", "stale", "never"]),
+        some(&["web", "db", "log"]),
+        some(standings),
+        some(verdicts),
+        some(&VALUES),
+    );
+    let by = prop::sample::select(vec!["", "site", "deployment", "component", "label:region", "label:ring"]);
+    let count = prop::sample::select(vec!["standings", "devices", "components"]);
+    (select, by, count).prop_filter_map("components are counted by component", |(select, by, count)| {
+        let (sites, freshness, deployments, standings, verdicts, rings) = select;
+        let fields = json!({
+            "sites": sites, "freshness": freshness, "deployments": deployments, "standings": standings,
+            "verdicts": verdicts, "labels": rings.map(|rings| json!({ "ring": rings })),
+        });
+        let select: Value = fields.as_object()?.iter().filter(|(_, value)| !value.is_null()).map(|(k, v)| (k.clone(), v.clone())).collect::<serde_json::Map<_, _>>().into();
+        let mut text = json!({
+            "apiVersion": "muster/v1", "kind": "ViewDefinition", "name": "drawn", "select": select, "count": count,
+        });
+        if !by.is_empty() {
+            text["groupBy"] = json!(by);
+        }
+        muster_contract::decode::parse(text.to_string().as_bytes()).ok()
+    })
+}
+
+fn shown(fleet: &Fleet) -> Option<Box<DefinedView>> {
+    match fleet.defined_view(&"drawn".parse().unwrap()) {
+        Shown::View(view) => Some(view.sign()),
+        Shown::NotYet | Shown::Absent => None,
+    }
+}
+
+fn count_all(fleet: &mut Fleet) {
+    while fleet.count_defined(1) {}
+}
+
+proptest! {
+    #[test]
+    fn a_group_is_what_a_count_of_its_devices_finds(ledger in ledgers()) {
+        let (fleet, world) = (ledger.fold(), World::of(&ledger.entries));
+        for label in LABELS {
+            for value in VALUES {
+                let naive = world.group_view(&label.parse().unwrap(), &value.parse().unwrap());
+                prop_assert_eq!(view(&fleet, label, value), naive, "{}={}", label, value);
+            }
+        }
+        let page = Page { after: None, limit: usize::MAX };
+        let lines = fleet.labels_answer(&page).labels;
+        let shown: BTreeSet<_> = lines.iter().filter(|line| line.devices.total() > 0).map(|line| line.label.clone()).collect();
+        prop_assert_eq!(shown, world.groups().into_iter().map(|(label, _)| label).collect());
+    }
+
+    #[test]
+    fn groups_and_what_is_in_none_add_up_to_the_fleet(ledger in ledgers()) {
+        let fleet = ledger.fold();
+        for label in LABELS {
+            let Ok(answer) = by(&fleet, label, None) else { continue };
+            let tally = fleet.fleet_view().tally;
+            prop_assert_eq!((answer.total.targets, answer.total.leaving), (tally.targets, tally.leaving));
+            prop_assert_eq!(&answer.total.counts, &tally.counts);
+            prop_assert_eq!(sum(&answer), answer.total.clone().without_verdict());
+            for id in ["web", "db", "log"] {
+                let Ok(answer) = by(&fleet, label, Some(id)) else { continue };
+                let view = fleet.deployment_view(&id.parse().unwrap()).unwrap();
+                prop_assert_eq!((answer.total.targets, answer.total.verdict), (view.targets, view.verdict));
+                prop_assert_eq!(sum(&answer), answer.total.clone().without_verdict());
+            }
+        }
+    }
+
+    #[test]
+    fn groups_and_defined_views_do_not_care_for_order((ledger, shuffled) in shuffled_ledgers(), definition in definitions()) {
+        let counted = |ledger: &Ledger| {
+            let mut fleet = Fleet::default();
+            fleet.define([definition.clone()]);
+            count_all(&mut fleet);
+            ledger.fold_into(&mut fleet, 0);
+            (digests(&groups(&fleet)), shown(&fleet).map(|view| view.digest))
+        };
+        prop_assert_eq!(counted(&ledger), counted(&shuffled));
+    }
+
+    #[test]
+    fn groups_come_back_from_a_snapshot(ledger in ledgers(), cut in any::<prop::sample::Index>()) {
+        let cut = cut.index(ledger.entries.len() + 1);
+        let first = Ledger { entries: ledger.entries[..cut].to_vec() }.fold();
+        let mut resumed = Fleet::restore(first.as_of(), first.records());
+        ledger.fold_into(&mut resumed, cut);
+        prop_assert_eq!(groups(&resumed), groups(&ledger.fold()));
+    }
+
+    /// Whatever came in before, while, and after it was counted.
+    #[test]
+    fn a_defined_view_is_what_a_count_of_the_whole_fleet_finds(
+        ledger in ledgers(), definition in definitions(), begin in any::<prop::sample::Index>(), steps in 0usize..4,
+    ) {
+        let begin = begin.index(ledger.entries.len() + 1);
+        let mut fleet = Fleet::default();
+        for (at, entry) in ledger.entries.iter().enumerate() {
+            if at == begin {
+                fleet.define([definition.clone()]);
+            }
+            if at >= begin {
+                (0..steps).for_each(|_| _ = fleet.count_defined(1));
+            }
+            fleet.apply(position(at), &entry.subject, entry.fact.clone());
+        }
+        fleet.define([definition.clone()]);
+        count_all(&mut fleet);
+        let view = shown(&fleet).unwrap();
+        let naive = World::of(&ledger.entries).defined(&definition);
+        prop_assert_eq!(&view.total, &naive.total);
+        let groups: BTreeMap<String, Part> =
+            view.groups.iter().map(|group| (group.name.clone(), group.part.clone())).collect();
+        prop_assert_eq!(groups, naive.groups);
+        if let Some(without) = &view.without {
+            prop_assert_eq!(without, &naive.without);
+        }
+        prop_assert_eq!(muster_contract::view::content_digest(&*view), view.digest);
+    }
+
+    #[test]
+    fn a_group_or_defined_view_that_is_not_named_as_changed_has_not_changed(
+        ledger in ledgers(), definition in definitions(), every in 1usize..7,
+    ) {
+        let mut fleet = Fleet::default();
+        fleet.define([definition]);
+        count_all(&mut fleet);
+        let mut before = keyed(&fleet);
+        for (at, entry) in ledger.entries.iter().enumerate() {
+            fleet.apply(position(at), &entry.subject, entry.fact.clone());
+            if at % every == 0 {
+                let named = fleet.take_changed_views();
+                let now = keyed(&fleet);
+                let keys: BTreeSet<&ViewKey> = before.keys().chain(now.keys()).collect();
+                for key in keys.into_iter().filter(|key| before.get(key) != now.get(key)) {
+                    prop_assert!(named.contains(key), "{key} changed in silence");
+                }
+                before = now;
+            }
+        }
+    }
+}
+
+fn keyed(fleet: &Fleet) -> BTreeMap<ViewKey, muster_contract::canonical::Digest> {
+    let mut all: BTreeMap<_, _> = groups(fleet)
+        .into_iter()
+        .flatten()
+        .map(|view| (ViewKey::Group(view.label, view.value), view.tally.digest))
+        .collect();
+    all.extend(shown(fleet).map(|view| (ViewKey::Defined(view.name.clone()), view.digest)));
+    all
+}
+
+fn digests(views: &[Option<GroupView>]) -> Vec<Option<muster_contract::canonical::Digest>> {
+    views.iter().map(|view| view.as_ref().map(|view| view.tally.digest)).collect()
+}
+
+/// Counts without the verdict, which does not add up.
+type Sum = (u64, u64, u64, Counts, (u64, u64), (u64, u64, u64));
+
+trait WithoutVerdict {
+    fn without_verdict(self) -> Sum;
+}
+
+impl WithoutVerdict for StandingPart {
+    fn without_verdict(self) -> Sum {
+        let (bounds, complete) = (self.converged, self.complete);
+        (
+            self.targets,
+            self.leaving,
+            self.overdue,
+            self.counts,
+            (bounds.lo, bounds.hi),
+            (complete.devices, complete.of, complete.missing_reports),
+        )
+    }
+}
+
+fn sum(answer: &GroupsAnswer) -> Sum {
+    let parts = answer.groups.iter().map(|line| line.part.clone()).chain([answer.without.clone()]);
+    parts.map(WithoutVerdict::without_verdict).fold(Sum::default(), |sum, part| {
+        let mut counts = sum.3;
+        for (standing, split) in part.3 {
+            let own: &mut Split = counts.entry(standing).or_default();
+            *own = Split {
+                fresh: own.fresh + split.fresh,
+                stale: own.stale + split.stale,
+                never: own.never + split.never,
+            };
+        }
+        let (bounds, complete) = ((sum.4.0 + part.4.0, sum.4.1 + part.4.1), (sum.5, part.5));
+        let complete =
+            (complete.0.0 + complete.1.0, complete.0.1 + complete.1.1, complete.0.2 + complete.1.2);
+        (sum.0 + part.0, sum.1 + part.1, sum.2 + part.2, counts, bounds, complete)
+    })
+}
+
+#[test]
+fn a_change_of_a_label_moves_all_that_the_device_counts_for() {
+    let mut ledger = Ledger::default();
+    let targets = [("web", 1), ("db", 1)];
+    ledger
+        .labelled("north/a", 1, &targets, &[("ring", "one")])
+        .labelled("north/b", 1, &targets, &[("ring", "one")])
+        .fresh("north/a", 1, 1)
+        .status("north/a", "web", &Said::default());
+    let counts = |ledger: &Ledger, value| {
+        view(&ledger.fold(), "ring", value).map(|view| (view.tally.devices.total(), view.tally.targets))
+    };
+    assert_eq!((counts(&ledger, "one"), counts(&ledger, "two")), (Some((2, 4)), None));
+    ledger.labelled("north/a", 2, &targets, &[("ring", "two")]);
+    assert_eq!((counts(&ledger, "one"), counts(&ledger, "two")), (Some((1, 2)), Some((1, 2))));
+    let fleet = ledger.fold();
+    let moved = &by(&fleet, "ring", Some("web")).unwrap().groups[1];
+    assert_eq!(moved.part.counts[&State::Installed.into()].fresh, 1, "its standing goes with it");
+    ledger.labelled("north/a", 3, &targets, &[]);
+    assert_eq!(counts(&ledger, "two"), None);
+    assert_eq!(by(&ledger.fold(), "ring", None).unwrap().without.targets, 2);
+    ledger.retired("north/b", 2);
+    assert_eq!(counts(&ledger, "one"), None, "a retired device is in no group");
+    assert_eq!(by(&ledger.fold(), "ring", None), Err(NoGroups::Label));
+}
+
+#[test]
+fn an_older_desired_state_does_not_take_labels_back() {
+    let mut ledger = Ledger::default();
+    ledger.labelled("north/a", 2, &[], &[("ring", "two")]).labelled("north/a", 1, &[], &[("ring", "one")]);
+    assert!(view(&ledger.fold(), "ring", "two").is_some() && view(&ledger.fold(), "ring", "one").is_none());
+}
+
+#[test]
+fn what_a_device_says_of_itself_groups_nothing_and_is_shown_below_what_the_hub_says() {
+    let mut ledger = Ledger::default();
+    ledger.labelled("north/a", 1, &[], &[("ring", "one")]).capabilities("north/a", 1, 1);
+    let fleet = ledger.fold();
+    assert_eq!(by(&fleet, "line", None), Err(NoGroups::Label));
+    let answer = fleet.device_answer(&ledger::key("north/a"), Default::default()).unwrap();
+    let shown: Vec<_> = answer.labels.iter().map(|(label, value)| format!("{label}={value}")).collect();
+    assert_eq!(shown, ["line=a", "ring=one"]);
+    ledger.labelled("north/a", 2, &[], &[("line", "b")]);
+    let answer = ledger.fold().device_answer(&ledger::key("north/a"), Default::default()).unwrap();
+    assert_eq!(answer.labels["line"], "b");
+}
+
+#[test]
+fn groups_beyond_the_limit_are_declared_and_still_counted() {
+    let mut ledger = Ledger::default();
+    let sites = VIEW_GROUPS_MAX + 7;
+    for at in 0..sites {
+        ledger.desired(&format!("s{at:04}/a"), 1, &[("web", 1), ("db", 1)]);
+    }
+    let mut fleet = ledger.fold();
+    let text = r#"{"apiVersion":"muster/v1","kind":"ViewDefinition","name":"drawn","groupBy":"site"}"#;
+    fleet.define([muster_contract::decode::parse(text.as_bytes()).unwrap()]);
+    assert_eq!(fleet.defined_view(&"drawn".parse().unwrap()), Shown::NotYet);
+    count_all(&mut fleet);
+    let view = shown(&fleet).unwrap();
+    assert_eq!(view.groups.len(), VIEW_GROUPS_MAX);
+    let omitted = view.omitted.unwrap();
+    let Part::Standings(part) = omitted.part else { panic!("{:?}", omitted.part) };
+    assert_eq!((omitted.groups, part.targets), (7, 14));
+    let bytes = serde_json::to_vec(&shown(&fleet).unwrap()).unwrap().len();
+    assert!(bytes < muster_contract::limits::MESSAGE_BYTES_MAX, "{bytes}");
+}
+
+#[test]
+fn a_definition_that_is_taken_back_is_named_as_changed_and_gone() {
+    let mut fleet = Ledger::default().fold();
+    let name = "drawn".parse().unwrap();
+    assert_eq!(fleet.defined_view(&name), Shown::NotYet, "nobody knows yet what is defined");
+    let text = r#"{"apiVersion":"muster/v1","kind":"ViewDefinition","name":"drawn"}"#;
+    fleet.define([muster_contract::decode::parse(text.as_bytes()).unwrap()]);
+    count_all(&mut fleet);
+    assert!(shown(&fleet).is_some() && !fleet.is_counting());
+    fleet.take_changed_views();
+    fleet.define([]);
+    assert!(fleet.take_changed_views().contains(&ViewKey::Defined(name.clone())));
+    assert_eq!(fleet.defined_view(&name), Shown::Absent);
+}

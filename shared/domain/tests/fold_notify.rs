@@ -1,0 +1,145 @@
+//! What subscribers are told is what has changed, over arbitrary ledgers: no change is missed, none is made up, and who is
+//! not concerned has nothing new to hear.
+
+#![allow(clippy::unwrap_used, reason = "a failure here is the test's result")]
+#![allow(dead_code, reason = "the ledger and its generator serve several tests")]
+
+mod fleets;
+mod ledger;
+
+use std::collections::BTreeMap;
+
+use fleets::ledgers;
+use ledger::{Ledger, Said};
+use muster_contract::notify::{NoticeStatus, Stood, Subscription, TellOn};
+use muster_contract::query::Output;
+use muster_contract::status::{Axis, StatusQuery};
+use muster_contract::{DeploymentId, DeviceKey, State};
+use muster_domain::fold::{Fleet, NothingToTell};
+use proptest::prelude::*;
+
+/// How every standing is, by the lines of the status query.
+fn stands(fleet: &Fleet) -> BTreeMap<(DeviceKey, DeploymentId), Stood> {
+    let query = StatusQuery { output: Output::All, ..StatusQuery::default() };
+    let lines = fleet.status_answer(&query, None, usize::MAX).unwrap().targets;
+    let stood = |line: muster_contract::status::TargetStatus| {
+        let (standing, freshness, known) = (line.standing, line.freshness, line.known);
+        let (leaving, overdue) = (line.leaving, line.overdue);
+        ((line.key, line.deployment), Stood { standing, freshness, known, leaving, overdue })
+    };
+    lines.into_iter().map(stood).collect()
+}
+
+fn named(name: &str) -> Subscription {
+    Subscription { output: Output::All, ..Subscription::named(name.parse().unwrap()) }
+}
+
+/// One subscription of each kind.
+fn subscriptions() -> Vec<Subscription> {
+    let mut all = vec![named("everything")];
+    for id in ["web", "db"] {
+        all.push(Subscription { id: Some(id.parse().unwrap()), ..named(id) });
+    }
+    for site in ["north", "south"] {
+        let site = vec![site.parse().unwrap()];
+        all.push(Subscription { site: site.clone(), ..named("site") });
+        all.push(Subscription { id: Some("web".parse().unwrap()), site, ..named("both") });
+    }
+    all
+}
+
+/// What a subscription would be told now; nothing where there is nothing.
+fn told(fleet: &Fleet, subscription: &Subscription) -> Option<muster_contract::canonical::Digest> {
+    match fleet.notice_state(subscription, usize::MAX) {
+        Ok((state, _)) => Some(state.digest(TellOn::Change)),
+        Err(NothingToTell::Absent(_)) => None,
+        Err(error) => panic!("{error}"),
+    }
+}
+
+proptest! {
+    /// From any moment to any later one.
+    #[test]
+    fn the_changes_since_a_moment_are_the_difference(ledger in ledgers(), cut in any::<prop::sample::Index>()) {
+        let cut = cut.index(ledger.entries.len() + 1);
+        let early = Ledger { entries: ledger.entries[..cut].to_vec() };
+        let (before, now) = (early.fold(), ledger.fold());
+        let (was, is) = (stands(&before), stands(&now));
+        let changes = now.changes_since(&named("all"), before.as_of().ledger_seq);
+        prop_assert!(!changes.incomplete && changes.omitted == 0);
+        for change in &changes.listed {
+            let place = (change.key.clone(), change.deployment.clone());
+            prop_assert_eq!(change.from, was.get(&place).copied(), "{:?}", change);
+            prop_assert_eq!(change.to, is.get(&place).copied(), "{:?}", change);
+        }
+        let places: std::collections::BTreeSet<_> = was.keys().chain(is.keys()).collect();
+        let different = places.into_iter().filter(|place| was.get(place) != is.get(place)).count();
+        prop_assert_eq!(changes.listed.len(), different);
+    }
+
+    #[test]
+    fn n06_who_is_not_concerned_would_be_told_the_same(ledger in ledgers(), cut in any::<prop::sample::Index>()) {
+        let cut = cut.index(ledger.entries.len() + 1);
+        let early = Ledger { entries: ledger.entries[..cut].to_vec() };
+        let (before, now) = (early.fold(), ledger.fold());
+        let touched = now.touched_since(before.as_of().ledger_seq);
+        for subscription in subscriptions() {
+            if !touched.concerns(&subscription) {
+                prop_assert_eq!(told(&before, &subscription), told(&now, &subscription), "{:?}", subscription);
+            }
+        }
+    }
+}
+
+#[test]
+fn after_a_restart_it_is_said_that_changes_may_be_missing_and_the_state_is_right() {
+    let mut ledger = Ledger::default();
+    ledger.desired("north/a", 1, &[("web", 1)]).fresh("north/a", 1, 1).status(
+        "north/a",
+        "web",
+        &Said::default(),
+    );
+    let fleet = ledger.fold();
+    let restored = Fleet::restore(fleet.as_of(), fleet.records());
+    assert!(restored.changes_since(&named("all"), 0).incomplete);
+    assert!(restored.touched_since(0).all);
+    assert!(!restored.changes_since(&named("all"), fleet.as_of().ledger_seq).incomplete);
+    assert_eq!(told(&restored, &named("all")), told(&fleet, &named("all")));
+}
+
+#[test]
+fn n02_a_whole_is_ready_or_deployed_only_where_each_part_is() {
+    let mut ledger = Ledger::default();
+    for device in ["north/a", "south/b"] {
+        ledger.desired(device, 1, &[("web", 1)]).fresh(device, 1, 1);
+    }
+    let status = |ledger: &Ledger, axis| {
+        let about = Subscription { id: Some("web".parse().unwrap()), status: Some(axis), ..named("web") };
+        ledger.fold().notice_state(&about, 10).unwrap().0.status
+    };
+    assert_eq!(status(&ledger, Axis::Deployed), NoticeStatus::NotDeployed);
+    ledger.status("north/a", "web", &Said::default());
+    assert_eq!(status(&ledger, Axis::Ready), NoticeStatus::NotReady);
+    let installing: &[(&str, State)] = &[("main", State::Installing)];
+    ledger.status("south/b", "web", &Said { components: installing, ..Said::default() });
+    assert_eq!(status(&ledger, Axis::Deployed), NoticeStatus::Deployed);
+    assert_eq!(status(&ledger, Axis::Ready), NoticeStatus::NotReady);
+    ledger.status("south/b", "web", &Said { seq: 2, ..Said::default() });
+    assert_eq!(status(&ledger, Axis::Ready), NoticeStatus::Ready);
+    ledger.stale("south/b", 1, 2);
+    assert_eq!(status(&ledger, Axis::Ready), NoticeStatus::NotReady, "a silent device is ready for nobody");
+}
+
+#[test]
+fn what_is_listed_is_bounded_and_says_how_much_is_not() {
+    let mut ledger = Ledger::default();
+    for number in 0..5 {
+        let device = format!("north/d{number}");
+        ledger.desired(&device, 1, &[("web", 1)]);
+    }
+    let fleet = ledger.fold();
+    let about = Subscription { id: Some("web".parse().unwrap()), ..named("web") };
+    let (state, omitted) = fleet.notice_state(&about, 2).unwrap();
+    assert_eq!((state.targets.len(), omitted.targets, state.rollup.targets), (2, 3, 5));
+    assert!(state.apps.is_empty(), "they would be of two targets alone");
+}

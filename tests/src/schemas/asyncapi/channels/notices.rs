@@ -1,0 +1,56 @@
+//! Channels about notices: the subscriptions, the newest notice of each, and the requests that make them.
+
+use muster_contract::SubscriptionName;
+use muster_contract::subjects::{self, stream};
+
+use super::Channel;
+
+/// What stands for the name until it is a parameter.
+const NAME: &str = "x-subscription-x";
+
+pub(super) fn all() -> Vec<Channel> {
+    let name: SubscriptionName = NAME.parse().expect("this is a label");
+    let of = |subject: String| subject.replace(NAME, "{subscription}");
+    let held = Some(stream::NOTICES);
+    let request = |name, verb: &str, message, about| {
+        Channel::new(name, &format!("{}.{verb}", subjects::NOTIFY_PREFIX), None, message, about)
+    };
+    vec![
+        Channel::new(
+            "subscription",
+            &of(subjects::subscription(&name)),
+            held,
+            &["SubscriptionRecord"],
+            "A subscription as the bus keeps it: for as long as its lease, unless it is renewed.",
+        ),
+        Channel::new(
+            "notice",
+            &of(subjects::notice(&name)),
+            held,
+            &["Notice"],
+            "The newest notice of a subscription, in place of those before. Read it by direct get, follow it on \
+             `liveNotice`.",
+        ),
+        Channel::new(
+            "liveNotice",
+            &of(subjects::live_notice(&name)),
+            None,
+            &["Notice"],
+            "Notices republished as they are stored: core NATS, at most once, a hint to look.",
+        ),
+        request(
+            "notifySubscribe",
+            "subscribe",
+            &["Subscription"],
+            "Makes a subscription, or takes up and renews one of the same name that is about the same.",
+        ),
+        request(
+            "notifyConfirm",
+            "confirm",
+            &["ConfirmRequest"],
+            "A notice was dealt with, and the subscriber is there: renews the lease.",
+        ),
+        request("notifyUnsubscribe", "unsubscribe", &["UnsubscribeRequest"], "Ends a subscription."),
+        request("notifyList", "list", &["SubscriptionsQuery"], "All subscriptions, page by page."),
+    ]
+}

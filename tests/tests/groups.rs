@@ -1,0 +1,161 @@
+//! Groups from the repository to the person who looks: labels in Git, the real programs, `muster`.
+
+#![allow(clippy::unwrap_used, reason = "a failure here is the test's result")]
+
+use muster_contract::DeviceKey;
+use muster_contract::query::DeviceAnswer;
+use muster_contract::view::Standing;
+use muster_simulator::repository::write_devices;
+use muster_tests::story::sleeper;
+use muster_tests::system::System;
+use serde_json::Value;
+
+const DEVICES: [&str; 2] = ["plant7/press-1", "plant8/press-2"];
+
+/// Waits until the groups of a label are these: value, targets, verdict of `web`.
+async fn groups(system: &System, label: &str, wanted: &[(&str, u64, &str)]) {
+    system
+        .eventually(&format!("web by {label} is {wanted:?}"), async || {
+            let output = system.muster(&["status", "web", "--group-by", label, "--format", "json"]).await;
+            let answer: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
+            let none = Vec::new();
+            let lines = answer["groups"].as_array().unwrap_or(&none);
+            let seen: Vec<_> = lines
+                .iter()
+                .map(|line| (line["value"].as_str(), line["targets"].as_u64(), line["verdict"].as_str()))
+                .collect();
+            let wanted =
+                wanted.iter().map(|(value, targets, verdict)| (Some(*value), Some(*targets), Some(*verdict)));
+            if seen.iter().copied().eq(wanted) {
+                Ok(())
+            } else {
+                Err(format!("{answer} {}", text(&output.stderr)))
+            }
+        })
+        .await;
+}
+
+async fn said(system: &System, args: &[&str], code: i32) -> String {
+    let output = system.muster(args).await;
+    let all = text(&output.stdout) + &text(&output.stderr);
+    assert_eq!(output.status.code(), Some(code), "muster {args:?}: {all}");
+    all
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+async fn started() -> (System, Vec<DeviceKey>) {
+    let mut system = System::start().await;
+    let devices: Vec<DeviceKey> = DEVICES.iter().map(|name| name.parse().unwrap()).collect();
+    write_devices(&system.repository, &devices).unwrap();
+    for (path, content) in [
+        ("fleet/web.yaml", sleeper("web", 1)),
+        ("fleet/labels.yaml", "ring: stable\n".to_owned()),
+        ("sites/plant7/labels.yaml", "region: north\n".to_owned()),
+        ("sites/plant7/press-1/labels.yaml", "ring: canary\n".to_owned()),
+        ("sites/plant8/labels.yaml", "region: south\n".to_owned()),
+    ] {
+        system.repository.write(path, &content).unwrap();
+    }
+    system.repository.commit("a fleet with labels").await.unwrap();
+    for device in &devices {
+        let hub = system.address();
+        system.start_agent(device, hub, &[]);
+    }
+    groups(&system, "region", &[("north", 1, "converged"), ("south", 1, "converged")]).await;
+    (system, devices)
+}
+
+/// The generation a device is told of, and what it last reported of `web`: generation and number.
+async fn told(system: &System, device: &DeviceKey) -> (u64, u64, u64) {
+    let answer: DeviceAnswer = system.hub.device(device).await.unwrap();
+    let line = &answer.deployments[0];
+    assert_eq!(line.standing, Standing::Installed);
+    let report = line.report.as_ref().unwrap();
+    (answer.device.generation.unwrap().get(), report.generation.get(), report.seq.get())
+}
+
+#[tokio::test]
+async fn labels_of_the_repository_group_the_fleet_and_a_change_of_them_redeploys_nothing() {
+    let (system, devices) = started().await;
+    groups(&system, "ring", &[("canary", 1, "converged"), ("stable", 1, "converged")]).await;
+    let list = said(&system, &["groups"], 0).await;
+    assert!(list.contains("region") && list.contains("ring"), "{list}");
+    assert!(said(&system, &["groups", "region", "north"], 0).await.contains("group region=north"));
+    let device = said(&system, &["device", DEVICES[0]], 0).await;
+    assert!(device.contains("region=north, ring=canary"), "{device}");
+
+    let before = told(&system, &devices[1]).await;
+    system.repository.write("sites/plant8/labels.yaml", "region: north\n").unwrap();
+    system.repository.commit("plant 8 belongs to the north").await.unwrap();
+    groups(&system, "region", &[("north", 2, "converged")]).await;
+    let after = told(&system, &devices[1]).await;
+    assert!(after.0 > before.0, "the label travels in a document of its own: {before:?}, {after:?}");
+    assert_eq!((after.1, after.2), (before.1, before.2), "nothing was applied anew");
+    system
+        .eventually("the group of nobody is gone", async || {
+            match system.bus.view_get("group.region.south").await.unwrap() {
+                None => Ok(()),
+                Some(entry) => Err(format!("{entry:?}")),
+            }
+        })
+        .await;
+
+    system.repository.write("sites/plant8/labels.yaml", "region: The North\n").unwrap();
+    system.repository.commit("a slip of the pen").await.unwrap();
+    let refused = system
+        .eventually("the commit is refused", async || {
+            let status = text(&system.muster(&["publisher", "status"]).await.stdout);
+            if status.contains("labels.yaml") { Ok(status) } else { Err(status) }
+        })
+        .await;
+    assert!(refused.contains("'The North' is not a valid value of a label"), "{refused}");
+    groups(&system, "region", &[("north", 2, "converged")]).await;
+    let unknown = said(&system, &["groups", "regoin"], 1).await;
+    assert!(unknown.contains("no device has the label 'regoin'; did you mean region?"), "{unknown}");
+}
+
+#[tokio::test]
+async fn a_person_defines_a_view_looks_at_it_and_takes_it_back() {
+    let (system, _) = started().await;
+    let file = system.dir().join("rings.yaml");
+    let file_name = file.to_str().unwrap();
+    let head = "apiVersion: muster/v1\nkind: ViewDefinition\nname: rings\n";
+    std::fs::write(&file, format!("{head}groupBy: label:ring\nselekt: {{}}\n")).unwrap();
+    let refused = said(&system, &["view", "apply", "-f", file_name], 1).await;
+    assert!(refused.contains("rings.yaml") && refused.contains("selekt"), "{refused}");
+
+    std::fs::write(&file, format!("{head}groupBy: label:ring\nselect: {{deployments: [web]}}\n")).unwrap();
+    system
+        .eventually("it is taken", async || {
+            let output = system.muster(&["view", "apply", "-f", file_name]).await;
+            if output.status.success() { Ok(()) } else { Err(text(&output.stderr)) }
+        })
+        .await;
+    let shown = system
+        .eventually("the view", async || {
+            let output = system.muster(&["view", "show", "rings"]).await;
+            if output.status.success() { Ok(text(&output.stdout)) } else { Err(text(&output.stderr)) }
+        })
+        .await;
+    assert!(
+        shown.contains("canary")
+            && shown.contains("stable")
+            && shown.contains("rings: standings by label:ring"),
+        "{shown}"
+    );
+    let list = said(&system, &["view", "list"], 0).await;
+    assert!(list.contains("rings") && list.contains("ready"), "{list}");
+    let audit = said(&system, &["audit", "--format", "json"], 0).await;
+    assert!(audit.contains("view.rings") && audit.contains("group.ring.canary"), "{audit}");
+
+    said(&system, &["view", "remove", "rings"], 0).await;
+    system
+        .eventually("the view is gone", async || {
+            let output = system.muster(&["view", "show", "rings"]).await;
+            if output.status.code() == Some(1) { Ok(()) } else { Err(text(&output.stdout)) }
+        })
+        .await;
+}
