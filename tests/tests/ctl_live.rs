@@ -297,10 +297,10 @@ async fn the_past_is_shown_compared_and_proven() {
         "{filtered}"
     );
     let shown = said(&system, &["status", "web", "--device", DEVICES[0], "--at-seq", &seq], 0).await;
-    assert!(shown.contains("As known then"), "{shown}");
+    assert!(shown.contains("As known with ledger"), "{shown}");
     let export = ["status", "web", "--at-seq", &seq, "--format", "resourcegroup", "--aggregate"];
     let shown = said(&system, &export, 0).await;
-    assert!(shown.contains("kind: ResourceGroup") && !shown.contains("As known then"), "{shown}");
+    assert!(shown.contains("kind: ResourceGroup") && !shown.contains("As known with ledger"), "{shown}");
     let before = system.muster(&["status", "web", "--site", site, "--at-seq", "0"]).await;
     assert_eq!(before.status.code(), Some(1), "{}", text(&before.stdout));
 

@@ -84,7 +84,7 @@ fn a_damaged_checkpoint_is_not_believed() {
     for (sql, what) in [(flip, "part"), (fewer, "add up"), (other, "add up"), ("DELETE FROM part", "add up")]
     {
         let directory = tempfile::tempdir().unwrap();
-        let (_store, mut checkpoints) = kept(&directory, &[300], ROOM);
+        let (_store, checkpoints) = kept(&directory, &[300], ROOM);
         let mark = checkpoints.marks()[0];
         checkpoints.load(mark).unwrap();
         if sql == flip {
@@ -96,11 +96,37 @@ fn a_damaged_checkpoint_is_not_believed() {
         } else {
             checkpoints.connection.execute_batch(sql).unwrap();
         }
-        let error = checkpoints.load(mark).err().unwrap().to_string();
+        drop(checkpoints);
+        // The list of checkpoints is read when the file is opened.
+        let mut checkpoints = Checkpoints::open(directory.path(), created_at(), ROOM).unwrap();
+        let mark = checkpoints.marks()[0];
+        let error = checkpoints.load(mark).err().unwrap_or_else(|| panic!("{sql}: is believed")).to_string();
         assert!(error.contains(what), "{sql}: {error}");
         checkpoints.remove(mark.as_of.ledger_seq).unwrap();
         assert!(checkpoints.marks().is_empty());
     }
+}
+
+#[test]
+fn a_byte_that_was_altered_anywhere_is_noticed_or_changes_nothing() {
+    const PLACES: usize = 40;
+    let directory = tempfile::tempdir().unwrap();
+    let (_store, checkpoints) = kept(&directory, &[300], ROOM);
+    let mark = checkpoints.marks()[0];
+    let whole = text(&checkpoints.load(mark).unwrap());
+    let part = "SELECT packed FROM part";
+    let packed: Vec<u8> = checkpoints.connection.query_row(part, (), |row| row.get(0)).unwrap();
+    let mut noticed = 0;
+    for at in (0..packed.len()).step_by(packed.len() / PLACES) {
+        let mut damaged = packed.clone();
+        damaged[at] ^= 0x5a;
+        checkpoints.connection.execute("UPDATE part SET packed = ?1", [damaged]).unwrap();
+        match checkpoints.load(mark) {
+            Ok(fleet) => assert_eq!(text(&fleet), whole, "byte {at}"),
+            Err(_) => noticed += 1,
+        }
+    }
+    assert!(noticed > PLACES / 2, "{noticed}");
 }
 
 #[test]
