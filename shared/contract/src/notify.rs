@@ -5,20 +5,23 @@
 //! slow subscriber costs nobody anything, and finds the present when it comes back. Numbers without a neighbour say that
 //! others were in between.
 
+mod change;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::Timestamp;
 use crate::canonical::Digest;
 use crate::decode::{Document, Violation};
-use crate::ids::{ComponentName, DeploymentId, DeviceKey, SiteId, SubscriptionName};
+use crate::ids::{ComponentName, DeploymentId, SiteId, SubscriptionName};
 use crate::query::Output;
 use crate::status::{
     AppStatus, Axis, Deployed, DevicePath, FILTER_VALUES_MAX, Ready, Rollup, StatusQuery, TargetStatus,
 };
 use crate::version::{ApiVersion, kind};
-use crate::view::{AsOf, DeploymentView, Freshness, Standing, Verdict};
+use crate::view::{AsOf, DeploymentView, Verdict};
+
+pub use change::{StandingChange, Stood};
 
 /// Least time between two notices, where a subscription does not say.
 pub const WINDOW_DEFAULT_MS: u64 = 3_000;
@@ -460,44 +463,6 @@ fn without_times(value: &mut Value) {
     }
 }
 
-/// A standing that is otherwise than it was.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct StandingChange {
-    /// The device.
-    #[serde(flatten)]
-    pub key: DeviceKey,
-    /// The deployment.
-    pub deployment: DeploymentId,
-    /// How it was; absent where it was not there.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub from: Option<Stood>,
-    /// How it is; absent where it is gone.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub to: Option<Stood>,
-    /// The fact of LEDGER that changed it last.
-    pub ledger_seq: u64,
-    /// When LEDGER took that in.
-    pub at: Timestamp,
-}
-
-/// Where a device stood with a deployment.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct Stood {
-    /// The standing.
-    pub standing: Standing,
-    /// Whether the device was heard.
-    pub freshness: Freshness,
-    /// Whether the hub could know that it held the last report.
-    pub known: bool,
-    /// It was not to run any more and was still there.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub leaving: bool,
-    /// It was past its deadline.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub overdue: bool,
-}
-
 const _: () = {
     assert!(WINDOW_MIN_MS >= 1000 / crate::limits::VIEW_WRITES_PER_SECOND as u64);
     assert!(WINDOW_MIN_MS <= WINDOW_DEFAULT_MS && WINDOW_DEFAULT_MS <= WINDOW_MAX_MS);
@@ -505,53 +470,4 @@ const _: () = {
 };
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn subscription(text: &str) -> Result<Subscription, String> {
-        let read: Subscription = serde_json::from_str(text).map_err(|error| error.to_string())?;
-        read.check().map_err(|violation| violation.to_string())?;
-        Ok(read)
-    }
-
-    #[test]
-    fn n01_a_name_is_enough_and_an_empty_one_is_none() {
-        let read = subscription(r#"{"name":"night-shift"}"#).unwrap();
-        assert_eq!(read, Subscription::named("night-shift".parse().unwrap()));
-        assert!(subscription(r#"{"name":""}"#).unwrap_err().contains("subscription"));
-        assert!(subscription(r#"{"id":"web"}"#).unwrap_err().contains("name"));
-    }
-
-    #[test]
-    fn what_cannot_be_kept_is_refused_by_the_field() {
-        for (field, says) in [
-            (r#""windowMs":10"#, "windowMs: 10 is not within"),
-            (r#""leaseSeconds":1"#, "leaseSeconds: 1 is not within"),
-            (r#""output":"detail""#, "output: notices are told"),
-            (r#""device":["press-4"]"#, "press-4"),
-        ] {
-            let refusal = subscription(&format!(r#"{{"name":"a",{field}}}"#)).unwrap_err();
-            assert!(refusal.contains(says), "{refusal}");
-        }
-    }
-
-    #[test]
-    fn n03_times_alone_are_no_news_and_with_verdict_neither_are_counts() {
-        let state = |targets, changed_at: Option<&str>| NoticeState {
-            status: NoticeStatus::NotReady,
-            verdict: Some(Verdict::Progressing),
-            rollup: Rollup {
-                targets,
-                changed_at: changed_at.map(|at| at.parse().unwrap()),
-                ..Rollup::default()
-            },
-            apps: Vec::new(),
-            targets: Vec::new(),
-            view: None,
-        };
-        let (one, later, more) = (state(1, None), state(1, Some("2026-11-20T08:00:00Z")), state(2, None));
-        assert_eq!(one.digest(TellOn::Change), later.digest(TellOn::Change));
-        assert_ne!(one.digest(TellOn::Change), more.digest(TellOn::Change));
-        assert_eq!(one.digest(TellOn::Verdict), more.digest(TellOn::Verdict));
-    }
-}
+mod tests;

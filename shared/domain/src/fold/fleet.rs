@@ -11,7 +11,7 @@ use super::capture::Capture;
 use super::device::Device;
 use super::lens::Lenses;
 use super::shifts::{Shifts, stood};
-use super::standing::{Facet, Row};
+use super::standing::{Facet, Row, Share};
 use super::tally::Way;
 use super::totals::Totals;
 
@@ -156,6 +156,7 @@ impl Fleet {
         self.numbers.insert(key, number);
         self.totals.weigh_device(Way::In, (site, &[]), &self.facet(number), 0);
         self.lenses.admit(&self.totals, number, &self.devices[number as usize]);
+        self.shifts.appear(self.as_of, (site, number));
         number
     }
 
@@ -215,10 +216,16 @@ impl Fleet {
                 continue;
             }
             let old = at.share(&before);
+            let stood_before = stood(at, old, &before);
             if !in_scope && old == at.share(&after) {
+                // It counts as before; of one that leaves it may still be otherwise how much is known.
+                if old == Share::Leaving {
+                    let deployment = &self.totals.deployment(at.deployment).id;
+                    let now = stood(at, old, &after);
+                    self.shifts.push(self.as_of, (site, number), deployment, stood_before, now);
+                }
                 continue;
             }
-            let stood_before = stood(at, old, &before);
             self.totals.weigh(Way::Out, key, place_of, at, old);
             if in_scope {
                 alter(at);

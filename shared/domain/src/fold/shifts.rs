@@ -21,13 +21,14 @@ pub(super) struct Shifts {
     complete_after: u64,
 }
 
-/// A standing that changed, or of which something within changed.
+/// A standing that changed, or of which something within changed; or a device that was never heard of before.
 #[derive(Debug)]
 struct Shift {
     at: AsOf,
     site: u32,
     device: u32,
-    deployment: DeploymentId,
+    /// None where it is a device that appeared.
+    deployment: Option<DeploymentId>,
     from: Option<Stood>,
     to: Option<Stood>,
 }
@@ -64,13 +65,23 @@ impl Shifts {
         if from.is_none() && to.is_none() {
             return;
         }
+        let (site, device) = place;
+        self.keep(Shift { at, site, device, deployment: Some(deployment.clone()), from, to });
+    }
+
+    /// Takes in a device that was never heard of before: its site may be new as well.
+    pub(super) fn appear(&mut self, at: AsOf, place: (u32, u32)) {
+        let (site, device) = place;
+        self.keep(Shift { at, site, device, deployment: None, from: None, to: None });
+    }
+
+    fn keep(&mut self, shift: Shift) {
         if self.ring.len() >= SHIFTS_MAX
             && let Some(lost) = self.ring.pop_front()
         {
             self.complete_after = self.complete_after.max(lost.at.ledger_seq);
         }
-        let (site, device) = place;
-        self.ring.push_back(Shift { at, site, device, deployment: deployment.clone(), from, to });
+        self.ring.push_back(shift);
     }
 
     fn after(&self, ledger_seq: u64) -> impl Iterator<Item = &Shift> {
@@ -96,7 +107,7 @@ impl Shifts {
         for shift in self.after(ledger_seq) {
             touched.devices.insert(key(shift.device).clone());
             touched.sites.insert(totals.site(shift.site).id.clone());
-            touched.deployments.insert(shift.deployment.clone());
+            touched.deployments.extend(shift.deployment.clone());
         }
         touched
     }
@@ -111,7 +122,7 @@ impl Shifts {
     ) -> Vec<StandingChange> {
         let mut found: BTreeMap<(&DeviceKey, &DeploymentId), StandingChange> = BTreeMap::new();
         for Shift { at, device, deployment, from, to, .. } in self.after(ledger_seq) {
-            let device = key(*device);
+            let (device, Some(deployment)) = (key(*device), deployment) else { continue };
             if !wanted(device, deployment) {
                 continue;
             }
