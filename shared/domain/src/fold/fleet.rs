@@ -222,7 +222,7 @@ impl Fleet {
                 if old == Share::Leaving {
                     let deployment = &self.totals.deployment(at.deployment).id;
                     let now = stood(at, old, &after);
-                    self.shifts.push(self.as_of, (site, number), deployment, stood_before, now);
+                    self.shifts.push(self.as_of, (place_of.0, number), deployment, stood_before, now);
                 }
                 continue;
             }

@@ -113,6 +113,7 @@ impl Touched {
     pub fn concerns(&self, subscription: &Subscription) -> bool {
         let Subscription { id, site, device, .. } = subscription;
         self.all
+            || site.iter().any(|site| self.appeared.contains(site))
             || (!self.devices.is_empty()
                 && id.as_ref().is_none_or(|id| self.deployments.contains(id))
                 && (site.is_empty() || site.iter().any(|site| self.sites.contains(site)))

@@ -44,6 +44,8 @@ pub struct Touched {
     pub deployments: BTreeSet<DeploymentId>,
     /// Sites at which a standing changed.
     pub sites: BTreeSet<SiteId>,
+    /// Sites at which a device appeared; one that was not there before may be one of them.
+    pub appeared: BTreeSet<SiteId>,
 }
 
 impl Shifts {
@@ -107,6 +109,9 @@ impl Shifts {
         for shift in self.after(ledger_seq) {
             touched.devices.insert(key(shift.device).clone());
             touched.sites.insert(totals.site(shift.site).id.clone());
+            if shift.deployment.is_none() {
+                touched.appeared.insert(totals.site(shift.site).id.clone());
+            }
             touched.deployments.extend(shift.deployment.clone());
         }
         touched
