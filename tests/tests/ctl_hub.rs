@@ -309,6 +309,8 @@ impl Hub {
             ("site", "muster.query.site"),
             ("fleet", "muster.query.fleet"),
             ("filtered", "muster.query.status"),
+            ("labels", "muster.query.labels"),
+            ("views", "muster.query.views"),
             ("apply", "muster.publisher.apply"),
             ("retire", "muster.publisher.retire"),
             ("status", "muster.publisher.status"),
@@ -379,6 +381,8 @@ fn played(call: &Call) -> Result<Bytes, Fault> {
         "filtered" => example("StatusAnswer.four-targets"),
         "site" if query.site.is_some_and(|site| site.as_str() == "plant7") => example("SiteView.plant7"),
         "fleet" => example("FleetView.fleet"),
+        "labels" => json!({ "asOf": devices["asOf"], "labels": [] }),
+        "views" => json!({ "asOf": devices["asOf"], "views": [] }),
         "status" => example("PublisherStatus.refused-commit"),
         "apply" if call.payload.windows(7).any(|part| part == b"refused") => {
             return Err(fault(ErrorCode::BadRequest, "1 problem:\n  line 1: no profile\n"));

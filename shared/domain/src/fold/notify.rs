@@ -112,11 +112,15 @@ impl Touched {
     /// Whether a subscription may have to be told something.
     pub fn concerns(&self, subscription: &Subscription) -> bool {
         let Subscription { id, site, device, .. } = subscription;
-        self.all
-            || site.iter().any(|site| self.appeared.contains(site))
-            || (!self.devices.is_empty()
-                && id.as_ref().is_none_or(|id| self.deployments.contains(id))
-                && (site.is_empty() || site.iter().any(|site| self.sites.contains(site)))
-                && (device.is_empty() || device.iter().any(|path| self.devices.contains(&path.0))))
+        let concerned = match id {
+            // Whether there is such a deployment at all is decided by any device.
+            Some(id) => self.deployments.contains(id),
+            None => {
+                !self.devices.is_empty()
+                    && (site.is_empty() || site.iter().any(|site| self.sites.contains(site)))
+                    && (device.is_empty() || device.iter().any(|path| self.devices.contains(&path.0)))
+            }
+        };
+        concerned || self.all || site.iter().any(|site| self.appeared.contains(site))
     }
 }
