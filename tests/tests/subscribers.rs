@@ -112,7 +112,7 @@ async fn in_python(system: &System, file: &Path) -> Vec<Value> {
 /// A proof of a subscriber that starts now, once the view is proven.
 async fn proven(system: &System, file: &Path, id: &DeploymentId) -> Proof {
     let mut subscriber = Subscriber::open(&system.server.url(), file).await.unwrap();
-    let proof = soon("a proof", subscriber.prove(id)).await.unwrap();
+    let proof = soon("a proof", Box::pin(subscriber.prove(id))).await.unwrap();
     assert_eq!(proof.ours, Some(proof.theirs), "{proof:?}");
     proof
 }

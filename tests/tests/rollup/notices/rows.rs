@@ -57,9 +57,9 @@ impl Stage {
     }
 }
 
-fn of(name: &str, more: Value) -> Value {
-    let mut subscription = json!({"name": name, "windowMs": QUICK});
-    subscription.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+fn of(name: &str, mut subscription: Value) -> Value {
+    subscription["name"] = json!(name);
+    subscription["windowMs"] = json!(QUICK);
     subscription
 }
 
