@@ -305,8 +305,9 @@ async fn n09_who_leaves_leaves_nothing_and_who_does_not_read_keeps_nobody_waitin
     idle.number(1).await;
     // Nobody confirms, nobody reads: the stream holds one notice of it all the same, and others hear at once.
     let busy = Listener::start(&stage.hub, &of("busy", json!({"id": "web"}))).await;
+    busy.number(1).await;
     for round in 0..6 {
-        let number = busy.newest().await.map_or(0, |notice| notice.number);
+        let number = busy.newest().await.unwrap().number;
         stage.report(0, "web", ["failed", "installed"][round % 2]).await;
         busy.number(number + 1).await;
     }
