@@ -32,8 +32,8 @@ const DEPLOYMENTS: usize = 8;
 const WIRE_REPORTS: usize = 10_000;
 const WIDE_BITS_A_SECOND: u64 = 1_000_000_000;
 /// A link faster than most that devices have, and the reports that are sent over it.
-const LINK_BITS_A_SECOND: u64 = 100_000_000;
-const LINK_REPORTS: usize = 20_000;
+const LINK_BITS_A_SECOND: u64 = 10_000_000;
+const LINK_REPORTS: usize = 10_000;
 /// Time until an agent that has started is idle.
 const SETTLING: Duration = Duration::from_secs(3);
 /// Time anything may take.
