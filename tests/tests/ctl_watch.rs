@@ -9,6 +9,7 @@ use muster_contract::DeviceKey;
 use muster_contract::notify::{Notice, NoticeEvent};
 use muster_contract::view::{Standing, Verdict};
 use muster_simulator::repository::write_devices;
+use muster_tests::story::sleeper;
 use muster_tests::system::{ROLLUP, System, agent_name, program};
 use muster_tests::wait::{soon, within};
 use rustix::process::{Pid, Signal, kill_process};
@@ -90,7 +91,7 @@ async fn a_rollout_is_waited_for_from_before_it_is_there_until_it_has_converged(
     let answers = async || system.muster(&["fleet"]).await.status.success();
     within(muster_tests::system::DEADLINE, "a rollup that answers", answers, |answers| *answers).await;
     let mut watch = Watch::start(&system, &["web", "--until", "converged", "--within", "60s"]);
-    system.repository.write("fleet/web.yaml", &sleeper("web")).unwrap();
+    system.repository.write("fleet/web.yaml", &sleeper("web", 1)).unwrap();
     system.repository.commit("web").await.unwrap();
     let lines = watch.rest().await;
     let has = |words: &[&str]| lines.iter().any(|line| words.iter().all(|word| line.contains(word)));
@@ -169,8 +170,8 @@ async fn the_devices_that_changed_are_named_in_each_notice() {
     settled(&mut system).await;
     let mut watch = Watch::start(&system, &["web", "--format", "json"]);
     watch.notices(|notice| verdict(notice) == Some(Verdict::Converged)).await;
-    system.repository.write("sites/plant8/tap.yaml", &sleeper("tap")).unwrap();
-    let broken = sleeper("web").replace("sleep", "sleep-that-is-nowhere");
+    system.repository.write("sites/plant8/tap.yaml", &sleeper("tap", 1)).unwrap();
+    let broken = sleeper("web", 1).replace("sleep", "sleep-that-is-nowhere");
     system.repository.write("fleet/web.yaml", &broken).unwrap();
     system.repository.commit("a release that cannot start").await.unwrap();
     let failed = |notice: &Notice| {
@@ -196,7 +197,7 @@ async fn the_devices_that_changed_are_named_in_each_notice() {
 async fn settled(system: &mut System) -> Vec<DeviceKey> {
     let devices: Vec<DeviceKey> = DEVICES.iter().map(|key| key.parse().unwrap()).collect();
     write_devices(&system.repository, &devices).unwrap();
-    system.repository.write("fleet/web.yaml", &sleeper("web")).unwrap();
+    system.repository.write("fleet/web.yaml", &sleeper("web", 1)).unwrap();
     system.repository.commit("web").await.unwrap();
     let hub = system.address();
     for device in &devices {
@@ -213,20 +214,4 @@ async fn settled(system: &mut System) -> Vec<DeviceKey> {
         })
         .await;
     devices
-}
-
-/// A deployment of one component that stays up.
-fn sleeper(id: &str) -> String {
-    format!(
-        r#"id: {id}
-metadata: {{name: {id}}}
-spec:
-  applicationId: com-example-{id}
-  deploymentProfile:
-    type: process
-    components:
-      - name: main
-        properties: {{command: sleep, args: ["86400"], readiness: {{type: uptime, for: 50ms}}}}
-"#
-    )
 }

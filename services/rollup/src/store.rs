@@ -422,4 +422,4 @@ pub(crate) fn write_error(path: &Path, source: rusqlite::Error) -> StoreError {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

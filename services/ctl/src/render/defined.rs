@@ -3,6 +3,7 @@
 use muster_contract::defined::{DefinedView, Part};
 use muster_contract::groups::{ViewAnswer, ViewsAnswer};
 
+use super::deployment;
 use super::frame::Frame;
 use super::groups;
 use super::table::{Cell, Table};
@@ -56,18 +57,7 @@ pub fn view(view: &DefinedView, frame: impl Into<Frame>) -> String {
     );
     rows.push(("total".to_owned(), &view.total));
     let mut table = match view.total {
-        Part::Standings(_) => Table::new(&[
-            "GROUP",
-            "VERDICT",
-            "?>TARGETS",
-            ">CONVERGED",
-            "STANDINGS",
-            "?>STALE",
-            "?>NEVER",
-            "?>NOT KNOWN",
-            "?>OVERDUE",
-            "?>LEAVING",
-        ]),
+        Part::Standings(_) => deployment::standings_by("GROUP"),
         Part::Devices(_) => Table::new(&["GROUP", "DEVICES", "KNOWN"]),
         Part::Components(_) => Table::new(&["GROUP", "COMPONENTS", "KNOWN"]),
     };

@@ -29,10 +29,10 @@ pub fn list_of(site: &SiteId, answer: &DeploymentsAnswer, frame: impl Into<Frame
     format!("{}Deployments that {site} has a part in, each counted over all sites.\n", list(answer, frame))
 }
 
-/// The table alone.
-pub fn rows<'a>(views: impl IntoIterator<Item = &'a DeploymentView>) -> Table {
-    let mut table = Table::new(&[
-        "DEPLOYMENT",
+/// An empty table of standings, each row a deployment, a group or whatever else the first column names.
+pub(super) fn standings_by(what: &'static str) -> Table {
+    Table::new(&[
+        what,
         "VERDICT",
         "?>TARGETS",
         ">CONVERGED",
@@ -42,7 +42,12 @@ pub fn rows<'a>(views: impl IntoIterator<Item = &'a DeploymentView>) -> Table {
         "?>NOT KNOWN",
         "?>OVERDUE",
         "?>LEAVING",
-    ]);
+    ])
+}
+
+/// The table alone.
+pub fn rows<'a>(views: impl IntoIterator<Item = &'a DeploymentView>) -> Table {
+    let mut table = standings_by("DEPLOYMENT");
     for view in views {
         let heard = heard(view);
         table.row([

@@ -3,6 +3,7 @@
 use muster_contract::groups::{GroupsAnswer, LabelsAnswer, StandingPart};
 use muster_contract::view::{Freshness, Split};
 
+use super::deployment;
 use super::frame::Frame;
 use super::paint::{self, BAD, UNSURE};
 use super::table::{Cell, Table};
@@ -30,18 +31,7 @@ pub fn labels(answer: &LabelsAnswer, frame: impl Into<Frame>) -> String {
 /// The fleet, or a deployment, by one label.
 pub fn groups(answer: &GroupsAnswer, frame: impl Into<Frame>) -> String {
     let frame = frame.into();
-    let mut table = Table::new(&[
-        "GROUP",
-        "VERDICT",
-        "?>TARGETS",
-        ">CONVERGED",
-        "STANDINGS",
-        "?>STALE",
-        "?>NEVER",
-        "?>NOT KNOWN",
-        "?>OVERDUE",
-        "?>LEAVING",
-    ]);
+    let mut table = deployment::standings_by("GROUP");
     for line in &answer.groups {
         table.row(row(&format!("{}={}", answer.label, line.value), &line.part));
     }

@@ -7,12 +7,13 @@ use tempfile::TempDir;
 
 use super::*;
 
-fn ledger_time() -> Timestamp {
+/// When LEDGER was made, and everything in it stored.
+pub(crate) fn ledger_time() -> Timestamp {
     "2026-11-20T08:00:00Z".parse().unwrap()
 }
 
-/// A fleet that has heard of `devices` devices, and the changes that bring a snapshot from `from` up to it.
-fn fleet(devices: u64) -> Fleet {
+/// A fleet that has heard of so many devices.
+pub(crate) fn fleet(devices: u64) -> Fleet {
     let mut fleet = Fleet::default();
     for number in 1..=devices {
         let subject = LedgerSubject::parse(&format!("muster.liveness.plant7.press-{number}")).unwrap();

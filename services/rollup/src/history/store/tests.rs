@@ -1,43 +1,22 @@
 //! What is kept is what comes back; what does not hold is of no use and says why; another LEDGER's is set aside.
 
-use muster_contract::fact::Fact;
-use muster_contract::subjects::LedgerSubject;
-use muster_domain::fold::Position;
 use tempfile::TempDir;
 
 use super::*;
 use crate::store::Changes;
+use crate::store::tests::{fleet, ledger_time};
 
 const ROOM: Room = Room { count: 8, bytes: u64::MAX };
-
-fn created_at() -> Timestamp {
-    "2026-11-20T08:00:00Z".parse().unwrap()
-}
-
-/// A fleet that has heard of so many devices.
-fn fleet(devices: u64) -> Fleet {
-    let mut fleet = Fleet::default();
-    for number in 1..=devices {
-        let subject = LedgerSubject::parse(&format!("muster.liveness.plant7.press-{number}")).unwrap();
-        let fact = format!(
-            r#"{{"apiVersion": "muster/v1", "kind": "LivenessFact", "state": "fresh", "epoch": 1,
-                "lastHeardAt": "2026-11-20T08:00:00Z", "head": {number}}}"#
-        );
-        let at = Position { ledger_seq: number, stored_at: created_at() };
-        fleet.apply(at, &subject, Fact::parse(&subject, fact.as_bytes()).unwrap());
-    }
-    fleet
-}
 
 /// Checkpoints of fleets of these sizes, each made of the snapshot it was then.
 fn kept(directory: &TempDir, sizes: &[u64], room: Room) -> (Store, Checkpoints) {
     let (mut store, _) = Store::open(directory.path()).unwrap();
-    let mut checkpoints = Checkpoints::open(directory.path(), created_at(), room).unwrap();
+    let mut checkpoints = Checkpoints::open(directory.path(), ledger_time(), room).unwrap();
     for size in sizes {
         let fleet = fleet(*size);
         let fleet_digest = fleet.fleet_view().tally.digest;
         let records = fleet.records().collect();
-        let (as_of, created_at) = (fleet.as_of(), created_at());
+        let (as_of, created_at) = (fleet.as_of(), ledger_time());
         store.save(&Changes { afresh: false, created_at, as_of, fleet_digest, records }).unwrap();
         checkpoints.keep(&store, as_of, fleet_digest).unwrap();
     }
@@ -54,7 +33,7 @@ fn every_checkpoint_comes_back_as_it_was_also_in_another_life() {
     let sizes = [1, 7, 2 * PART_RECORDS as u64 + 3];
     let (store, checkpoints) = kept(&directory, &sizes, ROOM);
     drop((store, checkpoints));
-    let checkpoints = Checkpoints::open(directory.path(), created_at(), ROOM).unwrap();
+    let checkpoints = Checkpoints::open(directory.path(), ledger_time(), ROOM).unwrap();
     assert_eq!(checkpoints.marks().len(), 3);
     for (mark, size) in checkpoints.marks().iter().zip(sizes) {
         let loaded = checkpoints.load(*mark).unwrap();
@@ -98,7 +77,7 @@ fn a_damaged_checkpoint_is_not_believed() {
         }
         drop(checkpoints);
         // The list of checkpoints is read when the file is opened.
-        let mut checkpoints = Checkpoints::open(directory.path(), created_at(), ROOM).unwrap();
+        let mut checkpoints = Checkpoints::open(directory.path(), ledger_time(), ROOM).unwrap();
         let mark = checkpoints.marks()[0];
         let error = checkpoints.load(mark).err().unwrap_or_else(|| panic!("{sql}: is believed")).to_string();
         assert!(error.contains(what), "{sql}: {error}");
