@@ -1,6 +1,9 @@
 //! What ingest does with what comes: reports and heartbeats into the border, facts and receipts out of it, answers back,
 //! acknowledgements last.
 
+use std::ops::Range;
+
+use muster_contract::Timestamp;
 use muster_contract::decode;
 use muster_contract::limits::LEASE;
 use muster_contract::presence::Heartbeat;
@@ -20,25 +23,23 @@ const BATCH: usize = 64;
 const ACK_EVERY: usize = 16;
 /// A gap between two looks after which the hub counts as having been deaf.
 const STALL: Millis = 5 * SECOND;
-/// How long nothing may come while the way is open before nothing is waiting.
-const QUIET: Millis = SECOND;
+/// How long the hub takes to say whether something waits.
+const SOUNDING: Range<Millis> = 1..4 * SECOND;
 /// What a fact may take to LEDGER beyond the lease and a look before the law calls for it.
 const GRACE: Millis = 3 * SECOND;
 
 impl World {
     pub(crate) fn take_reports(&mut self, part: usize) {
-        let (now, time, hasty) =
-            (self.agenda.now(), self.hub.time(self.agenda.now()), self.sabotage == Sabotage::AcksFirst);
+        let (time, hasty) = (self.hub.time(self.agenda.now()), self.sabotage == Sabotage::AcksFirst);
         self.owners[part].expecting = false;
         let Some(session) = &mut self.owners[part].session else { return };
         let waiting = self.hub.uplink.range(session.delivered + 1..);
         let mut waiting = waiting.filter(|(_, stored)| self.hub.partition(stored.device) == part);
         let batch: Vec<_> = waiting.by_ref().take(BATCH).map(|(at, stored)| (*at, stored.clone())).collect();
         let more = waiting.next().is_some();
-        session.came_at = Some(now);
         if let Some((position, last)) = batch.last() {
             session.delivered = *position;
-            session.taken_to = more.then_some(last.at);
+            session.taken_to = last.at;
         }
         for (position, stored) in batch {
             let subject = subjects::report(&self.devices[stored.device].key);
@@ -57,7 +58,7 @@ impl World {
                 session.taken.push_back(position);
             }
             if hasty {
-                self.duty(part, 1, Duty::Acknowledge(position));
+                self.duty(part, 1, Duty::Acknowledge(position, self.hub.connection));
             }
             if self.strikes() {
                 return self.kill_owner(part);
@@ -102,12 +103,34 @@ impl World {
             session.pulse = 0;
             return Ok(());
         }
-        if session.came_at.is_some_and(|at| now - at >= QUIET) && !owner.expecting {
-            session.taken_to = None;
-        }
-        let (taken_to, hearing_since) = (session.taken_to.unwrap_or(time), session.hearing_since);
+        let (taken_to, hearing_since) = (session.taken_to.min(time), session.hearing_since);
         owner.border.tick(time, taken_to);
+        self.sound(part);
         self.check_silence(part, hearing_since)
+    }
+
+    /// Asks the hub whether reports wait, one question at a time.
+    fn sound(&mut self, part: usize) {
+        let asked_at = self.hub.time(self.agenda.now());
+        let last = self.hub.uplink.iter().rev().find(|(_, stored)| self.hub.partition(stored.device) == part);
+        let last = match self.sabotage {
+            Sabotage::TakesQuietForEmpty => 0,
+            _ => last.map_or(0, |(at, _)| *at),
+        };
+        let Some(session) = &mut self.owners[part].session else { return };
+        if !std::mem::replace(&mut session.sounding, true) {
+            let delay = self.chance.i64(SOUNDING);
+            self.duty(part, delay, Duty::Sounded { asked_at, last });
+        }
+    }
+
+    /// The hub has said up to which report there was one at a moment.
+    pub(crate) fn sounded(&mut self, part: usize, asked_at: Timestamp, last: u64) {
+        let Some(session) = &mut self.owners[part].session else { return };
+        session.sounding = false;
+        if last <= session.delivered {
+            session.taken_to = asked_at;
+        }
     }
 
     fn check_silence(&self, part: usize, hearing_since: Millis) -> Lawful {
@@ -222,7 +245,7 @@ impl World {
         }
         let idle = session.wire.is_empty();
         if let Some((position, _)) = session.settled.take_if(|(_, covered)| idle || *covered >= ACK_EVERY) {
-            self.duty(part, delay, Duty::Acknowledge(position));
+            self.duty(part, delay, Duty::Acknowledge(position, self.hub.connection));
         }
     }
 

@@ -3,6 +3,7 @@
 //! publication is unknown, forget what is under way, read LEDGER again, and take in again what is not acknowledged.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::time::Duration;
 
 use muster_contract::decode;
@@ -10,7 +11,7 @@ use muster_contract::fact::Fact;
 use muster_contract::{DeviceKey, Timestamp};
 use muster_domain::border::{Border, Rules};
 
-use super::agenda::{Millis, SECOND};
+use super::agenda::{MINUTE, Millis, SECOND};
 use super::hub::Answer;
 use super::law::Lawful;
 use super::world::{Event, Sabotage, World};
@@ -33,10 +34,12 @@ pub(crate) enum Duty {
     Answered(u64, Option<Answer>),
     /// A receipt of a device was stored or not.
     ReceiptAnswered(DeviceKey, bool),
-    /// An acknowledgement gets through.
-    Acknowledge(u64),
+    /// An acknowledgement up to a position gets through, over a connection of the hub.
+    Acknowledge(u64, u64),
     /// A desired state has come.
     Wish(usize),
+    /// The hub has answered up to which position there were reports when it was asked.
+    Sounded { asked_at: Timestamp, last: u64 },
     /// LEDGER can be read again.
     Recover(u64),
     /// A new process begins.
@@ -59,8 +62,10 @@ pub(crate) struct Session {
     pub(crate) pulse: u64,
     pub(crate) connection: u64,
     pub(crate) looked_at: Timestamp,
-    pub(crate) came_at: Option<Millis>,
-    pub(crate) taken_to: Option<Timestamp>,
+    /// Every report stored up to here is taken in.
+    pub(crate) taken_to: Timestamp,
+    /// The hub is asked whether more waits.
+    pub(crate) sounding: bool,
     /// When the hub began to hear without interruption, in true time.
     pub(crate) hearing_since: Millis,
 }
@@ -114,8 +119,14 @@ impl World {
 
     /// A report came into a partition.
     pub(crate) fn expect_reports(&mut self, part: usize) {
+        // A server under load, or a link that stalls, lets one wait.
+        let slow = self.chance.u8(0..32) == 0;
+        self.expect_reports_in(part, if slow { SECOND..20 * SECOND } else { 1..50 });
+    }
+
+    fn expect_reports_in(&mut self, part: usize, delay: Range<Millis>) {
         if self.owners[part].session.is_some() && !std::mem::replace(&mut self.owners[part].expecting, true) {
-            let delay = self.chance.i64(1..50);
+            let delay = self.chance.i64(delay);
             self.duty(part, delay, Duty::Reports);
         }
     }
@@ -180,12 +191,13 @@ impl World {
             pulse: 0,
             connection: self.hub.connection,
             looked_at: time,
-            came_at: Some(now),
-            taken_to: Some(Timestamp::MIN),
+            taken_to: Timestamp::MIN,
+            sounding: false,
             hearing_since: now,
         });
         owner.expecting = false;
-        self.expect_reports(part);
+        let slow = self.chance.u8(0..4) == 0;
+        self.expect_reports_in(part, if slow { SECOND..MINUTE } else { 1..2 * SECOND });
         self.duty(part, self.profile.tick, Duty::Tick);
         self.duty(part, TURN.0, Duty::Turn);
     }
@@ -216,7 +228,11 @@ impl World {
     pub(crate) fn do_duty(&mut self, part: usize, term: u64, duty: Duty) -> Lawful {
         match duty {
             Duty::Start => self.start_owner(part),
-            Duty::Acknowledge(position) => return self.acknowledge_at_hub(part, position),
+            // It gets through after its process has died, not after the connection has.
+            Duty::Acknowledge(position, over) if over == self.hub.connection => {
+                return self.acknowledge_at_hub(part, position);
+            }
+            Duty::Acknowledge(..) => {}
             Duty::ReceiptAnswered(key, stored) => {
                 if !stored {
                     self.owners[part].border.receipt_lost(&key);
@@ -244,6 +260,7 @@ impl World {
                 self.duty(part, TURN.0, Duty::Turn);
             }
             Duty::Answered(place, answer) => self.confirmed(part, place, answer),
+            Duty::Sounded { asked_at, last } => self.sounded(part, asked_at, last),
             Duty::Wish(device) => {
                 let (bytes, at) = self.hub.desired[device].last().cloned().unwrap();
                 let key = self.devices[device].key.clone();

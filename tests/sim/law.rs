@@ -1,10 +1,10 @@
 //! The invariants of the architecture, checked from outside. It keeps its own, naive account of LEDGER and of what each
 //! device was like at each of its numbers, and holds everything the cores say against that.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use muster_agent::outbox::Body;
-use muster_contract::fact::{Fact, Liveness};
+use muster_contract::fact::{Fact, IncidentKind, Liveness};
 use muster_contract::query::{DeviceLine, Output, StandingLine};
 use muster_contract::receipt::Receipt;
 use muster_contract::subjects::ViewKey;
@@ -64,6 +64,10 @@ struct Subject {
     accepted: u64,
     /// Numbers that it has rightly forgotten, of its present epoch.
     forgotten: SeqRanges,
+    /// The newest epoch that the hub has heard of.
+    newest: u64,
+    /// Epochs that the hub has heard of after a newer one.
+    belated: BTreeSet<u64>,
     /// Epochs of which two histories exist, because its database was set back: what it was like in them is not known to
     /// anybody.
     doubtful: Vec<u64>,
@@ -86,6 +90,15 @@ impl Held {
         all.extend(&self.coalesced);
         all.extend(&self.quarantined);
         all
+    }
+}
+
+impl Subject {
+    /// An incident says something of the device.
+    fn accused(&self, what: &IncidentKind) -> Lawful {
+        let IncidentKind::Clone { epoch, .. } = what else { return Ok(()) };
+        let law = "a device is taken for a clone only if its past comes after its present";
+        must(self.belated.contains(&epoch.get()), law, || format!("{what:?}"))
     }
 }
 
@@ -138,7 +151,8 @@ impl Law {
                 }
                 return Ok(());
             }
-            Fact::Deadline(_) | Fact::Incident(_) | Fact::Verdict(_) | Fact::Ownership(_) => return Ok(()),
+            Fact::Incident(fact) => return subject.accused(&fact.what),
+            Fact::Deadline(_) | Fact::Verdict(_) | Fact::Ownership(_) => return Ok(()),
         };
         let held = subject.held.entry(epoch.get()).or_default();
         let new = held.received.insert(seq.get());
@@ -146,6 +160,15 @@ impl Law {
         held.head = held.head.max(head.get());
         self.reports += u64::from(new);
         must(new || again, "a number is in LEDGER at most once", || format!("{} {epoch} {seq}", said.subject))
+    }
+
+    /// The bus has stored something of an epoch of a device.
+    pub(crate) fn heard(&mut self, device: usize, epoch: u64) {
+        let subject = &mut self.subjects[device];
+        subject.newest = subject.newest.max(epoch);
+        if epoch < subject.newest {
+            subject.belated.insert(epoch);
+        }
     }
 
     /// Ingest acknowledges a report: LEDGER or quarantine holds it.

@@ -3,6 +3,7 @@
 
 use std::rc::Rc;
 
+use muster_contract::decode;
 use muster_contract::subjects::LedgerSubject;
 
 use super::agenda::SECOND;
@@ -53,7 +54,9 @@ impl World {
         match what {
             Upward::Look => self.look_up(device),
             Upward::Beat(bytes) => {
+                let peek = decode::peek(&bytes);
                 self.hub.beat(now, device, bytes);
+                peek.epoch.into_iter().for_each(|epoch| self.law.heard(device, epoch));
                 self.devices[device].heard_at = Some(now);
             }
             Upward::Report { bytes, id, number, answer_to } => {
@@ -62,6 +65,7 @@ impl World {
                 let answer = self.hub.report(now, &id, stored);
                 if self.hub.uplink_last() > before {
                     self.devices[device].heard_at = Some(now);
+                    number.into_iter().for_each(|(epoch, _)| self.law.heard(device, epoch));
                     self.expect_reports(self.hub.partition(device));
                 }
                 if over == Some(connection) {

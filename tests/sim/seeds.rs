@@ -18,7 +18,7 @@ const PARTS: u64 = 4;
 /// Failing seeds that are listed before the first of them is told.
 const FAILURES_MAX: usize = 20;
 /// Seeds within which sabotage has to be found.
-const SABOTAGE_SEEDS: u64 = 60;
+const SABOTAGE_SEEDS: u64 = 300;
 
 fn run(seed: u64, sabotage: Sabotage, trace: bool) -> (World, Lawful) {
     let mut world = World::new(seed, sabotage, trace);
@@ -195,6 +195,14 @@ fn an_ingest_that_takes_silence_for_consent_is_seen() {
 #[test]
 fn an_ingest_that_remembers_nothing_is_seen() {
     seen(Sabotage::RemembersNothing, "a number is in LEDGER at most once");
+}
+
+#[test]
+fn an_ingest_that_takes_quiet_for_empty_is_seen() {
+    seen(
+        Sabotage::TakesQuietForEmpty,
+        "a device is taken for a clone only if its past comes after its present",
+    );
 }
 
 #[test]

@@ -40,6 +40,8 @@ pub(crate) enum Sabotage {
     TakesSilenceForConsent,
     /// Ingest starts without reading LEDGER.
     RemembersNothing,
+    /// Ingest thinks that no report waits where none comes.
+    TakesQuietForEmpty,
     /// Ingest gives every device a lease of a day.
     NeverDoubts,
     /// A device forgets a report as soon as the bus has it.
@@ -249,7 +251,7 @@ impl World {
                 }
             }
             Event::Duty(part, life, term, duty) => {
-                if self.owners[part].life == life || matches!(duty, Duty::Acknowledge(_)) {
+                if self.owners[part].life == life || matches!(duty, Duty::Acknowledge(..)) {
                     self.do_duty(part, term, duty)?;
                 }
             }

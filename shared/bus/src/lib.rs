@@ -2,7 +2,7 @@
 //!
 //! Reading order: [`config`] and [`connect`] (a [`Bus`] and its [`Link`]), [`topology`] and [`converge`]
 //! (streams as data), [`message`] and [`event`], then the ways in ([`publish`], [`window`]) and the ways out ([`read`],
-//! [`replay`], [`deliveries`], [`views`], [`notices`]), and [`request`] with [`serve`] and [`answering`]. It moves bytes and
+//! [`replay`], [`deliveries`] with [`sounding`], [`views`], [`notices`]), and [`request`] with [`serve`] and [`answering`]. It moves bytes and
 //! positions; it parses no document and holds no rule of the domain.
 
 pub mod answering;
@@ -23,6 +23,7 @@ pub mod read;
 pub mod replay;
 pub mod request;
 pub mod serve;
+pub mod sounding;
 pub mod topology;
 pub mod version;
 pub mod views;
@@ -52,6 +53,7 @@ pub use read::{ReadError, StreamState, Subscription};
 pub use replay::{Replay, Start};
 pub use request::RequestError;
 pub use serve::{Call, EndpointSpec, Fault, ServeError, ServiceSpec, Serving};
+pub use sounding::Sounding;
 pub use views::{ViewEntry, ViewWatch};
 pub use window::Window;
 pub use wire::{ApiError, NoAnswer};

@@ -2,17 +2,14 @@
 
 use std::time::Duration;
 
-use muster_bus::{Delivery, Link};
+use muster_bus::Link;
 use muster_contract::Timestamp;
 use tokio::sync::watch;
-use tokio::time::Instant;
 
 /// Time between two looks at what has passed.
 pub(super) const TICK: Duration = Duration::from_secs(1);
 /// A gap between two looks, or a step of the clock, after which the hub counts as having been deaf.
 const STALL: Duration = Duration::from_secs(5);
-/// How long nothing may come while the way is open before nothing is waiting.
-const QUIET: Duration = Duration::from_secs(1);
 
 const _: () = assert!(STALL.as_secs() >= 2 * TICK.as_secs());
 
@@ -22,19 +19,8 @@ pub(super) struct Hearing {
     link: watch::Receiver<Link>,
     over: Link,
     looked_at: Timestamp,
-    /// When a report came last, or the way was opened.
-    came_at: Option<Instant>,
-    /// Every report stored up to here has been taken in; up to now where nothing waits.
-    taken_to: TakenTo,
-}
-
-/// How far reports have been taken in.
-#[derive(Debug, Clone, Copy)]
-enum TakenTo {
-    /// Nothing waits.
-    Now,
-    /// Up to a report stored at this moment.
-    Report(Timestamp),
+    /// Every report stored up to here has been taken in.
+    taken_to: Timestamp,
 }
 
 /// What a look says.
@@ -51,18 +37,12 @@ pub(super) enum Heard {
 impl Hearing {
     pub(super) fn new(mut link: watch::Receiver<Link>, now: Timestamp) -> Self {
         let over = *link.borrow_and_update();
-        Self { link, over, looked_at: now, came_at: None, taken_to: TakenTo::Report(Timestamp::MIN) }
+        Self { link, over, looked_at: now, taken_to: Timestamp::MIN }
     }
 
-    /// Reports came. The first, empty batch says that the way is open.
-    pub(super) fn reports(&mut self, batch: &[Delivery]) {
-        self.came_at = Some(Instant::now());
-        if let Some(last) = batch.last() {
-            self.taken_to = match last.pending {
-                0 => TakenTo::Now,
-                _ => TakenTo::Report(last.stored_at),
-            };
-        }
+    /// Every report stored up to a moment has been taken in. What is taken in again after a break begins further back.
+    pub(super) const fn has_all_to(&mut self, at: Timestamp) {
+        self.taken_to = at;
     }
 
     /// Whether time may pass.
@@ -77,13 +57,7 @@ impl Hearing {
         if !link.is_up() {
             return Heard::Nothing;
         }
-        if self.came_at.is_some_and(|at| at.elapsed() >= QUIET) {
-            self.taken_to = TakenTo::Now;
-        }
-        Heard::Well(match self.taken_to {
-            TakenTo::Now => now,
-            TakenTo::Report(stored_at) => stored_at,
-        })
+        Heard::Well(self.taken_to.min(now))
     }
 
     /// True while there is a link.

@@ -19,7 +19,7 @@ use super::standby::Turn;
 use super::{Ending, Partition};
 use crate::desired::Wish;
 use crate::elders::{Elder, Elders};
-use crate::intake::Intake;
+use crate::intake::{Came, Intake};
 use crate::ownership;
 use crate::presence::{self, Presence};
 
@@ -56,7 +56,7 @@ enum Event {
     Case(Box<Case>),
     Elders(Vec<Elder>),
     Heartbeats(Vec<Delivery>),
-    Reports(Vec<Delivery>),
+    Reports(Came),
 }
 
 impl<'a> Session<'a> {
@@ -111,9 +111,9 @@ impl<'a> Session<'a> {
                     elders.set(way.next());
                     Event::Elders(batch)
                 }
-                (way, batch) = &mut reports => {
+                (way, came) = &mut reports => {
                     reports.set(way.next());
-                    Event::Reports(batch)
+                    Event::Reports(came)
                 }
             };
             let went_well = match event {
@@ -145,7 +145,7 @@ impl<'a> Session<'a> {
                 batch.iter().for_each(|(subject, fact)| _ = self.own.border.grow_old(subject, fact, now));
             }
             Event::Heartbeats(batch) => self.take_heartbeats(&batch),
-            Event::Reports(batch) => return self.take_reports(batch).await,
+            Event::Reports(came) => return self.take_reports(came).await,
         }
         let trace = Trace::begin(&mut self.own.chance);
         self.facts.write(self.own, trace);
@@ -154,18 +154,18 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    async fn take_reports(&mut self, batch: Vec<Delivery>) -> Result<(), PublishError> {
-        self.hearing.reports(&batch);
-        if let Some(last) = batch.last() {
+    async fn take_reports(&mut self, came: Came) -> Result<(), PublishError> {
+        if let Some(last) = came.reports.last() {
             self.own.metrics.lag.set(i64::try_from(last.pending).unwrap_or(i64::MAX));
         }
         self.own.ready.take().into_iter().for_each(Latch::release);
         let now = self.own.around.clock.now();
-        for delivery in batch {
+        for delivery in came.reports {
             let outcome = self.own.border.report(arrival(&delivery, now));
             self.own.metrics.report(outcome);
             self.facts.taken(self.own, delivery);
         }
+        came.all_to.into_iter().for_each(|at| self.hearing.has_all_to(at));
         self.facts.pass_on(self.own).await
     }
 
