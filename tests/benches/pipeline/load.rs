@@ -19,13 +19,15 @@ use muster_contract::{DeploymentId, DeviceKey, Epoch, Generation, Seq, SeqRanges
 pub(crate) const DEVICES: usize = 1000;
 /// Messages under way at once.
 pub(crate) const WINDOW: usize = 1024;
+/// Deployments of a fleet whose devices run the same ones.
+pub(crate) const SHARED_DEPLOYMENTS: usize = 10;
 /// Rate at which latency is measured.
-pub(crate) const EVENTS_PER_SECOND: usize = 1000;
+pub(crate) const EVENTS_PER_SECOND: usize = 2000;
 /// Events of a latency measurement, the first ones included.
-pub(crate) const LATENCY_EVENTS: usize = 20_000;
+pub(crate) const LATENCY_EVENTS: usize = 40_000;
 /// Events at the beginning that are sent and not counted: the views of a fleet that was made a moment ago are still being
 /// written, each at most so often.
-pub(crate) const WARM_UP_EVENTS: usize = 1_000;
+pub(crate) const WARM_UP_EVENTS: usize = EVENTS_PER_SECOND;
 /// Time anything of a bench may take.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 
@@ -37,16 +39,31 @@ pub(crate) fn device(at: usize) -> DeviceKey {
     }
 }
 
-/// The deployment that only this device runs: each report then changes a view of its own.
-pub(crate) fn deployment(at: usize) -> DeploymentId {
-    format!("app-{at}").parse().unwrap()
+/// Which devices run the same: each runs one deployment.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Fleet {
+    /// No two of them: each report changes a view of its own, as often as views are written.
+    Different,
+    /// Each of [`SHARED_DEPLOYMENTS`] runs on many of them.
+    Alike,
+}
+
+impl Fleet {
+    fn deployment(self, at: usize) -> DeploymentId {
+        let number = match self {
+            Self::Different => at,
+            Self::Alike => at % SHARED_DEPLOYMENTS,
+        };
+        format!("app-{number}").parse().unwrap()
+    }
 }
 
 /// Desired state of a device: its one deployment.
-pub(crate) fn desired(at: usize) -> (String, Bytes) {
+pub(crate) fn desired(fleet: Fleet, at: usize) -> (String, Bytes) {
+    let id = fleet.deployment(at);
     let mut entry = DesiredDeployment {
-        id: deployment(at),
-        name: format!("app-{at}"),
+        name: id.to_string(),
+        id,
         application_id: "com-example-bench".to_owned(),
         target_generation: Generation::FIRST,
         digest: Digest::of_bytes(b""),
@@ -79,7 +96,7 @@ pub(crate) fn state(nth: usize) -> State {
 }
 
 /// The `nth` report of a device, counted from 1, as its subject and bytes.
-pub(crate) fn report(at: usize, nth: usize) -> (String, Bytes) {
+pub(crate) fn report(fleet: Fleet, at: usize, nth: usize) -> (String, Bytes) {
     let state = state(nth);
     let seq = Seq::new(nth as u64).unwrap();
     let component = |name: &str| ComponentStatus { name: name.parse().unwrap(), state, error: None };
@@ -90,7 +107,7 @@ pub(crate) fn report(at: usize, nth: usize) -> (String, Bytes) {
         seq,
         head: seq,
         observed_at: Timestamp::now(),
-        deployment: deployment(at),
+        deployment: fleet.deployment(at),
         generation: Generation::FIRST,
         digest: Digest::of_bytes(b"bench"),
         status: DeploymentStatus { state, error: None, reason: None },
@@ -102,8 +119,8 @@ pub(crate) fn report(at: usize, nth: usize) -> (String, Bytes) {
 }
 
 /// `count` reports of all devices in turn, from the `first`th of each on.
-pub(crate) fn reports(first: usize, count: usize) -> Vec<(String, Bytes)> {
-    (0..count).map(|i| report(i % DEVICES, first + i / DEVICES)).collect()
+pub(crate) fn reports(fleet: Fleet, first: usize, count: usize) -> Vec<(String, Bytes)> {
+    (0..count).map(|i| report(fleet, i % DEVICES, first + i / DEVICES)).collect()
 }
 
 /// Publishes messages pipelined and waits until all are stored.

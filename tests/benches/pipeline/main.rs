@@ -13,6 +13,7 @@ mod table;
 
 use std::process::ExitCode;
 
+use load::Fleet;
 use muster_tests::bench::{self, say, setting};
 
 /// Reports of one throughput round.
@@ -34,21 +35,24 @@ fn main() -> ExitCode {
 /// Everything measured.
 pub(crate) struct Figures {
     pub(crate) raw_rates: Vec<f64>,
-    pub(crate) muster_rates: Vec<f64>,
+    pub(crate) alike_rates: Vec<f64>,
+    pub(crate) different_rates: Vec<f64>,
     pub(crate) raw_latency: load::Latency,
     pub(crate) muster_latency: load::Latency,
 }
 
 async fn measure(reports: usize, rounds: usize) -> Figures {
-    let (mut raw_rates, mut muster_rates) = (Vec::new(), Vec::new());
+    let (mut raw_rates, mut alike_rates, mut different_rates) = (Vec::new(), Vec::new(), Vec::new());
     for round in 1..=rounds {
         say(&format!("round {round} of {rounds}: bare hops"));
         raw_rates.push(raw::throughput(reports).await);
-        say(&format!("round {round} of {rounds}: muster"));
-        muster_rates.push(muster::throughput(reports).await);
+        say(&format!("round {round} of {rounds}: muster, devices alike"));
+        alike_rates.push(muster::throughput(Fleet::Alike, reports).await);
+        say(&format!("round {round} of {rounds}: muster, devices different"));
+        different_rates.push(muster::throughput(Fleet::Different, reports).await);
     }
     say(&format!("latency at {} events/s: bare hops, then muster", load::EVENTS_PER_SECOND));
     let raw_latency = raw::latency().await;
     let muster_latency = muster::latency().await;
-    Figures { raw_rates, muster_rates, raw_latency, muster_latency }
+    Figures { raw_rates, alike_rates, different_rates, raw_latency, muster_latency }
 }

@@ -15,7 +15,7 @@ use muster_tests::system::{INGEST, ROLLUP, program};
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 
-use super::load::{self, DEVICES, LATENCY_EVENTS, Latency, PATIENCE};
+use super::load::{self, DEVICES, Fleet, LATENCY_EVENTS, Latency, PATIENCE};
 use super::raw::paced;
 
 const LOOK: std::time::Duration = std::time::Duration::from_millis(5);
@@ -29,7 +29,7 @@ struct Whole {
 }
 
 /// A server, ingest and rollup, and a fleet in which every device has its desired state and has reported once.
-async fn whole() -> Whole {
+async fn whole(fleet: Fleet) -> Whole {
     let server = Server::start();
     let dir = tempfile::tempdir().unwrap();
     let data = dir.path().join("rollup").display().to_string();
@@ -42,8 +42,8 @@ async fn whole() -> Whole {
     let config = BusConfig::service(server.url(), "bench");
     let bus = Bus::connect(config, &CancellationToken::new()).await.unwrap();
     bus.converge().await.unwrap();
-    load::publish(&bus, (0..DEVICES).map(load::desired).collect()).await;
-    load::publish(&bus, load::reports(1, DEVICES)).await;
+    load::publish(&bus, (0..DEVICES).map(|at| load::desired(fleet, at)).collect()).await;
+    load::publish(&bus, load::reports(fleet, 1, DEVICES)).await;
     let whole =
         Whole { hub: Hub::new(bus.clone()), bus, _services: services.into(), _dir: dir, _server: server };
     whole.settled(DEVICES).await;
@@ -78,10 +78,10 @@ fn received(lines: &[DeviceLine]) -> u64 {
 }
 
 /// Events per second from publish until the last one is in the views.
-pub(crate) async fn throughput(reports: usize) -> f64 {
-    let whole = whole().await;
+pub(crate) async fn throughput(fleet: Fleet, reports: usize) -> f64 {
+    let whole = whole(fleet).await;
     let base = whole.ledger_seq().await;
-    let messages = load::reports(2, reports);
+    let messages = load::reports(fleet, 2, reports);
     let begin = Instant::now();
     let publishing = tokio::spawn({
         let bus = whole.bus.clone();
@@ -99,7 +99,7 @@ pub(crate) async fn throughput(reports: usize) -> f64 {
 
 /// Latency from publish until a watcher of the deployment's view sees the state that the report carries.
 pub(crate) async fn latency() -> Latency {
-    let whole = whole().await;
+    let whole = whole(Fleet::Different).await;
     let mut watch = whole.bus.view_watch("deployment.*").await.unwrap();
     let (sent, mut sent_at) = tokio::sync::mpsc::unbounded_channel();
     let sending = tokio::spawn({

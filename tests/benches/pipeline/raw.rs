@@ -9,7 +9,7 @@ use muster_tests::server::Server;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use super::load::{self, LATENCY_EVENTS, Latency, PATIENCE, WINDOW};
+use super::load::{self, Fleet, LATENCY_EVENTS, Latency, PATIENCE, WINDOW};
 
 const BATCH: usize = 512;
 
@@ -57,7 +57,7 @@ async fn relay(bus: Bus, partition: u16) {
 /// Events per second over the hops.
 pub(crate) async fn throughput(reports: usize) -> f64 {
     let mut hops = hops().await;
-    let messages = load::reports(1, reports);
+    let messages = load::reports(Fleet::Different, 1, reports);
     let begin = Instant::now();
     let publishing = tokio::spawn({
         let bus = hops.bus.clone();
@@ -119,7 +119,7 @@ pub(crate) async fn paced(bus: &Bus, first: usize, mut note: impl FnMut(usize, u
         let due = begin + Duration::from_secs_f64(event as f64 / load::EVENTS_PER_SECOND as f64);
         tokio::time::sleep_until(due).await;
         let (at, nth) = (event % load::DEVICES, first + event / load::DEVICES);
-        let (subject, payload) = load::report(at, nth);
+        let (subject, payload) = load::report(Fleet::Different, at, nth);
         note(at, nth);
         window.send(Outgoing::new(subject, payload), ()).await;
         while let Some((_, stored)) = window.try_next() {

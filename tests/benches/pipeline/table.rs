@@ -3,12 +3,11 @@
 use muster_tests::bench::{median, thousands};
 
 use super::Figures;
-use super::load::{DEVICES, EVENTS_PER_SECOND, Latency};
+use super::load::{DEVICES, EVENTS_PER_SECOND, Latency, SHARED_DEPLOYMENTS};
 
 /// The table as text.
 pub(crate) fn render(reports: usize, rounds: usize, figures: &Figures) -> String {
-    let Figures { raw_rates, muster_rates, raw_latency, muster_latency } = figures;
-    let ratio = median(muster_rates) / median(raw_rates);
+    let Figures { raw_rates, alike_rates, different_rates, raw_latency, muster_latency } = figures;
     let mut lines = vec![
         format!(
             "{reports} reports of {DEVICES} devices, median of {rounds} rounds (spread = (max - min) / median)"
@@ -16,7 +15,8 @@ pub(crate) fn render(reports: usize, rounds: usize, figures: &Figures) -> String
         String::new(),
         "| from report to view | bare hops | Muster | ratio |".to_owned(),
         "|---|---:|---:|---:|".to_owned(),
-        format!("| events/s | {} | {} | {ratio:.2} |", thousands(raw_rates), thousands(muster_rates)),
+        rates_line(&format!("{SHARED_DEPLOYMENTS} deployments"), raw_rates, alike_rates),
+        rates_line("a deployment for each device", raw_rates, different_rates),
     ];
     for (name, share) in [("p50", 500), ("p99", 990)] {
         lines.push(latency_line(name, share, raw_latency, muster_latency));
@@ -28,6 +28,11 @@ pub(crate) fn render(reports: usize, rounds: usize, figures: &Figures) -> String
         samples.0, samples.1
     ));
     lines.join("\n")
+}
+
+fn rates_line(fleet: &str, raw: &[f64], muster: &[f64]) -> String {
+    let ratio = median(muster) / median(raw);
+    format!("| events/s, {fleet} | {} | {} | {ratio:.2} |", thousands(raw), thousands(muster))
 }
 
 fn latency_line(name: &str, share: usize, raw: &Latency, muster: &Latency) -> String {

@@ -119,6 +119,32 @@ async fn two_rollups_say_the_same_of_one_ledger() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_second_rollup_is_a_hot_standby_that_answers_and_writes_while_the_first_lies_dead() {
+    let hub = Hub::start().await;
+    let mut devices = small_fleet(&hub).await;
+    let (dir, standby_dir) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (url, data) = (hub.server.url(), dir.path().join("data").display().to_string());
+    let args = ["--nats-url", &url, "--data-dir", &data].map(str::to_owned).to_vec();
+    let first = Spec { name: ROLLUP.to_owned(), program: program(ROLLUP), args };
+    let first = Child::start(first, dir.path()).unwrap();
+    hub.answers_say_what_ledger_gives().await;
+    hub.bucket_says_what_ledger_gives().await;
+    let standby = Rollup::start(&hub, standby_dir.path()).await;
+    standby.ready().await;
+    standby.reads_to(ledger_end(&hub).await).await;
+    let read_before = standby.facts_read();
+
+    // It dies with a change under way, and nobody starts it again.
+    devices[0].reports(&hub, "db", "installing").await;
+    first.kill().await.unwrap();
+    devices[0].reports(&hub, "db", "installed").await;
+    hub.answers_say_what_ledger_gives().await;
+    hub.bucket_says_what_ledger_gives().await;
+    assert_eq!(standby.facts_read() - read_before, 2, "it had read everything else before");
+    standby.drain().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_damaged_snapshot_is_set_aside_and_ledger_read_again() {
     let hub = Hub::start().await;
     small_fleet(&hub).await;
