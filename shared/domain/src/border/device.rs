@@ -39,6 +39,8 @@ pub(super) struct Heard {
     /// The newest word of how far its numbers go, and when that was.
     pub(super) head: Option<(Epoch, u64)>,
     pub(super) head_at: Option<Timestamp>,
+    /// When the epoch in `head` was first heard of.
+    pub(super) epoch_at: Option<Timestamp>,
     /// By its newest heartbeat, reports that no acknowledgement covers.
     pub(super) unsent: u64,
     /// The newest heartbeat of the epoch in `head`.
@@ -195,10 +197,10 @@ impl Device {
 
     /// The hub's clock says that nothing of what was heard or sent can be later than this.
     pub(super) fn not_after(&mut self, now: Timestamp) {
-        let Heard { last_at, head_at, beat_at, beat, .. } = &mut self.heard;
+        let Heard { last_at, head_at, epoch_at, beat_at, beat, .. } = &mut self.heard;
         beat.iter_mut().for_each(|beat| beat.at = beat.at.min(now));
         let receipts = [&mut self.receipts.due_at, &mut self.receipts.sent_at];
-        for at in [last_at, head_at, beat_at].into_iter().chain(receipts).flatten() {
+        for at in [last_at, head_at, epoch_at, beat_at].into_iter().chain(receipts).flatten() {
             *at = (*at).min(now);
         }
     }
@@ -227,6 +229,9 @@ impl Heard {
 
     /// A document stored at this moment says how far the device's numbers go.
     pub(super) fn spoke(&mut self, epoch: Epoch, head: u64, at: Timestamp) {
+        if self.head.is_none_or(|(known, _)| known < epoch) {
+            self.epoch_at = Some(at);
+        }
         if self.head.is_none_or(|known| known <= (epoch, head)) {
             self.head = Some((epoch, head));
             self.head_at = Some(at);

@@ -402,6 +402,22 @@ fn a_heartbeat_of_a_new_epoch_waits_for_the_reports_of_the_old_one() {
 }
 
 #[test]
+fn a_heart_that_beats_on_opens_its_epoch_once_what_came_before_its_first_beat_is_in() {
+    let mut hub = Hub::new();
+    hub.report(&status(5, 1, 1));
+    hub.beat(6, 0, 0);
+    let first_beat = hub.now;
+    hub.now = at(first_beat.as_second() + 1);
+    hub.beat(6, 0, 0);
+    hub.border.tick(hub.now, at(first_beat.as_second() - 1));
+    hub.arrive();
+    assert_eq!(hub.incidents(), [] as [&IncidentKind; 0], "a report of before may wait");
+    hub.border.tick(hub.now, first_beat);
+    hub.arrive();
+    assert_eq!(hub.incidents(), [&IncidentKind::Amnesia { known_epoch: epoch(5), epoch: epoch(6) }]);
+}
+
+#[test]
 fn folded_numbers_declared_by_a_second_copy_are_not_lost() {
     let mut hub = Hub::new();
     hub.report(&status(1, 4, 4));

@@ -212,10 +212,10 @@ fn epoch_to_tell(device: &Device, moment: Moment) -> Option<Epoch> {
     device.latest().cursor.epoch().or_else(|| proven_epoch(device, moment))
 }
 
-/// The epoch that was heard, once no report stored before that can be waiting.
+/// The epoch that was heard, once no report stored before it was first heard can be waiting.
 fn proven_epoch(device: &Device, moment: Moment) -> Option<Epoch> {
     let Moment::Tick { taken_to } = moment else { return None };
-    device.heard.head_at.filter(|at| *at <= taken_to)?;
+    device.heard.epoch_at.filter(|at| *at <= taken_to)?;
     device.heard.head.map(|(epoch, _)| epoch)
 }
 
