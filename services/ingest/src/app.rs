@@ -15,12 +15,11 @@ use muster_service::clock::{Clock, SystemClock};
 use muster_service::error::chain;
 use muster_service::exit;
 use muster_service::life::{Life, Stage};
-use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use crate::config::{Cli, Config};
 use crate::consume::{Around, Partition};
-use crate::desired::{Follower, WAITING_MAX, Wish};
+use crate::desired::{Follower, Wishes};
 use crate::error::StartError;
 use crate::metrics::Metrics;
 use crate::outlet::HighWater;
@@ -129,11 +128,11 @@ fn partitions(
     metrics: &Metrics,
     borders: BTreeMap<u16, Border>,
     read_to: u64,
-) -> BTreeMap<u16, mpsc::Sender<Wish>> {
+) -> BTreeMap<u16, Arc<Wishes>> {
     let mut wishes = BTreeMap::new();
     for (number, border) in borders {
-        let (hand_on, desired) = mpsc::channel(WAITING_MAX);
-        wishes.insert(number, hand_on);
+        let desired = Arc::new(Wishes::default());
+        wishes.insert(number, desired.clone());
         let ready = life.health().latch(format!("the reports of partition {number}"));
         let (known, metrics) = ((border, read_to), metrics.partition(number));
         let partition = Partition::new(number, around.clone(), known, desired, metrics, ready);
@@ -148,7 +147,7 @@ fn followers(
     life: &Life,
     metrics: &Metrics,
     config: &Config,
-    wishes: BTreeMap<u16, mpsc::Sender<Wish>>,
+    wishes: BTreeMap<u16, Arc<Wishes>>,
 ) {
     let (bus, stop) = (&around.bus, life.token(Stage::Intake));
     let follower = Follower::new(bus.clone(), wishes, Rng::new());

@@ -23,14 +23,13 @@ use muster_service::backoff::FullJitter;
 use muster_service::clock::Clock;
 use muster_service::error::chain;
 use muster_service::health::Latch;
-use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use self::session::Session;
 pub use self::standby::TAKEN_WITHIN;
 use self::standby::Waiting;
 use self::telling::Teller;
-use crate::desired::Wish;
+use crate::desired::Wishes;
 use crate::error::PartitionError;
 use crate::metrics::PartitionMetrics;
 use crate::outlet::HighWater;
@@ -62,8 +61,7 @@ pub struct Partition {
     /// LEDGER has been read up to here.
     read_after: u64,
     waiting: Waiting,
-    desired: mpsc::Receiver<Wish>,
-    wishes_come: bool,
+    desired: Arc<Wishes>,
     metrics: PartitionMetrics,
     teller: Teller,
     ready: Option<Latch>,
@@ -88,7 +86,7 @@ impl Partition {
         number: u16,
         around: Around,
         (border, read_after): (Border, u64),
-        desired: mpsc::Receiver<Wish>,
+        desired: Arc<Wishes>,
         metrics: PartitionMetrics,
         ready: Latch,
     ) -> Self {
@@ -99,7 +97,6 @@ impl Partition {
             read_after,
             waiting: Waiting::default(),
             desired,
-            wishes_come: true,
             metrics,
             teller: Teller::default(),
             ready: Some(ready),

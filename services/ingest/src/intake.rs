@@ -7,13 +7,18 @@ use std::time::Duration;
 use fastrand::Rng;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
+use muster_bus::topology::ACK_PENDING_MAX;
 use muster_bus::{Bus, Deliveries, Delivery, ReadError, Sounding};
 use muster_contract::Timestamp;
+use muster_domain::border::UNSETTLED_MAX;
 use muster_service::backoff::FullJitter;
 use muster_service::error::chain;
 
 /// Reports taken at once.
 pub const BATCH: usize = 512;
+// What waits for a sum must not keep the server from delivering.
+const _: () = assert!(((UNSETTLED_MAX + 2 * BATCH) as i64) < ACK_PENDING_MAX);
+
 /// How often the server is asked whether something waits, while nothing comes. Reports that come say it themselves: they
 /// come in the order in which they were stored.
 const SOUND_EVERY: Duration = Duration::from_secs(1);

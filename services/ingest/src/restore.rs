@@ -100,12 +100,14 @@ async fn read_on(
     take: &mut impl FnMut(&LedgerSubject, &Fact, Timestamp),
 ) -> Result<Restored, ReadError> {
     let mut replay = bus.replay(stream::LEDGER, &SUBJECTS, Start::After(after)).await?;
-    let waiting = replay.waiting();
+    // Each message says what follows it: what has aged out in between is not waited for.
+    let mut waiting = replay.waiting();
     let mut restored = Restored { first: 0, position: after, facts: 0 };
-    while restored.facts < waiting || restored.position < through {
+    while waiting > 0 || restored.position < through {
         let silence = |_| ReadError::TimedOut { what: stream::LEDGER.to_owned() };
         for delivery in timeout(PATIENCE, replay.next_batch(BATCH)).await.map_err(silence)?? {
             restored.facts += 1;
+            waiting = delivery.pending;
             if restored.first == 0 {
                 restored.first = delivery.stream_seq;
             }

@@ -35,8 +35,12 @@ pub struct Poller {
     chance: Rng,
     /// The commit that was dealt with last, good or bad.
     known: Option<String>,
+    /// The fleet of that commit, if it was refused for what is not in it: what was applied by request may be taken back.
+    withstood: Option<(Fleet, Problems)>,
     /// Whether a commit was handed on since the start.
     handed_on: bool,
+    /// Whether the commit that was published last was looked at since the start, because the branch's was refused.
+    went_back: bool,
 }
 
 impl Poller {
@@ -48,7 +52,8 @@ impl Poller {
         around: Surroundings,
         chance: Rng,
     ) -> Self {
-        Self { repository, habits, desk, around, chance, known: None, handed_on: false }
+        let (known, withstood, handed_on, went_back) = (None, None, false, false);
+        Self { repository, habits, desk, around, chance, known, withstood, handed_on, went_back }
     }
 
     /// Polls until `stop`. A git under way is ended: what it would have brought comes with the next start.
@@ -91,59 +96,97 @@ impl Poller {
             return false;
         };
         self.around.metrics.polled_at.set(now.as_millisecond() as f64 / 1000.0);
-        if let Some(tree) = answer {
-            self.known = Some(tree.revision.clone());
-            if !self.take(tree).await && !self.handed_on {
-                self.go_back().await;
+        match answer {
+            Some(tree) => {
+                self.known = Some(tree.revision.clone());
+                self.take(tree).await;
             }
+            None => self.offer_again().await,
         }
-        true
+        self.handed_on || self.went_back || self.go_back().await
     }
 
-    /// Hands the branch's commit on; false if it is refused.
-    async fn take(&mut self, tree: Tree) -> bool {
+    /// Hands the branch's commit on.
+    async fn take(&mut self, tree: Tree) {
         let revision = tree.revision.clone();
-        match self.hand_on(tree).await {
+        self.withstood = None;
+        match self.read(tree).await {
+            Ok(fleet) => self.offer(fleet).await,
+            Err(problems) => self.refuse(&revision, problems),
+        }
+    }
+
+    /// A commit that was refused for what is not in it is good once that is gone, without another commit.
+    async fn offer_again(&mut self) {
+        if let Some((fleet, _)) = &self.withstood {
+            self.offer(fleet.clone()).await;
+        }
+    }
+
+    async fn offer(&mut self, fleet: Fleet) {
+        let before = self.withstood.take().map(|(_, problems)| problems);
+        match self.desk.commit(fleet.clone()).await {
             Ok(()) => {
+                self.handed_on = true;
                 self.around.status.accepted();
-                true
             }
             Err(problems) => {
-                warn_of(&revision, &problems);
-                self.around.metrics.commit(CommitResult::Refused, 1);
-                self.around.status.refused(&revision, problems);
-                false
+                // The same words every few seconds help nobody.
+                if before.as_ref() != Some(&problems) {
+                    self.refuse(&fleet.revision, problems.clone());
+                }
+                self.withstood = Some((fleet, problems));
             }
         }
+    }
+
+    fn refuse(&self, revision: &str, problems: Problems) {
+        warn_of(revision, &problems);
+        self.around.metrics.commit(CommitResult::Refused, 1);
+        self.around.status.refused(revision, problems);
     }
 
     /// After a start with a bad commit: takes the one that was published last again, so that a publish that broke
-    /// off is completed and what Git says is known. Where it cannot be had, the fleet keeps what it has.
-    async fn go_back(&mut self) {
-        let Some(last) = self.desk.last_published().await else { return };
-        match self.repository.commit(&last).await {
-            Ok(tree) => {
-                tracing::info!(commit.id = last, "taking the commit that was published last again");
-                // It was good when it was published; if this version thinks otherwise, nothing is changed.
-                if let Err(problems) = self.hand_on(tree).await {
-                    warn_of(&last, &problems);
+    /// off is completed and what Git says is known. False where it cannot be had at the moment; until then the fleet keeps
+    /// what it has.
+    async fn go_back(&mut self) -> bool {
+        if let Some(last) = self.desk.last_published().await {
+            let tree = match self.repository.commit(&last).await {
+                Ok(tree) => tree,
+                Err(error) => {
+                    let error = chain(&error);
+                    tracing::warn!(
+                        commit.id = last,
+                        error,
+                        "the commit that was published last cannot be had"
+                    );
+                    return false;
                 }
-            }
-            Err(error) => {
-                let error = chain(&error);
-                tracing::warn!(commit.id = last, error, "the commit that was published last cannot be had");
+            };
+            tracing::info!(commit.id = last, "taking the commit that was published last again");
+            // It was good when it was published; if this version thinks otherwise, nothing is changed.
+            if let Err(problems) = self.hand_on(tree).await {
+                warn_of(&last, &problems);
             }
         }
+        self.went_back = true;
+        true
     }
 
     async fn hand_on(&mut self, tree: Tree) -> Result<(), Problems> {
+        let fleet = self.read(tree).await?;
+        self.desk.commit(fleet).await?;
+        self.handed_on = true;
+        Ok(())
+    }
+
+    /// What a commit asks for, if it keeps to the rules.
+    async fn read(&self, tree: Tree) -> Result<Fleet, Problems> {
         let fleet = read(tree).await?;
         if !self.habits.allow_empty {
             source::check_not_empty(&fleet)?;
         }
-        self.desk.commit(fleet).await?;
-        self.handed_on = true;
-        Ok(())
+        Ok(fleet)
     }
 }
 

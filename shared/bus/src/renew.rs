@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_nats::Client;
+use async_nats::connection::State;
 use muster_contract::Timestamp;
 use muster_identity::Known;
 use muster_service::clock::Clock;
@@ -50,8 +51,8 @@ pub(crate) struct Renewal {
 /// What follows from a look.
 #[derive(Debug, PartialEq, Eq)]
 enum Look {
-    /// The file holds a better JWT than the one in use.
-    Newer,
+    /// The file holds a better JWT than the one in use, issued at this second.
+    Newer(u64),
     /// The one in use ends at this second, soon, and there is no better one.
     EndsSoon(u64),
     /// Nothing is to be done.
@@ -61,13 +62,20 @@ enum Look {
 impl Renewal {
     /// Looks until `stop`.
     pub(crate) async fn run(self, stop: CancellationToken) {
-        let mut told = None;
+        let (mut told, mut taken_up) = (None, None);
         while stop.run_until_cancelled(sleep(self.look)).await.is_some() {
             let Some(in_use) = self.in_use.get() else { continue };
             let found = creds::read(&self.path).and_then(|creds| creds.known());
             let now = self.clock.now();
             match look(&in_use, found.as_ref().ok(), now) {
-                Look::Newer => self.take_up().await,
+                // While there is no connection the next one is made with the newer ones anyway.
+                Look::Newer(_) if self.client.connection_state() != State::Connected => {}
+                // Asked for once: it comes, or the connection breaks and comes with them.
+                Look::Newer(issued) if taken_up == Some(issued) => {}
+                Look::Newer(issued) => {
+                    taken_up = Some(issued);
+                    self.take_up().await;
+                }
                 Look::EndsSoon(end) if told != Some(end) => {
                     told = Some(end);
                     self.tell(end, now, found.err().as_ref());
@@ -100,8 +108,8 @@ fn look(in_use: &Known, found: Option<&Known>, now: Timestamp) -> Look {
     let lasts = |known: &Known| known.exp.is_none_or(|end| now < end);
     // Never back to an older one: it may be the one whose key was put out.
     let newer = |found: &&Known| found.sub == in_use.sub && found.iat > in_use.iat && lasts(found);
-    if found.filter(newer).is_some() {
-        return Look::Newer;
+    if let Some(found) = found.filter(newer) {
+        return Look::Newer(found.iat);
     }
     match in_use.exp {
         Some(end) if end.saturating_sub(now) < end.saturating_sub(in_use.iat) / END_IS_NEAR => {
@@ -140,8 +148,8 @@ mod tests {
             (None, 150, Look::Fine),
             (None, 176, Look::EndsSoon(200)),
             (Some(used.clone()), 176, Look::EndsSoon(200)),
-            (Some(known("U", 101, Some(300))), 150, Look::Newer),
-            (Some(known("U", 101, None)), 199, Look::Newer),
+            (Some(known("U", 101, Some(300))), 150, Look::Newer(101)),
+            (Some(known("U", 101, None)), 199, Look::Newer(101)),
             (Some(known("U", 99, Some(300))), 150, Look::Fine),
             (Some(known("X", 101, Some(300))), 150, Look::Fine),
             (Some(known("U", 101, Some(150))), 150, Look::Fine),

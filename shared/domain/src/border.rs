@@ -46,7 +46,7 @@ pub use self::memory::{CLONES_KEPT, OPEN_KEPT, REFUSALS_KEPT, STANDINGS_KEPT};
 pub use self::refuse::Refused;
 pub use self::requeue::Judged;
 use self::sums::Waiting;
-pub use self::sums::{FACTS_PER_MINUTE, SUM_EVERY, SUM_MESSAGES_MAX};
+pub use self::sums::{FACTS_PER_MINUTE, SUM_EVERY, SUM_MESSAGES_MAX, UNSETTLED_MAX};
 use self::unstorable::KEPT_SHORT_MAX;
 pub use self::unstorable::Unrecordable;
 pub use self::watch::{ASK_AFTER, ASK_EVERY, BACKLOG_GRACE, GAP_AFTER, REPEAT_AFTER};

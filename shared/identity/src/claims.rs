@@ -13,7 +13,7 @@ use serde_json::{Map, Value, json};
 use crate::jwt::{self, TokenError};
 use crate::roles::{OFFERED_SERVICES, OFFERED_STREAMS, Role, inbox};
 
-/// Streams an account may have: the contract's five and some of the fleet's owner.
+/// Streams an account may have: the contract's and some of the fleet's owner.
 const STREAMS_MAX: i64 = 32;
 /// Consumers an account may have: partitions, readers of services, and subscribers.
 const CONSUMERS_MAX: i64 = 4096;

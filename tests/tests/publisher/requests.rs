@@ -2,6 +2,7 @@
 
 use muster_bus::Outgoing;
 use muster_contract::desired::SourceKind;
+use muster_contract::limits::DEPLOYMENTS_PER_DEVICE_MAX;
 use muster_contract::query::{
     ApplyRequest, ErrorCode, ErrorReply, PublishAnswer, PublisherStatus, Query, RemoveRequest, RetireRequest,
 };
@@ -170,6 +171,26 @@ async fn a_start_with_a_bad_commit_still_knows_what_git_said_last() {
     publisher.refused(&bad).await;
     remove(&stage, "a/one", Some("web")).await.unwrap();
     assert_eq!(stage.shown("a/one").await, (3, vec!["web=git@3".to_owned()]));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_commit_that_only_a_request_stands_against_goes_out_once_the_request_is_taken_back() {
+    let stage = Stage::new().await;
+    stage.device("a/one");
+    let good = stage.commit().await;
+    let publisher = stage.publisher().await;
+    publisher.applied(&good).await;
+    apply(&stage, "a/one", deployment("by-request", "api")).await.unwrap();
+    for number in 0..DEPLOYMENTS_PER_DEVICE_MAX {
+        stage.write(&format!("sites/a/one/app-{number}.yaml"), &format!("app-{number}"), "git");
+    }
+    let full = stage.commit().await;
+    let problems = publisher.refused(&full).await;
+    assert!(problems[0].contains("`muster remove`"), "{problems:?}");
+    remove(&stage, "a/one", Some("by-request")).await.unwrap();
+    publisher.applied(&full).await;
+    assert_eq!(publisher.status.answer().git.unwrap().refused, None);
+    assert_eq!(stage.document("a/one").await.deployments.len(), DEPLOYMENTS_PER_DEVICE_MAX);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -52,7 +52,7 @@ enum Event {
     Receipt(Option<Answer>),
     Tick,
     ReceiptTurn,
-    Wish(Option<Wish>),
+    Wish(Box<Wish>),
     Case(Box<Case>),
     Elders(Vec<Elder>),
     Heartbeats(Vec<Delivery>),
@@ -101,7 +101,7 @@ impl<'a> Session<'a> {
                     Event::Tick
                 }
                 _ = turn.tick() => Event::ReceiptTurn,
-                wish = self.own.desired.recv(), if self.own.wishes_come => Event::Wish(wish),
+                wish = self.own.desired.next() => Event::Wish(Box::new(wish)),
                 case = self.desk.next() => Event::Case(Box::new(case)),
                 (way, batch) = &mut heartbeats => {
                     heartbeats.set(way.next());
@@ -134,8 +134,7 @@ impl<'a> Session<'a> {
             Event::Receipt(Some(answer)) => self.receipts.note(&mut self.own.border, answer),
             Event::Tick => self.look(),
             Event::ReceiptTurn => self.send_receipts().await,
-            Event::Wish(Some(wish)) => self.own.border.desire(&wish.key, &wish.state, wish.stored_at),
-            Event::Wish(None) => self.own.wishes_come = false,
+            Event::Wish(wish) => self.own.border.desire(&wish.key, &wish.state, wish.stored_at),
             Event::Case(case) => {
                 let now = self.own.around.clock.now();
                 self.desk.decide(&mut self.own.border, *case, now).await;

@@ -11,7 +11,7 @@ use muster_bus::{Answering, ReadError, RequestError};
 use muster_contract::subjects::ask_owner;
 use muster_service::error::chain;
 use muster_service::health::Latch;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, timeout};
 
 use super::Partition;
 use super::quarantine::Desk;
@@ -192,16 +192,13 @@ impl Partition {
         Ok(())
     }
 
-    /// Waits, taking in what devices shall run: whoever hands it on waits for nobody.
+    /// Waits, taking in what devices shall run.
     async fn pause(&mut self, span: Duration) {
         let until = Instant::now() + span;
         while let Ok(wish) =
-            timeout(until.saturating_duration_since(Instant::now()), self.desired.recv()).await
+            timeout(until.saturating_duration_since(Instant::now()), self.desired.next()).await
         {
-            match wish {
-                Some(wish) => self.border.desire(&wish.key, &wish.state, wish.stored_at),
-                None => return sleep(until.saturating_duration_since(Instant::now())).await,
-            }
+            self.border.desire(&wish.key, &wish.state, wish.stored_at);
         }
     }
 }

@@ -30,6 +30,9 @@ pub const FACTS_PER_MINUTE: u32 = 10;
 pub const SUM_EVERY: Duration = Duration::from_secs(10);
 /// Messages of a partition that may wait for a sum; well below what the bus hands out without an acknowledgement.
 pub const SUM_MESSAGES_MAX: usize = 2048;
+/// Messages, good ones too, that may wait behind those in a sum before it is made: far fewer than a partition's reader is
+/// given without acknowledgements.
+pub const UNSETTLED_MAX: usize = 4096;
 /// Epochs of a device whose numbers one sum tells apart; a device that is well has one.
 const EPOCHS_MAX: usize = 4;
 /// Pieces into which the numbers of a sum may fall.
@@ -141,7 +144,10 @@ impl Border {
     }
 
     pub(super) fn sum_up_if_many(&mut self) {
-        if self.summing.is_full || self.summing.messages >= SUM_MESSAGES_MAX {
+        let many = self.summing.messages >= SUM_MESSAGES_MAX;
+        // Nothing behind a message that waits for a sum can be acknowledged, and the bus delivers only so much more.
+        let held_up = self.summing.messages > 0 && self.unsettled.len() >= UNSETTLED_MAX;
+        if self.summing.is_full || many || held_up {
             self.sum_up();
         }
     }

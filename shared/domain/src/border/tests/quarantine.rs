@@ -295,6 +295,19 @@ fn a_message_in_a_sum_is_settled_only_when_ledger_has_the_sum() {
 }
 
 #[test]
+fn one_message_that_waits_for_a_sum_holds_up_no_more_than_the_bus_delivers_unacknowledged() {
+    let mut hub = Hub::new();
+    hub.report(&status(5, 1, 1));
+    (1..=11).for_each(|number| _ = hub.report(&status(4, number, 11)));
+    hub.border.settled();
+    for number in 2..=2 * UNSETTLED_MAX as u64 {
+        assert_eq!(hub.report(&status(5, number, number)), Outcome::New);
+        hub.border.settled();
+        assert!(hub.border.unsettled() <= UNSETTLED_MAX, "{} at {number}", hub.border.unsettled());
+    }
+}
+
+#[test]
 fn when_many_wait_for_a_sum_it_is_made_at_once_and_its_numbers_are_accounted_for() {
     let mut hub = Hub::new();
     hub.report(&status(1, 1, 1));
