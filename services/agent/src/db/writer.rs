@@ -1,8 +1,9 @@
-//! The one thread that touches the file: takes what waits, commits once, answers all.
+//! The one connection that touches the file, and the thread that takes what waits, commits once, and answers all.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
@@ -55,24 +56,82 @@ where
     }
 }
 
-pub(super) struct Writer {
+/// The open file.
+pub(super) struct Store {
     pub(super) connection: Connection,
-    pub(super) queue: mpsc::Receiver<Job>,
     pub(super) path: Arc<Path>,
     pub(super) marker: PathBuf,
     pub(super) damaged: CancellationToken,
-    /// Jobs of the last commit.
-    pub(super) last: usize,
     pub(super) _lock: File,
+}
+
+impl Store {
+    /// Does all of it in one transaction, then answers.
+    pub(super) fn commit(&mut self, works: Vec<Box<dyn Work>>) {
+        if let Err(error) = carry_out(&mut self.connection, &self.path, works)
+            && is_damage(&error)
+        {
+            self.mark_damaged();
+        }
+    }
+
+    /// Leaves a mark for the next start: damage that `quick_check` does not see must not be met again and again.
+    fn mark_damaged(&self) {
+        if let Err(error) = File::create(&self.marker) {
+            tracing::error!(error = %error, db.marker = %self.marker.display(), "cannot mark the database as damaged");
+        }
+        self.damaged.cancel();
+    }
+}
+
+/// The open file for whoever is to work with it; gone once it is closed.
+#[derive(Clone)]
+pub(super) struct Desk {
+    store: Arc<Mutex<Option<Store>>>,
+    /// Jobs of the last commit.
+    last: Arc<AtomicUsize>,
+}
+
+impl Desk {
+    pub(super) fn new(store: Store) -> Self {
+        Self { store: Arc::new(Mutex::new(Some(store))), last: Arc::default() }
+    }
+
+    /// The file, if nobody works with it and nobody who did so in company may come back.
+    pub(super) fn free(&self) -> Option<MutexGuard<'_, Option<Store>>> {
+        if self.last.load(Ordering::Relaxed) > 1 {
+            return None;
+        }
+        match self.store.try_lock() {
+            Ok(store) => Some(store),
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
+
+    /// Whoever panicked left a transaction behind, and that is undone.
+    fn wait(&self) -> MutexGuard<'_, Option<Store>> {
+        self.store.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The thread.
+pub(super) struct Writer {
+    pub(super) desk: Desk,
+    pub(super) queue: mpsc::Receiver<Job>,
 }
 
 impl Writer {
     pub(super) fn run(mut self) {
         while let Some(first) = self.queue.blocking_recv() {
+            let desk = self.desk.clone();
+            let mut store = desk.wait();
             let (works, closing) = self.gather(first);
-            self.commit(works);
+            if let Some(store) = store.as_mut() {
+                store.commit(works);
+            }
             if let Some(done) = closing {
-                drop(self);
+                *store = None;
                 _ = done.send(());
                 return;
             }
@@ -95,40 +154,24 @@ impl Writer {
                 None
             };
         }
-        self.last = works.len();
+        self.desk.last.store(works.len(), Ordering::Relaxed);
         (works, None)
     }
 
     /// The next job if it is there. Those who were answered together bring their next jobs one after another: the first
     /// of them must not have a commit of its own.
     fn follower(&mut self, gathered: usize, patience: &mut u32) -> Option<Job> {
+        let company = self.desk.last.load(Ordering::Relaxed);
         loop {
             match self.queue.try_recv() {
                 Ok(job) => return Some(job),
-                Err(_) if gathered >= self.last || *patience == 0 => return None,
+                Err(_) if gathered >= company || *patience == 0 => return None,
                 Err(_) => {
                     *patience -= 1;
                     std::thread::yield_now();
                 }
             }
         }
-    }
-
-    /// Does all of it in one transaction, then answers.
-    fn commit(&mut self, works: Vec<Box<dyn Work>>) {
-        if let Err(error) = carry_out(&mut self.connection, &self.path, works)
-            && is_damage(&error)
-        {
-            self.mark_damaged();
-        }
-    }
-
-    /// Leaves a mark for the next start: damage that `quick_check` does not see must not be met again and again.
-    fn mark_damaged(&self) {
-        if let Err(error) = File::create(&self.marker) {
-            tracing::error!(error = %error, db.marker = %self.marker.display(), "cannot mark the database as damaged");
-        }
-        self.damaged.cancel();
     }
 }
 
