@@ -21,10 +21,11 @@ enum Removal {
 type Sort = fn(u64) -> Removal;
 
 /// Candidates, each the lowest number of its sort. None of them is covered: those have gone before.
-const PASSING: &str =
-    "SELECT min(seq) FROM lookup INDEXED BY lookup_passing WHERE newest = 0 AND terminal = 0";
-// No index: only the newest of each deployment can stand before the first that is found.
-const SUPERSEDED: &str = "SELECT seq FROM lookup NOT INDEXED WHERE newest = 0 ORDER BY seq LIMIT 1";
+const PASSING: &str = "SELECT seq FROM lookup INDEXED BY lookup_passing \
+                       WHERE terminal = 0 AND seq NOT IN (SELECT seq FROM newest) ORDER BY seq LIMIT 1";
+// Only the newest of each deployment can stand before the first that is found.
+const SUPERSEDED: &str =
+    "SELECT seq FROM lookup NOT INDEXED WHERE seq NOT IN (SELECT seq FROM newest) ORDER BY seq LIMIT 1";
 const ANY: &str = "SELECT min(seq) FROM lookup";
 
 /// Removes rows until the limits hold, or as many as one append may. `written` is the row just written: it stays, and no

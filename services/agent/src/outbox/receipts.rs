@@ -122,8 +122,7 @@ fn declare_gone(connection: &Connection, receipt: &Receipt, now: Timestamp) -> S
 
 /// Reports every standing whose newest report is kept here no longer.
 fn report_unmentioned(connection: &Connection, now: Timestamp) -> SqlResult<()> {
-    let mentioned = "SELECT ifnull((SELECT newest FROM lookup INDEXED BY lookup_of \
-                     WHERE deployment = ?1 ORDER BY seq DESC LIMIT 1), 0)";
+    let mentioned = "SELECT EXISTS (SELECT 1 FROM newest WHERE deployment = ?1)";
     let mut statement = connection.prepare_cached(mentioned)?;
     for standing in store::all_standings(connection)? {
         if !statement.query_row([standing.id().as_str()], |row| row.get(0))? {

@@ -1,6 +1,6 @@
 //! Rows in and out: written, read for sending, marked as sent, counted.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 use muster_contract::{DeploymentId, Epoch, SeqRanges, Timestamp};
 use serde::Serialize;
@@ -15,27 +15,22 @@ use super::{
 use crate::db::{Connection, SqlResult, SqlRow, corrupt, params};
 use crate::store;
 
-// Each query names its index: SQLite's own choice depends on statistics that nobody gathers here.
-const HEADS: &str = "SELECT seq FROM lookup INDEXED BY lookup_newest WHERE newest = 1 ORDER BY seq";
-const ROWS: &str = "SELECT outbox.seq, lookup.newest, message_id, bytes, body, coalesced FROM outbox \
-                    CROSS JOIN lookup ON lookup.seq = outbox.seq \
-                    WHERE outbox.seq BETWEEN ?1 AND ?2 ORDER BY outbox.seq";
+const HEADS: &str = "SELECT seq FROM newest ORDER BY seq";
+const ROWS: &str = "SELECT seq, \
+                    EXISTS (SELECT 1 FROM newest WHERE deployment = ifnull(outbox.deployment, '') AND seq = outbox.seq), \
+                    message_id, bytes, body, coalesced FROM outbox WHERE seq BETWEEN ?1 AND ?2 ORDER BY seq";
 
 /// Writes reports under the next numbers, with what goes with them, and gives the last number. Of what a later one of
 /// them supersedes, only the report is written.
 pub(super) fn append(connection: &Connection, entries: &[Entry]) -> SqlResult<u64> {
     let last: HashMap<_, _> =
         entries.iter().enumerate().map(|(at, entry)| (entry.body.deployment(), at)).collect();
-    let mut begun = HashSet::new();
     let mut seq = memory::head(connection)?;
     for (at, entry) in entries.iter().enumerate() {
         let deployment = entry.body.deployment();
         let newest = last.get(&deployment) == Some(&at);
         if newest {
             bring_about(connection, entry)?;
-        }
-        if begun.insert(deployment) {
-            supersede(connection, deployment)?;
         }
         seq += 1;
         write(connection, seq, newest, &entry.body, &SeqRanges::new())?;
@@ -58,16 +53,8 @@ fn bring_about(connection: &Connection, entry: &Entry) -> SqlResult<()> {
 /// Writes a report under the next number, declaring `coalesced`.
 pub(super) fn insert(connection: &Connection, body: &Body, coalesced: &SeqRanges) -> SqlResult<u64> {
     let seq = memory::head(connection)? + 1;
-    supersede(connection, body.deployment())?;
     write(connection, seq, true, body, coalesced)?;
     Ok(seq)
-}
-
-/// Whatever was the newest of a deployment is so no longer: a later row says as much as long as it is there.
-fn supersede(connection: &Connection, deployment: Option<&DeploymentId>) -> SqlResult<()> {
-    let update = "UPDATE lookup SET newest = 0 WHERE newest = 1 AND seq = \
-                  (SELECT max(seq) FROM lookup INDEXED BY lookup_of WHERE deployment IS ?1)";
-    connection.prepare_cached(update)?.execute([deployment.map(DeploymentId::as_str)]).map(drop)
 }
 
 fn write(

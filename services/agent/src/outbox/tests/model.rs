@@ -251,8 +251,7 @@ impl Model {
     pub(super) fn of(connection: &Connection) -> SqlResult<Self> {
         agree(connection)?;
         let mut statement = connection.prepare(
-            "SELECT outbox.seq, body, lookup.newest, coalesced, outbox.deployment, outbox.terminal, bytes \
-             FROM outbox JOIN lookup ON lookup.seq = outbox.seq",
+            "SELECT seq, body, seq IN (SELECT seq FROM newest), coalesced, deployment, terminal, bytes FROM outbox",
         )?;
         let mut found = statement.query([])?;
         let mut lines = BTreeMap::new();
@@ -290,7 +289,7 @@ impl Model {
 
 /// What is kept in memory is what the rows say.
 fn agree(connection: &Connection) -> SqlResult<()> {
-    let columns = "seq, deployment, terminal";
+    let columns = "seq, ifnull(deployment, ''), terminal";
     for (one, other) in [("outbox", "lookup"), ("lookup", "outbox")] {
         let differing = format!(
             "SELECT count(*) FROM (SELECT {columns} FROM {one} EXCEPT SELECT {columns} FROM {other})"
