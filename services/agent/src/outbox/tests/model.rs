@@ -241,7 +241,7 @@ impl Model {
         }
         for line in kept {
             self.head += 1;
-            let renewed = Line { state: 0, round: 0, sent: None, coalesced: SeqRanges::new(), ..line };
+            let renewed = Line::new(line.body, line.newest, SeqRanges::new());
             self.lines.insert(self.head, renewed);
         }
         self.report_unmentioned(now);
