@@ -4,15 +4,18 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::time::{Duration, Instant};
 
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use super::{Connection, Error, JOBS_PER_COMMIT_MAX, SqlError, SqlResult, code_of, explain, is_damage};
 
-/// How often the thread gives way at most, in all of one commit, to those who were answered together the last time: far
-/// less time than a commit takes.
+/// How often, and for how long, the thread gives way at most, in all of one commit, to those who were answered together
+/// the last time: less time than a commit takes. On a busy machine a single turn may take longer than all of that.
 const YIELDS_MAX: u32 = 256;
+/// See [`YIELDS_MAX`].
+const YIELDING_MAX: Duration = Duration::from_micros(200);
 
 /// What the thread is asked.
 pub(super) enum Job {
@@ -142,7 +145,7 @@ impl Writer {
     fn gather(&mut self, first: Job) -> (Vec<Box<dyn Work>>, Option<oneshot::Sender<()>>) {
         let mut works = Vec::new();
         let mut next = Some(first);
-        let mut patience = YIELDS_MAX;
+        let mut patience = Patience::new();
         while let Some(job) = next {
             match job {
                 Job::Close(done) => return (works, Some(done)),
@@ -160,18 +163,34 @@ impl Writer {
 
     /// The next job if it is there. Those who were answered together bring their next jobs one after another: the first
     /// of them must not have a commit of its own.
-    fn follower(&mut self, gathered: usize, patience: &mut u32) -> Option<Job> {
+    fn follower(&mut self, gathered: usize, patience: &mut Patience) -> Option<Job> {
         let company = self.desk.last.load(Ordering::Relaxed);
         loop {
             match self.queue.try_recv() {
                 Ok(job) => return Some(job),
-                Err(_) if gathered >= company || *patience == 0 => return None,
-                Err(_) => {
-                    *patience -= 1;
-                    std::thread::yield_now();
-                }
+                Err(_) if gathered >= company || !patience.holds() => return None,
+                Err(_) => std::thread::yield_now(),
             }
         }
+    }
+}
+
+/// What is left of the time that the thread gives way.
+struct Patience {
+    yields: u32,
+    until: Option<Instant>,
+}
+
+impl Patience {
+    const fn new() -> Self {
+        Self { yields: YIELDS_MAX, until: None }
+    }
+
+    /// True as long as it may give way once more; the time begins when it is asked first.
+    fn holds(&mut self) -> bool {
+        let now = Instant::now();
+        self.yields = self.yields.saturating_sub(1);
+        self.yields > 0 && now < *self.until.get_or_insert(now + YIELDING_MAX)
     }
 }
 
