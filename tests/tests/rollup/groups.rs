@@ -25,6 +25,11 @@ async fn apply(hub: &Hub, definition: &Value) -> Value {
     request(hub, &format!("{VIEW_PREFIX}.apply"), definition).await
 }
 
+/// What the query service says of a defined view.
+async fn asked(hub: &Hub, view: &str) -> Value {
+    request(hub, &format!("{QUERY_PREFIX}.view"), &json!({ "view": view })).await
+}
+
 async fn held(hub: &Hub, key: &str) -> Option<Value> {
     let entry = hub.bus.view_get(key).await.unwrap()?;
     Some(serde_json::from_slice(&entry.value?).unwrap())
@@ -152,14 +157,11 @@ async fn m42_an_edited_view_is_what_a_replay_of_ledger_gives_and_one_that_nobody
     let fresh = tempfile::tempdir().unwrap();
     let rollup = Rollup::start(&hub, fresh.path()).await;
     rollup.ready().await;
-    let ask = |view: &'static str| async move {
-        request(&hub, &format!("{QUERY_PREFIX}.view"), &json!({ "view": view })).await
-    };
     let replayed =
-        until("the view is counted", || ask("trouble"), |answer| answer.get("error").is_none()).await;
+        until("the view is counted", || asked(&hub, "trouble"), |answer| answer.get("error").is_none()).await;
     assert_eq!(replayed["digest"], seen["digest"], "{replayed} {seen}");
 
-    let missing = ask("troubel").await;
+    let missing = asked(&hub, "troubel").await;
     assert_eq!(missing["error"]["code"], "notFound", "{missing}");
     assert!(missing["error"]["message"].as_str().unwrap().contains("troubel"), "{missing}");
     rollup.drain().await;
