@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use muster_bus::{Bus, Outgoing};
 use muster_contract::desired::{DesiredDeployment, DesiredState};
-use muster_contract::fact::{Fact, Liveness, LivenessFact};
-use muster_contract::query::DeviceAnswer;
+use muster_contract::fact::{DeadlineKind, Fact, Liveness, LivenessFact};
+use muster_contract::query::{DeviceAnswer, StandingLine};
 use muster_contract::subjects::{self, stream};
 use muster_contract::view::{Freshness, Verdict};
-use muster_contract::{DeviceKey, Timestamp};
+use muster_contract::{DeviceKey, State, Timestamp};
 use muster_simulator::link::{Condition, Link};
-use muster_tests::story::{device_settled, key, nothing_lost, publish, rebuilt, verdict, workloads};
+use muster_tests::story::{device_settled, key, nothing_lost, publish, rebuilt, sleeper, verdict, workloads};
 use muster_tests::system::{INGEST, System, agent_name};
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
@@ -217,6 +217,80 @@ async fn a_device_with_a_full_disk_is_heard_and_not_known_until_it_can_store_aga
     nothing_lost(&system).await;
     rebuilt(&system).await;
     system.kill(&name).await;
+}
+
+/// A deployment that downloads something before it runs, and whose download wedges: connected, and nothing comes.
+fn wedged(release: u32, limit: &str) -> String {
+    let download = format!(
+        "components:\n      - name: download\n        properties: {{command: sleep, args: [\"86400\"], \
+         readiness: {{type: exit}}{limit}}}\n"
+    );
+    sleeper("web", release).replacen("components:\n", &download, 1)
+}
+
+/// What is said of `web` on a device.
+async fn web(
+    system: &System,
+    key: &DeviceKey,
+    what: &str,
+    holds: impl Fn(&DeviceAnswer, &StandingLine) -> bool,
+) -> (DeviceAnswer, StandingLine) {
+    let answer = device(system, key, what, |answer| {
+        answer.deployments.iter().any(|line| line.deployment.as_str() == "web" && holds(answer, line))
+    });
+    let answer = answer.await;
+    let line = answer.deployments.iter().find(|line| line.deployment.as_str() == "web").unwrap().clone();
+    (answer, line)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn m41_an_agent_wedged_in_a_download_is_overdue_beside_what_it_said_last_until_its_watchdog_ends_it() {
+    let mut system = System::with_settings(&[(INGEST, &["--deadline-default", "2s"])]).await;
+    let press = key("plant-a/press-1");
+    let hub = system.address();
+    system.start_agent(&press, hub, &[]);
+    muster_simulator::repository::write_devices(&system.repository, std::slice::from_ref(&press)).unwrap();
+    system.repository.write("fleet/web.yaml", &wedged(1, "")).unwrap();
+    system.repository.commit("a download that wedges").await.unwrap();
+    verdict(&system, "web", 1, Verdict::Overdue).await;
+    let overdue = |answer: &DeviceAnswer, line: &StandingLine| {
+        answer.device.freshness == Freshness::Fresh && line.overdue.is_some()
+    };
+    let (_, line) = web(&system, &press, "it is overdue although the device is heard", overdue).await;
+    assert_eq!(line.overdue.unwrap().deadline, DeadlineKind::Stuck);
+    let said = line.report.unwrap();
+    assert_eq!(said.state, State::Installing, "what it said last stays beside it");
+    let shown = muster(&system, &["status", "web", "--output", "all"]).await;
+    assert!(shown.contains("overdue") && shown.contains("installing"), "{shown}");
+
+    // Wedged as a whole, it is not heard either: both are told, and since when.
+    system.freeze(&agent_name(&press));
+    let silent = |answer: &DeviceAnswer, line: &StandingLine| {
+        answer.device.freshness == Freshness::Stale && line.overdue.is_some()
+    };
+    let (answer, line) = web(&system, &press, "it is silent, and overdue still", silent).await;
+    assert!(answer.device.last_heard_at.unwrap() >= said.received_at, "{answer:?}");
+    assert_eq!(line.report.unwrap().state, State::Installing);
+    system.thaw(&agent_name(&press));
+
+    // A download with a limit is ended by the agent itself, and the hub is told why.
+    system.repository.write("fleet/web.yaml", &wedged(2, ", timeout: 1s")).unwrap();
+    system.repository.commit("a download with a limit").await.unwrap();
+    system
+        .eventually("the agent has given it up and said why", async || {
+            let gave_up = |fact: &Fact| {
+                let Fact::Status(fact) = fact else { return false };
+                let mut errors = fact.components.iter().filter_map(|component| component.error.as_ref());
+                errors.any(|error| error.code == "ReadinessTimeout" && error.source == "download")
+            };
+            let ledger = system.ledger().await;
+            if ledger.iter().any(|entry| gave_up(&entry.fact)) { Ok(()) } else { Err(format!("{ledger:?}")) }
+        })
+        .await;
+    publish(&system, std::slice::from_ref(&press), "web", 3).await;
+    verdict(&system, "web", 1, Verdict::Converged).await;
+    nothing_lost(&system).await;
+    rebuilt(&system).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -7,11 +7,13 @@
 //! <data-dir>/agent.db.damaged-<time>[-wal]   set aside; never read again, never deleted
 //! ```
 //!
-//! **Write.** All work goes through one thread. It takes the jobs that wait, at most [`JOBS_PER_COMMIT_MAX`], runs each
-//! in a savepoint of one transaction, commits once, and only then answers: several waiting reports cost one fsync. Those
-//! who were answered together get a moment to come together again. A job that fails is undone alone. A commit that fails
-//! (disk full, or no longer writable) undoes and fails all of them; the error names the file and what a person can do;
-//! callers keep what they hold and try again.
+//! **Write.** All work goes through one connection, and by default one thread. It takes the jobs that wait, at most
+//! [`JOBS_PER_COMMIT_MAX`], runs each in a savepoint of one transaction, commits once, and only then answers: several
+//! waiting reports cost one fsync. Those who were answered together get a moment to come together again. Whoever has
+//! gathered everything to be written already does it on its own thread ([`Db::run_here`]), if nobody else is at work: to
+//! wake the thread and to be woken by it costs a good part of what a commit costs. A job that fails is undone alone. A
+//! commit that fails (disk full, or no longer writable) undoes and fails all of them; the error names the file and what a
+//! person can do; callers keep what they hold and try again.
 //!
 //! **Open.** A file that is no database, or fails SQLite's `quick_check`, or was marked, is set aside and a new one
 //! made. A file of a newer format or of another device is refused and left alone: those are mistakes of people.
@@ -21,6 +23,7 @@
 mod place;
 mod writer;
 
+use std::fmt;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -31,11 +34,12 @@ use rusqlite::ErrorCode;
 pub(crate) use rusqlite::{
     Connection, Error as SqlError, OptionalExtension, Result as SqlResult, Row as SqlRow, params,
 };
+use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use self::place::{lock, marker, set_aside};
-use self::writer::{Job, Request, Writer, carry_out};
+use self::writer::{Desk, Job, Request, Store, Writer, carry_out};
 
 /// Jobs that share a commit at most.
 pub const JOBS_PER_COMMIT_MAX: usize = 64;
@@ -46,7 +50,9 @@ const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 /// Prepared statements kept: more than all rooms have together.
 const STATEMENTS_KEPT: usize = 64;
 /// Layout of the tables; rises with every change of it.
-const FORMAT: i64 = 2;
+const FORMAT: i64 = 3;
+/// How a file of an older format is brought to this one: (of which format, what is done).
+const MIGRATIONS: [(i64, &str); 1] = [(2, crate::outbox::FROM_FORMAT_2)];
 const FILE: &str = "agent.db";
 const LOCK: &str = "agent.lock";
 /// What a database in memory is called in errors.
@@ -146,17 +152,17 @@ pub enum Error {
 }
 
 /// The open database. Clones share it; it closes when the last one is gone, or by [`Db::close`].
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Db {
     worker: Worker,
     damaged: CancellationToken,
 }
 
 /// Who does the work.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 enum Worker {
-    /// A thread that owns the file.
-    Thread(mpsc::Sender<Job>),
+    /// A thread, or a caller that finds the file free.
+    Thread(mpsc::Sender<Job>, Desk),
     /// Whoever brings the work, at once: nobody waits for a disk.
     Caller(Arc<Mutex<Connection>>),
 }
@@ -189,20 +195,14 @@ impl Db {
         let (jobs, queue) = mpsc::channel(JOBS_WAITING_MAX);
         let damaged = CancellationToken::new();
         let (marker, dir) = (marker(&path), path.clone());
-        let writer = Writer {
-            connection,
-            queue,
-            path: path.into(),
-            marker,
-            damaged: damaged.clone(),
-            last: 0,
-            _lock: lock,
-        };
+        let store = Store { connection, path: path.into(), marker, damaged: damaged.clone(), _lock: lock };
+        let desk = Desk::new(store);
+        let writer = Writer { desk: desk.clone(), queue };
         std::thread::Builder::new()
             .name("database".to_owned())
             .spawn(move || writer.run())
             .map_err(|source| Error::Directory { dir, source })?;
-        Ok(Self { worker: Worker::Thread(jobs), damaged })
+        Ok(Self { worker: Worker::Thread(jobs, desk), damaged })
     }
 
     /// A database that is in memory only and lives as long as its clones, for devices that are simulated in virtual
@@ -232,7 +232,7 @@ impl Db {
         let (sender, receiver) = oneshot::channel();
         let work = Box::new(Request { work: Some(work), outcome: None, sender });
         match &self.worker {
-            Worker::Thread(jobs) => jobs.send(Job::Work(work)).await.map_err(|_| Error::Closed)?,
+            Worker::Thread(jobs, _) => jobs.send(Job::Work(work)).await.map_err(|_| Error::Closed)?,
             Worker::Caller(connection) => {
                 // Whoever panicked left a transaction behind, and that is undone.
                 let mut connection = connection.lock().unwrap_or_else(PoisonError::into_inner);
@@ -243,9 +243,44 @@ impl Db {
         receiver.await.map_err(|_| Error::Closed)?
     }
 
+    /// The same, on the thread of the caller, if the runtime can spare it and nobody else is at work: for a task that
+    /// has nothing else to do meanwhile and has gathered all there is to write. Else as [`Db::run`].
+    ///
+    /// # Errors
+    /// Those of [`Db::run`].
+    pub async fn run_here<T, F>(&self, work: F) -> Result<T, Error>
+    where
+        T: Send + 'static,
+        F: FnOnce(&Connection) -> rusqlite::Result<T> + Send + 'static,
+    {
+        match self.here(work) {
+            Ok(outcome) => outcome,
+            Err(work) => self.run(work).await,
+        }
+    }
+
+    /// Gives the work back where it cannot be done here.
+    fn here<T, F>(&self, work: F) -> Result<Result<T, Error>, F>
+    where
+        T: Send + 'static,
+        F: FnOnce(&Connection) -> rusqlite::Result<T> + Send + 'static,
+    {
+        let free = match &self.worker {
+            Worker::Thread(_, desk) if can_block() => desk.free(),
+            _ => None,
+        };
+        let Some(mut store) = free else { return Err(work) };
+        let (sender, mut receiver) = oneshot::channel();
+        let work = Box::new(Request { work: Some(work), outcome: None, sender });
+        if let Some(store) = store.as_mut() {
+            tokio::task::block_in_place(|| store.commit(vec![work]));
+        }
+        Ok(receiver.try_recv().unwrap_or(Err(Error::Closed)))
+    }
+
     /// Finishes what waits, then closes the file and gives the directory free. Work brought later is refused.
     pub async fn close(&self) {
-        let Worker::Thread(jobs) = &self.worker else { return };
+        let Worker::Thread(jobs, _) = &self.worker else { return };
         let (sender, receiver) = oneshot::channel();
         if jobs.send(Job::Close(sender)).await.is_ok() {
             // An answer and its absence mean the same: the writer is gone.
@@ -256,6 +291,12 @@ impl Db {
     /// Waits until the file is found damaged.
     pub async fn damaged(&self) {
         self.damaged.cancelled().await;
+    }
+}
+
+impl fmt::Debug for Db {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Db").finish_non_exhaustive()
     }
 }
 
@@ -308,8 +349,11 @@ fn connect(path: &Path, schema: &str) -> Result<Connection, Error> {
         return Err(Error::Newer { path: path.to_owned(), found: format });
     }
     connection.execute_batch(PRAGMAS).map_err(failed)?;
+    // A new file has format 0.
+    let migrations: String =
+        MIGRATIONS.iter().filter(|(of, _)| (1..=*of).contains(&format)).map(|(_, change)| *change).collect();
     let tables = format!(
-        "BEGIN; {schema} CREATE TABLE IF NOT EXISTS owner (device TEXT NOT NULL); PRAGMA user_version={FORMAT}; COMMIT;"
+        "BEGIN; {migrations} {schema} CREATE TABLE IF NOT EXISTS owner (device TEXT NOT NULL); PRAGMA user_version={FORMAT}; COMMIT;"
     );
     connection.execute_batch(&tables).map_err(failed)?;
     Ok(connection)
@@ -328,6 +372,11 @@ fn claim(connection: &Connection, dir: &Path, device: &DeviceKey) -> Result<(), 
             .map(drop)
             .map_err(failed),
     }
+}
+
+/// True where a task may keep its thread for as long as a disk takes: the others go on elsewhere.
+fn can_block() -> bool {
+    Handle::try_current().is_ok_and(|runtime| runtime.runtime_flavor() == RuntimeFlavor::MultiThread)
 }
 
 fn explain(path: &Arc<Path>, source: Arc<rusqlite::Error>) -> Error {

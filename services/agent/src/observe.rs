@@ -141,7 +141,7 @@ impl Keeper {
         let mut delays = FullJitter::new(RETRY.0, RETRY.1);
         let (mut attempts, mut attempts_when_stopping) = (0_u64, 0);
         loop {
-            match self.outbox.append(Arc::clone(entries)).await {
+            match self.outbox.append_here(Arc::clone(entries)).await {
                 Ok(()) => self.kept(entries, attempts),
                 Err(error) => {
                     self.failed(&error, attempts, entries.len());

@@ -9,31 +9,34 @@
 //!   rows hold at every commit; the bytes too, unless one large report has to push out more small ones than that
 //! - covered rows kept: 10,000, and none older than 24 h
 //! - rows read at once: [`READ_ROWS_MAX`] (256) or [`READ_BYTES_MAX`] (1 MiB), whichever is less, but one at least
-//! - memory: about 60 bytes a row and its deployment's name twice; 6 MiB where 100,000 with short names wait
+//! - memory: about 50 bytes a row and its deployment's name twice; 6 MiB where 100,000 with short names wait
 //!
 //! # Format
 //! ```text
-//! outbox (seq, deployment?, newest, terminal, state, round, bytes, observed, sent?, covered?, message_id, coalesced?, body)
+//! outbox (seq, deployment?, newest, terminal, bytes, observed, message_id, coalesced?, body)      written once
 //!   deployment   none for capabilities: they supersede each other like the reports of one deployment
-//!   newest       no later row of this deployment was ever written: `current` of the report
+//!   newest       0: a later row of this deployment was written and may be gone; 1: the newest, unless a later one is here
 //!   terminal     nothing more happens by itself: not folded
-//!   state        queued ──ack──► sent ──receipt──► covered ──retention──► (gone)
-//!                  ▲───────── asked for again ────────┘ (also from sent)
-//!   round        how often it was asked for again
-//!   observed, sent, covered   milliseconds of the device's clock
+//!   observed     milliseconds of the device's clock, as sent and covered
 //!   message_id   UUIDv7; with `-<round>` behind it from the first repetition on, which the bus must not take for an echo
 //!   coalesced    numbers this row declares as folded or dropped; changes only while no relay ever saw the row
 //!   body         the report without epoch, seq, head, current, coalesced, as JSON; never changes
+//! passage (first, last, state, round, sent?, covered?)      how far the rows of these numbers have come; none: queued
+//!   state        queued ──ack──► sent ──receipt──► covered ──retention──► (gone)
+//!                  ▲───────── asked for again ────────┘ (also from sent)
+//!   round        how often they were asked for again
 //! memory (name, value)   epoch, receipt, capabilities; when a new epoch and a declaration were last begun; head, but
 //!                        only where the row that had it is gone: else it is the highest row
 //! ```
-//! This is all that is on disk: about three pages of the log for a report with its standing. What finds a row, and the
-//! counts, are in memory and made anew at each start: see `tables`.
+//! This is all that is on disk: about two pages of the log for a report with its standing, and one for whatever the hub
+//! says of any number of reports. What finds a row, and the counts, are in memory and made anew at each start: see
+//! `tables`. Format 2 kept with each row how far it had come; its files are brought to this one when they are opened.
 //!
 //! # Write
 //! [`Outbox::append`] writes standings, rows and numbers in one transaction. There is no other way to get a number: a
 //! kill at any instruction leaves all three or none. Reports that come together are written together, each standing
-//! once; whoever waits meanwhile shares the next commit ([`crate::db`]). Nobody is answered before it.
+//! once; whoever waits meanwhile shares the next commit ([`crate::db`]). Nobody is answered before it. The agent's one
+//! writer gathers what waits itself, and does it with [`Outbox::append_here`].
 //!
 //! # Make room
 //! Over a limit, rows go until it holds again, in this order: covered ones; the oldest superseded one that is not
@@ -77,6 +80,7 @@
 mod document;
 mod folding;
 mod memory;
+mod passage;
 mod receipts;
 mod rows;
 mod tables;
@@ -94,7 +98,7 @@ use muster_contract::receipt::Receipt;
 use muster_contract::{DeploymentId, Epoch, Timestamp};
 use tokio::sync::watch;
 
-use crate::db::{Db, Error};
+use crate::db::{Connection, Db, Error, SqlResult};
 use crate::observe::REPORTS_PER_COMMIT_MAX;
 use crate::standing::Standing;
 
@@ -141,7 +145,7 @@ const _: () = {
 pub use document::{Body, CapabilitiesBody, Kept, Letter, Row, StatusBody};
 pub use rows::message_id as new_message_id;
 /// Tables of this room.
-pub(crate) use tables::SCHEMA;
+pub(crate) use tables::{FROM_FORMAT_2, SCHEMA};
 
 /// How much may wait for the hub.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -276,8 +280,27 @@ impl Outbox {
     /// # Errors
     /// None was kept; give them again.
     pub async fn append(&self, entries: Arc<Vec<Entry>>) -> Result<(), Error> {
+        let head = self.db.run(self.appending(entries)).await?;
+        self.wake(Some(head));
+        Ok(())
+    }
+
+    /// The same for a task that has gathered all reports that wait: on its own thread, if the database is free.
+    ///
+    /// # Errors
+    /// None was kept; give them again.
+    pub async fn append_here(&self, entries: Arc<Vec<Entry>>) -> Result<(), Error> {
+        let head = self.db.run_here(self.appending(entries)).await?;
+        self.wake(Some(head));
+        Ok(())
+    }
+
+    fn appending(
+        &self,
+        entries: Arc<Vec<Entry>>,
+    ) -> impl FnOnce(&Connection) -> SqlResult<u64> + Send + 'static {
         let (limits, frozen) = (self.limits, Arc::clone(&self.frozen));
-        let append = move |connection: &_| {
+        move |connection| {
             let frozen = frozen.load(Ordering::Relaxed);
             if entries.is_empty() {
                 return memory::head(connection);
@@ -285,10 +308,7 @@ impl Outbox {
             let head = rows::append(connection, &entries)?;
             folding::make_room(connection, limits, frozen, head)?;
             Ok(head)
-        };
-        let head = self.db.run(append).await?;
-        self.wake(Some(head));
-        Ok(())
+        }
     }
 
     /// The next rows to send.

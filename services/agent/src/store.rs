@@ -18,7 +18,7 @@ use crate::standing::Standing;
 pub(crate) const SCHEMA: &str = "
 CREATE TABLE IF NOT EXISTS desired (
     only INTEGER PRIMARY KEY CHECK (only = 1), generation INTEGER NOT NULL, document BLOB NOT NULL);
-CREATE TABLE IF NOT EXISTS standing (deployment TEXT PRIMARY KEY, document BLOB NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS standing (deployment TEXT PRIMARY KEY, document BLOB NOT NULL);
 ";
 
 /// What was accepted last.

@@ -193,9 +193,22 @@ pub(crate) fn is_of(environment: &[u8], dir: &Path) -> bool {
 mod tests {
     use super::*;
 
+    const PATIENCE: Duration = Duration::from_secs(30);
+
     fn sleeper(dir: &Path) -> Child {
         let spec = Spec { name: "sleeper".to_owned(), program: "sleep".into(), args: vec!["600".to_owned()] };
         Child::start(spec, dir).unwrap()
+    }
+
+    /// Waits until a process shows an environment: whoever started it goes on as soon as its program is found, and the
+    /// system lays its environment out a moment later. On a busy machine that moment can be seen.
+    async fn has_begun(process: &Process, dir: &Path) {
+        let pid = Pid::from_raw(process.id().unwrap().cast_signed()).unwrap();
+        let begun = std::time::Instant::now();
+        while !belongs(pid, dir) {
+            assert!(begun.elapsed() < PATIENCE, "process {pid:?} shows no environment of {}", dir.display());
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
     }
 
     #[tokio::test]
@@ -239,6 +252,8 @@ mod tests {
             Command::new("sleep").arg("600").env(DATA_DIR_VARIABLE, data).kill_on_drop(true).spawn().unwrap()
         };
         let (mut gone, mut kept) = (workload(mine.path()), workload(other.path()));
+        has_begun(&gone, mine.path()).await;
+        has_begun(&kept, other.path()).await;
         assert_eq!(sweep(mine.path()), 1);
         gone.wait().await.unwrap();
         assert!(kept.try_wait().unwrap().is_none());
@@ -249,6 +264,8 @@ mod tests {
         let (mine, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let mut left = sleeper(mine.path());
         let mut stranger = sleeper(other.path());
+        has_begun(&left.process, mine.path()).await;
+        has_begun(&stranger.process, other.path()).await;
         assert_eq!(sweep(mine.path()), 1);
         left.process.wait().await.unwrap();
         stranger.expect_running().unwrap();

@@ -42,16 +42,21 @@ impl Kept {
         std::iter::repeat_with(group).take(groups).collect()
     }
 
-    /// Keeps groups, each durably before the next.
+    /// Keeps groups, each durably before the next: as the agent's one writer does, which has gathered what waits.
     pub(crate) async fn keep(&self, groups: Vec<Group>) {
         for group in groups {
-            self.outbox.append(group).await.unwrap();
+            self.outbox.append_here(group).await.unwrap();
         }
     }
 
     /// As many callers as a group has reports keep one after another; each waits for its own.
     pub(crate) async fn keep_waiting(&self, callers: Vec<Vec<Group>>) {
-        join_all(callers.into_iter().map(|groups| self.keep(groups))).await;
+        let keep = async |groups: Vec<Group>| {
+            for group in groups {
+                self.outbox.append(group).await.unwrap();
+            }
+        };
+        join_all(callers.into_iter().map(keep)).await;
     }
 
     /// Pages of the log that one report costs.

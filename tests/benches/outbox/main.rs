@@ -13,6 +13,7 @@ mod disk;
 mod kept;
 mod table;
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -39,7 +40,9 @@ fn main() -> ExitCode {
     let base = std::env::var_os("BENCH_DIR").unwrap_or_else(|| env!("CARGO_TARGET_TMPDIR").into());
     let dir = tempfile::tempdir_in(base).unwrap();
     let runtime = tokio::runtime::Runtime::new().unwrap();
-    let figures = runtime.block_on(measure(dir.path(), kept, rounds));
+    // In a task of a runtime with several threads, as the agent's writer is.
+    let measured = runtime.spawn(measure(dir.path().to_owned(), kept, rounds));
+    let figures = runtime.block_on(measured).unwrap();
     bench::tell(&table::render(kept, rounds, &figures))
 }
 
@@ -80,9 +83,9 @@ pub(crate) struct Figures {
     pub(crate) syncs: (Duration, Duration),
 }
 
-async fn measure(dir: &std::path::Path, kept: usize, rounds: usize) -> Figures {
+async fn measure(dir: PathBuf, kept: usize, rounds: usize) -> Figures {
     let (row_bytes, standing_bytes) = kept::sizes();
-    let syncs = disk::syncs(dir);
+    let syncs = disk::syncs(&dir);
     let mut bare = bare::Bare::open(&dir.join("bare.db"), row_bytes, standing_bytes);
     let outbox = kept::Kept::open(&dir.join("outbox")).await;
     say("writing both logs round once");

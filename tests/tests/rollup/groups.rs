@@ -25,6 +25,11 @@ async fn apply(hub: &Hub, definition: &Value) -> Value {
     request(hub, &format!("{VIEW_PREFIX}.apply"), definition).await
 }
 
+/// What the query service says of a defined view.
+async fn asked(hub: &Hub, view: &str) -> Value {
+    request(hub, &format!("{QUERY_PREFIX}.view"), &json!({ "view": view })).await
+}
+
 async fn held(hub: &Hub, key: &str) -> Option<Value> {
     let entry = hub.bus.view_get(key).await.unwrap()?;
     Some(serde_json::from_slice(&entry.value?).unwrap())
@@ -122,6 +127,43 @@ async fn a_view_that_a_person_defines_is_published_until_it_is_taken_back() {
     until("the view is gone", view, Option::is_none).await;
     let again = request(&hub, &format!("{VIEW_PREFIX}.remove"), &json!({"name": "trouble"})).await;
     assert_eq!(again["error"]["code"], "notFound");
+    rollup.drain().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn m42_an_edited_view_is_what_a_replay_of_ledger_gives_and_one_that_nobody_defines_is_an_error() {
+    let hub = Hub::start().await;
+    let mut devices = small_fleet(&hub).await;
+    let dir = tempfile::tempdir().unwrap();
+    let rollup = Rollup::start(&hub, dir.path()).await;
+    rollup.ready().await;
+    let first = definition("trouble", &json!({"select": {"standings": ["failed"]}, "groupBy": "site"}));
+    until("it is taken", || apply(&hub, &first), |answer| answer.get("error").is_none()).await;
+    let view = || held(&hub, "view.trouble");
+    until("the view as it was", view, Option::is_some).await;
+    // What the edited view counts was said before anybody asked for it.
+    devices[1].reports(&hub, "db", "failed").await;
+    let edited = definition("trouble", &json!({"select": {"deployments": ["db"]}, "groupBy": "deployment"}));
+    assert_eq!(apply(&hub, &edited).await["changed"], true);
+    let by_deployment = |view: &Option<Value>| {
+        view.as_ref().is_some_and(|view| {
+            view["groups"][0]["name"] == "db" && view["groups"][0]["counts"]["failed"].is_object()
+        })
+    };
+    let seen = until("the edited view", view, by_deployment).await.unwrap();
+    rollup.drain().await;
+
+    // Nothing kept: LEDGER from its first fact, and the definition.
+    let fresh = tempfile::tempdir().unwrap();
+    let rollup = Rollup::start(&hub, fresh.path()).await;
+    rollup.ready().await;
+    let replayed =
+        until("the view is counted", || asked(&hub, "trouble"), |answer| answer.get("error").is_none()).await;
+    assert_eq!(replayed["digest"], seen["digest"], "{replayed} {seen}");
+
+    let missing = asked(&hub, "troubel").await;
+    assert_eq!(missing["error"]["code"], "notFound", "{missing}");
+    assert!(missing["error"]["message"].as_str().unwrap().contains("troubel"), "{missing}");
     rollup.drain().await;
 }
 

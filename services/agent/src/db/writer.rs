@@ -1,17 +1,22 @@
-//! The one thread that touches the file: takes what waits, commits once, answers all.
+//! The one connection that touches the file, and the thread that takes what waits, commits once, and answers all.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::{Connection, Error, JOBS_PER_COMMIT_MAX, SqlError, SqlResult, code_of, explain, is_damage};
 
-/// How often the thread gives way at most, in all of one commit, to those who were answered together the last time: far
-/// less time than a commit takes.
+/// How often, and for how long, the thread gives way at most, in all of one commit, to those who were answered together
+/// the last time: less time than a commit takes. On a busy machine a single turn may take longer than all of that.
 const YIELDS_MAX: u32 = 256;
+/// See [`YIELDS_MAX`].
+const YIELDING_MAX: Duration = Duration::from_micros(200);
 
 /// What the thread is asked.
 pub(super) enum Job {
@@ -55,67 +60,18 @@ where
     }
 }
 
-pub(super) struct Writer {
+/// The open file.
+pub(super) struct Store {
     pub(super) connection: Connection,
-    pub(super) queue: mpsc::Receiver<Job>,
     pub(super) path: Arc<Path>,
     pub(super) marker: PathBuf,
     pub(super) damaged: CancellationToken,
-    /// Jobs of the last commit.
-    pub(super) last: usize,
     pub(super) _lock: File,
 }
 
-impl Writer {
-    pub(super) fn run(mut self) {
-        while let Some(first) = self.queue.blocking_recv() {
-            let (works, closing) = self.gather(first);
-            self.commit(works);
-            if let Some(done) = closing {
-                drop(self);
-                _ = done.send(());
-                return;
-            }
-        }
-    }
-
-    /// What waits now, up to a request to close.
-    fn gather(&mut self, first: Job) -> (Vec<Box<dyn Work>>, Option<oneshot::Sender<()>>) {
-        let mut works = Vec::new();
-        let mut next = Some(first);
-        let mut patience = YIELDS_MAX;
-        while let Some(job) = next {
-            match job {
-                Job::Close(done) => return (works, Some(done)),
-                Job::Work(work) => works.push(work),
-            }
-            next = if works.len() < JOBS_PER_COMMIT_MAX {
-                self.follower(works.len(), &mut patience)
-            } else {
-                None
-            };
-        }
-        self.last = works.len();
-        (works, None)
-    }
-
-    /// The next job if it is there. Those who were answered together bring their next jobs one after another: the first
-    /// of them must not have a commit of its own.
-    fn follower(&mut self, gathered: usize, patience: &mut u32) -> Option<Job> {
-        loop {
-            match self.queue.try_recv() {
-                Ok(job) => return Some(job),
-                Err(_) if gathered >= self.last || *patience == 0 => return None,
-                Err(_) => {
-                    *patience -= 1;
-                    std::thread::yield_now();
-                }
-            }
-        }
-    }
-
+impl Store {
     /// Does all of it in one transaction, then answers.
-    fn commit(&mut self, works: Vec<Box<dyn Work>>) {
+    pub(super) fn commit(&mut self, works: Vec<Box<dyn Work>>) {
         if let Err(error) = carry_out(&mut self.connection, &self.path, works)
             && is_damage(&error)
         {
@@ -129,6 +85,113 @@ impl Writer {
             tracing::error!(error = %error, db.marker = %self.marker.display(), "cannot mark the database as damaged");
         }
         self.damaged.cancel();
+    }
+}
+
+/// The open file for whoever is to work with it; gone once it is closed.
+#[derive(Clone)]
+pub(super) struct Desk {
+    store: Arc<Mutex<Option<Store>>>,
+    /// Jobs of the last commit.
+    last: Arc<AtomicUsize>,
+}
+
+impl Desk {
+    pub(super) fn new(store: Store) -> Self {
+        Self { store: Arc::new(Mutex::new(Some(store))), last: Arc::default() }
+    }
+
+    /// The file, if nobody works with it and nobody who did so in company may come back.
+    pub(super) fn free(&self) -> Option<MutexGuard<'_, Option<Store>>> {
+        if self.last.load(Ordering::Relaxed) > 1 {
+            return None;
+        }
+        match self.store.try_lock() {
+            Ok(store) => Some(store),
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
+
+    /// Whoever panicked left a transaction behind, and that is undone.
+    fn wait(&self) -> MutexGuard<'_, Option<Store>> {
+        self.store.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The thread.
+pub(super) struct Writer {
+    pub(super) desk: Desk,
+    pub(super) queue: mpsc::Receiver<Job>,
+}
+
+impl Writer {
+    pub(super) fn run(mut self) {
+        while let Some(first) = self.queue.blocking_recv() {
+            let desk = self.desk.clone();
+            let mut store = desk.wait();
+            let (works, closing) = self.gather(first);
+            if let Some(store) = store.as_mut() {
+                store.commit(works);
+            }
+            if let Some(done) = closing {
+                *store = None;
+                _ = done.send(());
+                return;
+            }
+        }
+    }
+
+    /// What waits now, up to a request to close.
+    fn gather(&mut self, first: Job) -> (Vec<Box<dyn Work>>, Option<oneshot::Sender<()>>) {
+        let mut works = Vec::new();
+        let mut next = Some(first);
+        let mut patience = Patience::new();
+        while let Some(job) = next {
+            match job {
+                Job::Close(done) => return (works, Some(done)),
+                Job::Work(work) => works.push(work),
+            }
+            next = if works.len() < JOBS_PER_COMMIT_MAX {
+                self.follower(works.len(), &mut patience)
+            } else {
+                None
+            };
+        }
+        self.desk.last.store(works.len(), Ordering::Relaxed);
+        (works, None)
+    }
+
+    /// The next job if it is there. Those who were answered together bring their next jobs one after another: the first
+    /// of them must not have a commit of its own.
+    fn follower(&mut self, gathered: usize, patience: &mut Patience) -> Option<Job> {
+        let company = self.desk.last.load(Ordering::Relaxed);
+        loop {
+            match self.queue.try_recv() {
+                Ok(job) => return Some(job),
+                Err(_) if gathered >= company || !patience.holds() => return None,
+                Err(_) => std::thread::yield_now(),
+            }
+        }
+    }
+}
+
+/// What is left of the time that the thread gives way.
+struct Patience {
+    yields: u32,
+    until: Option<Instant>,
+}
+
+impl Patience {
+    const fn new() -> Self {
+        Self { yields: YIELDS_MAX, until: None }
+    }
+
+    /// True as long as it may give way once more; the time begins when it is asked first.
+    fn holds(&mut self) -> bool {
+        let now = Instant::now();
+        self.yields = self.yields.saturating_sub(1);
+        self.yields > 0 && now < *self.until.get_or_insert(now + YIELDING_MAX)
     }
 }
 

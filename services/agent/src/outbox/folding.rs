@@ -2,8 +2,9 @@
 
 use muster_contract::SeqRanges;
 
+use super::passage::{COVERED, QUEUED, Stage};
 use super::rows::{bytes_of, declared, from_text};
-use super::{Limits, RANGES_PER_ROW_MAX, REMOVALS_PER_APPEND_MAX};
+use super::{Limits, RANGES_PER_ROW_MAX, REMOVALS_PER_APPEND_MAX, passage};
 use crate::db::{Connection, OptionalExtension, SqlResult, params};
 
 /// How a row goes.
@@ -19,12 +20,12 @@ enum Removal {
 
 type Sort = fn(u64) -> Removal;
 
-/// Candidates, each the lowest number of its sort.
-const COVERED: &str = "SELECT min(seq) FROM lookup INDEXED BY lookup_covered WHERE state = 2";
-const PASSING: &str =
-    "SELECT min(seq) FROM lookup INDEXED BY lookup_passing WHERE state < 2 AND newest = 0 AND terminal = 0";
-// No index: only the newest of each deployment can stand before the first that is found.
-const SUPERSEDED: &str = "SELECT min(seq) FROM lookup NOT INDEXED WHERE state < 2 AND newest = 0";
+/// Candidates, each the lowest number of its sort. None of them is covered: those have gone before.
+const PASSING: &str = "SELECT seq FROM lookup INDEXED BY lookup_passing \
+                       WHERE terminal = 0 AND seq NOT IN (SELECT seq FROM newest) ORDER BY seq LIMIT 1";
+// Only the newest of each deployment can stand before the first that is found.
+const SUPERSEDED: &str =
+    "SELECT seq FROM lookup NOT INDEXED WHERE seq NOT IN (SELECT seq FROM newest) ORDER BY seq LIMIT 1";
 const ANY: &str = "SELECT min(seq) FROM lookup";
 
 /// Removes rows until the limits hold, or as many as one append may. `written` is the row just written: it stays, and no
@@ -50,15 +51,15 @@ fn within(connection: &Connection, limits: Limits) -> SqlResult<bool> {
 }
 
 fn choose(connection: &Connection, written: u64) -> SqlResult<Option<Removal>> {
-    let sorts: [(&str, Sort); 4] = [
-        (COVERED, Removal::Forget),
-        (PASSING, Removal::Fold),
-        (SUPERSEDED, Removal::Drop),
-        (ANY, Removal::Drop),
-    ];
+    if let Some(covered) = passage::lowest(connection, |state| state == COVERED)?.filter(|seq| *seq < written)
+    {
+        return Ok(Some(Removal::Forget(covered)));
+    }
+    let sorts: [(&str, Sort); 3] =
+        [(PASSING, Removal::Fold), (SUPERSEDED, Removal::Drop), (ANY, Removal::Drop)];
     for (select, removal) in sorts {
-        let lowest: Option<u64> = connection.prepare_cached(select)?.query_row([], |row| row.get(0))?;
-        if let Some(seq) = lowest.filter(|seq| *seq < written) {
+        let lowest = connection.prepare_cached(select)?.query_row([], |row| row.get(0)).optional()?.flatten();
+        if let Some(seq) = lowest.filter(|seq: &u64| *seq < written) {
             return Ok(Some(removal(seq)));
         }
     }
@@ -70,6 +71,11 @@ fn remove(connection: &Connection, removal: Removal, frozen: u64, written: u64) 
     let (seq, same_deployment) = match removal {
         Removal::Forget(seq) => {
             delete(connection, seq)?;
+            // It was the lowest that is covered: of those below it none is left.
+            passage::change(connection, 1, seq, |run| match run.is.state {
+                COVERED => Stage::default(),
+                _ => run.is,
+            })?;
             return Ok(true);
         }
         Removal::Fold(seq) => (seq, true),
@@ -107,14 +113,20 @@ fn next_after(
     same_deployment: bool,
 ) -> SqlResult<Option<u64>> {
     let select = if same_deployment {
-        "SELECT seq FROM lookup INDEXED BY lookup_waiting_of WHERE state = 0 AND seq > ?2 \
-         AND deployment IS (SELECT deployment FROM lookup WHERE seq = ?1) ORDER BY seq LIMIT 1"
+        "SELECT seq FROM lookup INDEXED BY lookup_of WHERE seq > ?2 \
+         AND deployment IS (SELECT deployment FROM lookup WHERE seq = ?1) ORDER BY seq"
     } else {
-        "SELECT seq FROM lookup INDEXED BY lookup_waiting WHERE state = 0 AND seq > ?1 AND seq > ?2 \
-         ORDER BY seq LIMIT 1"
+        "SELECT seq FROM lookup WHERE seq > ?1 AND seq > ?2 ORDER BY seq"
     };
-    let found = connection.prepare_cached(select)?.query_row(params![seq, seq.max(frozen)], |row| row.get(0));
-    found.optional()
+    let mut select = connection.prepare_cached(select)?;
+    let mut found = select.query(params![seq, seq.max(frozen)])?;
+    while let Some(row) = found.next()? {
+        let later: u64 = row.get(0)?;
+        if passage::stage(connection, later)?.state == QUEUED {
+            return Ok(Some(later));
+        }
+    }
+    Ok(None)
 }
 
 /// Adds numbers to what a row declares; false where it has no room for them.

@@ -7,17 +7,17 @@ use muster_contract::limits::{COVERED_AGE_KEPT, COVERED_ROWS_KEPT};
 use muster_contract::receipt::Receipt;
 use muster_contract::{Epoch, SeqRanges, Timestamp};
 
+use super::passage::{COVERED, QUEUED, SENT, Stage};
 use super::rows::{from_text, message_id};
-use super::tables::COVERED;
 use super::{
     Body, DECLARATION_INTERVAL, RANGES_PER_ROW_MAX, RENEWAL_INTERVAL, RESEND_AGE, Received, SILENCE_AGE,
-    memory, rows,
+    memory, passage, rows,
 };
-use crate::db::{Connection, SqlResult, params};
+use crate::db::{Connection, OptionalExtension, SqlResult, params};
 use crate::store;
 
 /// Doublings of [`SILENCE_AGE`] at most: a week and a bit.
-const SILENCE_DOUBLINGS_MAX: u32 = 10;
+const SILENCE_DOUBLINGS_MAX: u64 = 10;
 
 /// Takes a receipt.
 pub(super) fn receive(connection: &Connection, receipt: &Receipt, now: Timestamp) -> SqlResult<Received> {
@@ -48,43 +48,48 @@ pub(super) fn tidy(connection: &Connection, now: Timestamp) -> SqlResult<u64> {
 }
 
 fn cover(connection: &Connection, receipt: &Receipt, now: Timestamp) -> SqlResult<()> {
-    let open = "SELECT min(seq) FROM (SELECT min(seq) AS seq FROM lookup INDEXED BY lookup_waiting WHERE state = 0 \
-                UNION ALL SELECT min(seq) FROM lookup INDEXED BY lookup_sent WHERE state = 1)";
-    let lowest: Option<u64> = connection.prepare_cached(open)?.query_row([], |row| row.get(0))?;
-    let Some(lowest) = lowest else { return Ok(()) };
-    let update = "UPDATE outbox SET state = ?3, covered = ?4 WHERE seq BETWEEN ?1 AND ?2 AND state < 2";
-    let mut statement = connection.prepare_cached(update)?;
+    let Some(lowest) = passage::lowest(connection, |state| state != COVERED)? else { return Ok(()) };
+    let covered = Some(now.as_millisecond());
     for (from, to) in receipt.missing.missing(receipt.through).iter().filter(|(_, to)| *to >= lowest) {
-        statement.execute(params![from.max(lowest), to, COVERED, now.as_millisecond()])?;
+        passage::change(connection, from.max(lowest), to, |run| match run.is.state {
+            COVERED => run.is,
+            _ => Stage { state: COVERED, covered, ..run.is },
+        })?;
     }
     Ok(())
 }
 
 /// Rows that the hub misses although they were sent a while ago.
 fn queue_missing(connection: &Connection, receipt: &Receipt, now: Timestamp) -> SqlResult<u64> {
-    let update = "UPDATE outbox SET state = 0, round = round + 1 WHERE seq BETWEEN ?1 AND ?2 AND state > 0 \
-                  AND (sent IS NULL OR sent <= ?3 OR sent > ?4)";
-    let mut statement = connection.prepare_cached(update)?;
     let (now, sent_by) = (now.as_millisecond(), before(now, RESEND_AGE));
-    let mut requeued = 0;
-    for (from, to) in receipt.missing.iter() {
-        requeued += statement.execute(params![from, to, sent_by, now])? as u64;
-    }
-    Ok(requeued)
+    let is_due =
+        |stage: Stage| stage.state != QUEUED && stage.sent.is_none_or(|sent| sent <= sent_by || sent > now);
+    receipt.missing.iter().map(|(from, to)| queue(connection, from, to, is_due)).sum()
 }
 
 /// A clock that was set back says nothing about the age of a row: it is sent again rather than never.
 fn queue_unmentioned(connection: &Connection, now: Timestamp) -> SqlResult<u64> {
-    let update = "UPDATE outbox SET state = 0, round = round + 1 WHERE seq IN \
-                  (SELECT seq FROM lookup INDEXED BY lookup_sent WHERE state = 1) \
-                  AND (sent <= ?1 - (?2 << min(round, ?3)) OR sent > ?1)";
+    let now = now.as_millisecond();
     let silence = i64::try_from(SILENCE_AGE.as_millis()).unwrap_or(i64::MAX);
-    let requeued = connection.prepare_cached(update)?.execute(params![
-        now.as_millisecond(),
-        silence,
-        SILENCE_DOUBLINGS_MAX
-    ])?;
-    Ok(requeued as u64)
+    let is_due = |stage: Stage| {
+        let patience = silence << stage.round.min(SILENCE_DOUBLINGS_MAX);
+        stage.state == SENT && stage.sent.is_some_and(|sent| sent <= now - patience || sent > now)
+    };
+    let sent = passage::spans(connection, |state| state == SENT)?;
+    sent.into_iter().map(|(from, to)| queue(connection, from, to, is_due)).sum()
+}
+
+/// Queues again what is due of `from..=to`, and says how many rows that are.
+fn queue(connection: &Connection, from: u64, to: u64, is_due: impl Fn(Stage) -> bool) -> SqlResult<u64> {
+    let mut queued = Vec::new();
+    passage::change(connection, from, to, |run| {
+        if !is_due(run.is) {
+            return run.is;
+        }
+        queued.push((run.first, run.last));
+        Stage { state: QUEUED, round: run.is.round + 1, ..run.is }
+    })?;
+    queued.into_iter().map(|(first, last)| passage::rows_within(connection, first, last)).sum()
 }
 
 /// Declares the numbers that the hub misses and that are neither here nor declared by a row that is here: without it
@@ -92,8 +97,7 @@ fn queue_unmentioned(connection: &Connection, now: Timestamp) -> SqlResult<u64> 
 fn declare_gone(connection: &Connection, receipt: &Receipt, now: Timestamp) -> SqlResult<()> {
     let Some(lowest) = receipt.missing.min() else { return Ok(()) };
     // What waits here is on its way; only what is left over when nothing waits is gone.
-    let waiting = "SELECT EXISTS (SELECT 1 FROM lookup INDEXED BY lookup_waiting WHERE state = 0)";
-    if connection.prepare_cached(waiting)?.query_row([], |row| row.get(0))? {
+    if passage::lowest(connection, |state| state == QUEUED)?.is_some() {
         return Ok(());
     }
     let held = held_from(connection, lowest)?;
@@ -118,8 +122,7 @@ fn declare_gone(connection: &Connection, receipt: &Receipt, now: Timestamp) -> S
 
 /// Reports every standing whose newest report is kept here no longer.
 fn report_unmentioned(connection: &Connection, now: Timestamp) -> SqlResult<()> {
-    let mentioned = "SELECT EXISTS (SELECT 1 FROM lookup INDEXED BY lookup_newest \
-                     WHERE deployment = ?1 AND newest = 1)";
+    let mentioned = "SELECT EXISTS (SELECT 1 FROM newest WHERE deployment = ?1)";
     let mut statement = connection.prepare_cached(mentioned)?;
     for standing in store::all_standings(connection)? {
         if !statement.query_row([standing.id().as_str()], |row| row.get(0))? {
@@ -151,14 +154,31 @@ fn intersect(ranges: &SeqRanges, from: u64, to: u64, into: &mut SeqRanges) {
 
 /// Forgets covered rows that are too old or too many.
 fn forget(connection: &Connection, now: Timestamp) -> SqlResult<()> {
-    let covered_by = before(now, COVERED_AGE_KEPT);
-    let too_old = "DELETE FROM outbox WHERE seq IN \
-                   (SELECT seq FROM lookup INDEXED BY lookup_covered_at WHERE state = 2 AND covered <= ?1)";
-    connection.prepare_cached(too_old)?.execute([covered_by])?;
-    let too_many = "DELETE FROM outbox WHERE seq IN (SELECT seq FROM lookup INDEXED BY lookup_covered \
-                    WHERE state = 2 ORDER BY seq DESC LIMIT -1 OFFSET ?1)";
-    connection.prepare_cached(too_many)?.execute([COVERED_ROWS_KEPT])?;
+    for run in passage::covered_by(connection, before(now, COVERED_AGE_KEPT))? {
+        forget_span(connection, run.first, run.last)?;
+    }
+    let covered = passage::count(connection, |state| state == COVERED)?;
+    let mut too_many = covered.saturating_sub(COVERED_ROWS_KEPT as u64);
+    for (first, last) in passage::spans(connection, |state| state == COVERED)? {
+        if too_many == 0 {
+            break;
+        }
+        let nth = "SELECT seq FROM lookup WHERE seq BETWEEN ?1 AND ?2 ORDER BY seq LIMIT 1 OFFSET ?3";
+        let nth = connection
+            .prepare_cached(nth)?
+            .query_row([first, last, too_many - 1], |row| row.get(0))
+            .optional()?;
+        let last = nth.unwrap_or(last);
+        too_many -= passage::rows_within(connection, first, last)?;
+        forget_span(connection, first, last)?;
+    }
     memory::keep_head(connection)
+}
+
+/// Of these numbers nothing is left to say.
+fn forget_span(connection: &Connection, first: u64, last: u64) -> SqlResult<()> {
+    connection.prepare_cached("DELETE FROM outbox WHERE seq BETWEEN ?1 AND ?2")?.execute([first, last])?;
+    passage::change(connection, first, last, |_| Stage::default())
 }
 
 /// The hub knows more than this database: it is an old copy, or another device uses the same name.
@@ -177,7 +197,10 @@ fn overtaken(connection: &Connection, receipt: &Receipt, now: Timestamp) -> SqlR
 /// does not mention.
 fn renew(connection: &Connection, now: Timestamp) -> SqlResult<Epoch> {
     let epoch = memory::begin_epoch(connection, now)?;
-    connection.execute("DELETE FROM outbox WHERE state = ?1 OR deployment IS NULL", [COVERED])?;
+    for (first, last) in passage::spans(connection, |state| state == COVERED)? {
+        connection.execute("DELETE FROM outbox WHERE seq BETWEEN ?1 AND ?2", [first, last])?;
+    }
+    connection.execute("DELETE FROM outbox WHERE deployment IS NULL", [])?;
     renumber(connection, now)?;
     if let Some(body) = memory::capabilities(connection)? {
         let body = super::CapabilitiesBody { observed_at: now, ..body };
@@ -201,7 +224,8 @@ fn renumber(connection: &Connection, now: Timestamp) -> SqlResult<()> {
         .collect::<SqlResult<_>>()?;
     // Out of the way first: no old number may meet a new one.
     connection.execute("UPDATE outbox SET seq = -seq", [])?;
-    let update = "UPDATE outbox SET seq = ?2, state = 0, round = 0, sent = NULL, message_id = ?3, \
+    passage::clear(connection)?;
+    let update = "UPDATE outbox SET seq = ?2, message_id = ?3, \
                   bytes = bytes - coalesce(length(coalesced), 0), coalesced = NULL WHERE seq = -?1";
     let mut statement = connection.prepare(update)?;
     for (old, new) in seqs.iter().zip(first..) {

@@ -17,6 +17,7 @@ use crate::store;
 mod damage;
 mod faults;
 mod hub;
+mod migration;
 mod model;
 mod property;
 

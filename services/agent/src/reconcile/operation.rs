@@ -1,5 +1,8 @@
 //! Carrying out one step: starts or stops the components of one deployment, in order, and tells how it goes. Decides
 //! nothing; a cancelled operation leaves what runs as it is.
+//!
+//! It watches over the runtime: one that has a limit and does not keep it itself is given up, said so, and tried again
+//! like any other failure. A start without a limit may take as long as it likes; whether that is too long the hub says.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
@@ -11,9 +14,16 @@ use muster_contract::profile::STOP_TIMEOUT_DEFAULT;
 use muster_contract::state::StatusError;
 use muster_contract::{ComponentName, DeploymentId, State};
 use tokio::sync::{Semaphore, mpsc};
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-use crate::runtime::{Running, Runtime, Started, Unit, UnitName};
+use crate::runtime::{Running, Runtime, Started, Unit, UnitName, code};
+
+/// Time beyond its limit after which a runtime that has not answered is taken for wedged: more than it needs to take away
+/// what it had begun.
+pub(super) const WEDGED_AFTER: Duration = Duration::from_secs(5 * 60);
+
+const _: () = assert!(WEDGED_AFTER.as_secs() > 2 * STOP_TIMEOUT_DEFAULT.as_secs());
 
 /// News of an operation.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -116,7 +126,10 @@ impl Operation {
     }
 
     async fn inventory(&self) -> Result<Vec<Running>, StatusError> {
-        let mut running = self.runtime.inventory().await?;
+        let limit = Duration::ZERO;
+        let found =
+            watched(limit, self.runtime.inventory(), code::INVENTORY_FAILED, self.deployment.as_str());
+        let mut running = found.await?;
         running.retain(|found| found.name.deployment == self.deployment);
         Ok(running)
     }
@@ -136,7 +149,12 @@ impl Operation {
         if !silent {
             self.tell(News::Component(unit.component.clone(), State::Installing, None)).await;
         }
-        let (state, error) = match self.runtime.start(unit, &self.cancel).await {
+        let start = self.runtime.start(unit, &self.cancel);
+        let started = match unit.workload.gate().timeout {
+            Some(limit) => watched(limit, start, code::NOT_READY, unit.component.as_str()).await,
+            None => start.await,
+        };
+        let (state, error) = match started {
             Ok(Started::Ready) => (State::Installed, None),
             Ok(Started::Cancelled) => return false,
             Err(error) => (State::Failed, Some(error)),
@@ -147,15 +165,15 @@ impl Operation {
 
     async fn stop(&self, component: &ComponentName) -> Result<(), StatusError> {
         let name = UnitName { deployment: self.deployment.clone(), component: component.clone() };
-        let timeout = self.stop_timeouts.get(component).copied().unwrap_or(STOP_TIMEOUT_DEFAULT);
-        self.runtime.stop(&name, timeout).await
+        let limit = self.stop_timeouts.get(component).copied().unwrap_or(STOP_TIMEOUT_DEFAULT);
+        watched(limit, self.runtime.stop(&name, limit), code::STOP_FAILED, component.as_str()).await
     }
 
     /// Stops a component that does not come back.
     async fn take_away(&self, component: &ComponentName) -> Result<(), StatusError> {
         let name = UnitName { deployment: self.deployment.clone(), component: component.clone() };
-        let timeout = self.stop_timeouts.get(component).copied().unwrap_or(STOP_TIMEOUT_DEFAULT);
-        self.runtime.remove(&name, timeout).await
+        let limit = self.stop_timeouts.get(component).copied().unwrap_or(STOP_TIMEOUT_DEFAULT);
+        watched(limit, self.runtime.remove(&name, limit), code::STOP_FAILED, component.as_str()).await
     }
 
     async fn tell(&self, news: News) {
@@ -163,6 +181,22 @@ impl Operation {
         // The reconciler outlives its operations; if it does not, nobody wants the news.
         _ = self.progress.send(progress).await;
     }
+}
+
+/// Waits for a runtime that shall answer within a limit, and gives it up when it is wedged.
+async fn watched<T>(
+    limit: Duration,
+    answer: impl Future<Output = Result<T, StatusError>>,
+    code: &str,
+    source: &str,
+) -> Result<T, StatusError> {
+    let limit = limit + WEDGED_AFTER;
+    let wedged = || {
+        let message =
+            format!("the runtime has not answered within {limit:?} and was given up; it is tried again");
+        Err(StatusError::new(code, source, message))
+    };
+    timeout(limit, answer).await.unwrap_or_else(|_| wedged())
 }
 
 fn is_version(found: &Running, unit: &Unit) -> bool {

@@ -334,3 +334,24 @@ async fn an_agent_that_ends_stops_its_workloads_if_so_asked() {
     let trial = trial.restart().await;
     assert_eq!(trial.stage.running(), ["web/db", "web/ui"], "this one was not asked to");
 }
+
+#[tokio::test(start_paused = true)]
+async fn m41_a_runtime_that_is_wedged_in_a_start_is_given_up_said_so_and_tried_again() {
+    let mut trial = Trial::new();
+    trial.stage.slow("web/db", Duration::from_secs(12 * 60 * 60));
+    let mut entry = deployment("web", 1, &["db"]);
+    entry.profile.components[0].properties.insert("timeout".to_owned(), json!("1m0s"));
+    entry.digest = entry.content_digest();
+    let begun = Instant::now();
+    trial.desire(document(1, vec![entry, deployment("log", 1, &["main"])]));
+    trial.until("web@1 failed: db=failed").await;
+    let error = trial.told.last().unwrap().components[0].error.clone().unwrap();
+    assert_eq!(error.code, code::NOT_READY);
+    assert!(error.message.contains("not answered within 360s"), "{error:?}");
+    let taken = begun.elapsed();
+    assert!(taken < Duration::from_secs(7 * 60), "{taken:?}");
+    let log = trial.told.iter().map(line).any(|line| line == "log@1 installed: main=installed");
+    assert!(log, "another deployment does not wait for it");
+    // The start that was given up is found, and taken over.
+    trial.until("web@1 installed: db=installed").await;
+}

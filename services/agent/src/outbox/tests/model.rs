@@ -241,7 +241,7 @@ impl Model {
         }
         for line in kept {
             self.head += 1;
-            let renewed = Line { state: 0, round: 0, sent: None, coalesced: SeqRanges::new(), ..line };
+            let renewed = Line::new(line.body, line.newest, SeqRanges::new());
             self.lines.insert(self.head, renewed);
         }
         self.report_unmentioned(now);
@@ -251,23 +251,24 @@ impl Model {
     pub(super) fn of(connection: &Connection) -> SqlResult<Self> {
         agree(connection)?;
         let mut statement = connection.prepare(
-            "SELECT seq, body, newest, state, round, coalesced, sent, covered, deployment, terminal, bytes FROM outbox",
+            "SELECT seq, body, seq IN (SELECT seq FROM newest), coalesced, deployment, terminal, bytes FROM outbox",
         )?;
         let mut found = statement.query([])?;
         let mut lines = BTreeMap::new();
         while let Some(row) = found.next()? {
-            let coalesced: Option<String> = row.get(5)?;
+            let coalesced: Option<String> = row.get(3)?;
+            let passage::Stage { state, round, sent, covered } = passage::stage(connection, row.get(0)?)?;
             let line = Line {
                 body: rows::from_text(&row.get::<_, String>(1)?)?,
                 newest: row.get(2)?,
-                state: row.get(3)?,
-                round: row.get(4)?,
+                state,
+                round,
                 coalesced: coalesced.map_or(Ok(SeqRanges::new()), |text| rows::from_text(&text))?,
-                sent: row.get(6)?,
-                covered: row.get(7)?,
+                sent,
+                covered,
             };
-            let deployment: Option<String> = row.get(8)?;
-            let same = (deployment.as_deref(), row.get(9)?, row.get(10)?)
+            let deployment: Option<String> = row.get(4)?;
+            let same = (deployment.as_deref(), row.get(5)?, row.get(6)?)
                 == (line.body.deployment().map(DeploymentId::as_str), line.body.is_terminal(), line.bytes());
             assert!(same, "the columns of {line:?}");
             lines.insert(row.get(0)?, line);
@@ -288,7 +289,7 @@ impl Model {
 
 /// What is kept in memory is what the rows say.
 fn agree(connection: &Connection) -> SqlResult<()> {
-    let columns = "seq, deployment, newest, terminal, state, covered";
+    let columns = "seq, ifnull(deployment, ''), terminal";
     for (one, other) in [("outbox", "lookup"), ("lookup", "outbox")] {
         let differing = format!(
             "SELECT count(*) FROM (SELECT {columns} FROM {one} EXCEPT SELECT {columns} FROM {other})"

@@ -54,7 +54,7 @@ pub(super) enum Action {
 impl Action {
     pub(super) async fn perform(&self, outbox: &Outbox, now: Timestamp) -> Result<(), crate::db::Error> {
         match self.clone() {
-            Self::Append(entries) => outbox.append(entries).await,
+            Self::Append(entries) => outbox.append_here(entries).await,
             Self::Ack(epoch, seqs) => outbox.mark_sent(epoch, seqs, now).await,
             Self::Receipt(receipt) => outbox.receive(receipt, now).await.map(drop),
             Self::Tidy => outbox.tidy(now).await,
@@ -277,8 +277,10 @@ fn message_ids(connection: &crate::db::Connection) -> crate::db::SqlResult<Vec<(
     statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?.collect()
 }
 
+/// With threads to spare, as the agent has: reports are kept on the caller's, everything else is done on the database's.
 fn block_on(future: impl Future<Output = ()>) {
-    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(future);
+    let mut runtime = tokio::runtime::Builder::new_multi_thread();
+    runtime.worker_threads(1).enable_all().build().unwrap().block_on(future);
 }
 
 proptest! {
