@@ -15,13 +15,14 @@ use muster_contract::fact::Fact;
 use muster_contract::subjects::LedgerSubject;
 use muster_contract::{DeploymentId, Timestamp};
 use muster_domain::fold::{Fleet, Position};
+use rustix::time::{ClockId, clock_gettime};
 
 const DEVICES: usize = 100_000;
 const DEVICES_PER_SITE: usize = 250;
 /// Deployments of each device, if nothing else is said.
 const DEPLOYMENTS: usize = 3;
-/// Devices whose messages are made at once, so that they take little of the memory that is measured.
-const CHUNK: usize = 2_000;
+/// Messages that are made, parsed and folded at once: about as many as muster-rollup takes.
+const CHUNK: usize = 1_000;
 const VIEWS: u32 = 1_000;
 
 // As in muster-rollup.
@@ -81,9 +82,13 @@ fn main() {
 }
 
 impl Bench {
+    fn chunk_devices(&self) -> usize {
+        (CHUNK / self.deployments).clamp(1, self.devices)
+    }
+
     /// Takes the memory that chunks need, before any is measured.
     fn warm_up(&mut self) {
-        (0..CHUNK.min(self.devices))
+        (0..self.chunk_devices())
             .for_each(|device| reports((device, self.deployments), 1, "pending", &mut self.chunk));
         self.parsed.extend(self.chunk.iter().filter_map(parse));
         self.parsed.clear();
@@ -93,9 +98,10 @@ impl Bench {
     fn pass(&mut self, what: &str, order: Order, mut make: impl FnMut((usize, usize), &mut Vec<Message>)) {
         let (mut facts, mut bytes) = (0, 0);
         let (mut parsing, mut folding) = (Duration::ZERO, Duration::ZERO);
-        for from in (0..self.devices).step_by(CHUNK) {
+        for from in (0..self.devices).step_by(self.chunk_devices()) {
             self.chunk.clear();
-            let devices = (from..self.devices.min(from + CHUNK)).map(|nth| order(nth, self.devices));
+            let devices =
+                (from..self.devices.min(from + self.chunk_devices())).map(|nth| order(nth, self.devices));
             devices.for_each(|device| make((device, self.deployments), &mut self.chunk));
             let begun = processor_time();
             self.parsed.extend(self.chunk.iter().filter_map(parse));
@@ -179,11 +185,10 @@ fn reports((device, deployments): (usize, usize), round: usize, state: &str, out
     }
 }
 
-/// Time this thread has spent on a processor, as the kernel counts it; 0 where it does not say.
+/// Time this thread has spent on a processor.
 fn processor_time() -> Duration {
-    let schedstat = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
-    let nanos = schedstat.split_whitespace().next().and_then(|nanos| nanos.parse().ok());
-    Duration::from_nanos(nanos.unwrap_or(0))
+    let spent = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(spent.tv_sec.unsigned_abs(), spent.tv_nsec.unsigned_abs() as u32)
 }
 
 /// Memory of this process that is in use, as the kernel counts it; 0 where it does not say.

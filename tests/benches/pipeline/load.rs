@@ -20,12 +20,12 @@ pub(crate) const DEVICES: usize = 1000;
 /// Messages under way at once.
 pub(crate) const WINDOW: usize = 1024;
 /// Rate at which latency is measured.
-pub(crate) const EVENTS_PER_SECOND: usize = 1000;
+pub(crate) const EVENTS_PER_SECOND: usize = 2000;
 /// Events of a latency measurement, the first ones included.
-pub(crate) const LATENCY_EVENTS: usize = 20_000;
+pub(crate) const LATENCY_EVENTS: usize = 40_000;
 /// Events at the beginning that are sent and not counted: the views of a fleet that was made a moment ago are still being
 /// written, each at most so often.
-pub(crate) const WARM_UP_EVENTS: usize = 1_000;
+pub(crate) const WARM_UP_EVENTS: usize = 2_000;
 /// Time anything of a bench may take.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 
