@@ -9,27 +9,24 @@
 use std::time::{Duration, Instant};
 
 use clap::Parser;
-use muster_bus::{Bus, Outgoing};
-use muster_contract::canonical::Digest;
+use muster_bus::Bus;
 use muster_contract::history::Point;
 use muster_contract::query::Query;
-use muster_contract::subjects::{QUERY_PREFIX, stream};
+use muster_contract::subjects::QUERY_PREFIX;
 use muster_rollup::app::{Handle, start};
 use muster_rollup::config::Cli;
 use muster_service::life::Life;
+use muster_tests::ledger;
 use muster_tests::server::Server;
-use serde_json::{Value, json};
+use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
 /// Devices, and points asked for, if nothing else is said.
 const DEVICES: usize = 100_000;
 /// See [`DEVICES`].
 const POINTS: usize = 12;
-const DEPLOYMENTS: [&str; 3] = ["web", "db", "log"];
 /// Reports of each deployment on each device.
 const ROUNDS: u64 = 2;
-/// Messages under way at once while LEDGER is filled.
-const WINDOW: usize = 1024;
 /// Time an answer may take.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -44,8 +41,7 @@ async fn main() {
     let server = Server::start();
     let bus = Bus::connect(server.config("bench"), &CancellationToken::new()).await.unwrap();
     bus.converge().await.unwrap();
-    fill(&bus, devices).await;
-    let end = settled(&bus, devices).await;
+    let end = ledger::fill(&bus, devices, ROUNDS).await;
 
     let (dir, life, begin) = (tempfile::tempdir().unwrap(), Life::new(), Instant::now());
     let handle = rollup(&server, dir.path(), &life).await;
@@ -94,75 +90,4 @@ async fn recall(bus: &Bus, end: u64, points: usize) {
     seconds.sort_by(f64::total_cmp);
     let (median, longest) = (seconds[seconds.len() / 2], seconds[seconds.len() - 1]);
     println!("{points} points of the past: median {median:.2} s, longest {longest:.2} s");
-}
-
-/// Waits until LEDGER has everything, desired states by way of DOWNLINK too; where it ends.
-async fn settled(bus: &Bus, devices: usize) -> u64 {
-    let wanted = devices as u64 * (2 + ROUNDS * DEPLOYMENTS.len() as u64);
-    loop {
-        let ledger = bus.stream_state(stream::LEDGER).await.unwrap();
-        if ledger.last_seq >= wanted {
-            return ledger.last_seq;
-        }
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
-}
-
-async fn fill(bus: &Bus, devices: usize) {
-    let mut window = bus.window(WINDOW);
-    let desired = desired().to_string();
-    let liveness = json!({"apiVersion": "muster/v1", "kind": "LivenessFact", "state": "fresh",
-        "lastHeardAt": "2026-11-20T08:00:00Z", "epoch": 1, "head": 0})
-    .to_string();
-    for round in 0..=ROUNDS {
-        for at in 0..devices {
-            let name = format!("site-{}.device-{at}", at / 250);
-            let mut messages = Vec::new();
-            if round == 0 {
-                messages.push((format!("muster.desired.{name}"), desired.clone()));
-                messages.push((format!("muster.liveness.{name}"), liveness.clone()));
-            } else {
-                for (place, id) in DEPLOYMENTS.iter().enumerate() {
-                    let seq = (round - 1) * DEPLOYMENTS.len() as u64 + place as u64 + 1;
-                    messages.push((format!("muster.status.{name}.{id}"), status(id, seq).to_string()));
-                }
-            }
-            for (subject, body) in messages {
-                window.send(Outgoing::new(subject, body), ()).await;
-                while let Some(((), answer)) = window.try_next() {
-                    answer.unwrap();
-                }
-            }
-        }
-    }
-    while let Some(((), answer)) = window.next().await {
-        answer.unwrap();
-    }
-}
-
-fn status(id: &str, seq: u64) -> Value {
-    let state = if seq > DEPLOYMENTS.len() as u64 { "installed" } else { "installing" };
-    json!({
-        "apiVersion": "muster/v1", "kind": "StatusFact", "epoch": 1, "seq": seq, "head": seq,
-        "observedAt": "2026-11-20T08:00:00.123456Z", "receivedAt": "2026-11-20T08:00:00.223456Z", "deployment": id,
-        "generation": 1, "digest": Digest::of_bytes(id.as_bytes()).to_string(), "status": {"state": state},
-        "components": [{"name": "main", "state": state}, {"name": "side", "state": state}], "current": true,
-    })
-}
-
-fn desired() -> Value {
-    let entries = DEPLOYMENTS.map(|id| {
-        let mut entry = json!({
-            "id": id, "name": id, "applicationId": "com.example.app",
-            "profile": {"type": "simulated", "components": [
-                {"name": "main", "properties": {}}, {"name": "side", "properties": {}}]},
-        });
-        entry["digest"] = Digest::of_value(&entry).to_string().into();
-        entry["targetGeneration"] = 1.into();
-        entry
-    });
-    json!({
-        "apiVersion": "muster/v1", "kind": "DesiredState", "generation": 1, "issuedAt": "2026-11-20T08:00:00Z",
-        "source": {"kind": "git", "revision": "c1"}, "deployments": entries,
-    })
 }

@@ -22,6 +22,7 @@ pub mod define;
 pub mod definitions;
 pub mod error;
 pub mod history;
+mod intake;
 pub mod metrics;
 pub mod notify;
 pub mod present;

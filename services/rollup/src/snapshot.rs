@@ -82,13 +82,20 @@ impl Snapshots {
     }
 
     async fn until_due(&mut self, read_to: &mut watch::Receiver<u64>) {
-        let enough = self.stored.1.saturating_add(self.cadence.facts);
+        let enough = self.stored.1.saturating_add(self.facts_enough());
         let deadline = Instant::now() + self.cadence.every;
         if self.failed || self.store.is_none() {
             return tokio::time::sleep_until(deadline).await;
         }
         // The present outlives this task, so neither wait can end for want of a sender.
         let _ = tokio::time::timeout_at(deadline, read_to.wait_for(|seq| *seq >= enough)).await;
+    }
+
+    /// While LEDGER is being caught up with, snapshots would take the time that reading needs: only those come that become
+    /// checkpoints.
+    fn facts_enough(&self) -> u64 {
+        let caught_up = self.present.look(|now| now.caught_up);
+        if caught_up { self.cadence.facts } else { self.cadence.facts.max(self.checkpoints.facts) }
     }
 
     async fn save(&mut self) {

@@ -16,6 +16,8 @@ use muster_contract::{DeviceKey, Timestamp};
 use muster_domain::fold::{DeviceRecord, Fleet};
 use rusqlite::{Connection, ErrorCode, OptionalExtension, Transaction, params};
 
+use crate::intake;
+
 /// Name of the file in the data directory.
 const FILE: &str = "snapshot.db";
 /// What is appended to the name of a file that is set aside. There is one at most: it is for a person to look at.
@@ -26,6 +28,9 @@ const COMPANIONS: [&str; 2] = ["-wal", "-shm"];
 const BUSY_WAIT: Duration = Duration::from_secs(1);
 /// Marks the file as ours: "MUST" in ASCII. The format is that of the tables and of the records in them.
 const KIND: Kind = Kind { application_id: 0x4d55_5354, format: 5 };
+
+/// Records that are read, decoded and taken in at once.
+const PART_RECORDS: usize = 500;
 
 const TABLES: &str = "
     CREATE TABLE snapshot (
@@ -336,24 +341,22 @@ fn load_position(connection: &Connection) -> Result<Option<(Timestamp, AsOf, Dig
     understood().map(Some).ok_or(Damage::Counts)
 }
 
+/// A record with its device and its mark.
+type Row = (String, String, i64);
+
 fn load_fleet(connection: &Connection, as_of: AsOf) -> Result<Fleet, Damage> {
     let mut statement =
         connection.prepare("SELECT key, record, mark FROM device").map_err(Damage::Unreadable)?;
-    let rows =
-        statement.query_map((), |row| <(String, String, i64)>::try_from(row)).map_err(Damage::Unreadable)?;
-    let mut damage = None;
-    let records = rows.map_while(|row| match row.map_err(Damage::Unreadable).and_then(understand) {
-        Ok(record) => Some(record),
-        Err(found) => {
-            damage = Some(found);
-            None
-        }
-    });
-    let fleet = Fleet::restore(as_of, records);
-    damage.map_or(Ok(fleet), Err)
+    let mut rows = statement.query_map((), |row| Row::try_from(row)).map_err(Damage::Unreadable)?;
+    let part = || {
+        let part: rusqlite::Result<Vec<Row>> = rows.by_ref().take(PART_RECORDS).collect();
+        part.map_err(Damage::Unreadable).map(|part| (!part.is_empty()).then_some(part)).transpose()
+    };
+    let understand_all = |part: Vec<Row>| part.into_iter().map(understand).collect();
+    intake::restore(as_of, std::iter::from_fn(part), understand_all, Damage::Counts)
 }
 
-fn understand((key, record, mark): (String, String, i64)) -> Result<DeviceRecord, Damage> {
+fn understand((key, record, mark): Row) -> Result<DeviceRecord, Damage> {
     let whole = (mark_of(&record) == mark).then(|| serde_json::from_str::<DeviceRecord>(&record).ok());
     match whole.flatten() {
         Some(record) if record.key().to_string() == key => Ok(record),

@@ -2,16 +2,23 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::hash::{Hash, Hasher};
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::limits::COUNTER_MAX;
 
 /// A set of sequence numbers (from 1 on). Its ranges are sorted, do not overlap and do not touch.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize)]
-#[serde(transparent)]
-pub struct SeqRanges(Vec<(u64, u64)>);
+#[derive(Clone, Default)]
+pub struct SeqRanges(Ranges);
+
+/// Most sets are one range for all their life: it takes no memory of its own. A list may have any length.
+#[derive(Clone)]
+enum Ranges {
+    One((u64, u64)),
+    List(Vec<(u64, u64)>),
+}
 
 /// Why a list is not a set of ranges.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -25,51 +32,81 @@ pub struct RangeError {
     pub to: u64,
 }
 
+impl Default for Ranges {
+    fn default() -> Self {
+        Self::List(Vec::new())
+    }
+}
+
 impl SeqRanges {
     /// The empty set.
     pub const fn new() -> Self {
-        Self(Vec::new())
+        Self(Ranges::List(Vec::new()))
+    }
+
+    fn list(&self) -> &[(u64, u64)] {
+        match &self.0 {
+            Ranges::One(range) => std::slice::from_ref(range),
+            Ranges::List(list) => list,
+        }
+    }
+
+    /// Changes the ranges as a list.
+    fn change(&mut self, change: impl FnOnce(&mut Vec<(u64, u64)>)) {
+        let mut list = match std::mem::take(&mut self.0) {
+            Ranges::One(range) => vec![range],
+            Ranges::List(list) => list,
+        };
+        change(&mut list);
+        *self = Self::of(list);
+    }
+
+    fn of(list: Vec<(u64, u64)>) -> Self {
+        Self(match list[..] {
+            [range] => Ranges::One(range),
+            _ => Ranges::List(list),
+        })
     }
 
     /// The set `from..=to`; empty where `from` is above `to`.
     pub fn span(from: u64, to: u64) -> Self {
-        Self(if from <= to && from > 0 { vec![(from, to)] } else { Vec::new() })
+        if from <= to && from > 0 { Self(Ranges::One((from, to))) } else { Self::new() }
     }
 
     /// True where nothing is in it.
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.list().is_empty()
     }
 
     /// How many numbers are in it.
     pub fn count(&self) -> u64 {
-        self.0.iter().map(|(from, to)| to - from + 1).sum()
+        self.list().iter().map(|(from, to)| to - from + 1).sum()
     }
 
     /// The highest number.
     pub fn max(&self) -> Option<u64> {
-        self.0.last().map(|range| range.1)
+        self.list().last().map(|range| range.1)
     }
 
     /// The lowest number.
     pub fn min(&self) -> Option<u64> {
-        self.0.first().map(|range| range.0)
+        self.list().first().map(|range| range.0)
     }
 
     /// The ranges in ascending order.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = (u64, u64)> + '_ {
-        self.0.iter().copied()
+        self.list().iter().copied()
     }
 
     /// How many ranges.
     pub fn len(&self) -> usize {
-        self.0.len()
+        self.list().len()
     }
 
     /// True where the number is in the set.
     pub fn contains(&self, number: u64) -> bool {
-        let after = self.0.partition_point(|range| range.0 <= number);
-        after > 0 && self.0[after - 1].1 >= number
+        let after = self.list().partition_point(|range| range.0 <= number);
+        after > 0 && self.list()[after - 1].1 >= number
     }
 
     /// Adds one number; false where it was in already.
@@ -83,16 +120,19 @@ impl SeqRanges {
             return 0;
         }
         // The ranges that overlap the new one or touch it are first..last.
-        let first = self.0.partition_point(|range| range.1.saturating_add(1) < from);
-        let last = self.0.partition_point(|range| range.0 <= to.saturating_add(1));
-        if first == last {
-            self.0.insert(first, (from, to));
-            return to - from + 1;
+        let list = self.list();
+        let first = list.partition_point(|range| range.1.saturating_add(1) < from);
+        let last = list.partition_point(|range| range.0 <= to.saturating_add(1));
+        let touched = &list[first..last];
+        let new = to - from + 1 - touched.iter().map(|&range| overlap(range, (from, to))).sum::<u64>();
+        let low = touched.first().map_or(from, |range| range.0.min(from));
+        let high = touched.last().map_or(to, |range| range.1.max(to));
+        if list.len() == touched.len() {
+            self.0 = Ranges::One((low, high));
+        } else {
+            self.change(|list| drop(list.splice(first..last, [(low, high)])));
         }
-        let known: u64 = self.0[first..last].iter().map(|&range| overlap(range, (from, to))).sum();
-        let merged = (self.0[first].0.min(from), self.0[last - 1].1.max(to));
-        self.0.splice(first..last, [merged]);
-        to - from + 1 - known
+        new
     }
 
     /// Adds all of another set and says how many are new.
@@ -106,23 +146,25 @@ impl SeqRanges {
             return 0;
         }
         let (first, last) = self.overlapping(from, to);
-        let removed = self.0[first..last].iter().map(|&range| overlap(range, (from, to))).sum();
-        let below =
-            self.0[first..last].first().filter(|range| range.0 < from).map(|range| (range.0, from - 1));
-        let above = self.0[first..last].last().filter(|range| range.1 > to).map(|range| (to + 1, range.1));
-        self.0.splice(first..last, below.into_iter().chain(above));
+        let touched = &self.list()[first..last];
+        let removed = touched.iter().map(|&range| overlap(range, (from, to))).sum();
+        let below = touched.first().filter(|range| range.0 < from).map(|range| (range.0, from - 1));
+        let above = touched.last().filter(|range| range.1 > to).map(|range| (to + 1, range.1));
+        if removed > 0 {
+            self.change(|list| drop(list.splice(first..last, below.into_iter().chain(above))));
+        }
         removed
     }
 
     /// The numbers of `from..=to` that are in the set.
     pub fn within(&self, from: u64, to: u64) -> Self {
         let (first, last) = self.overlapping(from, to);
-        Self(self.0[first..last].iter().map(|&(low, high)| (low.max(from), high.min(to))).collect())
+        Self::of(self.list()[first..last].iter().map(|&(low, high)| (low.max(from), high.min(to))).collect())
     }
 
     /// How many numbers up to `through` are in the set.
     pub fn count_through(&self, through: u64) -> u64 {
-        self.0.iter().map(|&range| overlap(range, (1, through))).sum()
+        self.list().iter().map(|&range| overlap(range, (1, through))).sum()
     }
 
     /// The numbers of `1..=through` that are not in the set.
@@ -135,32 +177,60 @@ impl SeqRanges {
         let mut holes = Vec::new();
         let mut next = from.max(1);
         let (first, last) = self.overlapping(from, to);
-        for &(low, high) in &self.0[first..last] {
+        for &(low, high) in &self.list()[first..last] {
             if low > next {
                 holes.push((next, low - 1));
             }
             match high.checked_add(1) {
                 Some(above) => next = above,
-                None => return Self(holes),
+                None => return Self::of(holes),
             }
         }
         if next <= to {
             holes.push((next, to));
         }
-        Self(holes)
+        Self::of(holes)
     }
 
     /// Which of the ranges share a number with `from..=to`: an index range that is empty where none does.
     fn overlapping(&self, from: u64, to: u64) -> (usize, usize) {
-        let first = self.0.partition_point(|range| range.1 < from);
-        let last = self.0.partition_point(|range| range.0 <= to);
+        let first = self.list().partition_point(|range| range.1 < from);
+        let last = self.list().partition_point(|range| range.0 <= to);
         (first, last.max(first))
     }
 
     /// The set without its numbers above `max_ranges` ranges: the lowest are kept.
     pub fn truncated(mut self, max_ranges: usize) -> Self {
-        self.0.truncate(max_ranges);
+        if self.len() > max_ranges {
+            self.change(|list| list.truncate(max_ranges));
+        }
         self
+    }
+}
+
+impl fmt::Debug for SeqRanges {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("SeqRanges").field(&self.list()).finish()
+    }
+}
+
+impl PartialEq for SeqRanges {
+    fn eq(&self, other: &Self) -> bool {
+        self.list() == other.list()
+    }
+}
+
+impl Eq for SeqRanges {}
+
+impl Hash for SeqRanges {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.list().hash(state);
+    }
+}
+
+impl Serialize for SeqRanges {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.list().serialize(serializer)
     }
 }
 

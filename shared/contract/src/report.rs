@@ -161,14 +161,24 @@ fn check_numbers(seq: Seq, head: Seq, coalesced: &SeqRanges) -> Result<(), Viola
     Ok(())
 }
 
+/// Up to so many are compared each with each: every report and every fact is looked at so, and a set costs more.
+const FEW_COMPONENTS: usize = 8;
+
 pub(crate) fn check_components(components: &[ComponentStatus]) -> Result<(), Violation> {
     if components.len() > COMPONENTS_MAX {
         let rule = format!("has {} entries; {COMPONENTS_MAX} are allowed", components.len());
         return Err(Violation::at("components", rule));
     }
+    let few = components.len() <= FEW_COMPONENTS;
     let mut names = BTreeSet::new();
     for (at, component) in components.iter().enumerate() {
-        if !names.insert(&component.name) {
+        let before = &components[..at];
+        let again = if few {
+            before.iter().any(|other| other.name == component.name)
+        } else {
+            !names.insert(&component.name)
+        };
+        if again {
             let rule = format!("'{}' is there twice", component.name);
             return Err(Violation::at(format!("components[{at}].name"), rule));
         }

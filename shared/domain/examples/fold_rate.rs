@@ -1,5 +1,5 @@
 //! How fast facts are parsed and folded, and how much memory a standing takes. Run it by hand:
-//! `cargo run --release -p muster-domain --example fold_rate [DEVICES]`.
+//! `cargo run --release -p muster-domain --example fold_rate [DEVICES [DEPLOYMENTS]]`.
 //!
 //! It is no benchmark of the bus: messages are made in memory, and one thread parses and folds them. Time is this thread's
 //! time on a processor, so that a busy machine does not change it much (it still shares its caches).
@@ -15,13 +15,19 @@ use muster_contract::fact::Fact;
 use muster_contract::subjects::LedgerSubject;
 use muster_contract::{DeploymentId, Timestamp};
 use muster_domain::fold::{Fleet, Position};
+use rustix::time::{ClockId, clock_gettime};
 
 const DEVICES: usize = 100_000;
 const DEVICES_PER_SITE: usize = 250;
-const DEPLOYMENTS: [&str; 3] = ["web", "db", "log"];
-/// Devices whose messages are made at once, so that they take little of the memory that is measured.
-const CHUNK: usize = 2_000;
+/// Deployments of each device, if nothing else is said.
+const DEPLOYMENTS: usize = 3;
+/// Messages that are made, parsed and folded at once: about as many as muster-rollup takes.
+const CHUNK: usize = 1_000;
 const VIEWS: u32 = 1_000;
+
+// As in muster-rollup.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// A message of LEDGER.
 type Message = (String, String);
@@ -30,37 +36,78 @@ struct Bench {
     fleet: Fleet,
     ledger_seq: u64,
     chunk: Vec<Message>,
+    parsed: Vec<(LedgerSubject, Fact)>,
+    devices: usize,
+    deployments: usize,
+}
+
+/// The device that is the nth of so many to be heard.
+type Order = fn(usize, usize) -> usize;
+
+fn in_order(nth: usize, _: usize) -> usize {
+    nth
+}
+
+/// Steps that visit every device once, far from the one before, so that no cache holds it.
+fn all_over(nth: usize, devices: usize) -> usize {
+    const PRIME: usize = 15_485_863;
+    nth * PRIME % devices
 }
 
 fn main() {
-    let devices = std::env::args().nth(1).and_then(|text| text.parse().ok()).unwrap_or(DEVICES);
-    let mut bench = Bench { fleet: Fleet::default(), ledger_seq: 0, chunk: Vec::new() };
+    let setting =
+        |at, default| std::env::args().nth(at).and_then(|text| text.parse().ok()).unwrap_or(default);
+    let (devices, deployments) = (setting(1, DEVICES), setting(2, DEPLOYMENTS));
+    let mut bench = Bench {
+        fleet: Fleet::default(),
+        ledger_seq: 0,
+        chunk: Vec::new(),
+        parsed: Vec::new(),
+        devices,
+        deployments,
+    };
+    bench.warm_up();
     let before = resident_bytes();
-    bench.pass("desired states", devices, desired);
-    bench.pass("liveness", devices, |device, out| out.push(liveness(device)));
-    bench.pass("first reports", devices, |device, out| reports(device, 1, "installing", out));
-    let standings = (devices * DEPLOYMENTS.len()) as u64;
+    bench.pass("desired states", in_order, desired);
+    bench.pass("liveness", in_order, |(device, _), out| out.push(liveness(device)));
+    bench.pass("first reports", in_order, |at, out| reports(at, 1, "installing", out));
+    let standings = (devices * deployments) as u64;
     let bytes = resident_bytes().saturating_sub(before);
     println!("{bytes} bytes resident, {} a standing (device and counts included)", bytes / standings);
-    bench.pass("second reports", devices, |device, out| reports(device, 2, "installed", out));
-    bench.pass("third reports, failed", devices, |device, out| reports(device, 3, "failed", out));
+    bench.pass("second reports", in_order, |at, out| reports(at, 2, "installed", out));
+    bench.pass("third, from all over the fleet", all_over, |at, out| reports(at, 3, "installing", out));
+    bench.pass("fourth, from all over the fleet", all_over, |at, out| reports(at, 4, "installed", out));
+    bench.pass("fifth, failed", in_order, |at, out| reports(at, 5, "failed", out));
     bench.views();
 }
 
 impl Bench {
+    fn chunk_devices(&self) -> usize {
+        (CHUNK / self.deployments).clamp(1, self.devices)
+    }
+
+    /// Takes the memory that chunks need, before any is measured.
+    fn warm_up(&mut self) {
+        (0..self.chunk_devices())
+            .for_each(|device| reports((device, self.deployments), 1, "pending", &mut self.chunk));
+        self.parsed.extend(self.chunk.iter().filter_map(parse));
+        self.parsed.clear();
+    }
+
     /// Parses and folds the messages of all devices; their making is not timed.
-    fn pass(&mut self, what: &str, devices: usize, mut make: impl FnMut(usize, &mut Vec<Message>)) {
+    fn pass(&mut self, what: &str, order: Order, mut make: impl FnMut((usize, usize), &mut Vec<Message>)) {
         let (mut facts, mut bytes) = (0, 0);
         let (mut parsing, mut folding) = (Duration::ZERO, Duration::ZERO);
-        let mut parsed = Vec::new();
-        for from in (0..devices).step_by(CHUNK) {
+        for from in (0..self.devices).step_by(self.chunk_devices()) {
             self.chunk.clear();
-            (from..devices.min(from + CHUNK)).for_each(|device| make(device, &mut self.chunk));
+            let devices =
+                (from..self.devices.min(from + self.chunk_devices())).map(|nth| order(nth, self.devices));
+            devices.for_each(|device| make((device, self.deployments), &mut self.chunk));
             let begun = processor_time();
-            parsed.extend(self.chunk.iter().filter_map(parse));
+            self.parsed.extend(self.chunk.iter().filter_map(parse));
             parsing += processor_time() - begun;
             let begun = processor_time();
-            for (subject, fact) in parsed.drain(..) {
+            for (subject, fact) in self.parsed.drain(..) {
                 self.ledger_seq += 1;
                 let at = Position { ledger_seq: self.ledger_seq, stored_at: Timestamp::UNIX_EPOCH };
                 self.fleet.apply(at, &subject, fact);
@@ -80,7 +127,7 @@ impl Bench {
     }
 
     fn views(&self) {
-        let id: DeploymentId = DEPLOYMENTS[0].parse().expect("an identifier");
+        let id: DeploymentId = deployment(0).parse().expect("an identifier");
         let begun = processor_time();
         let views = (0..VIEWS).filter_map(|_| self.fleet.deployment_view(&id)).count();
         println!("{views} views of a deployment with digest: {:?} each", (processor_time() - begun) / VIEWS);
@@ -96,9 +143,13 @@ fn name(device: usize) -> String {
     format!("site-{:04}.device-{device:07}", device / DEVICES_PER_SITE)
 }
 
-fn desired(device: usize, out: &mut Vec<Message>) {
+fn deployment(at: usize) -> String {
+    ["web", "db", "log"].get(at).map_or_else(|| format!("app-{at}"), |name| (*name).to_owned())
+}
+
+fn desired((device, deployments): (usize, usize), out: &mut Vec<Message>) {
     let mut entries = Vec::new();
-    for id in DEPLOYMENTS {
+    for id in (0..deployments).map(deployment) {
         let mut entry = serde_json::json!({
             "id": id, "name": id, "applicationId": "com.example.app",
             "profile": {"type": "simulated", "components": [
@@ -121,9 +172,9 @@ fn liveness(device: usize) -> Message {
     (format!("muster.liveness.{}", name(device)), body.to_owned())
 }
 
-fn reports(device: usize, round: usize, state: &str, out: &mut Vec<Message>) {
-    for (at, id) in DEPLOYMENTS.iter().enumerate() {
-        let seq = (round - 1) * DEPLOYMENTS.len() + at + 1;
+fn reports((device, deployments): (usize, usize), round: usize, state: &str, out: &mut Vec<Message>) {
+    for (at, id) in (0..deployments).map(deployment).enumerate() {
+        let seq = (round - 1) * deployments + at + 1;
         let mut body = String::new();
         // Writing into a string does not fail.
         let _ = write!(
@@ -134,11 +185,10 @@ fn reports(device: usize, round: usize, state: &str, out: &mut Vec<Message>) {
     }
 }
 
-/// Time this thread has spent on a processor, as the kernel counts it; 0 where it does not say.
+/// Time this thread has spent on a processor.
 fn processor_time() -> Duration {
-    let schedstat = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
-    let nanos = schedstat.split_whitespace().next().and_then(|nanos| nanos.parse().ok());
-    Duration::from_nanos(nanos.unwrap_or(0))
+    let spent = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(spent.tv_sec.unsigned_abs(), spent.tv_nsec.unsigned_abs() as u32)
 }
 
 /// Memory of this process that is in use, as the kernel counts it; 0 where it does not say.

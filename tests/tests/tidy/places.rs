@@ -50,7 +50,8 @@ const EXEMPT: [&str; 2] = ["std::env::current_exe", "async_nats="];
 const SERVICES: [&str; 5] =
     ["muster-publisher", "muster-agent", "muster-ingest", "muster-rollup", "muster-ctl"];
 /// All that the rules of the domain may stand on: nothing with IO, a clock, threads or a log.
-const PURE: [&str; 7] = ["muster-contract", "serde", "serde_json", "sha2", "strsim", "thiserror", "jiff"];
+const PURE: [&str; 8] =
+    ["muster-contract", "hashbrown", "serde", "serde_json", "sha2", "strsim", "thiserror", "jiff"];
 /// Crates that belong to one place each.
 const KEPT: [(&str, &[&str]); 3] = [
     ("async-nats", &["shared/bus/Cargo.toml"]),

@@ -7,8 +7,6 @@
 use std::fs;
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::thread;
 
 use muster_contract::Timestamp;
 use muster_contract::canonical::Digest;
@@ -17,6 +15,7 @@ use muster_domain::fold::{DeviceRecord, Fleet};
 use rusqlite::{Connection, OptionalExtension, Transaction, params};
 
 use super::thinning::{Mark, Room, surplus};
+use crate::intake;
 use crate::store::{Damage, Kind, Store, StoreError, connect, put_aside, write_error};
 
 /// Name of the file in the data directory.
@@ -29,10 +28,6 @@ const PART_RECORDS: usize = 2_000;
 const PART_BYTES_MAX: u64 = 512 * 1024 * 1024;
 /// How hard parts are compressed. Records repeat themselves so much that more effort hardly pays.
 const LEVEL: i32 = 1;
-/// Threads that unpack and parse.
-const READERS_MAX: usize = 4;
-/// Parts that wait to be parsed, and parsed ones to be taken in.
-const PARTS_WAITING_MAX: usize = 4;
 
 const TABLES: &str = "
     CREATE TABLE ledger (only INTEGER PRIMARY KEY CHECK (only = 1), created_at TEXT NOT NULL);
@@ -190,7 +185,8 @@ impl Checkpoints {
             .map_err(LoadError::Unreadable)?;
         let parts =
             statement.query_map([seq], |row| row.get::<_, Vec<u8>>(0)).map_err(LoadError::Unreadable)?;
-        let fleet = unpack_all(mark.as_of, parts)?;
+        let parts = parts.map(|part| part.map_err(LoadError::Unreadable));
+        let fleet = intake::restore(mark.as_of, parts, |part| unpack(&part), LoadError::Counts)?;
         if fleet.devices_known() as u64 != mark.devices
             || Some(fleet.fleet_view().tally.digest.to_string()) != digest
         {
@@ -319,53 +315,6 @@ fn drop_checkpoint(transaction: &Transaction<'_>, ledger_seq: u64) -> rusqlite::
     transaction.execute("DELETE FROM part WHERE ledger_seq = ?1", [seq])?;
     transaction.execute("DELETE FROM checkpoint WHERE ledger_seq = ?1", [seq])?;
     Ok(())
-}
-
-/// One thread reads, some unpack and parse, one takes in.
-fn unpack_all(
-    as_of: AsOf,
-    parts: impl Iterator<Item = rusqlite::Result<Vec<u8>>>,
-) -> Result<Fleet, LoadError> {
-    type Parsed = Result<Vec<DeviceRecord>, LoadError>;
-    let readers = thread::available_parallelism().map_or(1, usize::from).min(READERS_MAX);
-    thread::scope(|scope| {
-        let (parsed_in, parsed): (SyncSender<Parsed>, Receiver<Parsed>) = sync_channel(PARTS_WAITING_MAX);
-        let mut inlets = Vec::new();
-        for _ in 0..readers {
-            let (inlet, waiting) = sync_channel::<Vec<u8>>(PARTS_WAITING_MAX);
-            let parsed_in = parsed_in.clone();
-            scope.spawn(move || {
-                let parsed = waiting.iter().map(|part| unpack(&part));
-                parsed.map_while(|records| parsed_in.send(records).ok()).for_each(drop);
-            });
-            inlets.push(inlet);
-        }
-        drop(parsed_in);
-        let taken_in = scope.spawn(move || {
-            let mut failure = None;
-            let records = parsed.iter().map_while(|part| part.map_err(|error| failure = Some(error)).ok());
-            let fleet = Fleet::restore(as_of, records.flatten());
-            failure.map_or(Ok(fleet), Err)
-        });
-        let mut unreadable = None;
-        for (at, part) in parts.enumerate() {
-            match part {
-                Ok(part) => {
-                    if inlets[at % readers].send(part).is_err() {
-                        // Nobody takes it any more: why, the one who takes in says.
-                        break;
-                    }
-                }
-                Err(error) => {
-                    unreadable = Some(LoadError::Unreadable(error));
-                    break;
-                }
-            }
-        }
-        drop(inlets);
-        let fleet = taken_in.join().unwrap_or(Err(LoadError::Counts));
-        unreadable.map_or(fleet, Err)
-    })
 }
 
 fn unpack(part: &[u8]) -> Result<Vec<DeviceRecord>, LoadError> {

@@ -147,7 +147,7 @@ impl Device {
         DeviceLine {
             key: about.key.clone(),
             freshness: about.freshness(),
-            last_heard_at: about.heard_at,
+            last_heard_at: about.heard_at(),
             retired: about.is_retired(),
             epoch: about.holdings.epoch(),
             head: about.holdings.head(),

@@ -36,10 +36,8 @@ impl Fleet {
         let held = row.report.as_ref().map(|report| report.place());
         match Some((fact.epoch, fact.seq)).cmp(&held) {
             Ordering::Greater => {
-                let names = self.totals.deployment(row.deployment);
-                let report = Report::of(fact, at.ledger_seq, |name| names.shared_name(name));
-                let mut report = Some(report);
-                self.settle(number, before, Scope::Row(place), |row| row.hold(report.take()));
+                let mut report = Some(Report::of(fact, at.ledger_seq, &mut self.totals.casts));
+                self.settle(number, before, Scope::Row(place), |row| row.report = report.take());
                 Outcome::Taken
             }
             Ordering::Equal => {
@@ -94,7 +92,7 @@ impl Fleet {
 
     /// Drops what no later fact can need of a device.
     fn forget(&mut self, at: Position, number: u32, generation: Generation) {
-        let aged = |report: &Report| at.stored_at.duration_since(report.received_at) > REMOVED_KEPT;
+        let aged = |report: &Report| at.stored_at.duration_since(report.received_at()) > REMOVED_KEPT;
         let facet = self.facet(number);
         self.drop_rows(number, |row| row.is_spent(generation, &facet, aged));
     }

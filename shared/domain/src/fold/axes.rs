@@ -58,7 +58,7 @@ impl Look {
             }
         };
         let failed = |report: &Report| report.components.iter().any(|(_, state)| *state == State::Failed);
-        let refused = target == Some(Standing::Failed) && !row.report.as_deref().is_some_and(failed);
+        let refused = target == Some(Standing::Failed) && !row.report.as_ref().is_some_and(failed);
         Some(Self { target, sure, overdue, refused })
     }
 
@@ -102,7 +102,7 @@ impl Look {
 
     /// The components of a report as if what shall run were what it is about.
     pub(super) fn reported<'a>(self, row: &'a Row) -> impl Iterator<Item = Part<'a>> {
-        let reported = row.report.as_deref().map_or(&[][..], |report| &report.components);
+        let reported = row.report.as_ref().map_or(&[][..], |report| &**report.components);
         reported.iter().map(move |(name, state)| self.expected(name, Some(*state)))
     }
 
@@ -140,7 +140,7 @@ pub(super) fn parts<'a>(
     blueprint: Option<&'a Blueprint>,
     look: Look,
 ) -> impl Iterator<Item = Part<'a>> {
-    let reported = row.report.as_deref().map_or(&[][..], |report| &report.components);
+    let reported = row.report.as_ref().map_or(&[][..], |report| &**report.components);
     let wanted = blueprint.filter(|_| look.target.is_some()).map_or(&[][..], |print| &print.components);
     let expected =
         wanted.iter().enumerate().map(move |(at, name)| look.expected(name, state_of(reported, at, name)));
@@ -179,7 +179,7 @@ impl Axes {
     /// Counts a row without its components.
     pub(super) fn count_row(&mut self, row: &Row, look: Look) {
         self.kstatus[look.kstatus() as usize] += 1;
-        self.changed_at = self.changed_at.max(row.report.as_deref().map(|report| report.received_at));
+        self.changed_at = self.changed_at.max(row.report.as_ref().map(|report| report.received_at()));
     }
 
     /// Takes counts in, or out again.
@@ -188,6 +188,14 @@ impl Axes {
         shift(way, &mut self.ready, &other.ready);
         shift(way, &mut self.kstatus, &other.kstatus);
         self.changed_at = self.changed_at.max(other.changed_at);
+    }
+
+    /// Takes counts in for others.
+    pub(super) fn exchange(&mut self, from: &Self, to: &Self) {
+        exchange(&mut self.deployed, &from.deployed, &to.deployed);
+        exchange(&mut self.ready, &from.ready, &to.ready);
+        exchange(&mut self.kstatus, &from.kstatus, &to.kstatus);
+        self.changed_at = self.changed_at.max(to.changed_at);
     }
 
     /// The worst on the axis of delivery.
@@ -206,6 +214,10 @@ impl Axes {
 
 fn shift(way: Way, own: &mut [u32], others: &[u32]) {
     own.iter_mut().zip(others).for_each(|(own, other)| way.by(own, *other));
+}
+
+fn exchange(own: &mut [u32], from: &[u32], to: &[u32]) {
+    own.iter_mut().zip(from.iter().zip(to)).for_each(|(own, (from, to))| *own = *own - from + to);
 }
 
 fn first<K: Copy>(all: &[K], counts: &[u32]) -> Option<K> {

@@ -22,7 +22,7 @@ impl Fleet {
         given_up.due.into_iter().for_each(|number| self.devices[number as usize].due = false);
         let mut due = std::mem::take(&mut self.changed);
         due.iter().for_each(|number| self.devices[*number as usize].changed = false);
-        due.extend(also.into_iter().filter_map(|key| self.numbers.get(key)));
+        due.extend(also.into_iter().filter_map(|key| self.number_of(key)));
         // One that is named twice is copied once: its turn comes when it is no longer due.
         due.iter().for_each(|number| self.devices[*number as usize].due = true);
         self.capture.due = due;

@@ -13,6 +13,7 @@ use serde_json::{Map, Value};
 
 use super::doubt::{Identity, OpenMessages};
 use super::holdings::Holdings;
+use super::moment::Moment;
 use super::standing::{Doubt, Facet, Row};
 
 /// A device with its rows.
@@ -48,13 +49,13 @@ pub(super) struct About {
     not_storing: bool,
     /// The newest heartbeat that any liveness fact knows of.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    beat_at: Option<Timestamp>,
+    beat_at: Option<Moment>,
     /// Something of it came at least once: a report, or a message that could not be let in.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     reported: bool,
     /// When the hub last heard it, as far as facts tell.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) heard_at: Option<Timestamp>,
+    heard_at: Option<Moment>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) nature: Option<Box<Nature>>,
     /// None for most devices, which is why it is a box.
@@ -159,12 +160,12 @@ impl About {
 
     /// How many messages in quarantine may be anything.
     pub(super) fn beyond(&self) -> u64 {
-        self.troubles.as_ref().map_or(0, |troubles| troubles.open.beyond(&self.holdings, self.beat_at))
+        self.troubles.as_ref().map_or(0, |troubles| troubles.open.beyond(&self.holdings, self.beat_at()))
     }
 
     /// Where LEDGER holds the newest of those; nothing where there is none.
     pub(super) fn place_beyond(&self) -> Option<u64> {
-        self.troubles.as_ref()?.open.place_beyond(&self.holdings, self.beat_at)
+        self.troubles.as_ref()?.open.place_beyond(&self.holdings, self.beat_at())
     }
 
     /// Where LEDGER holds the message with a number of the current epoch; nothing where that is no longer known.
@@ -224,7 +225,7 @@ impl About {
                 self.holdings.learn(fact.head, account);
             }
         }
-        self.beat_at = self.beat_at.max(fact.beat_at);
+        self.beat(fact.beat_at);
         let newest = self.liveness.is_none_or(|(epoch, _)| epoch <= fact.epoch);
         if newest {
             self.liveness = Some((fact.epoch, fact.state));
@@ -270,10 +271,10 @@ impl About {
     }
 
     /// How it is heard.
-    pub(super) const fn heard(&self) -> Heard {
+    pub(super) fn heard(&self) -> Heard {
         Heard {
             reported: self.reported,
-            at: self.heard_at,
+            at: self.heard_at(),
             epoch: self.holdings.epoch(),
             head: self.holdings.head(),
         }
@@ -286,7 +287,7 @@ impl About {
         settled: &[Identity],
         beat_at: Option<Timestamp>,
     ) {
-        self.beat_at = self.beat_at.max(beat_at);
+        self.beat(beat_at);
         if !messages.is_empty() {
             self.troubles.get_or_insert_default().open.join(messages);
         }
@@ -296,9 +297,18 @@ impl About {
     }
 
     /// Puts back how it was heard; its numbers are its holdings' affair.
-    pub(super) const fn put_back(&mut self, then: Heard) {
+    pub(super) fn put_back(&mut self, then: Heard) {
         self.reported = then.reported;
-        self.heard_at = then.at;
+        self.heard_at = then.at.map(Moment::from);
+    }
+
+    /// When the hub last heard it, as far as facts tell.
+    pub(super) fn heard_at(&self) -> Option<Timestamp> {
+        self.heard_at.map(Moment::get)
+    }
+
+    fn beat_at(&self) -> Option<Timestamp> {
+        self.beat_at.map(Moment::get)
     }
 
     fn report_came(&mut self, received_at: Timestamp) {
@@ -307,7 +317,15 @@ impl About {
     }
 
     fn hear(&mut self, at: Timestamp) {
-        self.heard_at = self.heard_at.max(Some(at));
+        if self.heard_at() < Some(at) {
+            self.heard_at = Some(at.into());
+        }
+    }
+
+    fn beat(&mut self, at: Option<Timestamp>) {
+        if self.beat_at() < at {
+            self.beat_at = at.map(Moment::from);
+        }
     }
 }
 

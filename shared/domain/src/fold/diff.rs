@@ -163,8 +163,8 @@ fn facts(from: Option<Seen<'_>>, to: Option<Seen<'_>>, since: u64, device: &Devi
     {
         facts.extend(about.desired_evidence(row.and_then(asked)));
     }
-    let report = row.and_then(|row| row.report.as_deref());
-    let held = was.and_then(|(row, _)| row.report.as_deref());
+    let report = row.and_then(|row| row.report.as_ref());
+    let held = was.and_then(|(row, _)| row.report.as_ref());
     if held.map(|report| report.place()) != report.map(|report| report.place()) {
         facts.extend(report.map(Report::evidence));
     }

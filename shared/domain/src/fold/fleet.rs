@@ -1,6 +1,6 @@
 //! The fleet: every device with its rows, the counts over them, and up to where LEDGER was read.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 
 use muster_contract::fact::Fact;
 use muster_contract::subjects::{LedgerSubject, ViewKey};
@@ -9,6 +9,7 @@ use muster_contract::{DeploymentId, DeviceKey, Timestamp};
 
 use super::capture::Capture;
 use super::device::Device;
+use super::index::Index;
 use super::lens::Lenses;
 use super::shifts::{Shifts, stood};
 use super::standing::{Facet, Row, Share};
@@ -41,7 +42,7 @@ pub enum Outcome {
 #[derive(Debug)]
 pub struct Fleet {
     pub(super) as_of: AsOf,
-    pub(super) numbers: HashMap<DeviceKey, u32>,
+    pub(super) index: Index,
     pub(super) devices: Vec<Device>,
     pub(super) totals: Totals,
     pub(super) lenses: Lenses,
@@ -65,7 +66,7 @@ impl Default for Fleet {
     fn default() -> Self {
         Self {
             as_of: AsOf { ledger_seq: 0, at: Timestamp::UNIX_EPOCH },
-            numbers: HashMap::new(),
+            index: Index::default(),
             devices: Vec::new(),
             totals: Totals::default(),
             lenses: Lenses::default(),
@@ -138,12 +139,16 @@ impl Fleet {
     }
 
     pub(super) fn find(&self, key: &DeviceKey) -> Option<&Device> {
-        self.numbers.get(key).map(|number| &self.devices[*number as usize])
+        self.number_of(key).map(|number| &self.devices[number as usize])
+    }
+
+    pub(super) fn number_of(&self, key: &DeviceKey) -> Option<u32> {
+        self.index.get(&self.devices, key)
     }
 
     /// The number of a device that a fact is about to change; it is in the fleet from its first fact on.
     pub(super) fn name_device(&mut self, key: &DeviceKey) -> u32 {
-        if let Some(number) = self.numbers.get(key).copied() {
+        if let Some(number) = self.number_of(key) {
             self.copy_ahead(number);
             return number;
         }
@@ -152,8 +157,8 @@ impl Fleet {
         // The site's own copy of its name is shared by all its devices.
         let key = DeviceKey { site: self.totals.site(site).id.clone(), device: key.device.clone() };
         self.totals.site_mut(site).members.insert(key.device.clone(), number);
-        self.devices.push(Device::new(site, key.clone()));
-        self.numbers.insert(key, number);
+        self.index.insert(&key, number);
+        self.devices.push(Device::new(site, key));
         self.totals.weigh_device(Way::In, (site, &[]), &self.facet(number), 0);
         self.lenses.admit(&self.totals, number, &self.devices[number as usize]);
         self.shifts.appear(self.as_of, (site, number));
@@ -226,12 +231,12 @@ impl Fleet {
                 }
                 continue;
             }
-            self.totals.weigh(Way::Out, key, place_of, at, old);
+            let stake = self.totals.take_out(key, at, old);
             if in_scope {
                 alter(at);
             }
             let new = at.share(&after);
-            self.totals.weigh(Way::In, key, place_of, at, new);
+            self.totals.put_in(key, place_of, at, new, stake);
             device.unknown -= u32::from(old.is_unknown());
             device.unknown += u32::from(new.is_unknown());
             let (deployment, now) = (&self.totals.deployment(at.deployment).id, stood(at, new, &after));

@@ -119,9 +119,9 @@ impl Groups {
 }
 
 impl LabelGroup {
-    /// Puts a standing into its counts, or takes it out.
-    pub(super) fn weigh(&mut self, way: Way, deployment: u32, share: Share) {
-        self.whole.weigh(way, share, deployment, &mut self.deployments);
+    /// Puts a standing into its counts in place of what it was.
+    pub(super) fn exchange(&mut self, deployment: u32, from: Share, to: Share) {
+        self.whole.exchange(from, to, deployment, &mut self.deployments);
     }
 }
 

@@ -282,7 +282,7 @@ impl Fleet {
 
     /// Puts back how a device was heard at a moment, and what it may have said by then.
     fn hear_as_then(&mut self, key: &DeviceKey, then: Heard, since: Since) {
-        let Some(number) = self.numbers.get(key).copied() else { return };
+        let Some(number) = self.number_of(key) else { return };
         let before = self.facet(number);
         let about = &mut self.devices[number as usize].about;
         let (epoch, end) = since.reach(about.holdings.epoch());

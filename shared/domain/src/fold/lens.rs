@@ -227,7 +227,7 @@ impl Lens {
             };
             count(&mut self.total, None);
             if by_component {
-                for (name, _) in &report.components {
+                for (name, _) in report.components.iter() {
                     with(&mut self.groups, name.as_str(), |cell| count(cell, Some(name.as_str())));
                 }
             } else {

@@ -32,7 +32,7 @@ struct RowRecord {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     print: Option<Blueprint>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    report: Option<Box<Report>>,
+    report: Option<Report>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     deadline: Option<Box<Deadline>>,
 }
@@ -103,8 +103,7 @@ impl Fleet {
         for RowRecord { deployment, target, print, report, deadline } in rows {
             let place = self.name_row(number, &deployment);
             let facet = self.facet(number);
-            let names = self.totals.deployment(self.devices[number as usize].rows[place].deployment);
-            let mut report = report.map(|report| report.sharing(|name| names.shared_name(name)));
+            let mut report = report.map(|report| report.sharing(&mut self.totals.casts));
             let print = print.map_or(blueprint::NONE, |print| self.totals.blueprints.take(print));
             self.settle(number, facet, Scope::Row(place), |row| {
                 row.target = target;

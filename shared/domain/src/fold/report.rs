@@ -1,5 +1,7 @@
 //! The last report of a deployment on a device, as the fold keeps it: everything a query can show of it, small.
 
+use std::sync::Arc;
+
 use muster_contract::fact::StatusFact;
 use muster_contract::limits::ERROR_CODE_BYTES_MAX;
 use muster_contract::query::{LastReport, Output};
@@ -7,6 +9,9 @@ use muster_contract::state::{ComponentStatus, DeploymentStatus, StatusError};
 use muster_contract::view::UNSPECIFIED;
 use muster_contract::{ComponentName, Epoch, Generation, Seq, State, Timestamp};
 use serde::{Deserialize, Serialize};
+
+use super::cast::{Cast, Casts};
+use super::moment::Moment;
 
 /// The last report by (epoch, seq), whatever the order in which reports came.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -17,11 +22,11 @@ pub(super) struct Report {
     /// Up to this head it is the deployment's last; 0 where the device did not say so.
     pub(super) current_through: u64,
     pub(super) state: State,
-    pub(super) components: Box<[(ComponentName, State)]>,
+    pub(super) components: Arc<Cast>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     words: Option<Box<Words>>,
-    observed_at: Timestamp,
-    pub(super) received_at: Timestamp,
+    observed_at: Moment,
+    received_at: Moment,
     ledger_seq: u64,
 }
 
@@ -43,19 +48,13 @@ pub(super) struct Culprit<'a> {
 }
 
 impl Report {
-    /// Keeps a fact. `share` gives the name that is held already, so that a fleet holds each name once.
-    pub(super) fn of(
-        fact: StatusFact,
-        ledger_seq: u64,
-        mut share: impl FnMut(ComponentName) -> ComponentName,
-    ) -> Self {
+    /// Keeps a fact, with its components as the fleet holds them.
+    pub(super) fn of(fact: StatusFact, ledger_seq: u64, casts: &mut Casts) -> Self {
+        let components = casts.of(&fact.components);
         let mut words =
             Words { error: fact.status.error, reason: fact.status.reason, components: Vec::new() };
-        let mut components: Vec<_> = Vec::with_capacity(fact.components.len());
-        for ComponentStatus { name, state, error } in fact.components {
-            let name = share(name);
-            words.components.extend(error.map(|error| (name.clone(), error)));
-            components.push((name, state));
+        for ComponentStatus { name, error, .. } in fact.components {
+            words.components.extend(error.map(|error| (name, error)));
         }
         words.components.sort_by(|one, other| one.0.cmp(&other.0));
         Self {
@@ -64,21 +63,23 @@ impl Report {
             generation: fact.generation,
             current_through: if fact.current { fact.head.get() } else { 0 },
             state: fact.status.state,
-            components: components.into(),
+            components,
             words: (words != Words::default()).then(|| Box::new(words)),
-            observed_at: fact.observed_at,
-            received_at: fact.received_at,
+            observed_at: fact.observed_at.into(),
+            received_at: fact.received_at.into(),
             ledger_seq,
         }
     }
 
-    /// The same report with the names that `share` holds already.
-    pub(super) fn sharing(
-        mut self: Box<Self>,
-        mut share: impl FnMut(ComponentName) -> ComponentName,
-    ) -> Box<Self> {
-        self.components.iter_mut().for_each(|(name, _)| *name = share(name.clone()));
+    /// The same report with its components as the fleet holds them.
+    pub(super) fn sharing(mut self, casts: &mut Casts) -> Self {
+        self.components = casts.sharing(self.components);
         self
+    }
+
+    /// When the hub took it in.
+    pub(super) fn received_at(&self) -> Timestamp {
+        self.received_at.get()
     }
 
     /// Its place among all reports of the device.
@@ -130,8 +131,8 @@ impl Report {
         LastReport {
             state: self.state,
             generation: self.generation,
-            observed_at: self.observed_at,
-            received_at: self.received_at,
+            observed_at: self.observed_at.get(),
+            received_at: self.received_at.get(),
             epoch: self.epoch,
             seq: self.seq,
             ledger_seq: self.ledger_seq,

@@ -18,7 +18,7 @@ pub(super) struct Row {
     pub(super) blueprint: u32,
     /// Generation at which its target last changed; none where it shall not run.
     pub(super) target: Option<Generation>,
-    pub(super) report: Option<Box<Report>>,
+    pub(super) report: Option<Report>,
     pub(super) deadline: Option<Box<Deadline>>,
 }
 
@@ -113,14 +113,6 @@ impl Row {
         Self { deployment, blueprint: blueprint::NONE, target: None, report: None, deadline: None }
     }
 
-    /// Holds a report in place of the one before.
-    pub(super) fn hold(&mut self, report: Option<Report>) {
-        match (&mut self.report, report) {
-            (Some(held), Some(report)) => **held = report,
-            (held, report) => *held = report.map(Box::new),
-        }
-    }
-
     /// Where it stands; none where it neither shall run nor was ever reported.
     pub(super) fn standing(&self) -> Option<Standing> {
         match (&self.report, self.target) {
@@ -132,7 +124,7 @@ impl Row {
     }
 
     pub(super) fn is_known(&self, facet: &Facet) -> bool {
-        facet.knows(self.report.as_deref())
+        facet.knows(self.report.as_ref())
     }
 
     /// The deadline it is past: one of its current target, while it is not at an end for that target.
@@ -146,7 +138,7 @@ impl Row {
         match (self.standing(), self.target) {
             _ if facet.retired => Share::Nothing,
             (None, _) | (Some(Standing::Removed), None) => Share::Nothing,
-            (Some(_), None) if facet.has_forgotten(self.report.as_deref()) => Share::Nothing,
+            (Some(_), None) if facet.has_forgotten(self.report.as_ref()) => Share::Nothing,
             (Some(_), None) => Share::Leaving,
             (Some(standing), Some(_)) => Share::Target {
                 standing,

@@ -74,6 +74,14 @@ impl Group {
         way.by(&mut self.missing, missing.min(MISSING_COUNTED_MAX));
     }
 
+    /// Takes a standing in for another.
+    pub(super) fn exchange(&mut self, from: Share, to: Share) {
+        if from != to {
+            self.shift(Way::Out, from);
+            self.shift(Way::In, to);
+        }
+    }
+
     /// True where it holds nothing at all.
     pub(super) fn is_empty(&self) -> bool {
         self.targets == 0 && self.leaving == 0

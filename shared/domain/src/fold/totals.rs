@@ -1,6 +1,7 @@
 //! The counts of every deployment, every site and the fleet, kept up to date one standing at a time.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use muster_contract::subjects::ViewKey;
 use muster_contract::view::Verdict;
@@ -8,11 +9,15 @@ use muster_contract::{ComponentName, DeploymentId, DeviceId, DeviceKey, SiteId, 
 
 use super::axes::Axes;
 use super::blueprint::Blueprints;
+use super::cast::{Cast, Casts};
 use super::culprits::Culprits;
 use super::device::Device;
 use super::groups::{Groups, LabelGroup};
 use super::standing::{Facet, Row, Share};
 use super::tally::{Devices, Group, Way};
+
+/// A component and its state.
+type Part = (ComponentName, State);
 
 /// Counts by state.
 pub(super) type States = [u32; State::ALL.len()];
@@ -29,6 +34,7 @@ pub(super) struct Totals {
     pub(super) fleet: Whole,
     pub(super) groups: Groups,
     pub(super) blueprints: Blueprints,
+    pub(super) casts: Casts,
     changed: Changed,
 }
 
@@ -61,6 +67,14 @@ pub(super) struct Site {
     /// Its devices in order, by number.
     pub(super) members: BTreeMap<DeviceId, u32>,
     changed: bool,
+}
+
+/// What a row put into the counts before it was altered.
+#[derive(Debug)]
+pub(super) struct Stake {
+    share: Share,
+    axes: Axes,
+    components: Option<Arc<Cast>>,
 }
 
 /// What a site and the fleet have in common.
@@ -133,33 +147,48 @@ impl Totals {
         &mut self.sites[number as usize]
     }
 
-    /// Puts a standing into the counts of its deployment, its site, its device's groups and the fleet, or takes it out.
-    pub(super) fn weigh(
+    /// What a row that is about to alter puts into the counts. The errors it counts for are taken out at once.
+    pub(super) fn take_out(&mut self, key: &DeviceKey, row: &Row, share: Share) -> Stake {
+        if share.shows_errors()
+            && let Some(report) = &row.report
+        {
+            self.deployments[row.deployment as usize].culprits.remove(key, report);
+        }
+        Stake {
+            share,
+            axes: Axes::of(row, self.blueprints.get(row.blueprint), share),
+            components: shown_components(row, share).cloned(),
+        }
+    }
+
+    /// Counts a row as it is now in place of what it was: in its deployment, its site, its device's groups and the fleet.
+    pub(super) fn put_in(
         &mut self,
-        way: Way,
         key: &DeviceKey,
         (site, groups): (u32, &[u32]),
         row: &Row,
         share: Share,
+        was: Stake,
     ) {
-        if share == Share::Nothing {
+        let nothing = Share::Nothing;
+        if (was.share, share) == (nothing, nothing) {
             return;
         }
         let axes = Axes::of(row, self.blueprints.get(row.blueprint), share);
         let deployment = &mut self.deployments[row.deployment as usize];
         let site = &mut self.sites[site as usize];
-        deployment.count_words(way, key, row, share);
-        shift_judged(way, share, &mut deployment.group, &mut self.fleet.verdicts);
+        deployment.recount_words(key, row, share, &was);
+        exchange_judged(was.share, share, &mut deployment.group, &mut self.fleet.verdicts);
         let local = site.deployments.entry(row.deployment).or_default();
-        shift_judged(way, share, local, &mut site.whole.verdicts);
-        local.axes.shift(way, &axes);
+        exchange_judged(was.share, share, local, &mut site.whole.verdicts);
+        local.axes.exchange(&was.axes, &axes);
         if local.is_empty() {
             site.deployments.remove(&row.deployment);
         }
-        site.whole.group.shift(way, share);
-        self.fleet.group.shift(way, share);
+        site.whole.group.exchange(was.share, share);
+        self.fleet.group.exchange(was.share, share);
         for group in [&mut deployment.group, &mut site.whole.group, &mut self.fleet.group] {
-            group.axes.shift(way, &axes);
+            group.axes.exchange(&was.axes, &axes);
         }
         if !std::mem::replace(&mut deployment.changed, true) {
             self.changed.keys.push(ViewKey::Deployment(deployment.id.clone()));
@@ -167,7 +196,7 @@ impl Totals {
         self.changed.mark_site(site);
         for number in groups {
             let group = self.groups.get_mut(*number);
-            group.weigh(way, row.deployment, share);
+            group.exchange(row.deployment, was.share, share);
             self.changed.mark_group(group);
         }
     }
@@ -202,7 +231,11 @@ impl Totals {
         for number in groups {
             let group = self.groups.get_mut(*number);
             for row in &device.rows {
-                group.weigh(way, row.deployment, row.share(&facet));
+                let share = row.share(&facet);
+                match way {
+                    Way::In => group.exchange(row.deployment, Share::Nothing, share),
+                    Way::Out => group.exchange(row.deployment, share, Share::Nothing),
+                }
             }
             if !facet.retired {
                 let complete = facet.is_complete(device.unknown);
@@ -253,10 +286,18 @@ impl Changed {
     }
 }
 
-/// Shifts a deployment's group and the count of the verdict on it.
-fn shift_judged(way: Way, share: Share, group: &mut Group, verdicts: &mut [u32; VERDICTS]) {
+/// The components that a row puts into the counts.
+fn shown_components(row: &Row, share: Share) -> Option<&Arc<Cast>> {
+    row.report.as_ref().filter(|_| share.shows_components()).map(|report| &report.components)
+}
+
+/// Exchanges a standing in a deployment's group, and the verdict on it in the count of verdicts.
+fn exchange_judged(from: Share, to: Share, group: &mut Group, verdicts: &mut [u32; VERDICTS]) {
+    if from == to {
+        return;
+    }
     let before = group.verdict();
-    group.shift(way, share);
+    group.exchange(from, to);
     let after = group.verdict();
     if before != after {
         // A deployment that is empty is nowhere, so it has no verdict to count.
@@ -281,20 +322,31 @@ impl Deployment {
         }
     }
 
-    /// The name of a component as the counts hold it, so that the fleet holds each name once.
-    pub(super) fn shared_name(&self, name: ComponentName) -> ComponentName {
-        self.components.get_key_value(&name).map_or(name, |(held, _)| held.clone())
+    /// Counts the components and errors of a row in place of the components that it had; its errors are out already.
+    fn recount_words(&mut self, key: &DeviceKey, row: &Row, share: Share, was: &Stake) {
+        let (from, to) = (was.components.as_ref(), shown_components(row, share));
+        let same = from.zip(to).is_some_and(|(from, to)| Arc::ptr_eq(from, to));
+        if !same {
+            self.recount(from.map_or(&[], |cast| cast), to.map_or(&[], |cast| cast));
+        }
+        if share.shows_errors()
+            && let Some(report) = &row.report
+        {
+            self.culprits.add(key, report);
+        }
     }
 
-    fn count_words(&mut self, way: Way, key: &DeviceKey, row: &Row, share: Share) {
-        let Some(report) = &row.report else { return };
-        if share.shows_components() {
-            report.components.iter().for_each(|(name, state)| self.count_component(way, name, *state));
+    fn recount(&mut self, from: &[Part], to: &[Part]) {
+        let named_alike = from.len() == to.len() && from.iter().zip(to).all(|((was, _), (is, _))| was == is);
+        if !named_alike {
+            from.iter().for_each(|(name, state)| self.count_component(Way::Out, name, *state));
+            to.iter().for_each(|(name, state)| self.count_component(Way::In, name, *state));
+            return;
         }
-        if share.shows_errors() {
-            match way {
-                Way::In => self.culprits.add(key, report),
-                Way::Out => self.culprits.remove(key, report),
+        for ((name, was), (_, is)) in from.iter().zip(to).filter(|((_, was), (_, is))| was != is) {
+            if let Some(states) = self.components.get_mut(name) {
+                states[*was as usize] -= 1;
+                states[*is as usize] += 1;
             }
         }
     }
@@ -306,10 +358,7 @@ impl Deployment {
             self.components.insert(name.clone(), states);
             return;
         };
-        match way {
-            Way::In => states[state as usize] += 1,
-            Way::Out => states[state as usize] -= 1,
-        }
+        way.by(&mut states[state as usize], 1);
         if *states == States::default() {
             self.components.remove(name);
         }
@@ -329,23 +378,24 @@ impl Site {
 }
 
 impl Whole {
-    /// Puts a standing into the counts of a part of the fleet, or takes it out; `deployments` are the part's shares of each.
-    pub(super) fn weigh(
+    /// Puts a standing into the counts of a part of the fleet in place of what it was; `deployments` are the part's shares
+    /// of each.
+    pub(super) fn exchange(
         &mut self,
-        way: Way,
-        share: Share,
+        from: Share,
+        to: Share,
         deployment: u32,
         deployments: &mut BTreeMap<u32, Group>,
     ) {
-        if share == Share::Nothing {
+        if from == to {
             return;
         }
         let local = deployments.entry(deployment).or_default();
-        shift_judged(way, share, local, &mut self.verdicts);
+        exchange_judged(from, to, local, &mut self.verdicts);
         if local.is_empty() {
             deployments.remove(&deployment);
         }
-        self.group.shift(way, share);
+        self.group.exchange(from, to);
     }
 
     /// Deployments by verdict, without the zeros.

@@ -110,14 +110,14 @@ fn facts(about: &About, row: &Row, verdict: Verdict) -> Vec<Evidence> {
     match verdict {
         Verdict::Overdue => facts.extend(row.overdue().map(Deadline::evidence)),
         Verdict::Incomplete => {
-            facts.extend(row.report.as_deref().map(Report::evidence));
+            facts.extend(row.report.as_ref().map(Report::evidence));
             facts.extend(about.ignorance(row));
         }
         Verdict::ConvergedStale | Verdict::Converged => {
-            facts.extend(row.report.as_deref().map(Report::evidence));
+            facts.extend(row.report.as_ref().map(Report::evidence));
             facts.extend(about.liveness_evidence());
         }
-        _ => facts.extend(row.report.as_deref().map(Report::evidence)),
+        _ => facts.extend(row.report.as_ref().map(Report::evidence)),
     }
     facts
 }
@@ -144,12 +144,12 @@ impl About {
             Freshness::Stale | Freshness::Never => "is silent",
         };
         let evidence = Evidence::of(EvidenceKind::Liveness, self.sources.liveness, says.to_owned());
-        Some(Evidence { at: self.heard_at, ..evidence })
+        Some(Evidence { at: self.heard_at(), ..evidence })
     }
 
     /// Why a row's standing is not known: reports that are not in, that cannot be read, or that the device cannot keep.
     pub(super) fn ignorance(&self, row: &Row) -> Vec<Evidence> {
-        let (facet, report) = (self.facet(), row.report.as_deref());
+        let (facet, report) = (self.facet(), row.report.as_ref());
         let mut facts = Vec::new();
         if !facet.has_last(report) {
             facts.extend(self.head_evidence());

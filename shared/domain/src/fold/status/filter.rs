@@ -265,7 +265,7 @@ impl<'q> Filter<'q> {
         if row.target.is_some_and(|target| target <= wanted) {
             return (Age::Now, share);
         }
-        let report = row.report.as_deref().filter(|report| report.generation == wanted);
+        let report = row.report.as_ref().filter(|report| report.generation == wanted);
         let Some(report) = report else { return (Age::Gone, share) };
         let then = Share::Target {
             standing: report.state.into(),

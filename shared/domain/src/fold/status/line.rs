@@ -18,7 +18,7 @@ impl Found<'_> {
         let axes = &self.axes;
         let held = |axis_of| axis.is_none_or(|wanted| wanted == axis_of) && !self.is_gone();
         let deployed = axes.deployed_status();
-        let report = row.report.as_deref();
+        let report = row.report.as_ref();
         TargetStatus {
             key: device.key.clone(),
             deployment: self.deployment.clone(),
@@ -62,7 +62,7 @@ impl Found<'_> {
     }
 
     fn changed_at(&self) -> Option<Timestamp> {
-        self.row.report.as_deref().map(|report| report.received_at)
+        self.row.report.as_ref().map(|report| report.received_at())
     }
 
     fn component(&self, part: &Part<'_>, axis: Option<Axis>) -> ComponentLine {
@@ -79,7 +79,7 @@ impl Found<'_> {
 
     /// Why the whole is so.
     fn message(&self) -> String {
-        let report = self.row.report.as_deref();
+        let report = self.row.report.as_ref();
         if self.is_gone() {
             return "superseded, and how it ended is not in the present state".to_owned();
         }
@@ -97,7 +97,7 @@ impl Found<'_> {
     }
 
     fn component_message(&self, part: &Part<'_>) -> String {
-        let error = self.row.report.as_deref().and_then(|report| report.component_error(part.name));
+        let error = self.row.report.as_ref().and_then(|report| report.component_error(part.name));
         if let (Some(error), Some(State::Failed)) = (error, part.state) {
             return format!("{}: {}", error.code, error.message);
         }

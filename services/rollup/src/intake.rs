@@ -1,0 +1,64 @@
+//! A fleet from the records that a file holds: one thread reads them, some decode, one takes in. Reading and taking in are
+//! each a fraction of decoding, so it takes about as long as the processors need for that.
+//!
+//! What is read and how it is decoded is for whoever has the file.
+
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread;
+
+use muster_contract::view::AsOf;
+use muster_domain::fold::{DeviceRecord, Fleet};
+
+/// Threads that decode at most.
+const DECODERS_MAX: usize = 4;
+/// Parts that wait before each thread: enough that none is idle, and few enough that memory stays small.
+const PARTS_WAITING_MAX: usize = 4;
+
+/// The fleet of all parts as of a position. The first failure of reading, decoding or taking in ends it; `lost` is said
+/// where a thread is lost.
+pub(crate) fn restore<P: Send, E: Send>(
+    as_of: AsOf,
+    parts: impl Iterator<Item = Result<P, E>>,
+    decode: impl Fn(P) -> Result<Vec<DeviceRecord>, E> + Sync,
+    lost: E,
+) -> Result<Fleet, E> {
+    let decoders = thread::available_parallelism().map_or(1, usize::from).min(DECODERS_MAX);
+    let decode = &decode;
+    thread::scope(|scope| {
+        type Decoded<E> = Result<Vec<DeviceRecord>, E>;
+        let (decoded_in, decoded): (SyncSender<Decoded<E>>, Receiver<Decoded<E>>) =
+            sync_channel(PARTS_WAITING_MAX);
+        let mut inlets = Vec::new();
+        for _ in 0..decoders {
+            let (inlet, waiting) = sync_channel::<P>(PARTS_WAITING_MAX);
+            let decoded_in = decoded_in.clone();
+            scope.spawn(move || {
+                waiting.iter().map(decode).map_while(|part| decoded_in.send(part).ok()).for_each(drop);
+            });
+            inlets.push(inlet);
+        }
+        drop(decoded_in);
+        let taken_in = scope.spawn(move || take_in(as_of, &decoded));
+        let read = hand_out(parts, &inlets);
+        drop(inlets);
+        let fleet = taken_in.join().unwrap_or(Err(lost));
+        read.and(fleet)
+    })
+}
+
+/// Gives each decoder its turn. Where nobody takes a part any more, whoever takes in says why.
+fn hand_out<P, E>(parts: impl Iterator<Item = Result<P, E>>, inlets: &[SyncSender<P>]) -> Result<(), E> {
+    for (at, part) in parts.enumerate() {
+        if inlets[at % inlets.len()].send(part?).is_err() {
+            break;
+        }
+    }
+    Ok(())
+}
+
+fn take_in<E>(as_of: AsOf, decoded: &Receiver<Result<Vec<DeviceRecord>, E>>) -> Result<Fleet, E> {
+    let mut failure = None;
+    let parts = decoded.iter().map_while(|part| part.map_err(|error| failure = Some(error)).ok());
+    let fleet = Fleet::restore(as_of, parts.flatten());
+    failure.map_or(Ok(fleet), Err)
+}

@@ -1,0 +1,70 @@
+//! A time as rows of a large fleet keep it: nothing is lost, and it takes nine bytes in place of sixteen.
+
+use muster_contract::Timestamp;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+/// Bytes of the seconds: 40 bits hold every year from -9999 to 9999.
+const SECONDS: usize = 5;
+/// Bytes of the nanoseconds within the second.
+const NANOS: usize = 4;
+
+/// A time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Moment {
+    seconds: [u8; SECONDS],
+    nanos: [u8; NANOS],
+}
+
+impl Moment {
+    /// The time as everybody else has it.
+    pub(super) fn get(self) -> Timestamp {
+        let [a, b, c, d, e] = self.seconds;
+        // The sign is the highest bit of the five bytes: shifted up and down again it fills the three above.
+        let seconds = i64::from_le_bytes([0, 0, 0, a, b, c, d, e]) >> 24;
+        Timestamp::new(seconds, i32::from_le_bytes(self.nanos)).unwrap_or_default()
+    }
+}
+
+impl From<Timestamp> for Moment {
+    fn from(at: Timestamp) -> Self {
+        let [a, b, c, d, e, ..] = at.as_second().to_le_bytes();
+        Self { seconds: [a, b, c, d, e], nanos: at.subsec_nanosecond().to_le_bytes() }
+    }
+}
+
+impl Serialize for Moment {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.get().serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for Moment {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Timestamp::deserialize(deserializer).map(Self::from)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn the_first_and_the_last_time_there_are_come_back() {
+        for at in [Timestamp::MIN, Timestamp::MAX, Timestamp::UNIX_EPOCH] {
+            assert_eq!(Moment::from(at).get(), at);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_time_comes_back_as_it_was(
+            seconds in Timestamp::MIN.as_second() + 1..Timestamp::MAX.as_second(),
+            nanos in -999_999_999..=999_999_999i32,
+        ) {
+            let at = Timestamp::new(seconds, nanos).unwrap();
+            prop_assert_eq!(Moment::from(at).get(), at);
+        }
+    }
+}

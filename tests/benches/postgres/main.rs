@@ -1,0 +1,147 @@
+//! The same work done by what somebody would take instead: standings kept current by batched upserts into PostgreSQL, with
+//! counts kept by a trigger on whole batches, beside LEDGER and muster-rollup. Each side gets the same reports of the same
+//! fleet, already let in; each ends when the last of them counts. Muster keeps every one of them; PostgreSQL is measured
+//! without a history, and with one.
+//!
+//! PostgreSQL commits a thousand reports at once and does not wait for the disk (`synchronous_commit=off`): that is what
+//! a stream of NATS promises unless it is told otherwise. It runs as a user of its own if this process is root.
+//!
+//! `cargo bench -p muster-tests --bench postgres`; `BENCH_DEVICES=20000 BENCH_ROUNDS=5` for other sizes: three reports a
+//! device and round. Without a PostgreSQL server on this machine it says so, loudly, and measures nothing.
+
+#![allow(clippy::unwrap_used, reason = "a failure here is the test's result")]
+
+mod cluster;
+mod script;
+
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use clap::Parser;
+use muster_bus::Bus;
+use muster_rollup::app::start;
+use muster_rollup::config::Cli;
+use muster_service::life::Life;
+use muster_tests::bench::{self, median, say, setting, thousands};
+use muster_tests::ledger::{self, DEPLOYMENTS};
+use muster_tests::server::Server;
+use tokio_util::sync::CancellationToken;
+
+use self::cluster::Cluster;
+use self::script::Keeping;
+
+const DEVICES_DEFAULT: usize = 100_000;
+const ROUNDS_DEFAULT: usize = 3;
+const LOOK: Duration = Duration::from_millis(2);
+const PATIENCE: Duration = Duration::from_secs(300);
+
+// As in muster-rollup.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+fn main() -> ExitCode {
+    if !bench::is_wanted() {
+        return ExitCode::SUCCESS;
+    }
+    let Some(cluster) = Cluster::start() else {
+        return bench::tell(
+            "NOT MEASURED: there is no PostgreSQL server on this machine (`apt-get install postgresql`), so \
+             nobody knows whether Muster is ahead of one here.",
+        );
+    };
+    let devices = setting("BENCH_DEVICES", DEVICES_DEFAULT);
+    let rounds = setting("BENCH_ROUNDS", ROUNDS_DEFAULT).max(1);
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let [mut current, mut history, mut muster] = [Vec::new(), Vec::new(), Vec::new()];
+    for round in 1..=rounds {
+        say(&format!("round {round} of {rounds}: PostgreSQL, the present alone"));
+        current.push(postgres(&cluster, devices, Keeping::Present));
+        say(&format!("round {round} of {rounds}: PostgreSQL with a history"));
+        history.push(postgres(&cluster, devices, Keeping::History));
+        say(&format!("round {round} of {rounds}: Muster with its history"));
+        muster.push(runtime.block_on(rollup(devices)));
+    }
+    let ratio = |base: &[f64]| median(&muster) / median(base);
+    let lines = [
+        format!(
+            "{} reports of {devices} devices about standings that are there, {} reports a transaction; median of {rounds} rounds (spread = (max - min) / median)",
+            devices * DEPLOYMENTS.len(),
+            script::BATCH
+        ),
+        String::new(),
+        format!("| reports/s until all count | {} | Muster, whole history | ratio |", cluster.version()),
+        "|---|---:|---:|---:|".to_owned(),
+        format!(
+            "| the present alone | {} | {} | {:.2} |",
+            thousands(&current),
+            thousands(&muster),
+            ratio(&current)
+        ),
+        format!(
+            "| and every report kept | {} | {} | {:.2} |",
+            thousands(&history),
+            thousands(&muster),
+            ratio(&history)
+        ),
+    ];
+    bench::tell(&lines.join("\n"))
+}
+
+/// Reports a second of the second round, when every standing is there.
+fn postgres(cluster: &Cluster, devices: usize, keeping: Keeping) -> f64 {
+    cluster.run(&script::tables(keeping));
+    cluster.run(&script::round(devices, 1, keeping));
+    cluster.run(script::SETTLE);
+    let work = cluster.write(&script::round(devices, 2, keeping));
+    let begin = Instant::now();
+    cluster.run_file(&work);
+    let seconds = begin.elapsed().as_secs_f64();
+    let reports = devices * DEPLOYMENTS.len();
+    assert_eq!(
+        cluster.ask(script::INSTALLED),
+        reports.to_string(),
+        "every standing is installed and counted"
+    );
+    if keeping == Keeping::History {
+        assert_eq!(cluster.ask("SELECT count(*) FROM history"), (2 * reports).to_string());
+    }
+    reports as f64 / seconds
+}
+
+/// The same of LEDGER and a rollup.
+async fn rollup(devices: usize) -> f64 {
+    let server = Server::start();
+    let bus = Bus::connect(server.config("bench"), &CancellationToken::new()).await.unwrap();
+    bus.converge().await.unwrap();
+    let (dir, life) = (tempfile::tempdir().unwrap(), Life::new());
+    let (url, data) = (server.hub_url(), dir.path().display().to_string());
+    let words = ["muster-rollup", "--nats-url", &url, "--data-dir", &data];
+    let handle = start(Cli::try_parse_from(words).unwrap().check().unwrap(), &life).await.unwrap();
+    let folded = || handle.present.look(|now| now.fleet.as_of().ledger_seq);
+    let before = ledger::fill(&bus, devices, 1).await;
+    wait(|| folded() >= before).await;
+    let reports: Vec<_> = (0..devices).flat_map(|device| ledger::reports(device, 2)).collect();
+    let (count, end) = (reports.len(), before + reports.len() as u64);
+    let begin = Instant::now();
+    ledger::publish(&bus, reports).await;
+    wait(|| folded() >= end).await;
+    let seconds = begin.elapsed().as_secs_f64();
+    let installed = handle.present.look(|now| {
+        let counts = now.fleet.fleet_view().tally.counts;
+        counts
+            .iter()
+            .find(|(standing, _)| standing.as_str() == "installed")
+            .map_or(0, |(_, split)| split.total())
+    });
+    assert_eq!(installed, count as u64, "every standing is installed and counted");
+    life.drain(Duration::from_secs(20)).await;
+    count as f64 / seconds
+}
+
+async fn wait(done: impl Fn() -> bool) {
+    let begin = Instant::now();
+    while !done() {
+        assert!(begin.elapsed() < PATIENCE, "it is not done after {PATIENCE:?}");
+        tokio::time::sleep(LOOK).await;
+    }
+}

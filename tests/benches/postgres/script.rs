@@ -1,0 +1,117 @@
+//! What PostgreSQL is asked to do: one row for each standing, counts by a trigger on whole statements, and the work of a round
+//! as a script for psql. Reports come by COPY, a batch in one transaction, which is the quickest way in.
+
+use std::fmt::Write as _;
+
+use muster_tests::ledger::{self, DEPLOYMENTS, DEVICES_PER_SITE};
+
+/// Reports of one transaction.
+pub(crate) const BATCH: usize = 1000;
+
+/// What is kept.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Keeping {
+    /// Standings and counts.
+    Present,
+    /// Every report as well.
+    History,
+}
+
+/// Makes the tables, empty.
+pub(crate) fn tables(keeping: Keeping) -> String {
+    let history = match keeping {
+        Keeping::Present => "",
+        Keeping::History => HISTORY,
+    };
+    format!("{TABLES}{history}")
+}
+
+const TABLES: &str = "
+    DROP TABLE IF EXISTS standing, counts, history CASCADE;
+    DROP FUNCTION IF EXISTS count_new, count_changed;
+    CREATE TABLE standing (
+        site text, device text, deployment text, epoch bigint NOT NULL, seq bigint NOT NULL, state text NOT NULL,
+        body text NOT NULL, PRIMARY KEY (site, device, deployment)
+    );
+    CREATE INDEX standing_of ON standing (deployment, state);
+    CREATE TABLE counts (deployment text, state text, standings bigint NOT NULL, PRIMARY KEY (deployment, state));
+    CREATE FUNCTION count_new() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+        INSERT INTO counts SELECT deployment, state, count(*) FROM new_rows GROUP BY 1, 2
+            ON CONFLICT (deployment, state) DO UPDATE SET standings = counts.standings + excluded.standings;
+        RETURN NULL;
+    END $$;
+    CREATE FUNCTION count_changed() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+        INSERT INTO counts SELECT deployment, state, sum(change) FROM (
+                SELECT deployment, state, 1 AS change FROM new_rows
+                UNION ALL SELECT deployment, state, -1 FROM old_rows
+            ) AS changes GROUP BY 1, 2 HAVING sum(change) <> 0
+            ON CONFLICT (deployment, state) DO UPDATE SET standings = counts.standings + excluded.standings;
+        RETURN NULL;
+    END $$;
+    CREATE TRIGGER counted_new AFTER INSERT ON standing
+        REFERENCING NEW TABLE AS new_rows FOR EACH STATEMENT EXECUTE FUNCTION count_new();
+    CREATE TRIGGER counted_changed AFTER UPDATE ON standing
+        REFERENCING OLD TABLE AS old_rows NEW TABLE AS new_rows FOR EACH STATEMENT EXECUTE FUNCTION count_changed();
+";
+
+const HISTORY: &str = "
+    CREATE TABLE history (
+        place bigserial PRIMARY KEY, received_at timestamptz NOT NULL DEFAULT now(),
+        site text NOT NULL, device text NOT NULL, deployment text NOT NULL, body text NOT NULL
+    );
+";
+
+const INCOMING: &str = "CREATE TEMP TABLE batch (
+    site text, device text, deployment text, epoch bigint, seq bigint, state text, body text
+) ON COMMIT DELETE ROWS;
+";
+
+const UPSERT: &str =
+    "INSERT INTO standing SELECT * FROM batch ON CONFLICT (site, device, deployment) DO UPDATE
+    SET epoch = excluded.epoch, seq = excluded.seq, state = excluded.state, body = excluded.body
+    WHERE (standing.epoch, standing.seq) < (excluded.epoch, excluded.seq);
+";
+
+const KEEP: &str = "INSERT INTO history (site, device, deployment, body) SELECT site, device, deployment, body FROM batch;\n";
+
+/// What a database that has been filled does before it is measured.
+pub(crate) const SETTLE: &str = "VACUUM ANALYZE; CHECKPOINT;";
+
+/// How many standings count as installed, if the counts say what the rows say.
+pub(crate) const INSTALLED: &str = "SELECT sum(standings) FROM counts WHERE state = 'installed'
+    HAVING sum(standings) = (SELECT count(*) FROM standing WHERE state = 'installed')";
+
+/// The script of a round in which every device reports each of its deployments.
+pub(crate) fn round(devices: usize, round: u64, keeping: Keeping) -> String {
+    let mut script = INCOMING.to_owned();
+    let rows: Vec<String> = (0..devices).flat_map(|device| rows(device, round)).collect();
+    for batch in rows.chunks(BATCH) {
+        script.push_str("BEGIN;\nCOPY batch FROM STDIN;\n");
+        batch.iter().for_each(|row| script.push_str(row));
+        script.push_str("\\.\n");
+        script.push_str(UPSERT);
+        if keeping == Keeping::History {
+            script.push_str(KEEP);
+        }
+        script.push_str("COMMIT;\n");
+    }
+    script
+}
+
+/// A line for COPY of each report. Nothing in it has to be escaped.
+fn rows(device: usize, round: u64) -> [String; DEPLOYMENTS.len()] {
+    let state = if round.is_multiple_of(2) { "installed" } else { "installing" };
+    let mut place = 0;
+    ledger::reports(device, round).map(|(_, body)| {
+        let (seq, id) = ((round - 1) * DEPLOYMENTS.len() as u64 + place as u64 + 1, DEPLOYMENTS[place]);
+        place += 1;
+        let mut row = String::new();
+        // Writing into a string does not fail.
+        let _ = writeln!(
+            row,
+            "site-{}\tdevice-{device}\t{id}\t1\t{seq}\t{state}\t{body}",
+            device / DEVICES_PER_SITE
+        );
+        row
+    })
+}
