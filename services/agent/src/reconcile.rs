@@ -170,7 +170,7 @@ impl Reconciler {
         if !slot.exited(exit) {
             return;
         }
-        self.observer.tell(&slot.standing).await;
+        slot.tell(&self.observer).await;
         if slot.operation.is_none() {
             let delay = slot.schedule(self.settings.retry, &mut self.chance, Instant::now());
             log_failure(&id, delay);
@@ -180,7 +180,7 @@ impl Reconciler {
     async fn progressed(&mut self, progress: Progress) {
         let Some(slot) = self.slots.get_mut(&progress.deployment) else { return };
         if slot.progress(progress.news) {
-            self.observer.tell(&slot.standing).await;
+            slot.tell(&self.observer).await;
         }
     }
 
@@ -196,6 +196,9 @@ impl Reconciler {
         };
         let Some(slot) = self.slots.get_mut(&id) else { return };
         let delay = slot.end(self.settings.retry, &mut self.chance, Instant::now());
+        if slot.owes_a_word() {
+            slot.tell(&self.observer).await;
+        }
         match slot.standing.state() {
             State::Failed => log_failure(&id, delay),
             _ if slot.standing.is_gone() => _ = self.slots.remove(&id),

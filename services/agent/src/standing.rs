@@ -81,13 +81,19 @@ impl Standing {
         }
     }
 
-    /// Puts failed components back in line for another attempt.
-    pub fn retry(&mut self) {
-        self.error = None;
+    /// Puts failed components back in line for another attempt. Gives what was wrong with the deployment as a whole: the
+    /// hub goes on holding that until it is told something else.
+    #[must_use]
+    pub fn retry(&mut self) -> Option<StatusError> {
+        let taken = self.error.take();
+        if taken.is_some() {
+            self.reason = None;
+        }
         for component in self.components.iter_mut().filter(|component| component.state == State::Failed) {
             component.state = if self.leaving { State::Removing } else { State::Pending };
             component.error = None;
         }
+        taken
     }
 
     /// Sets the state of a component; false where that says nothing new.

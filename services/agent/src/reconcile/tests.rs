@@ -12,6 +12,7 @@ use self::stage::Trial;
 use super::*;
 use crate::outbox::{Body, Effect, Entry, StatusBody};
 
+mod recovery;
 mod stage;
 
 /// A deployment with components; `!` behind a name: no waiting for it; `.`: `restart: never`; a text behind `=` is its version.
