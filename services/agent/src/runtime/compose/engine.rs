@@ -21,6 +21,9 @@ pub(super) const SERVICES_LABEL: &str = "io.muster.services";
 /// Compose's own label with the service's name.
 const SERVICE_LABEL: &str = "com.docker.compose.service";
 
+/// Compose's own label with the project's name.
+const PROJECT_LABEL: &str = "com.docker.compose.project";
+
 /// Time that a question to the engine may take.
 const ANSWER_LIMIT: Duration = Duration::from_secs(30);
 /// Time beyond a unit's own that the engine gets to stop it.
@@ -143,9 +146,18 @@ impl Engine {
 
     /// The units that have named volumes.
     pub(super) async fn volumes(&self) -> Result<Vec<UnitName>, CommandError> {
+        self.with_volumes(&[]).await
+    }
+
+    /// The units that have named volumes in a project.
+    pub(super) async fn volumes_in(&self, project: &str) -> Result<Vec<UnitName>, CommandError> {
+        self.with_volumes(&["--filter", &format!("label={PROJECT_LABEL}={project}")]).await
+    }
+
+    async fn with_volumes(&self, filter: &[&str]) -> Result<Vec<UnitName>, CommandError> {
         let format = format!("{{{{.Label \"{UNIT_LABEL}\"}}}}");
-        let args = ["volume", "ls", "--filter", &self.mine(), "--format", &format].map(str::to_owned);
-        let said = docker(args).said(None, ANSWER_LIMIT).await?;
+        let args = ["volume", "ls", "--filter", &self.mine(), "--format", &format];
+        let said = docker(args.into_iter().chain(filter.iter().copied())).said(None, ANSWER_LIMIT).await?;
         Ok(said.lines().filter_map(unit_name).collect())
     }
 

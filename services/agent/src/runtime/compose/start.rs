@@ -19,7 +19,7 @@ use super::package::{self, PackageError};
 use super::project::{self, ProjectError};
 use super::tool::{Project, Tool};
 use super::{ClearError, Clearing, Inner};
-use crate::runtime::{Started, Unit, code};
+use crate::runtime::{Started, Unit, UnitName, code};
 
 /// Time between two looks at a unit that is being started.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -135,7 +135,7 @@ impl Inner {
         let file = placed.await??;
         let tool = *self.tool.get_or_try_init(Tool::find).await.map_err(StartError::Tool)?;
         let directory = file.parent().unwrap_or(&home);
-        let project = self.places.project(&name);
+        let project = self.project(&name).await.map_err(StartError::Look)?;
         let given = Project { name: &project, file: &file, directory, variables: &unit.environment };
         let resolved = tool.config(given).await.map_err(StartError::Config)?;
         let path = home.join(RESOLVED);
@@ -146,6 +146,15 @@ impl Inner {
             deployment.id = %unit.deployment, component.name = %unit.component, compose.project = project, "started"
         );
         Ok(())
+    }
+
+    /// The project of a unit. One that has named volumes under its former name keeps that, to find them again, unless
+    /// another unit has some there too.
+    async fn project(&self, name: &UnitName) -> Result<String, CommandError> {
+        let former = self.places.former_project(name);
+        let there = self.engine.volumes_in(&former).await?;
+        let own = !there.is_empty() && there.iter().all(|unit| unit == name);
+        Ok(if own { former } else { self.places.project(name) })
     }
 
     /// Takes away what was begun, and says if that is not all gone.
