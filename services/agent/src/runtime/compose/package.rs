@@ -1,7 +1,9 @@
 //! Where a component's Compose file comes from: the document itself (`composeFile`), or a folder or file that is on the
 //! device already (`packageLocation: file:///…`). What is elsewhere is refused by name; nothing is fetched.
 
-use std::io;
+use std::fs::File;
+use std::io::{self, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use muster_contract::profile::Package;
@@ -11,6 +13,8 @@ const FILE_NAMES: [&str; 4] = ["compose.yaml", "compose.yml", "docker-compose.ya
 /// What a file of the document is called.
 const OWN_FILE: &str = "compose.yaml";
 const LOCAL: &str = "file://";
+/// It may hold passwords.
+const SECRET: u32 = 0o600;
 
 /// Why there is no Compose file.
 #[derive(Debug, thiserror::Error)]
@@ -61,8 +65,14 @@ pub(super) fn place(package: &Package, home: &Path) -> Result<PathBuf, PackageEr
 
 fn write(text: &str, home: &Path) -> Result<PathBuf, PackageError> {
     let path = home.join(OWN_FILE);
-    let written = std::fs::write(&path, text);
-    written.map_err(|source| PackageError::Write { path: path.clone(), source }).map(|()| path)
+    keep(&path, text).map_err(|source| PackageError::Write { path: path.clone(), source }).map(|()| path)
+}
+
+/// Writes a file for this user's eyes alone.
+pub(super) fn keep(path: &Path, text: &str) -> io::Result<()> {
+    // One of another mode is not kept.
+    let _ = std::fs::remove_file(path);
+    File::options().write(true).create_new(true).mode(SECRET).open(path)?.write_all(text.as_bytes())
 }
 
 fn find(path: &Path) -> Result<PathBuf, PackageError> {
@@ -87,7 +97,7 @@ mod tests {
     fn a_file_comes_from_the_document_or_from_the_device() {
         let dir = tempfile::tempdir().unwrap();
         let own = place(&package(Some("services: {}"), None), dir.path()).unwrap();
-        assert_eq!(std::fs::read_to_string(own).unwrap(), "services: {}");
+        assert_eq!(std::fs::read_to_string(&own).unwrap(), "services: {}");
         let (home, folder) = (tempfile::tempdir().unwrap(), format!("file://{}", dir.path().display()));
         let found = place(&package(None, Some(&folder)), home.path()).unwrap();
         assert_eq!(found, dir.path().join("compose.yaml"));
@@ -108,5 +118,15 @@ mod tests {
         assert!(refused(package(None, Some("file:///no/such/place"))).contains("/no/such/place"));
         let signed = Package { key_location: Some("https://k".to_owned()), ..package(Some("x"), None) };
         assert!(refused(signed).contains("https://k"));
+    }
+    #[test]
+    fn a_file_of_the_document_is_nobody_elses_to_read() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let dir = tempfile::tempdir().unwrap();
+        // As an earlier agent left it.
+        std::fs::write(dir.path().join(OWN_FILE), "old").unwrap();
+        let own = place(&package(Some("services: {}"), None), dir.path()).unwrap();
+        assert_eq!(std::fs::metadata(&own).unwrap().permissions().mode() & 0o777, 0o600);
+        assert_eq!(std::fs::read_to_string(own).unwrap(), "services: {}");
     }
 }

@@ -1,8 +1,7 @@
 //! Brings one unit up: finds it running or has Compose make it, then waits until it is ready.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::os::unix::fs::OpenOptionsExt as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -25,7 +24,6 @@ use crate::runtime::{Started, Unit, UnitName, code};
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// What Compose made of the package's file, as it is run. It may hold parameters, so it is this user's alone.
 const RESOLVED: &str = "muster.yaml";
-const SECRET: u32 = 0o600;
 
 /// Why a unit could not be brought up.
 #[derive(Debug, thiserror::Error)]
@@ -139,7 +137,7 @@ impl Inner {
         let given = Project { name: &project, file: &file, directory, variables: &unit.environment };
         let resolved = tool.config(given).await.map_err(StartError::Config)?;
         let path = home.join(RESOLVED);
-        write(&path, &project::labelled(&resolved, unit)?)
+        package::keep(&path, &project::labelled(&resolved, unit)?)
             .map_err(|source| StartError::Files { path: path.clone(), source })?;
         tool.up(Project { file: &path, ..given }).await.map_err(StartError::Up)?;
         tracing::info!(
@@ -191,11 +189,4 @@ fn note(seen: &mut Seen, containers: &[Container]) {
 fn is_settled(seen: &Seen, container: &Container) -> bool {
     let since = seen.get(&container.id).filter(|(started, _)| *started == container.state.started_at);
     since.is_some_and(|(_, since)| since.elapsed() >= UPTIME_DEFAULT)
-}
-
-fn write(path: &Path, text: &str) -> std::io::Result<()> {
-    use std::io::Write as _;
-    // One of another mode is not kept.
-    let _ = std::fs::remove_file(path);
-    std::fs::File::options().write(true).create_new(true).mode(SECRET).open(path)?.write_all(text.as_bytes())
 }
