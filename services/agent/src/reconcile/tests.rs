@@ -14,6 +14,7 @@ use crate::outbox::{Body, Effect, Entry, StatusBody};
 
 mod recovery;
 mod stage;
+mod strangers;
 
 /// A deployment with components; `!` behind a name: no waiting for it; `.`: `restart: never`; a text behind `=` is its version.
 fn deployment(id: &str, target: u64, components: &[&str]) -> DesiredDeployment {
