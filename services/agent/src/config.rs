@@ -97,7 +97,8 @@ pub struct Args {
     #[arg(long, env = "MUSTER_LABEL", value_name = "NAME=VALUE", value_delimiter = ',')]
     pub label: Vec<String>,
 
-    /// What happens to workloads when the agent ends: keep (they go on) or stop
+    /// What happens to workloads when the agent ends: keep (they go on) or stop (all at once, killed after 13 s at the
+    /// latest; jobs that are done are left)
     #[arg(long, env = "MUSTER_ON_EXIT", value_name = "WHAT", default_value = "keep")]
     pub on_exit: String,
 

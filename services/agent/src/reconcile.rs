@@ -14,6 +14,7 @@
 //! A newer version cancels the operation on the older; the next plan begins when that has ended. After a restart of the
 //! agent nothing is started that runs: operations adopt. What runs for nobody is stopped first ([`sweep`]).
 
+mod ending;
 mod operation;
 mod slot;
 mod steps;
@@ -23,9 +24,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::join_all;
 use muster_contract::desired::DesiredState;
-use muster_contract::profile::STOP_TIMEOUT_DEFAULT;
 use muster_contract::{DeploymentId, DeviceKey, State};
 use muster_domain::plan::plan;
 use tokio::sync::{Semaphore, mpsc, watch};
@@ -269,42 +268,6 @@ impl Reconciler {
             document.iter().flat_map(|document| &document.deployments).map(|entry| &entry.id).collect();
         let known = |id: &DeploymentId| wanted.contains(id) || self.slots.contains_key(id);
         running.into_iter().map(|found| found.name).filter(|name| !known(&name.deployment)).collect()
-    }
-
-    /// Ends the operations where they stand and, if so asked, stops what runs.
-    async fn finish(mut self) {
-        self.slots.values().filter_map(|slot| slot.operation.as_ref()).for_each(|it| it.cancel.cancel());
-        while !self.operations.is_empty() {
-            tokio::select! {
-                biased;
-                Some(progress) = self.progress.1.recv() => self.progressed(progress).await,
-                Some(ended) = self.operations.join_next() => self.ended(ended).await,
-            }
-        }
-        if self.settings.on_exit == OnExit::Stop {
-            join_all(
-                self.slots.into_values().map(|slot| put_away(&*self.runtime, &self.observer, slot.standing)),
-            )
-            .await;
-        }
-    }
-}
-
-/// Stops a deployment because the agent ends; it is pending until the next agent starts it again.
-async fn put_away(runtime: &dyn Runtime, observer: &Observer, mut standing: Standing) {
-    let stop_timeouts = standing.stop_timeouts();
-    for component in standing.components.iter().rev() {
-        let name = UnitName { deployment: standing.id().clone(), component: component.name.clone() };
-        let timeout = stop_timeouts.get(&component.name).copied().unwrap_or(STOP_TIMEOUT_DEFAULT);
-        if let Err(error) = runtime.stop(&name, timeout).await {
-            tracing::error!(
-                deployment.id = %name.deployment, component.name = %name.component, error = error.message,
-                "a component does not stop"
-            );
-        }
-    }
-    if standing.interrupt("stopped together with the agent") {
-        observer.tell(&standing).await;
     }
 }
 

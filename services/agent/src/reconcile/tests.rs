@@ -12,6 +12,7 @@ use self::stage::Trial;
 use super::*;
 use crate::outbox::{Body, Effect, Entry, StatusBody};
 
+mod ending;
 mod recovery;
 mod stage;
 mod strangers;
