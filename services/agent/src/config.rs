@@ -239,7 +239,10 @@ impl Args {
         let on_exit = problems.parse("--on-exit", &self.on_exit).map(|OnExitWord(on_exit)| on_exit);
         let heartbeat = problems.duration("--heartbeat", &self.heartbeat, HEARTBEAT_BOUNDS);
         let reconnect_max = problems.duration("--reconnect-max", &self.reconnect_max, RECONNECT_BOUNDS);
-        let uplink_limit = problems.optional("--uplink-limit", self.uplink_limit.as_deref(), Problems::parse);
+        let uplink_limit =
+            problems.optional("--uplink-limit", self.uplink_limit.as_deref(), |problems, flag, text| {
+                rate(problems, flag, text, heartbeat.map(|heartbeat| (heartbeat, self.heartbeat.as_str())))
+            });
         let poll = problems.duration("--poll-interval", &self.poll_interval, POLL_BOUNDS);
         let polling = windows(&mut problems, "--polling-hours", &self.polling_hours);
         let downtime = windows(&mut problems, "--downtime", &self.downtime);
@@ -266,6 +269,22 @@ impl Args {
             })
         })
     }
+}
+
+/// A limit that hearts leave something of: they do not wait for it, and reports would never go.
+fn rate(
+    problems: &mut Problems,
+    flag: &'static str,
+    text: &str,
+    heartbeat: Option<(Duration, &str)>,
+) -> Option<Rate> {
+    let rate: Rate = problems.parse(flag, text)?;
+    if let Some((_, word)) = heartbeat.filter(|(heartbeat, _)| !rate.carries(*heartbeat)) {
+        let rule = format!("leaves reports less than half beside a heartbeat every {word} (--heartbeat)");
+        problems.refuse(flag, text, rule);
+        return None;
+    }
+    Some(rate)
 }
 
 fn directory(problems: &mut Problems, flag: &'static str, text: &str) -> Option<PathBuf> {
@@ -492,5 +511,17 @@ mod tests {
     #[test]
     fn the_help_can_be_shown() {
         Args::command().debug_assert();
+    }
+    #[test]
+    fn heartbeats_leave_reports_half_of_the_link_or_are_refused() {
+        let with = |rate: &str, heartbeat: &str| {
+            let settings = [format!("--uplink-limit={rate}"), format!("--heartbeat={heartbeat}")];
+            let device = ["--site=a", "--device=b", "--data-dir=/tmp/muster-agent-of-a-test"];
+            check(&[device[0], device[1], device[2], &settings[0], &settings[1]])
+        };
+        let said = with("4kbit", "1s").unwrap_err().to_string();
+        assert!(said.contains("--uplink-limit") && said.contains("--heartbeat"), "{said}");
+        assert!(with("4kbit", "30s").is_ok() && with("64kbit", "1s").is_ok());
+        assert!(with("64kbit", "100ms").is_err());
     }
 }
