@@ -48,7 +48,7 @@ pub(super) enum PackageError {
 /// There is none that this agent may run.
 pub(super) fn place(package: &Package, home: &Path) -> Result<PathBuf, PackageError> {
     if let Some(key) = &package.key_location {
-        return Err(PackageError::Signed(key.clone()));
+        return Err(PackageError::Signed(shown(key)));
     }
     if let Some(text) = &package.compose_file {
         return write(text, home);
@@ -56,9 +56,9 @@ pub(super) fn place(package: &Package, home: &Path) -> Result<PathBuf, PackageEr
     match (&package.package_location, &package.repository) {
         (Some(location), _) => match location.strip_prefix(LOCAL) {
             Some(path) => find(Path::new(path)),
-            None => Err(PackageError::Elsewhere(location.clone())),
+            None => Err(PackageError::Elsewhere(shown(location))),
         },
-        (None, Some(repository)) => Err(PackageError::Elsewhere(repository.clone())),
+        (None, Some(repository)) => Err(PackageError::Elsewhere(shown(repository))),
         (None, None) => Err(PackageError::Nowhere),
     }
 }
@@ -66,6 +66,18 @@ pub(super) fn place(package: &Package, home: &Path) -> Result<PathBuf, PackageEr
 fn write(text: &str, home: &Path) -> Result<PathBuf, PackageError> {
     let path = home.join(OWN_FILE);
     keep(&path, text).map_err(|source| PackageError::Write { path: path.clone(), source }).map(|()| path)
+}
+
+/// An address without the name and password in it, and without what is asked of it, which may be a key as well: what is
+/// refused is told to everybody.
+fn shown(address: &str) -> String {
+    let (scheme, rest) = address.split_once("://").map_or(("", address), |(scheme, rest)| (scheme, rest));
+    let rest = rest.split(['?', '#']).next().unwrap_or_default();
+    let (host, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+    // As in `a:b@c@host`: nobody knows which `@` is part of the password.
+    let host = host.rsplit_once('@').map_or(host, |(_, host)| host);
+    let scheme = if scheme.is_empty() { String::new() } else { format!("{scheme}://") };
+    format!("{scheme}{host}{path}")
 }
 
 /// Writes a file for this user's eyes alone.
@@ -128,5 +140,20 @@ mod tests {
         let own = place(&package(Some("services: {}"), None), dir.path()).unwrap();
         assert_eq!(std::fs::metadata(&own).unwrap().permissions().mode() & 0o777, 0o600);
         assert_eq!(std::fs::read_to_string(own).unwrap(), "services: {}");
+    }
+
+    #[test]
+    fn a_refusal_holds_no_password() {
+        let home = tempfile::tempdir().unwrap();
+        let oci =
+            Package { repository: Some("oci://robot:s3cr@t@x.example/p@1".to_owned()), ..Package::default() };
+        let key =
+            Package { key_location: Some("https://robot:s3cret@k/y".to_owned()), ..package(Some("x"), None) };
+        let signed = package(None, Some("robot:s3cret@x.example/p.tar.gz?key=s3cret"));
+        for bad in [oci, key, signed] {
+            let said = place(&bad, home.path()).unwrap_err().to_string();
+            assert!(!said.contains("cr") && !said.contains("robot"), "{said}");
+            assert!(said.contains("x.example/p") || said.contains("https://k/y"), "{said}");
+        }
     }
 }
