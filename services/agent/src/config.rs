@@ -33,17 +33,15 @@ const ROWS_BOUNDS: RangeInclusive<u64> = 1_000..=100_000_000;
 /// Fewer bytes neither, with reports of the largest size.
 const BYTES_LEAST: u64 = 32 * 1024 * 1024;
 const BYTES_MOST: u64 = 1 << 40;
-/// Labels of a device: they go out with every report of its capabilities.
-const LABELS_MAX: usize = 64;
-/// Bytes of one label, its name included.
-const LABEL_BYTES_MAX: usize = 512;
-const TOO_MANY: &str = "is one more than the 64 that are allowed";
-const TOO_LONG: &str = "must not be longer than 512 bytes";
+/// Labels that a device says of itself: they go out with every report of its capabilities.
+const OWN_LABELS_MAX: usize = 64;
+/// Bytes of one of them, its name included.
+const OWN_LABEL_BYTES_MAX: usize = 512;
 
 const _: () = {
     assert!(*ROWS_BOUNDS.start() > 2 * DEPLOYMENTS_PER_DEVICE_MAX as u64);
     assert!(BYTES_LEAST > (REPORT_BYTES_MAX * DEPLOYMENTS_PER_DEVICE_MAX) as u64);
-    assert!(LABELS_MAX * LABEL_BYTES_MAX * 2 < REPORT_BYTES_MAX);
+    assert!(OWN_LABELS_MAX * OWN_LABEL_BYTES_MAX * 2 < REPORT_BYTES_MAX);
     assert!(PINGS_UNTIL_LOST < 2 * PINGS_PER_HEARTBEAT);
     assert!(SECOND.as_millis() > HEARTBEAT_BOUNDS.start().as_millis());
 };
@@ -323,14 +321,18 @@ fn labels(problems: &mut Problems, texts: &[String]) -> Option<BTreeMap<String, 
     let mut broken = false;
     for text in texts {
         let rule = match text.split_once('=') {
-            _ if text.len() > LABEL_BYTES_MAX => TOO_LONG,
-            _ if labels.len() == LABELS_MAX => TOO_MANY,
-            Some((name, _)) if labels.contains_key(name) => "names a label that was given already",
+            _ if text.len() > OWN_LABEL_BYTES_MAX => {
+                format!("must not be longer than {OWN_LABEL_BYTES_MAX} bytes")
+            }
+            _ if labels.len() == OWN_LABELS_MAX => {
+                format!("is one more than the {OWN_LABELS_MAX} that are allowed")
+            }
+            Some((name, _)) if labels.contains_key(name) => "names a label that was given already".to_owned(),
             Some((name, value)) if !name.is_empty() => {
                 labels.insert(name.to_owned(), value.to_owned());
                 continue;
             }
-            _ => "must be NAME=VALUE, as in line=press",
+            _ => "must be NAME=VALUE, as in line=press".to_owned(),
         };
         problems.refuse("--label", text, rule);
         broken = true;
@@ -523,5 +525,16 @@ mod tests {
         assert!(said.contains("--uplink-limit") && said.contains("--heartbeat"), "{said}");
         assert!(with("4kbit", "30s").is_ok() && with("64kbit", "1s").is_ok());
         assert!(with("64kbit", "100ms").is_err());
+    }
+
+    #[test]
+    fn the_limits_of_labels_are_said_as_they_are() {
+        let long = format!("--label=a={}", "x".repeat(OWN_LABEL_BYTES_MAX));
+        let many: Vec<_> = (0..=OWN_LABELS_MAX).map(|at| format!("--label=l{at}=x")).collect();
+        let said = check(&[long.as_str()]).unwrap_err().to_string();
+        assert!(said.contains(&OWN_LABEL_BYTES_MAX.to_string()), "{said}");
+        let words: Vec<_> = many.iter().map(String::as_str).collect();
+        let said = check(&words).unwrap_err().to_string();
+        assert!(said.contains(&OWN_LABELS_MAX.to_string()), "{said}");
     }
 }
