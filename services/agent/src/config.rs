@@ -33,17 +33,15 @@ const ROWS_BOUNDS: RangeInclusive<u64> = 1_000..=100_000_000;
 /// Fewer bytes neither, with reports of the largest size.
 const BYTES_LEAST: u64 = 32 * 1024 * 1024;
 const BYTES_MOST: u64 = 1 << 40;
-/// Labels of a device: they go out with every report of its capabilities.
-const LABELS_MAX: usize = 64;
-/// Bytes of one label, its name included.
-const LABEL_BYTES_MAX: usize = 512;
-const TOO_MANY: &str = "is one more than the 64 that are allowed";
-const TOO_LONG: &str = "must not be longer than 512 bytes";
+/// Labels that a device says of itself: they go out with every report of its capabilities.
+const OWN_LABELS_MAX: usize = 64;
+/// Bytes of one of them, its name included.
+const OWN_LABEL_BYTES_MAX: usize = 512;
 
 const _: () = {
     assert!(*ROWS_BOUNDS.start() > 2 * DEPLOYMENTS_PER_DEVICE_MAX as u64);
     assert!(BYTES_LEAST > (REPORT_BYTES_MAX * DEPLOYMENTS_PER_DEVICE_MAX) as u64);
-    assert!(LABELS_MAX * LABEL_BYTES_MAX * 2 < REPORT_BYTES_MAX);
+    assert!(OWN_LABELS_MAX * OWN_LABEL_BYTES_MAX * 2 < REPORT_BYTES_MAX);
     assert!(PINGS_UNTIL_LOST < 2 * PINGS_PER_HEARTBEAT);
     assert!(SECOND.as_millis() > HEARTBEAT_BOUNDS.start().as_millis());
 };
@@ -97,7 +95,8 @@ pub struct Args {
     #[arg(long, env = "MUSTER_LABEL", value_name = "NAME=VALUE", value_delimiter = ',')]
     pub label: Vec<String>,
 
-    /// What happens to workloads when the agent ends: keep (they go on) or stop
+    /// What happens to workloads when the agent ends: keep (they go on) or stop (all at once, killed after 13 s at the
+    /// latest; jobs that are done are left)
     #[arg(long, env = "MUSTER_ON_EXIT", value_name = "WHAT", default_value = "keep")]
     pub on_exit: String,
 
@@ -238,7 +237,10 @@ impl Args {
         let on_exit = problems.parse("--on-exit", &self.on_exit).map(|OnExitWord(on_exit)| on_exit);
         let heartbeat = problems.duration("--heartbeat", &self.heartbeat, HEARTBEAT_BOUNDS);
         let reconnect_max = problems.duration("--reconnect-max", &self.reconnect_max, RECONNECT_BOUNDS);
-        let uplink_limit = problems.optional("--uplink-limit", self.uplink_limit.as_deref(), Problems::parse);
+        let uplink_limit =
+            problems.optional("--uplink-limit", self.uplink_limit.as_deref(), |problems, flag, text| {
+                rate(problems, flag, text, heartbeat.map(|heartbeat| (heartbeat, self.heartbeat.as_str())))
+            });
         let poll = problems.duration("--poll-interval", &self.poll_interval, POLL_BOUNDS);
         let polling = windows(&mut problems, "--polling-hours", &self.polling_hours);
         let downtime = windows(&mut problems, "--downtime", &self.downtime);
@@ -265,6 +267,22 @@ impl Args {
             })
         })
     }
+}
+
+/// A limit that hearts leave something of: they do not wait for it, and reports would never go.
+fn rate(
+    problems: &mut Problems,
+    flag: &'static str,
+    text: &str,
+    heartbeat: Option<(Duration, &str)>,
+) -> Option<Rate> {
+    let rate: Rate = problems.parse(flag, text)?;
+    if let Some((_, word)) = heartbeat.filter(|(heartbeat, _)| !rate.carries(*heartbeat)) {
+        let rule = format!("leaves reports less than half beside a heartbeat every {word} (--heartbeat)");
+        problems.refuse(flag, text, rule);
+        return None;
+    }
+    Some(rate)
 }
 
 fn directory(problems: &mut Problems, flag: &'static str, text: &str) -> Option<PathBuf> {
@@ -303,14 +321,18 @@ fn labels(problems: &mut Problems, texts: &[String]) -> Option<BTreeMap<String, 
     let mut broken = false;
     for text in texts {
         let rule = match text.split_once('=') {
-            _ if text.len() > LABEL_BYTES_MAX => TOO_LONG,
-            _ if labels.len() == LABELS_MAX => TOO_MANY,
-            Some((name, _)) if labels.contains_key(name) => "names a label that was given already",
+            _ if text.len() > OWN_LABEL_BYTES_MAX => {
+                format!("must not be longer than {OWN_LABEL_BYTES_MAX} bytes")
+            }
+            _ if labels.len() == OWN_LABELS_MAX => {
+                format!("is one more than the {OWN_LABELS_MAX} that are allowed")
+            }
+            Some((name, _)) if labels.contains_key(name) => "names a label that was given already".to_owned(),
             Some((name, value)) if !name.is_empty() => {
                 labels.insert(name.to_owned(), value.to_owned());
                 continue;
             }
-            _ => "must be NAME=VALUE, as in line=press",
+            _ => "must be NAME=VALUE, as in line=press".to_owned(),
         };
         problems.refuse("--label", text, rule);
         broken = true;
@@ -491,5 +513,28 @@ mod tests {
     #[test]
     fn the_help_can_be_shown() {
         Args::command().debug_assert();
+    }
+    #[test]
+    fn heartbeats_leave_reports_half_of_the_link_or_are_refused() {
+        let with = |rate: &str, heartbeat: &str| {
+            let settings = [format!("--uplink-limit={rate}"), format!("--heartbeat={heartbeat}")];
+            let device = ["--site=a", "--device=b", "--data-dir=/tmp/muster-agent-of-a-test"];
+            check(&[device[0], device[1], device[2], &settings[0], &settings[1]])
+        };
+        let said = with("4kbit", "1s").unwrap_err().to_string();
+        assert!(said.contains("--uplink-limit") && said.contains("--heartbeat"), "{said}");
+        assert!(with("4kbit", "30s").is_ok() && with("64kbit", "1s").is_ok());
+        assert!(with("64kbit", "100ms").is_err());
+    }
+
+    #[test]
+    fn the_limits_of_labels_are_said_as_they_are() {
+        let long = format!("--label=a={}", "x".repeat(OWN_LABEL_BYTES_MAX));
+        let many: Vec<_> = (0..=OWN_LABELS_MAX).map(|at| format!("--label=l{at}=x")).collect();
+        let said = check(&[long.as_str()]).unwrap_err().to_string();
+        assert!(said.contains(&OWN_LABEL_BYTES_MAX.to_string()), "{said}");
+        let words: Vec<_> = many.iter().map(String::as_str).collect();
+        let said = check(&words).unwrap_err().to_string();
+        assert!(said.contains(&OWN_LABELS_MAX.to_string()), "{said}");
     }
 }

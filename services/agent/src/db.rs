@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! <data-dir>/agent.lock                      one agent a directory, held while it lives, with its process id
-//! <data-dir>/agent.db, -wal, -shm            WAL, synchronous=FULL: what was committed survives power loss
+//! <data-dir>/agent.db, -wal, -shm            WAL, synchronous=FULL: what was committed survives power loss; made for
+//!                                            this user alone, as the directory is
 //! <data-dir>/agent.db.damaged                a mark: found damaged while in use, to be set aside at the next start
 //! <data-dir>/agent.db.damaged-<time>[-wal]   set aside; never read again, never deleted
 //! ```
@@ -38,7 +39,7 @@ use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
-use self::place::{lock, marker, set_aside};
+use self::place::{lock, make_private, marker, set_aside};
 use self::writer::{Desk, Job, Request, Store, Writer, carry_out};
 
 /// Jobs that share a commit at most.
@@ -335,6 +336,7 @@ fn connect(path: &Path, schema: &str) -> Result<Connection, Error> {
             Error::Open { path: path.to_owned(), remedy: remedy(&source), source }
         }
     };
+    make_private(path);
     let connection = Connection::open(path).map_err(failed)?;
     connection.busy_timeout(BUSY_TIMEOUT).map_err(failed)?;
     connection.set_prepared_statement_cache_capacity(STATEMENTS_KEPT);

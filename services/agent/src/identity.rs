@@ -1,9 +1,9 @@
 //! Who this device is to the hub: a seed that is made here and never leaves, and the JWT that an operator gives for it.
 //!
 //! Both are in `identity/` of the data directory, the seed for this user's eyes alone. They are read at every connect and
-//! when they change, so that a renewed JWT needs no restart. One that comes over the hub ([`crate::follow`]) is taken only
-//! if it renews the one in use: for the same key and name, by the same signer and account, later in issue and in end.
-//! Nothing here speaks to the hub.
+//! when they change, so that a renewed JWT needs no restart. One that comes over the hub ([`crate::follow`]) or by way of a
+//! folder ([`crate::join`]) is taken only if it renews the one in use: for the same key and name, by the same signer and
+//! account, later in issue and in end. Any other is for a person to accept. Nothing here speaks to the hub.
 
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, Read as _, Write as _};
@@ -47,6 +47,12 @@ pub enum IdentityError {
     /// There is no seed yet.
     #[error("this device has no key yet; `muster-agent key --data-dir …` makes one")]
     NoKey,
+    /// It is a folder, a pipe or the like.
+    #[error("{} is no file", .0.display())]
+    NoFile(PathBuf),
+    /// There is more of it than of any token.
+    #[error("{} is larger than any JWT ({} bytes)", .0.display(), jwt::TOKEN_BYTES_MAX)]
+    TooLarge(PathBuf),
     /// What should be a token is none.
     #[error("this is not what `muster enroll` wrote")]
     NoToken(#[from] TokenError),
@@ -129,18 +135,49 @@ pub fn is_let_in(data_dir: &Path) -> bool {
 /// # Errors
 /// It is none, or for another key, or cannot be kept.
 pub fn accept(data_dir: &Path, file: &Path) -> Result<String, IdentityError> {
+    let known = take(data_dir, &read(file)?)?;
+    Ok(format!("this device is {} to the hub; an agent that runs takes it up by itself\n", known.name))
+}
+
+/// Keeps a JWT, whatever there was before; gives what it says.
+///
+/// # Errors
+/// It is none, or for another key, or cannot be kept.
+pub(crate) fn take(data_dir: &Path, token: &str) -> Result<Known, IdentityError> {
     let seed = data_dir.join(FOLDER).join(SEED_FILE);
     let ours = known(&seed)?.ok_or(IdentityError::NoKey)?.public_key();
-    let token = read(file)?;
-    let known = jwt::read(&token)?;
+    let known = jwt::read(token)?;
     if known.sub != ours {
         return Err(IdentityError::Foreign { name: known.name, theirs: known.sub, ours });
     }
     keep(&data_dir.join(FOLDER).join(TOKEN_FILE), token.trim())?;
-    Ok(format!("this device is {} to the hub; an agent that runs takes it up by itself\n", known.name))
+    Ok(known)
 }
 
-/// Keeps a JWT that came over the hub, if it renews the one in use; nothing where it is that one.
+/// The JWT in a file that others may write; none where there is no such file. Waits for nobody and reads no more than a
+/// JWT can have.
+///
+/// # Errors
+/// It is no plain file, or too large, or cannot be read.
+pub(crate) fn offered(file: &Path) -> Result<Option<String>, IdentityError> {
+    let nonblocking = i32::try_from(rustix::fs::OFlags::NONBLOCK.bits()).unwrap_or_default();
+    let opened = match File::options().read(true).custom_flags(nonblocking).open(file) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        other => other.map_err(failed("read", file))?,
+    };
+    let about = opened.metadata().map_err(failed("read", file))?;
+    if !about.is_file() {
+        return Err(IdentityError::NoFile(file.to_owned()));
+    }
+    if about.len() > jwt::TOKEN_BYTES_MAX as u64 {
+        return Err(IdentityError::TooLarge(file.to_owned()));
+    }
+    let mut bytes = Vec::new();
+    opened.take(jwt::TOKEN_BYTES_MAX as u64).read_to_end(&mut bytes).map_err(failed("read", file))?;
+    String::from_utf8(bytes).map(Some).map_err(|_| TokenError::Shape.into())
+}
+
+/// Keeps a JWT that nobody has vouched for here, if it renews the one in use; nothing where it is that one.
 ///
 /// # Errors
 /// It renews nothing of ours, or cannot be kept. Nothing has changed then.

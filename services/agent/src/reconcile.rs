@@ -12,19 +12,19 @@
 //! is remembered ([`slot`]).
 //!
 //! A newer version cancels the operation on the older; the next plan begins when that has ended. After a restart of the
-//! agent nothing is started that runs: operations adopt.
+//! agent nothing is started that runs: operations adopt. What runs for nobody is stopped first ([`sweep`]).
 
+mod ending;
 mod operation;
 mod slot;
 mod steps;
+mod sweep;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::join_all;
 use muster_contract::desired::DesiredState;
-use muster_contract::profile::STOP_TIMEOUT_DEFAULT;
 use muster_contract::{DeploymentId, DeviceKey, State};
 use muster_domain::plan::plan;
 use tokio::sync::{Semaphore, mpsc, watch};
@@ -34,8 +34,9 @@ use tokio_util::sync::CancellationToken;
 
 use self::operation::Progress;
 use self::slot::Slot;
+use self::sweep::{Sweep, Swept};
 use crate::observe::Observer;
-use crate::runtime::{Exit, Runtime, UnitName, code};
+use crate::runtime::{Exit, Running, Runtime, UnitName, code};
 use crate::standing::Standing;
 
 /// Deployments worked on at once.
@@ -89,7 +90,8 @@ pub struct Reconciler {
     operations: JoinSet<DeploymentId>,
     progress: (mpsc::Sender<Progress>, mpsc::Receiver<Progress>),
     permits: Arc<Semaphore>,
-    swept: bool,
+    sweep: Sweep,
+    adopted: bool,
 }
 
 impl Reconciler {
@@ -106,6 +108,8 @@ impl Reconciler {
         let slot = |standing: Standing| (standing.id().clone(), Slot::new(standing, settings.retry));
         Self {
             slots: standings.into_iter().map(slot).collect(),
+            sweep: Sweep::new(settings.retry, Instant::now()),
+            adopted: false,
             settings,
             runtime,
             observer,
@@ -115,7 +119,6 @@ impl Reconciler {
             operations: JoinSet::new(),
             progress: mpsc::channel(PROGRESS_WAITING_MAX),
             permits: Arc::new(Semaphore::new(OPERATIONS_MAX)),
-            swept: false,
         }
     }
 
@@ -123,7 +126,6 @@ impl Reconciler {
     pub async fn run(mut self, stop: CancellationToken) {
         self.retry_failures();
         self.follow_plan().await;
-        self.adopt();
         while !stop.is_cancelled() {
             self.step(&stop).await;
             self.follow_plan().await;
@@ -133,13 +135,16 @@ impl Reconciler {
 
     /// Waits for one thing to happen and takes it in.
     async fn step(&mut self, stop: &CancellationToken) {
-        let due = self.slots.values().filter_map(Slot::due).min().unwrap_or_else(|| Instant::now() + IDLE);
+        let now = Instant::now();
+        let dues = self.slots.values().filter_map(Slot::due).chain(self.sweep.due(now));
+        let due = dues.min().unwrap_or(now + IDLE);
         tokio::select! {
             biased;
             () = stop.cancelled() => {}
             Some(exit) = self.exits.recv() => self.exited(exit).await,
             Some(progress) = self.progress.1.recv() => self.progressed(progress).await,
             Some(ended) = self.operations.join_next() => self.ended(ended).await,
+            Some(swept) = self.sweep.next() => self.swept(swept),
             Ok(()) = self.desired.changed() => {}
             () = sleep_until(due) => {}
         }
@@ -147,15 +152,28 @@ impl Reconciler {
 
     /// Plans, and begins what can be begun.
     async fn follow_plan(&mut self) {
-        let Some(document) = self.desired.borrow_and_update().clone() else { return };
-        self.sweep(&document).await;
-        let now = Instant::now();
+        let (document, now) = (self.desired.borrow_and_update().clone(), Instant::now());
+        if let Some(document) = document {
+            self.sweep.look(&self.runtime, now);
+            if self.sweep.goes_first(now) {
+                return;
+            }
+            self.follow(&document, now).await;
+        }
+        if !std::mem::replace(&mut self.adopted, true) {
+            self.adopt();
+        }
+    }
+
+    async fn follow(&mut self, document: &DesiredState, now: Instant) {
         let actual: Vec<_> = self.slots.values().map(|slot| slot.actual(now)).collect();
-        for step in plan(&document.deployments, &actual) {
+        let mut steps = plan(&document.deployments, &actual);
+        steps.retain(|step| !self.sweep.holds(step.deployment()));
+        for step in steps {
             match self.slots.get(step.deployment()).and_then(|slot| slot.operation.as_ref()) {
-                Some(ongoing) if !ongoing.serves(&step, &document) => ongoing.cancel.cancel(),
+                Some(ongoing) if !ongoing.serves(&step, document) => ongoing.cancel.cancel(),
                 Some(_) => {}
-                None => self.begin(step, &document).await,
+                None => self.begin(step, document).await,
             }
         }
     }
@@ -170,7 +188,7 @@ impl Reconciler {
         if !slot.exited(exit) {
             return;
         }
-        self.observer.tell(&slot.standing).await;
+        slot.tell(&self.observer).await;
         if slot.operation.is_none() {
             let delay = slot.schedule(self.settings.retry, &mut self.chance, Instant::now());
             log_failure(&id, delay);
@@ -180,7 +198,7 @@ impl Reconciler {
     async fn progressed(&mut self, progress: Progress) {
         let Some(slot) = self.slots.get_mut(&progress.deployment) else { return };
         if slot.progress(progress.news) {
-            self.observer.tell(&slot.standing).await;
+            slot.tell(&self.observer).await;
         }
     }
 
@@ -196,6 +214,9 @@ impl Reconciler {
         };
         let Some(slot) = self.slots.get_mut(&id) else { return };
         let delay = slot.end(self.settings.retry, &mut self.chance, Instant::now());
+        if slot.owes_a_word() {
+            slot.tell(&self.observer).await;
+        }
         match slot.standing.state() {
             State::Failed => log_failure(&id, delay),
             _ if slot.standing.is_gone() => _ = self.slots.remove(&id),
@@ -217,67 +238,36 @@ impl Reconciler {
         }
     }
 
-    /// Stops, once, what runs in the name of this device for deployments that nobody knows any more: what is left of a
-    /// life whose database was lost.
-    async fn sweep(&mut self, document: &DesiredState) {
-        if std::mem::replace(&mut self.swept, true) {
-            return;
-        }
-        let running = match self.runtime.inventory().await {
-            Ok(running) => running,
-            Err(error) => {
-                self.swept = false;
-                return tracing::error!(error = error.message, "what runs here cannot be found out");
+    /// Takes in what came of the sweep.
+    fn swept(&mut self, swept: Swept) {
+        let now = Instant::now();
+        let done = match swept {
+            Swept::Looked(Ok(running)) => {
+                let strangers = self.strangers(running);
+                if !strangers.is_empty() {
+                    return self.sweep.stop(&self.runtime, strangers);
+                }
+                true
             }
+            Swept::Looked(Err(error)) => {
+                tracing::error!(
+                    error = error.message,
+                    "what runs here cannot be found out: it is tried again"
+                );
+                false
+            }
+            Swept::Stopped(all) => all,
         };
-        let wanted: BTreeSet<_> = document.deployments.iter().map(|entry| &entry.id).collect();
+        self.sweep.end(done, &mut self.chance, now);
+    }
+
+    /// What runs for a deployment that is neither desired nor held.
+    fn strangers(&self, running: Vec<Running>) -> Vec<UnitName> {
+        let document = self.desired.borrow().clone();
+        let wanted: BTreeSet<_> =
+            document.iter().flat_map(|document| &document.deployments).map(|entry| &entry.id).collect();
         let known = |id: &DeploymentId| wanted.contains(id) || self.slots.contains_key(id);
-        for stranger in running.iter().filter(|found| !known(&found.name.deployment)) {
-            let name = &stranger.name;
-            tracing::warn!(
-                deployment.id = %name.deployment, component.name = %name.component,
-                "stopping a component of a deployment that is not desired"
-            );
-            if let Err(error) = self.runtime.remove(name, STOP_TIMEOUT_DEFAULT).await {
-                tracing::error!(error = error.message, component.name = %name.component, "it does not stop");
-            }
-        }
-    }
-
-    /// Ends the operations where they stand and, if so asked, stops what runs.
-    async fn finish(mut self) {
-        self.slots.values().filter_map(|slot| slot.operation.as_ref()).for_each(|it| it.cancel.cancel());
-        while !self.operations.is_empty() {
-            tokio::select! {
-                biased;
-                Some(progress) = self.progress.1.recv() => self.progressed(progress).await,
-                Some(ended) = self.operations.join_next() => self.ended(ended).await,
-            }
-        }
-        if self.settings.on_exit == OnExit::Stop {
-            join_all(
-                self.slots.into_values().map(|slot| put_away(&*self.runtime, &self.observer, slot.standing)),
-            )
-            .await;
-        }
-    }
-}
-
-/// Stops a deployment because the agent ends; it is pending until the next agent starts it again.
-async fn put_away(runtime: &dyn Runtime, observer: &Observer, mut standing: Standing) {
-    let stop_timeouts = standing.stop_timeouts();
-    for component in standing.components.iter().rev() {
-        let name = UnitName { deployment: standing.id().clone(), component: component.name.clone() };
-        let timeout = stop_timeouts.get(&component.name).copied().unwrap_or(STOP_TIMEOUT_DEFAULT);
-        if let Err(error) = runtime.stop(&name, timeout).await {
-            tracing::error!(
-                deployment.id = %name.deployment, component.name = %name.component, error = error.message,
-                "a component does not stop"
-            );
-        }
-    }
-    if standing.interrupt("stopped together with the agent") {
-        observer.tell(&standing).await;
+        running.into_iter().map(|found| found.name).filter(|name| !known(&name.deployment)).collect()
     }
 }
 

@@ -150,7 +150,9 @@ pub trait Runtime: Send + Sync + 'static {
         timeout: std::time::Duration,
     ) -> BoxFuture<'a, Result<(), StatusError>>;
 
-    /// Stops it like [`Runtime::stop`] and takes away what it keeps for another version of itself: it does not come back.
+    /// Stops it like [`Runtime::stop`], and it does not come back: what a runtime keeps for another version of it may go
+    /// as well. The compose runtime takes its named volumes and files away. The process runtime keeps its `work/` and
+    /// `logs/`, which are the workload's data and the only evidence of how it ended; a person removes them.
     ///
     /// # Errors
     /// [`code::STOP_FAILED`], `source` the component's name.

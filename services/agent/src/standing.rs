@@ -4,13 +4,13 @@
 //! It is kept in the same transaction as the report about it ([`crate::outbox`]). It does not know what runs now, nor
 //! when a failure is tried again.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use muster_contract::canonical::Digest;
 use muster_contract::decode::Violation;
 use muster_contract::desired::{Component, DesiredDeployment};
-use muster_contract::profile::{Restart, STOP_TIMEOUT_DEFAULT, Workload};
+use muster_contract::profile::{Readiness, Restart, STOP_TIMEOUT_DEFAULT, Workload};
 use muster_contract::state::{ComponentStatus, DeploymentStatus, StatusError, cut};
 use muster_contract::{ComponentName, DeploymentId, DeviceKey, Generation, State, Timestamp};
 use muster_domain::aggregate;
@@ -81,13 +81,19 @@ impl Standing {
         }
     }
 
-    /// Puts failed components back in line for another attempt.
-    pub fn retry(&mut self) {
-        self.error = None;
+    /// Puts failed components back in line for another attempt. Gives what was wrong with the deployment as a whole: the
+    /// hub goes on holding that until it is told something else.
+    #[must_use]
+    pub fn retry(&mut self) -> Option<StatusError> {
+        let taken = self.error.take();
+        if taken.is_some() {
+            self.reason = None;
+        }
         for component in self.components.iter_mut().filter(|component| component.state == State::Failed) {
             component.state = if self.leaving { State::Removing } else { State::Pending };
             component.error = None;
         }
+        taken
     }
 
     /// Sets the state of a component; false where that says nothing new.
@@ -103,10 +109,11 @@ impl Standing {
         true
     }
 
-    /// What was begun or done is pending again, for a reason; false where nothing was.
-    pub fn interrupt(&mut self, reason: &str) -> bool {
-        let begun =
-            |component: &&ComponentStatus| matches!(component.state, State::Installing | State::Installed);
+    /// What was begun or done is pending again, for a reason, but for these; false where nothing was.
+    pub fn interrupt(&mut self, reason: &str, but: &BTreeSet<ComponentName>) -> bool {
+        let begun = |component: &&ComponentStatus| {
+            matches!(component.state, State::Installing | State::Installed) && !but.contains(&component.name)
+        };
         let names: Vec<_> =
             self.components.iter().filter(begun).map(|component| component.name.clone()).collect();
         for name in &names {
@@ -160,6 +167,16 @@ impl Standing {
     /// A property that cannot be understood; a document with one was never accepted.
     pub fn units(&self, device: &DeviceKey) -> Result<Vec<Unit>, Violation> {
         units(&self.entry, device)
+    }
+
+    /// The jobs (readiness `exit`) that have done their work.
+    pub fn jobs_done(&self) -> BTreeSet<ComponentName> {
+        let workloads = self.entry.workloads().unwrap_or_default();
+        let jobs = workloads.into_iter().filter(|(component, workload)| {
+            matches!(workload, Workload::Process(process) if process.readiness == Readiness::Exit)
+                && self.component(&component.name) == Some(State::Installed)
+        });
+        jobs.map(|(component, _)| component.name.clone()).collect()
     }
 
     /// Time each component gets to stop when asked.

@@ -10,6 +10,7 @@ mod listing;
 mod url;
 
 use std::io;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use muster_contract::canonical::Digest;
@@ -28,6 +29,8 @@ const COMMIT_DIGITS: [usize; 2] = [40, 64];
 const MIRRORED: &str = "refs/muster/head";
 /// Where it keeps an older commit that was asked for by its id.
 const MIRRORED_OLDER: &str = "refs/muster/older";
+/// For the publisher alone: a deployment may hold what others shall not read.
+const PRIVATE_FOLDER: u32 = 0o700;
 const ASK: &str = "ask the repository for its branch (check --git-url; a private one needs --git-token-file)";
 const FETCH: &str = "fetch the commit";
 const MIRROR: &str = "make the mirror (is --data-dir writable?)";
@@ -148,15 +151,17 @@ impl Repository {
     async fn make_mirror(&self, like: &str) -> Result<(), GitError> {
         let parent = self.mirror.parent().unwrap_or(&self.mirror);
         let mut private = tokio::fs::DirBuilder::new();
-        // For the publisher alone: a deployment may hold what others shall not read.
-        private.recursive(true).mode(0o700);
+        private.recursive(true).mode(PRIVATE_FOLDER);
         private.create(parent).await.map_err(|source| self.unwritable(source))?;
         // The mirror speaks the source's hash.
         let format =
             if like.len() == COMMIT_DIGITS[1] { "--object-format=sha256" } else { "--object-format=sha1" };
         let path = self.mirror.display().to_string();
         let args = ["init", "--quiet", "--bare", "--template=", format, "--", &path];
-        self.git.run(MIRROR, LOCAL_LIMIT, args).await.map(|_| ())
+        self.git.run(MIRROR, LOCAL_LIMIT, args).await?;
+        // The folder around it may have been there before, and be open.
+        let private = std::fs::Permissions::from_mode(PRIVATE_FOLDER);
+        tokio::fs::set_permissions(&self.mirror, private).await.map_err(|source| self.unwritable(source))
     }
 
     async fn remove_mirror(&self) -> Result<(), GitError> {

@@ -1,17 +1,21 @@
 //! The directory around the database: its lock, and where a damaged file goes.
 
-use std::fs::{File, TryLockError};
-use std::io::{Read, Write};
+use std::fs::{DirBuilder, File, TryLockError};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 use muster_contract::Timestamp;
 
 use super::{Error, LOCK};
 
+const PRIVATE_FOLDER: u32 = 0o700;
+const PRIVATE: u32 = 0o600;
+
 /// Takes the directory for this process, making it if need be.
 pub(super) fn lock(dir: &Path) -> Result<File, Error> {
     let unusable = |source| Error::Directory { dir: dir.to_owned(), source };
-    std::fs::create_dir_all(dir).map_err(unusable)?;
+    make(dir).map_err(unusable)?;
     let mut options = File::options();
     let path = dir.join(LOCK);
     let mut file =
@@ -30,6 +34,21 @@ pub(super) fn lock(dir: &Path) -> Result<File, Error> {
     }
     file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id())).map_err(unusable)?;
     Ok(file)
+}
+
+/// Makes the directory, for this user alone: documents and workloads may hold what others shall not read. One that is
+/// there keeps the rights that somebody gave it.
+fn make(dir: &Path) -> io::Result<()> {
+    if let Some(above) = dir.parent() {
+        std::fs::create_dir_all(above)?;
+    }
+    DirBuilder::new().recursive(true).mode(PRIVATE_FOLDER).create(dir)
+}
+
+/// Makes the file, for this user alone; SQLite gives its companions the same rights. One that is there stays as it is.
+pub(super) fn make_private(path: &Path) {
+    // Where it cannot be made it cannot be opened either, and that says why.
+    _ = File::options().write(true).create_new(true).mode(PRIVATE).open(path);
 }
 
 /// Where a damaged file is marked.

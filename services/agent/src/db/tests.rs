@@ -215,3 +215,17 @@ async fn in_memory_a_job_is_done_at_once_and_undone_if_it_fails() {
     db.close().await;
     assert_eq!(numbers(&db.clone()).await, [1], "it lives as long as its clones");
 }
+
+#[tokio::test]
+async fn nobody_else_may_read_what_a_new_database_holds() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let above = tempfile::tempdir().unwrap();
+    let dir = above.path().join("site/device");
+    let db = open(&dir).unwrap();
+    db.run(add(1)).await.unwrap();
+    let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode(&dir), 0o700);
+    for file in ["agent.db", "agent.db-wal", "agent.db-shm"] {
+        assert_eq!(mode(&dir.join(file)), 0o600, "{file}");
+    }
+}

@@ -97,8 +97,15 @@ impl Operation {
     /// Stops every component, the last first, and whatever else runs in the name of the deployment.
     pub(super) async fn remove(self, components: Vec<ComponentName>) {
         let Some(_permit) = self.permit().await else { return };
-        // Without an inventory the components are still known; what else there is waits for a better time.
-        let running = self.inventory().await.unwrap_or_default();
+        let running = match self.inventory().await {
+            Ok(running) => running,
+            Err(error) => {
+                // The components are still known. What else there is waits for the next attempt, which this one leaves
+                // to be made: nothing is removed as a whole while somebody cannot look.
+                self.tell(News::Failed(error)).await;
+                Vec::new()
+            }
+        };
         let known: BTreeSet<_> = components.iter().cloned().collect();
         let others =
             running.into_iter().map(|found| found.name.component).filter(|name| !known.contains(name));

@@ -14,6 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::Retry;
 use super::operation::News;
+use crate::observe::Observer;
 use crate::runtime::Exit;
 use crate::standing::Standing;
 
@@ -22,6 +23,9 @@ use crate::standing::Standing;
 pub(super) struct Slot {
     pub(super) standing: Standing,
     pub(super) operation: Option<Ongoing>,
+    /// An error of the deployment as a whole that was taken back for another attempt, as long as nobody was told: the hub
+    /// and the database still hold it.
+    owed: Option<StatusError>,
     delays: FullJitter,
     retry_at: Option<Instant>,
     installed_at: Option<Instant>,
@@ -57,7 +61,16 @@ impl Slot {
     pub(super) fn new(standing: Standing, retry: Retry) -> Self {
         let delays = FullJitter::new(retry.min, retry.max);
         let (exits, versions) = (BTreeMap::new(), BTreeMap::new());
-        Self { standing, operation: None, delays, retry_at: None, installed_at: None, exits, versions }
+        Self {
+            standing,
+            operation: None,
+            owed: None,
+            delays,
+            retry_at: None,
+            installed_at: None,
+            exits,
+            versions,
+        }
     }
 
     /// What the plan wants to know.
@@ -73,6 +86,25 @@ impl Slot {
     /// Tries a failure again at once: after a restart of the agent the reason may be gone.
     pub(super) fn retry_now(&mut self, now: Instant) {
         self.retry_at = Some(now);
+    }
+
+    /// Puts what failed back in line. That the deployment's own error is over is told with the next change, or at the
+    /// end: not before, because the attempt may meet it again.
+    pub(super) fn retry(&mut self) {
+        if let Some(error) = self.standing.retry() {
+            self.owed = Some(error);
+        }
+    }
+
+    /// Tells how it stands.
+    pub(super) async fn tell(&mut self, observer: &Observer) {
+        self.owed = None;
+        observer.tell(&self.standing).await;
+    }
+
+    /// Whether the hub still has to be told that an error is over.
+    pub(super) fn owes_a_word(&self) -> bool {
+        self.owed.is_some()
     }
 
     /// An operation begins.
@@ -93,7 +125,11 @@ impl Slot {
 
     /// The operation is over. Says when it is tried again, if it failed and may be.
     pub(super) fn end(&mut self, retry: Retry, chance: &mut fastrand::Rng, now: Instant) -> Option<Duration> {
-        self.operation = None;
+        let cut_short = self.operation.take().is_some_and(|operation| operation.cancel.is_cancelled());
+        if cut_short && let Some(error) = self.owed.take() {
+            // Nobody knows whether it is over, so what the hub holds still counts.
+            self.standing.error = Some(error);
+        }
         match self.standing.state() {
             State::Failed => self.schedule(retry, chance, now),
             State::Installed => {

@@ -43,7 +43,7 @@ impl Reconciler {
         let Some(slot) = self.slots.get_mut(&entry.id) else { return };
         slot.standing.generation = generation;
         slot.standing.entry = entry.clone();
-        self.observer.tell(&slot.standing).await;
+        slot.tell(&self.observer).await;
     }
 
     async fn install(&mut self, entry: &DesiredDeployment, generation: Generation) {
@@ -62,7 +62,7 @@ impl Reconciler {
         let retry = self.settings.retry;
         let slot = self.slots.entry(entry.id.clone()).or_insert_with(|| Slot::new(standing.clone(), retry));
         slot.standing = standing;
-        self.observer.tell(&slot.standing).await;
+        slot.tell(&self.observer).await;
         if supported {
             self.start(&entry.id, stop_timeouts);
         }
@@ -71,7 +71,7 @@ impl Reconciler {
     fn resume(&mut self, id: &DeploymentId, generation: Generation) {
         let Some(slot) = self.slots.get_mut(id) else { return };
         slot.standing.generation = generation;
-        slot.standing.retry();
+        slot.retry();
         self.start(id, BTreeMap::new());
     }
 
@@ -89,10 +89,10 @@ impl Reconciler {
         let Some(slot) = self.slots.get_mut(id) else { return };
         let again = slot.standing.leaving;
         if again {
-            slot.standing.retry();
+            slot.retry();
         } else {
             slot.standing.leave(generation);
-            self.observer.tell(&slot.standing).await;
+            slot.tell(&self.observer).await;
         }
         let left = slot.standing.components.iter().filter(|component| component.state != State::Removed);
         let components = left.map(|component| component.name.clone()).collect();

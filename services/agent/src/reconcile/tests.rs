@@ -12,7 +12,10 @@ use self::stage::Trial;
 use super::*;
 use crate::outbox::{Body, Effect, Entry, StatusBody};
 
+mod ending;
+mod recovery;
 mod stage;
+mod strangers;
 
 /// A deployment with components; `!` behind a name: no waiting for it; `.`: `restart: never`; a text behind `=` is its version.
 fn deployment(id: &str, target: u64, components: &[&str]) -> DesiredDeployment {

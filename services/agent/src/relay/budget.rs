@@ -20,7 +20,7 @@ const RATE_BITS: std::ops::RangeInclusive<u64> = 4_000..=1_000_000_000;
 /// More than a heartbeat costs with its headers.
 const HEARTBEAT_BYTES: u64 = 1_000;
 
-// Even at the least rate hearts beat, and reports have half of what there is.
+// Even at the least rate hearts beat as often as they do by default, and reports have half of what there is.
 const _: () = assert!(*RATE_BITS.start() / 8 * HEARTBEAT.as_secs() > 2 * HEARTBEAT_BYTES);
 
 /// How much a link may carry upwards: `64kbit` a second.
@@ -37,6 +37,11 @@ pub struct Rate {
 pub struct NotARate;
 
 impl Rate {
+    /// Whether hearts that beat so often leave reports half of it.
+    pub fn carries(self, heartbeat: Duration) -> bool {
+        self.bytes_in(heartbeat) >= 2 * HEARTBEAT_BYTES
+    }
+
     /// Bytes in a time.
     fn bytes_in(self, time: Duration) -> u64 {
         let bytes = u128::from(self.bits) * time.as_nanos() / 8_000_000_000;

@@ -45,6 +45,19 @@ async fn a_commit_is_read_once_and_then_only_when_it_changes() {
 }
 
 #[tokio::test]
+async fn a_mirror_is_nobody_elses_to_read_also_in_an_open_folder() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let (source, data) = (Source::new(), tempfile::tempdir().unwrap());
+    std::fs::set_permissions(data.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+    source.write("fleet/a.yaml", "one");
+    source.commit();
+    mirror_of(source.path(), "main", data.path()).poll(None).await.unwrap().unwrap();
+    let made = std::fs::read_dir(data.path()).unwrap().map(|entry| entry.unwrap());
+    let modes: Vec<_> = made.map(|entry| entry.metadata().unwrap().permissions().mode() & 0o777).collect();
+    assert!(!modes.is_empty() && modes.iter().all(|mode| *mode == 0o700), "{modes:?}");
+}
+
+#[tokio::test]
 async fn a_branch_pushed_by_force_is_followed() {
     let (source, data) = (Source::new(), tempfile::tempdir().unwrap());
     source.write("fleet/a.yaml", "one");

@@ -244,3 +244,57 @@ async fn a_named_volume_outlives_a_version_and_goes_with_its_component() {
     device.runtime.remove(&two.name(), SECOND).await.unwrap();
     assert_eq!(device.remains(), Vec::<String>::new());
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_units_whose_names_run_together_run_side_by_side() {
+    let device = Device::new("names");
+    let composed = project(&[service("web", FOREVER, "")]);
+    let unit = |deployment: &str, component: &str| Unit {
+        deployment: deployment.parse().unwrap(),
+        ..device.unit(component, &composed)
+    };
+    let (one, other) = (unit("web", "api-cache"), unit("web-api", "cache"));
+    device.start(&one).await;
+    device.start(&other).await;
+    let found = device.inventory().await;
+    let runs = |unit: &Unit| found.iter().any(|it| it.name == unit.name() && !it.digest_prefix.is_empty());
+    assert!(runs(&one) && runs(&other), "{found:?}");
+    device.runtime.remove(&one.name(), SECOND).await.unwrap();
+    assert_eq!(device.inventory().await.len(), 1, "only its own is taken away");
+    device.runtime.remove(&other.name(), SECOND).await.unwrap();
+    assert_eq!(device.remains(), Vec::<String>::new());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_unit_finds_the_named_volume_that_an_earlier_agent_made_under_another_project_name() {
+    let device = Device::new("former");
+    let digits: String = Digest::of_bytes(device.key.to_string().as_bytes()).as_bytes()[..4]
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect();
+    let former = format!("m-line-web-{digits}");
+    let (owner, volume) = (format!("io.muster.device={}", device.key), format!("{former}_kept"));
+    let labels = [&owner, "io.muster.unit=line/web", &format!("com.docker.compose.project={former}")];
+    let labels = labels.iter().flat_map(|label| ["--label", label]);
+    let args: Vec<_> = ["volume", "create"].into_iter().chain(labels).chain([volume.as_str()]).collect();
+    docker(&args);
+    let mount = format!("{volume}:/kept");
+    docker(&[
+        "run",
+        "--rm",
+        "--network",
+        "none",
+        "--volume",
+        &mount,
+        box_image(),
+        "sh",
+        "-c",
+        "echo moin >/kept/note",
+    ]);
+    let read = service("web", &format!("cat /kept/note; {FOREVER}"), "    volumes: ['kept:/kept']\n");
+    let unit = device.unit("web", &format!("{}volumes: {{kept: {{}}}}\n", project(&[read])));
+    device.start(&unit).await;
+    assert_eq!(docker(&["logs", &device.containers()[0]]), "moin");
+    device.runtime.remove(&unit.name(), SECOND).await.unwrap();
+    assert_eq!(device.remains(), Vec::<String>::new());
+}

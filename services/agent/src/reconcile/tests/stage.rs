@@ -27,6 +27,16 @@ struct World {
     slow: BTreeMap<String, Duration>,
     fail: BTreeMap<String, u32>,
     hold_on: BTreeMap<String, u32>,
+    stops: BTreeMap<String, Stops>,
+    blind: u32,
+}
+
+/// How long a unit takes to stop.
+#[derive(Clone, Copy)]
+enum Stops {
+    After(Duration),
+    /// When it is killed.
+    AtTheLast,
 }
 
 fn label(name: &UnitName) -> String {
@@ -56,6 +66,21 @@ impl Stage {
 
     pub(super) fn hold_on(&self, unit: &str, times: u32) {
         self.world().hold_on.insert(unit.to_owned(), times);
+    }
+
+    /// What runs cannot be found out so many times.
+    pub(super) fn blind(&self, times: u32) {
+        self.world().blind = times;
+    }
+
+    /// It takes this long to stop.
+    pub(super) fn tarry(&self, unit: &str, duration: Duration) {
+        self.world().stops.insert(unit.to_owned(), Stops::After(duration));
+    }
+
+    /// It does not stop before it is killed.
+    pub(super) fn resist(&self, unit: &str) {
+        self.world().stops.insert(unit.to_owned(), Stops::AtTheLast);
     }
 
     pub(super) fn intrude(&self, unit: &str) {
@@ -125,11 +150,17 @@ impl Runtime for Stage {
         })
     }
 
-    fn stop<'a>(&'a self, name: &'a UnitName, _: Duration) -> BoxFuture<'a, Result<(), StatusError>> {
+    fn stop<'a>(&'a self, name: &'a UnitName, timeout: Duration) -> BoxFuture<'a, Result<(), StatusError>> {
         Box::pin(async move {
             let here = label(name);
+            self.world().calls.push(format!("stop {here}"));
+            let stops = self.world().stops.get(&here).copied();
+            match stops {
+                Some(Stops::After(duration)) => tokio::time::sleep(duration).await,
+                Some(Stops::AtTheLast) => tokio::time::sleep(timeout).await,
+                None => {}
+            }
             let mut world = self.world();
-            world.calls.push(format!("stop {here}"));
             if take_one(&mut world.hold_on, &here) {
                 return Err(StatusError::new(code::STOP_FAILED, name.component.as_str(), "it holds on"));
             }
@@ -145,8 +176,15 @@ impl Runtime for Stage {
                 UnitName { deployment: deployment.parse().unwrap(), component: component.parse().unwrap() };
             Running { name, digest_prefix: digest_prefix.clone() }
         };
-        let running = self.world().running.iter().map(running).collect();
-        Box::pin(async move { Ok(running) })
+        let mut world = self.world();
+        let seen = match world.blind.checked_sub(1) {
+            Some(left) => {
+                world.blind = left;
+                Err(StatusError::new(code::INVENTORY_FAILED, "press-4", "the engine does not answer"))
+            }
+            None => Ok(world.running.iter().map(running).collect()),
+        };
+        Box::pin(async move { seen })
     }
 }
 

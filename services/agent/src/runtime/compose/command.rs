@@ -43,6 +43,9 @@ pub(super) enum CommandError {
         /// Its own words.
         said: String,
     },
+    /// It said nothing, and did not do all of it.
+    #[error("the engine still has {count} {kind} of it after taking them away")]
+    Left { kind: &'static str, count: usize },
     /// It took too long.
     #[error("'{what}' has not ended within {limit:?}")]
     Late { what: String, limit: Duration },

@@ -21,6 +21,9 @@ pub(super) const SERVICES_LABEL: &str = "io.muster.services";
 /// Compose's own label with the service's name.
 const SERVICE_LABEL: &str = "com.docker.compose.service";
 
+/// Compose's own label with the project's name.
+const PROJECT_LABEL: &str = "com.docker.compose.project";
+
 /// Time that a question to the engine may take.
 const ANSWER_LIMIT: Duration = Duration::from_secs(30);
 /// Time beyond a unit's own that the engine gets to stop it.
@@ -143,9 +146,18 @@ impl Engine {
 
     /// The units that have named volumes.
     pub(super) async fn volumes(&self) -> Result<Vec<UnitName>, CommandError> {
+        self.with_volumes(&[]).await
+    }
+
+    /// The units that have named volumes in a project.
+    pub(super) async fn volumes_in(&self, project: &str) -> Result<Vec<UnitName>, CommandError> {
+        self.with_volumes(&["--filter", &format!("label={PROJECT_LABEL}={project}")]).await
+    }
+
+    async fn with_volumes(&self, filter: &[&str]) -> Result<Vec<UnitName>, CommandError> {
         let format = format!("{{{{.Label \"{UNIT_LABEL}\"}}}}");
-        let args = ["volume", "ls", "--filter", &self.mine(), "--format", &format].map(str::to_owned);
-        let said = docker(args).said(None, ANSWER_LIMIT).await?;
+        let args = ["volume", "ls", "--filter", &self.mine(), "--format", &format];
+        let said = docker(args.into_iter().chain(filter.iter().copied())).said(None, ANSWER_LIMIT).await?;
         Ok(said.lines().filter_map(unit_name).collect())
     }
 
@@ -160,7 +172,8 @@ impl Engine {
                 tracing::warn!(error = %error, deployment.id = %name.deployment, "the engine did not stop all of it");
             }
             let rm = ["rm", "--force", "--volumes"].into_iter().chain(ids.iter().map(String::as_str));
-            gone(docker(rm).said(None, ANSWER_LIMIT + STOP_SLACK).await)?;
+            let removed = docker(rm).said(None, ANSWER_LIMIT + STOP_SLACK).await;
+            settled(removed, "container", self.ids(Some(name)).await?.len())?;
         }
         self.remove_all("network", name).await
     }
@@ -188,14 +201,21 @@ impl Engine {
         Run::of("docker", ["events".to_owned()].into_iter().chain(filters).chain(format))
     }
 
-    async fn remove_all(&self, kind: &str, name: &UnitName) -> Result<(), CommandError> {
-        let list = docker([kind, "ls", "--quiet", "--filter", &self.mine(), "--filter", &of_unit(name)]);
-        let said = list.said(None, ANSWER_LIMIT).await?;
-        let ids: Vec<_> = said.lines().filter(|line| !line.is_empty()).collect();
+    async fn remove_all(&self, kind: &'static str, name: &UnitName) -> Result<(), CommandError> {
+        let ids = self.all(kind, name).await?;
         if ids.is_empty() {
             return Ok(());
         }
-        gone(docker([kind, "rm"].into_iter().chain(ids)).said(None, ANSWER_LIMIT).await)
+        let rm = docker([kind, "rm"].into_iter().chain(ids.iter().map(String::as_str)));
+        let removed = rm.said(None, ANSWER_LIMIT).await;
+        settled(removed, kind, self.all(kind, name).await?.len())
+    }
+
+    /// The networks or the volumes of a unit.
+    async fn all(&self, kind: &str, name: &UnitName) -> Result<Vec<String>, CommandError> {
+        let list = docker([kind, "ls", "--quiet", "--filter", &self.mine(), "--filter", &of_unit(name)]);
+        let said = list.said(None, ANSWER_LIMIT).await?;
+        Ok(said.lines().filter(|line| !line.is_empty()).map(str::to_owned).collect())
     }
 
     async fn listed(&self, name: Option<&UnitName>) -> Result<Vec<Container>, CommandError> {
@@ -246,11 +266,17 @@ fn unit_name(label: &str) -> Option<UnitName> {
     Some(UnitName { deployment: deployment.parse().ok()?, component: component.parse().ok()? })
 }
 
-/// What is gone already needs no removal.
-fn gone(removed: Result<String, CommandError>) -> Result<(), CommandError> {
+/// What came of a removal after which so many are left: of several, one that was gone already must not hide another that
+/// cannot be taken away.
+fn settled(
+    removed: Result<String, CommandError>,
+    kind: &'static str,
+    count: usize,
+) -> Result<(), CommandError> {
     match removed {
-        Err(error) if !is_gone(&error) => Err(error),
-        _ => Ok(()),
+        _ if count == 0 => Ok(()),
+        Err(error) => Err(error),
+        Ok(_) => Err(CommandError::Left { kind, count }),
     }
 }
 
@@ -285,6 +311,18 @@ fn container(inspected: Inspected) -> Option<Container> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_removal_is_done_when_nothing_is_left_whatever_was_said() {
+        let said =
+            || CommandError::Failed { said: "No such network: a; network b has active endpoints".to_owned() };
+        assert!(settled(Err(said()), "network", 0).is_ok());
+        assert!(settled(Ok(String::new()), "network", 0).is_ok());
+        let hidden = settled(Err(said()), "network", 1).unwrap_err().to_string();
+        assert!(hidden.contains("active endpoints"), "{hidden}");
+        let silent = settled(Ok(String::new()), "network", 2).unwrap_err().to_string();
+        assert!(silent.contains("2 network"), "{silent}");
+    }
 
     #[test]
     fn a_container_is_read_as_the_engine_tells_it() {

@@ -1,7 +1,9 @@
 //! Where a component's Compose file comes from: the document itself (`composeFile`), or a folder or file that is on the
 //! device already (`packageLocation: file:///…`). What is elsewhere is refused by name; nothing is fetched.
 
-use std::io;
+use std::fs::File;
+use std::io::{self, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use muster_contract::profile::Package;
@@ -11,6 +13,8 @@ const FILE_NAMES: [&str; 4] = ["compose.yaml", "compose.yml", "docker-compose.ya
 /// What a file of the document is called.
 const OWN_FILE: &str = "compose.yaml";
 const LOCAL: &str = "file://";
+/// It may hold passwords.
+const SECRET: u32 = 0o600;
 
 /// Why there is no Compose file.
 #[derive(Debug, thiserror::Error)]
@@ -44,7 +48,7 @@ pub(super) enum PackageError {
 /// There is none that this agent may run.
 pub(super) fn place(package: &Package, home: &Path) -> Result<PathBuf, PackageError> {
     if let Some(key) = &package.key_location {
-        return Err(PackageError::Signed(key.clone()));
+        return Err(PackageError::Signed(shown(key)));
     }
     if let Some(text) = &package.compose_file {
         return write(text, home);
@@ -52,17 +56,35 @@ pub(super) fn place(package: &Package, home: &Path) -> Result<PathBuf, PackageEr
     match (&package.package_location, &package.repository) {
         (Some(location), _) => match location.strip_prefix(LOCAL) {
             Some(path) => find(Path::new(path)),
-            None => Err(PackageError::Elsewhere(location.clone())),
+            None => Err(PackageError::Elsewhere(shown(location))),
         },
-        (None, Some(repository)) => Err(PackageError::Elsewhere(repository.clone())),
+        (None, Some(repository)) => Err(PackageError::Elsewhere(shown(repository))),
         (None, None) => Err(PackageError::Nowhere),
     }
 }
 
 fn write(text: &str, home: &Path) -> Result<PathBuf, PackageError> {
     let path = home.join(OWN_FILE);
-    let written = std::fs::write(&path, text);
-    written.map_err(|source| PackageError::Write { path: path.clone(), source }).map(|()| path)
+    keep(&path, text).map_err(|source| PackageError::Write { path: path.clone(), source }).map(|()| path)
+}
+
+/// An address without the name and password in it, and without what is asked of it, which may be a key as well: what is
+/// refused is told to everybody.
+fn shown(address: &str) -> String {
+    let (scheme, rest) = address.split_once("://").map_or(("", address), |(scheme, rest)| (scheme, rest));
+    let rest = rest.split(['?', '#']).next().unwrap_or_default();
+    let (host, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+    // As in `a:b@c@host`: nobody knows which `@` is part of the password.
+    let host = host.rsplit_once('@').map_or(host, |(_, host)| host);
+    let scheme = if scheme.is_empty() { String::new() } else { format!("{scheme}://") };
+    format!("{scheme}{host}{path}")
+}
+
+/// Writes a file for this user's eyes alone.
+pub(super) fn keep(path: &Path, text: &str) -> io::Result<()> {
+    // One of another mode is not kept.
+    let _ = std::fs::remove_file(path);
+    File::options().write(true).create_new(true).mode(SECRET).open(path)?.write_all(text.as_bytes())
 }
 
 fn find(path: &Path) -> Result<PathBuf, PackageError> {
@@ -87,7 +109,7 @@ mod tests {
     fn a_file_comes_from_the_document_or_from_the_device() {
         let dir = tempfile::tempdir().unwrap();
         let own = place(&package(Some("services: {}"), None), dir.path()).unwrap();
-        assert_eq!(std::fs::read_to_string(own).unwrap(), "services: {}");
+        assert_eq!(std::fs::read_to_string(&own).unwrap(), "services: {}");
         let (home, folder) = (tempfile::tempdir().unwrap(), format!("file://{}", dir.path().display()));
         let found = place(&package(None, Some(&folder)), home.path()).unwrap();
         assert_eq!(found, dir.path().join("compose.yaml"));
@@ -108,5 +130,30 @@ mod tests {
         assert!(refused(package(None, Some("file:///no/such/place"))).contains("/no/such/place"));
         let signed = Package { key_location: Some("https://k".to_owned()), ..package(Some("x"), None) };
         assert!(refused(signed).contains("https://k"));
+    }
+    #[test]
+    fn a_file_of_the_document_is_nobody_elses_to_read() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let dir = tempfile::tempdir().unwrap();
+        // As an earlier agent left it.
+        std::fs::write(dir.path().join(OWN_FILE), "old").unwrap();
+        let own = place(&package(Some("services: {}"), None), dir.path()).unwrap();
+        assert_eq!(std::fs::metadata(&own).unwrap().permissions().mode() & 0o777, 0o600);
+        assert_eq!(std::fs::read_to_string(own).unwrap(), "services: {}");
+    }
+
+    #[test]
+    fn a_refusal_holds_no_password() {
+        let home = tempfile::tempdir().unwrap();
+        let oci =
+            Package { repository: Some("oci://robot:s3cr@t@x.example/p@1".to_owned()), ..Package::default() };
+        let key =
+            Package { key_location: Some("https://robot:s3cret@k/y".to_owned()), ..package(Some("x"), None) };
+        let signed = package(None, Some("robot:s3cret@x.example/p.tar.gz?key=s3cret"));
+        for bad in [oci, key, signed] {
+            let said = place(&bad, home.path()).unwrap_err().to_string();
+            assert!(!said.contains("cr") && !said.contains("robot"), "{said}");
+            assert!(said.contains("x.example/p") || said.contains("https://k/y"), "{said}");
+        }
     }
 }

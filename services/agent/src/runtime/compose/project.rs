@@ -62,6 +62,13 @@ impl Places {
 
     /// The project's name: what people see before the names of its containers.
     pub(super) fn project(&self, name: &UnitName) -> String {
+        // `_` is in no identifier, so two units never meet in one project, where each would take the other's containers
+        // for orphans.
+        format!("m-{}_{}-{}", name.deployment, name.component, self.device)
+    }
+
+    /// What agents called it before; another unit's may be called the same.
+    pub(super) fn former_project(&self, name: &UnitName) -> String {
         format!("m-{}-{}-{}", name.deployment, name.component, self.device)
     }
 }
@@ -173,6 +180,16 @@ mod tests {
         let name = unit().name();
         let project = |device: &str| Places::new(Path::new("/d"), &device.parse().unwrap()).project(&name);
         assert_ne!(project("plant/press"), project("plant/saw"));
-        assert!(project("plant/press").starts_with("m-line-web-"), "{}", project("plant/press"));
+        assert!(project("plant/press").starts_with("m-line_web-"), "{}", project("plant/press"));
+    }
+    #[test]
+    fn projects_of_two_units_have_two_names() {
+        let places = Places::new(Path::new("/d"), &"plant/press".parse().unwrap());
+        let project = |deployment: &str, component: &str| {
+            let name =
+                UnitName { deployment: deployment.parse().unwrap(), component: component.parse().unwrap() };
+            places.project(&name)
+        };
+        assert_ne!(project("web", "api-cache"), project("web-api", "cache"));
     }
 }

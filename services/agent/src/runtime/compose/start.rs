@@ -1,8 +1,7 @@
 //! Brings one unit up: finds it running or has Compose make it, then waits until it is ready.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::os::unix::fs::OpenOptionsExt as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,13 +18,12 @@ use super::package::{self, PackageError};
 use super::project::{self, ProjectError};
 use super::tool::{Project, Tool};
 use super::{ClearError, Clearing, Inner};
-use crate::runtime::{Started, Unit, code};
+use crate::runtime::{Started, Unit, UnitName, code};
 
 /// Time between two looks at a unit that is being started.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// What Compose made of the package's file, as it is run. It may hold parameters, so it is this user's alone.
 const RESOLVED: &str = "muster.yaml";
-const SECRET: u32 = 0o600;
 
 /// Why a unit could not be brought up.
 #[derive(Debug, thiserror::Error)]
@@ -135,17 +133,26 @@ impl Inner {
         let file = placed.await??;
         let tool = *self.tool.get_or_try_init(Tool::find).await.map_err(StartError::Tool)?;
         let directory = file.parent().unwrap_or(&home);
-        let project = self.places.project(&name);
+        let project = self.project(&name).await.map_err(StartError::Look)?;
         let given = Project { name: &project, file: &file, directory, variables: &unit.environment };
         let resolved = tool.config(given).await.map_err(StartError::Config)?;
         let path = home.join(RESOLVED);
-        write(&path, &project::labelled(&resolved, unit)?)
+        package::keep(&path, &project::labelled(&resolved, unit)?)
             .map_err(|source| StartError::Files { path: path.clone(), source })?;
         tool.up(Project { file: &path, ..given }).await.map_err(StartError::Up)?;
         tracing::info!(
             deployment.id = %unit.deployment, component.name = %unit.component, compose.project = project, "started"
         );
         Ok(())
+    }
+
+    /// The project of a unit. One that has named volumes under its former name keeps that, to find them again, unless
+    /// another unit has some there too.
+    async fn project(&self, name: &UnitName) -> Result<String, CommandError> {
+        let former = self.places.former_project(name);
+        let there = self.engine.volumes_in(&former).await?;
+        let own = !there.is_empty() && there.iter().all(|unit| unit == name);
+        Ok(if own { former } else { self.places.project(name) })
     }
 
     /// Takes away what was begun, and says if that is not all gone.
@@ -182,11 +189,4 @@ fn note(seen: &mut Seen, containers: &[Container]) {
 fn is_settled(seen: &Seen, container: &Container) -> bool {
     let since = seen.get(&container.id).filter(|(started, _)| *started == container.state.started_at);
     since.is_some_and(|(_, since)| since.elapsed() >= UPTIME_DEFAULT)
-}
-
-fn write(path: &Path, text: &str) -> std::io::Result<()> {
-    use std::io::Write as _;
-    // One of another mode is not kept.
-    let _ = std::fs::remove_file(path);
-    std::fs::File::options().write(true).create_new(true).mode(SECRET).open(path)?.write_all(text.as_bytes())
 }

@@ -2,7 +2,7 @@
 //! Two steps, because the first may wait for the disk and between the second and its bookkeeping nothing may.
 
 use std::ffi::OsStr;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::process::Stdio;
 use std::{fs, io};
 
@@ -163,8 +163,7 @@ impl Prepared {
 }
 
 fn make_directory(home: &Home, unit: &Unit, directory: &Path) -> Result<(), LaunchError> {
-    let own = home.work(&unit.name());
-    if directory.starts_with(&own) {
+    if is_own(home, unit, directory) {
         let failed = |source| LaunchError::MakeDirectory { path: directory.to_owned(), source };
         return fs::create_dir_all(directory).map_err(failed);
     }
@@ -179,13 +178,18 @@ fn make_directory(home: &Home, unit: &Unit, directory: &Path) -> Result<(), Laun
     }
 }
 
+/// Whether a path lies in the unit's own directory, and does not climb out of it again.
+fn is_own(home: &Home, unit: &Unit, path: &Path) -> bool {
+    let below = path.strip_prefix(home.work(&unit.name()));
+    below.is_ok_and(|below| !below.components().any(|part| part == Component::ParentDir))
+}
+
 /// Takes away the file of a readiness `file` that an earlier run has left, if it lies in the unit's own directory:
 /// it would tell of the earlier run. One that lies elsewhere may be anybody's and counts as it is.
 fn remove_stale(home: &Home, unit: &Unit, process: &Process, directory: &Path) -> Result<(), LaunchError> {
     let Readiness::File { path } = &process.readiness else { return Ok(()) };
     let path = directory.join(path);
-    let climbs = path.components().any(|part| part == std::path::Component::ParentDir);
-    if climbs || !path.starts_with(home.work(&unit.name())) {
+    if !is_own(home, unit, &path) {
         return Ok(());
     }
     match fs::remove_file(&path) {
@@ -198,4 +202,50 @@ fn remove_stale(home: &Home, unit: &Unit, process: &Process, directory: &Path) -
 
 fn search_path(environment: &Environment) -> Option<String> {
     environment.get(OsStr::new("PATH")).map(|path| path.to_string_lossy().into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use muster_contract::canonical::Digest;
+    use muster_contract::desired::{self, ProfileType};
+    use muster_contract::profile::Workload;
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_working_directory_is_made_within_the_units_own_and_nowhere_else() {
+        let dir = tempfile::tempdir().unwrap();
+        // A data directory may be written with `..` itself.
+        let data_dir = dir.path().join("other/../data");
+        let home = Home::new("plant/press".parse().unwrap(), &data_dir);
+        let try_with = |named: &str| {
+            let properties = json!({ "command": "true", "workingDir": named });
+            let properties = serde_json::from_value(properties).unwrap();
+            let component = desired::Component { name: "web".parse().unwrap(), properties };
+            let workload = Workload::of(ProfileType::Process, &component).unwrap();
+            let Workload::Process(process) = workload.clone() else { panic!("a process") };
+            let unit = Unit {
+                device: "plant/press".parse().unwrap(),
+                deployment: "line".parse().unwrap(),
+                component: component.name,
+                digest: Digest::of_bytes(b"x"),
+                workload,
+                environment: Default::default(),
+            };
+            let directory = directory(&home, &unit, &process);
+            make_directory(&home, &unit, &directory)
+        };
+        let work = dir.path().join("data/work/line");
+        fs::create_dir_all(dir.path().join("other")).unwrap();
+        try_with("a/b").unwrap();
+        assert!(work.join("web/a/b").is_dir());
+        for bad in ["../../x", "a/../../y", "../z"] {
+            assert!(matches!(try_with(bad), Err(LaunchError::NoDirectory { .. })), "{bad}");
+        }
+        assert_eq!(fs::read_dir(&work).unwrap().count(), 1, "only its own");
+        assert!(!dir.path().join("data/work/x").exists());
+        fs::create_dir_all(work.join("shared")).unwrap();
+        try_with("../shared").unwrap();
+    }
 }

@@ -1,0 +1,72 @@
+//! Claims about what a device says when a trouble of the deployment as a whole is over.
+
+use super::*;
+
+#[tokio::test(start_paused = true)]
+async fn a_device_that_could_not_look_when_it_started_says_that_it_has_recovered() {
+    let mut trial = Trial::new();
+    trial.desire(document(1, vec![deployment("web", 1, &["db", "ui"])]));
+    trial.until("web@1 installed: db=installed ui=installed").await;
+    trial.stage.blind(2);
+    let mut trial = trial.restart().await;
+    trial
+        .reports(&["web@1 failed: db=installed ui=installed", "web@1 installed: db=installed ui=installed"])
+        .await;
+    let mut trial = trial.restart().await;
+    trial.nothing_for(Duration::from_secs(3_600)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_update_whose_dropped_component_did_not_stop_at_once_is_installed_in_the_end() {
+    let mut trial = Trial::new();
+    trial.desire(document(1, vec![deployment("web", 1, &["db", "old"])]));
+    trial.until("web@1 installed: db=installed old=installed").await;
+    trial.stage.hold_on("web/old", 1);
+    trial.desire(document(2, vec![deployment("web", 2, &["db"])]));
+    trial
+        .reports(&[
+            "web@2 installed: db=installed",
+            "web@2 failed: db=installed",
+            "web@2 installed: db=installed",
+        ])
+        .await;
+    assert_eq!(trial.stage.running(), ["web/db"]);
+    assert_eq!(trial.told.last().unwrap().status.reason, None, "it waits for nothing");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_removal_that_something_else_of_the_deployment_held_up_is_told_and_forgotten() {
+    let mut trial = Trial::new();
+    trial.desire(document(1, vec![deployment("web", 1, &["ui"])]));
+    trial.until("web@1 installed: ui=installed").await;
+    trial.stage.intrude("web/old");
+    trial.stage.hold_on("web/old", 1);
+    trial.desire(document(2, vec![]));
+    trial
+        .reports(&[
+            "web@2 removing: ui=removing",
+            "web@2 failed: ui=removing",
+            "web@2 failed: ui=removed",
+            "web@2 removed: ui=removed",
+        ])
+        .await;
+    assert!(trial.standings.is_empty() && trial.stage.running().is_empty());
+    let mut trial = trial.restart().await;
+    trial.nothing_for(Duration::from_secs(3_600)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_retry_that_is_cut_short_leaves_what_the_hub_was_told() {
+    let retry = Retry { min: Duration::from_secs(10), max: Duration::from_secs(300) };
+    let mut standing =
+        Standing::new(deployment("web", 1, &["ui"]), muster_contract::Generation::new(1).unwrap());
+    standing.error = Some(StatusError::new(code::INVENTORY_FAILED, "press-4", "the engine does not answer"));
+    let mut slot = Slot::new(standing.clone(), retry);
+    slot.retry();
+    let cancel = slot.begin(&"plant7/press-4".parse().unwrap());
+    assert!(slot.owes_a_word() && slot.standing.error.is_none());
+    cancel.cancel();
+    let delay = slot.end(retry, &mut fastrand::Rng::with_seed(7), Instant::now());
+    assert!(delay.is_some() && !slot.owes_a_word());
+    assert_eq!(slot.standing, standing);
+}
