@@ -78,10 +78,8 @@ impl Definitions {
     /// Everything that is defined now, and the way to what changes after.
     async fn read_all(&mut self) -> Result<ViewWatch, ReadError> {
         let mut watch = self.bus.view_watch(DEFINITIONS).await?;
-        let (mut read, mut found) = (0, BTreeMap::new());
-        while read < watch.waiting() {
-            let batch = watch.next_batch(BATCH_MAX).await?;
-            read += batch.len() as u64;
+        let mut found = BTreeMap::new();
+        while let Some(batch) = watch.next_present(BATCH_MAX).await? {
             batch.iter().for_each(|entry| take(&mut found, entry));
         }
         self.held = found;

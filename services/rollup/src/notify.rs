@@ -142,10 +142,7 @@ impl Notifier {
 
     async fn read_all(&mut self) -> Result<Replay, muster_bus::ReadError> {
         let mut replay = self.bus.notices_all().await?;
-        let mut read = 0;
-        while read < replay.waiting() {
-            let batch = replay.next_batch(BATCH_MAX).await?;
-            read += batch.len() as u64;
+        while let Some(batch) = replay.next_present(BATCH_MAX).await? {
             self.take(&batch);
         }
         self.retry.reset();

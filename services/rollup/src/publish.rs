@@ -138,11 +138,8 @@ impl Publisher {
 
     /// Reads the bucket. What another life or another rollup wrote is due: it is either still so, or to be written over.
     async fn learn(&mut self) -> Result<(), ReadError> {
-        let mut watch = self.bus.view_watch(">").await?;
-        let mut read = 0;
-        while read < watch.waiting() {
-            let batch = watch.next_batch(BATCH_MAX).await?;
-            read += batch.len() as u64;
+        let (mut watch, mut seen) = (self.bus.view_watch(">").await?, BTreeSet::new());
+        while let Some(batch) = watch.next_present(BATCH_MAX).await? {
             for entry in batch {
                 let Some(key) = ViewKey::parse(&entry.key) else { continue };
                 if self.held.get(&key).is_none_or(|held| held.revision != entry.revision) {
