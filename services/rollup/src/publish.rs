@@ -101,12 +101,16 @@ impl Publisher {
         }
         let mut learn_at = Instant::now() + LEARN_EVERY;
         loop {
-            let wait = timeout_at(learn_at, self.wait(&mut read_to, &mut caught_up));
+            let wait = async {
+                // First: where a view is due at every turn, the wait is over before the time is.
+                let is_time = Instant::now() >= learn_at;
+                !is_time && timeout_at(learn_at, self.wait(&mut read_to, &mut caught_up)).await.is_ok()
+            };
             match stop.run_until_cancelled(wait).await {
                 None => break,
                 // Not cancelled in the middle: what is under way would be unknown.
-                Some(Ok(())) => self.write_due().await,
-                Some(Err(_)) => {
+                Some(true) => self.write_due().await,
+                Some(false) => {
                     if let Some(Err(error)) = stop.run_until_cancelled(self.learn()).await {
                         tracing::debug!(error = chain(&error), "cannot read the views again; trying later");
                     }
