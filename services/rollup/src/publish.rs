@@ -19,6 +19,7 @@ use muster_contract::canonical::Digest;
 use muster_contract::decode::to_bytes;
 use muster_contract::limits::VIEW_WRITES_PER_SECOND;
 use muster_contract::subjects::ViewKey;
+use muster_contract::subjects::stream::LEDGER;
 use muster_domain::fold::{Fleet, Shown, Unsigned};
 use muster_service::backoff::FullJitter;
 use muster_service::error::chain;
@@ -140,7 +141,8 @@ impl Publisher {
         }
     }
 
-    /// Reads the bucket. What another life or another rollup wrote is due: it is either still so, or to be written over.
+    /// Reads the bucket. What another life or another rollup wrote is due: it is either still so, or to be written over. So
+    /// is what the bucket has no more: it was made anew, or restored without it.
     async fn learn(&mut self) -> Result<(), ReadError> {
         let (mut watch, mut seen) = (self.bus.view_watch(">").await?, BTreeSet::new());
         while let Some(batch) = watch.next_present(BATCH_MAX).await? {
@@ -148,8 +150,14 @@ impl Publisher {
                 let Some(key) = ViewKey::parse(&entry.key) else { continue };
                 if self.held.get(&key).is_none_or(|held| held.revision != entry.revision) {
                     self.held.insert(key.clone(), Held::read(Some(&entry)));
-                    self.due.insert(key, Instant::now());
+                    self.due.insert(key.clone(), Instant::now());
                 }
+                seen.insert(key);
+            }
+        }
+        for (key, held) in self.held.iter_mut().filter(|(key, _)| !seen.contains(*key)) {
+            if held.vanish() {
+                self.due.insert(key.clone(), Instant::now());
             }
         }
         self.retry.reset();
@@ -222,7 +230,25 @@ impl Publisher {
                 .await;
             self.settle(results);
         }
+        self.judge_doubtful().await;
         self.metrics.views_due.set(self.due.len() as i64);
+    }
+
+    /// Finds out of views that have read further for long whether LEDGER goes as far at all.
+    async fn judge_doubtful(&mut self) {
+        let now = Instant::now();
+        let doubtful = |(key, held): (&ViewKey, &Held)| held.is_doubtful(now).then(|| key.clone());
+        let keys: Vec<ViewKey> = self.held.iter().filter_map(doubtful).collect();
+        if keys.is_empty() {
+            return;
+        }
+        // Where LEDGER cannot be seen now, they are left alone until it can.
+        let Ok(ledger) = self.bus.stream_state(LEDGER).await else { return };
+        for key in keys {
+            if let Some(held) = self.held.get_mut(&key) {
+                held.judge(ledger.last_seq, now);
+            }
+        }
     }
 
     /// What has to be written of some views, all as of one moment. They are due no more, unless that moment is one at
