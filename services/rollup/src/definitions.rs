@@ -24,6 +24,8 @@ use crate::present::Present;
 
 /// Devices counted at one hold of the present; a device with ten deployments takes about a microsecond.
 const STEP: u32 = 2_000;
+/// Time between two holds of the present, in which the fold goes on.
+const COUNT_PAUSE: Duration = Duration::from_millis(1);
 /// Entries of the bucket read at once.
 const BATCH_MAX: usize = 100;
 /// Time between two readings of all definitions: a bucket that was made anew has forgotten what was removed.
@@ -119,8 +121,8 @@ impl Definitions {
         }
         self.present.edit(|fleet| fleet.define(held()));
         while self.present.edit(|fleet| fleet.count_defined(STEP)) {
-            // Whoever waits for the present goes first.
-            tokio::task::yield_now().await;
+            // Whoever waits for the present goes first: a thread that only yields takes it again before they wake.
+            tokio::time::sleep(COUNT_PAUSE).await;
         }
     }
 }
