@@ -50,6 +50,8 @@ pub struct Snapshots {
     stored: (Origin, u64),
     /// Devices whose record was copied and not stored.
     due: BTreeSet<DeviceKey>,
+    /// Which LEDGER those are of.
+    due_of: Origin,
     /// The last attempt failed: the next one waits its time, however many facts come in.
     failed: bool,
 }
@@ -68,8 +70,20 @@ impl Snapshots {
     ) -> Self {
         let stored = present.look(|now| (now.origin, now.fleet.as_of().ledger_seq));
         let (due, failed, checkpoint_at) = (BTreeSet::new(), false, Instant::now());
-        let store = Some(store);
-        Self { present, store, cadence, checkpoints, archive, checkpoint_at, metrics, stored, due, failed }
+        let (store, due_of) = (Some(store), stored.0);
+        Self {
+            present,
+            store,
+            cadence,
+            checkpoints,
+            archive,
+            checkpoint_at,
+            metrics,
+            stored,
+            due,
+            due_of,
+            failed,
+        }
     }
 
     /// Writes until `stop`, and once more then.
@@ -150,11 +164,12 @@ impl Snapshots {
     }
 
     fn begin(&mut self, longest: &mut Duration) -> (Origin, Changes) {
-        let (stored, due) = (self.stored.0, &mut self.due);
+        let (stored, due, due_of) = (self.stored.0, &mut self.due, &mut self.due_of);
         let begun = Instant::now();
         let begin = self.present.take(|now| {
             let afresh = now.origin != stored;
-            if afresh {
+            // Only then: what a failed attempt has copied of this LEDGER is in no store, and not marked any more.
+            if std::mem::replace(due_of, now.origin) != now.origin {
                 due.clear();
             }
             now.fleet.begin_capture(due.iter());
