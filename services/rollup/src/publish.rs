@@ -16,7 +16,7 @@ use fastrand::Rng;
 use futures_util::{StreamExt, stream};
 use muster_bus::{Bus, PublishError, PublishErrorKind, ReadError};
 use muster_contract::canonical::Digest;
-use muster_contract::decode::to_bytes;
+use muster_contract::decode::{Document, to_bytes};
 use muster_contract::limits::VIEW_WRITES_PER_SECOND;
 use muster_contract::subjects::ViewKey;
 use muster_contract::subjects::stream::LEDGER;
@@ -65,6 +65,7 @@ pub struct Publisher {
     /// Views to look at, and when.
     due: BTreeMap<ViewKey, Instant>,
     retry: FullJitter,
+    learn_every: Duration,
 }
 
 /// What is to be written under a key: a view, or none, in place of a revision.
@@ -91,7 +92,24 @@ impl Publisher {
     pub fn new(bus: Bus, present: Arc<Present>, metrics: Metrics, chance: Rng) -> Self {
         let (held, due) = (BTreeMap::new(), BTreeMap::new());
         let retry = FullJitter::new(RETRY_MIN, RETRY_MAX);
-        Self { bus, present, metrics, chance, origin: None, knew_definitions: false, held, due, retry }
+        let learn_every = LEARN_EVERY;
+        Self {
+            bus,
+            present,
+            metrics,
+            chance,
+            origin: None,
+            knew_definitions: false,
+            held,
+            due,
+            retry,
+            learn_every,
+        }
+    }
+
+    /// One that reads the bucket again after another time.
+    pub fn learning_every(self, learn_every: Duration) -> Self {
+        Self { learn_every, ..self }
     }
 
     /// Writes until `stop`, and then once more what is due.
@@ -100,7 +118,7 @@ impl Publisher {
         if stop.run_until_cancelled(self.begin()).await.is_none() {
             return;
         }
-        let mut learn_at = Instant::now() + LEARN_EVERY;
+        let mut learn_at = Instant::now() + self.learn_every;
         loop {
             let wait = async {
                 // First: where a view is due at every turn, the wait is over before the time is.
@@ -115,7 +133,7 @@ impl Publisher {
                     if let Some(Err(error)) = stop.run_until_cancelled(self.learn()).await {
                         tracing::debug!(error = chain(&error), "cannot read the views again; trying later");
                     }
-                    learn_at = Instant::now() + LEARN_EVERY;
+                    learn_at = Instant::now() + self.learn_every;
                 }
             }
         }
@@ -264,7 +282,7 @@ impl Publisher {
         for (key, view) in views {
             self.due.remove(&key);
             let view = match view {
-                Seen::Whole(view) => view,
+                Seen::Whole(view) => view.map(|write| write()),
                 Seen::Unsigned(view) => {
                     let view = view.sign();
                     Some((view.digest, to_bytes(&*view).into()))
@@ -368,8 +386,8 @@ async fn carry_out(bus: &Bus, write: &Write) -> Written {
 
 /// A view as it is seen at one look.
 enum Seen {
-    /// Its digest and its document; nothing where there is no such view.
-    Whole(Option<(Digest, Bytes)>),
+    /// Its digest and, to be written when the fold goes on, its document; nothing where there is no such view.
+    Whole(Option<Box<dyn FnOnce() -> (Digest, Bytes)>>),
     /// One whose digest takes so long that nobody shall wait for it.
     Unsigned(Unsigned),
     /// It cannot be told yet.
@@ -378,16 +396,14 @@ enum Seen {
 
 fn show(fleet: &Fleet, key: &ViewKey) -> Seen {
     Seen::Whole(match key {
-        ViewKey::Deployment(id) => {
-            fleet.deployment_view(id).map(|view| (view.digest, to_bytes(&view).into()))
-        }
-        ViewKey::Site(id) => fleet.site_view(id).map(|view| (view.tally.digest, to_bytes(&view).into())),
+        ViewKey::Deployment(id) => fleet.deployment_view(id).map(|view| whole(view.digest, view)),
+        ViewKey::Site(id) => fleet.site_view(id).map(|view| whole(view.tally.digest, view)),
         ViewKey::Fleet => {
             let view = fleet.fleet_view();
-            Some((view.tally.digest, to_bytes(&view).into()))
+            Some(whole(view.tally.digest, view))
         }
         ViewKey::Group(label, value) => {
-            fleet.group_view(label, value).map(|view| (view.tally.digest, to_bytes(&view).into()))
+            fleet.group_view(label, value).map(|view| whole(view.tally.digest, view))
         }
         ViewKey::Defined(name) => match fleet.defined_view(name) {
             Shown::View(view) => return Seen::Unsigned(view),
@@ -395,4 +411,8 @@ fn show(fleet: &Fleet, key: &ViewKey) -> Seen {
             Shown::NotYet => return Seen::NotYet,
         },
     })
+}
+
+fn whole(digest: Digest, view: impl Document + 'static) -> Box<dyn FnOnce() -> (Digest, Bytes)> {
+    Box::new(move || (digest, to_bytes(&view).into()))
 }
