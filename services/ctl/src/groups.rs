@@ -1,6 +1,7 @@
 //! `muster groups`: the fleet, or a deployment, by a label.
 
 use muster_contract::groups::{GroupQuery, LabelsAnswer};
+use muster_contract::history::Point;
 use muster_contract::{DeploymentId, LabelKey, LabelValue};
 use muster_domain::near::near;
 
@@ -18,7 +19,7 @@ use crate::status::with_near_deployments;
 pub async fn run(session: &mut Session<'_>, args: GroupsArgs) -> Result<(), CtlError> {
     match (args.label, args.value) {
         (None, _) => labels(session).await,
-        (Some(label), None) => by_label(session, label, args.deployment).await,
+        (Some(label), None) => by_label(session, label, args.deployment, Point::default()).await,
         (Some(label), Some(value)) => one(session, label, value).await,
     }
 }
@@ -29,7 +30,7 @@ async fn labels(session: &mut Session<'_>) -> Result<(), CtlError> {
     session.show(&answer, |answer, _| render::groups::labels(answer, frame))
 }
 
-/// The fleet, or a deployment, by a label.
+/// The fleet, or a deployment, by a label, as of a point.
 ///
 /// # Errors
 /// As [`run`].
@@ -37,8 +38,10 @@ pub async fn by_label(
     session: &mut Session<'_>,
     label: LabelKey,
     deployment: Option<DeploymentId>,
+    point: Point,
 ) -> Result<(), CtlError> {
-    let query = GroupQuery { label: Some(label.clone()), id: deployment.clone(), ..GroupQuery::default() };
+    let query =
+        GroupQuery { label: Some(label.clone()), id: deployment.clone(), point, ..GroupQuery::default() };
     let frame = session.frame();
     match (session.hub.group_pages("groups", "groups", query).await, deployment) {
         (Ok(answer), _) => session.show(&answer, |answer, _| render::groups::groups(answer, frame)),

@@ -33,6 +33,8 @@ pub struct Notices {
     renewals: Interval,
     /// Number of the last notice that was given out, or that an earlier run has confirmed.
     shown: u64,
+    /// The subscription was there already, and was told something that an earlier run has shown.
+    is_told: bool,
     /// The newest may be one that was not given out.
     look_now: bool,
 }
@@ -62,9 +64,26 @@ impl Notices {
             looks: every(LOOK_EVERY),
             renewals: every(lease / RENEWALS_IN_A_LEASE),
             shown: answer.seen,
+            is_told: answer.resumed && answer.seen > 0 && answer.seen == answer.told,
             look_now: true,
             subscription,
         })
+    }
+
+    /// The newest notice, where an earlier run has shown it: it is not given out again, but says how it is. None where
+    /// one that was not shown will be given out.
+    ///
+    /// # Errors
+    /// It cannot be read, or is no notice.
+    pub async fn known(&self) -> Result<Option<Notice>, CtlError> {
+        if !self.is_told {
+            return Ok(None);
+        }
+        let newest = self.hub.bus().notice_last(&self.subscription.name).await?;
+        let Some(value) = newest.and_then(|entry| entry.value.ok()) else { return Ok(None) };
+        let garbled = |source| CtlError::Notice { name: self.subscription.name.clone(), source };
+        let notice: Notice = decode::parse(&value).map_err(garbled)?;
+        Ok(Some(notice).filter(|notice| notice.number == self.shown))
     }
 
     /// The next notice that was not given out yet. Cancel-safe.

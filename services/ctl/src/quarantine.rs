@@ -194,10 +194,8 @@ async fn read(
         Err(ReadError::Missing { .. }) => return Ok(()),
         replay => replay?,
     };
-    let mut read = 0;
-    while read < replay.waiting() {
-        for delivery in replay.next_batch(BATCH).await? {
-            read += 1;
+    while let Some(batch) = replay.next_present(BATCH).await? {
+        for delivery in batch {
             let ledger_seq = delivery.stream_seq;
             take(&delivery).map_err(|source| CtlError::Fact { ledger_seq, source })?;
         }

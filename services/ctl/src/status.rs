@@ -32,14 +32,15 @@ pub async fn run(
         let words = "--aggregate and --budget belong to --format resourcegroup";
         return Err(CtlError::Usage(words.to_owned()));
     }
-    if let Some(label) = args.group_by.clone().filter(|_| export.is_none()) {
-        return groups::by_label(session, label, args.deployment).await;
-    }
     let point = Point::from(args.point);
     let moment = if point.is_now() { None } else { Some(history::moment(session, point).await?) };
     if let Some(moment) = &moment {
         // From here on the point is a sequence, of which every page is.
         args.point = args.point.at_fact(moment.as_of.ledger_seq);
+    }
+    if let Some(label) = args.group_by.clone().filter(|_| export.is_none()) {
+        groups::by_label(session, label, args.deployment, args.point.into()).await?;
+        return moment.map_or(Ok(()), |moment| session.add(&render::history::moment(&moment)));
     }
     // Names alone, and documents of other systems, have no room for a word on when.
     let is_for_people = export.is_none() && args.list.is_none();

@@ -1,8 +1,9 @@
 //! `muster why`: the rule of a verdict, the devices that make it hold, and the facts behind each.
 
 use muster_contract::query::Query;
+use serde_json::Value;
 
-use crate::ask::AskError;
+use crate::ask::{AskError, PAGES_MAX};
 use crate::config::WhyArgs;
 use crate::devices::{with_near_devices, with_near_sites};
 use crate::error::CtlError;
@@ -16,10 +17,26 @@ use crate::status::{known_deployments, with_near_deployments};
 /// When nobody answers, or there is no such deployment, site or device.
 pub async fn run(session: &mut Session<'_>, args: WhyArgs) -> Result<(), CtlError> {
     let frame = session.frame();
-    match session.hub.query("why", &question(&args)).await {
+    match asked(session, &args).await {
         Ok(answer) => session.show(&answer, |answer, _| render::why::answer(answer, frame)),
         Err(error) => Err(with_near_names(session, error, &args).await),
     }
+}
+
+/// The first standings: one answer looks at so many devices, and where none of those speaks for the verdict, at the next.
+async fn asked(session: &Session<'_>, args: &WhyArgs) -> Result<Value, AskError> {
+    let mut query = question(args);
+    for _ in 0..PAGES_MAX {
+        let answer = session.hub.query("why", &query).await?;
+        let is_empty = answer["standings"].as_array().is_some_and(Vec::is_empty);
+        match answer["next"].as_str() {
+            Some(next) if is_empty && query.after.as_deref() != Some(next) => {
+                query.after = Some(next.to_owned())
+            }
+            _ => return Ok(answer),
+        }
+    }
+    Err(AskError::Endless { what: "why" })
 }
 
 fn question(args: &WhyArgs) -> Query {

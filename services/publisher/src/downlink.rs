@@ -147,10 +147,7 @@ impl Downlink for Bus {
 
 /// Reads what is there now.
 async fn while_waiting(replay: &mut Replay, mut take: impl FnMut(Delivery)) -> Result<(), ReadError> {
-    let mut more = replay.waiting() > 0;
-    while more {
-        let batch = replay.next_batch(BATCH).await?;
-        more = batch.last().is_none_or(|last| last.pending > 0);
+    while let Some(batch) = replay.next_present(BATCH).await? {
         batch.into_iter().for_each(&mut take);
     }
     Ok(())

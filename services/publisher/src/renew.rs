@@ -50,10 +50,9 @@ pub async fn run(bus: Bus, clock: Arc<dyn Clock>, stop: CancellationToken) {
 /// DOWNLINK cannot be read.
 pub async fn renew(bus: &Bus, age: Duration, clock: &dyn Clock) -> Result<u64, ReadError> {
     let mut replay = bus.replay(stream::DOWNLINK, &[SUBJECTS], Start::LastPerSubject).await?;
-    let (mut read, mut count) = (0, 0);
-    while read < replay.waiting() {
-        for document in replay.next_batch(BATCH).await? {
-            read += 1;
+    let mut count = 0;
+    while let Some(documents) = replay.next_present(BATCH).await? {
+        for document in documents {
             if is_old(document.stored_at, clock.now(), age) && say_again(bus, document).await {
                 count += 1;
                 tokio::time::sleep(PACE).await;

@@ -107,7 +107,7 @@ pub async fn start(config: Config, life: &Life) -> Result<Handle, StartError> {
     let publisher = Publisher::new(bus.clone(), present.clone(), metrics.clone(), Rng::new());
     life.spawn(Stage::Publish, "views", publisher.run(life.token(Stage::Publish)));
     life.spawn(Stage::Publish, "snapshots", snapshots.run(life.token(Stage::Publish)));
-    let definer = Definer::new(bus.clone(), present.clone(), Arc::new(SystemClock));
+    let definer = Definer::new(bus.clone(), Arc::new(SystemClock));
     life.spawn(Stage::Serve, "view requests", definer.serve(defining, life.token(Stage::Serve)));
     let notices = notify(&bus, &present, life);
     let (recall, maker) = recall::pair(bus.clone(), present.clone(), archive, metrics.clone());

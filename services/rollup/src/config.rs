@@ -15,7 +15,7 @@ use crate::snapshot::Cadence;
 const SNAPSHOT_EVERY_MIN: Duration = Duration::from_millis(100);
 /// See [`SNAPSHOT_EVERY_MIN`].
 const SNAPSHOT_EVERY_MAX: Duration = Duration::from_secs(24 * 60 * 60);
-/// Most facts between two snapshots: what changed since is copied at once, and nothing is folded meanwhile.
+/// Most facts between two snapshots: what changed since is held twice until it is written, and read again after a crash.
 const SNAPSHOT_FACTS_MAX: u64 = 10_000_000;
 
 /// Fewest and most facts between two checkpoints.

@@ -1,5 +1,7 @@
 //! Requests to define a view or to take it back (`muster.view.*`). A definition is judged here and nowhere else; the
-//! bucket is where it becomes true, and [`definitions`](crate::definitions) is who acts on it.
+//! bucket is where it becomes true, and [`definitions`](crate::definitions) is who acts on it. Whether there is room for
+//! one more is read of the bucket before it is written and again after: of several that are written at once for the last
+//! place, the first stays, and the others are taken back and refused.
 
 use std::sync::Arc;
 
@@ -16,7 +18,7 @@ use muster_service::error::chain;
 use muster_service::health::Latch;
 use tokio_util::sync::CancellationToken;
 
-use crate::present::Present;
+use crate::definitions::{defined, place_of};
 
 /// The verbs, each an endpoint.
 const VERBS: [&str; 2] = ["apply", "remove"];
@@ -27,14 +29,13 @@ const ATTEMPTS_MAX: usize = 3;
 #[derive(Clone)]
 pub struct Definer {
     bus: Bus,
-    present: Arc<Present>,
     clock: Arc<dyn Clock>,
 }
 
 impl Definer {
-    /// A desk for a present.
-    pub const fn new(bus: Bus, present: Arc<Present>, clock: Arc<dyn Clock>) -> Self {
-        Self { bus, present, clock }
+    /// A desk for the definitions that the bucket holds.
+    pub const fn new(bus: Bus, clock: Arc<dyn Clock>) -> Self {
+        Self { bus, clock }
     }
 
     /// Takes requests until `stop`; those already taken are answered then.
@@ -60,9 +61,14 @@ impl Definer {
     async fn apply(&self, payload: &[u8]) -> Result<ViewAnswer, ErrorBody> {
         let definition: ViewDefinition =
             decode::parse(payload).map_err(|refusal| body(ErrorCode::BadRequest, refusal.to_string()))?;
-        self.check_room(&definition.name)?;
+        let name = &definition.name;
+        let is_new = self.check_room(name).await?;
         let bytes = Bytes::from(decode::to_bytes(&definition));
-        self.write(&definition.name, Some(bytes)).await
+        let answer = self.write(name, Some(bytes)).await?;
+        if is_new && answer.changed {
+            self.check_place(name).await?;
+        }
+        Ok(answer)
     }
 
     async fn remove(&self, payload: &[u8]) -> Result<ViewAnswer, ErrorBody> {
@@ -71,22 +77,30 @@ impl Definer {
         self.write(&name, None).await
     }
 
-    /// Whether one view more may be defined.
-    fn check_room(&self, name: &ViewName) -> Result<(), ErrorBody> {
-        let (known, views) =
-            self.present.look(|now| (now.fleet.knows_definitions(), now.fleet.views_answer().views));
-        if !known {
-            let message = "still learning which views are defined; ask again in a moment".to_owned();
-            return Err(body(ErrorCode::NotReady, message));
-        }
-        let others = views.iter().filter(|line| line.definition.name != *name).count();
+    /// Refuses where as many views are defined as may be; whether this is one more.
+    async fn check_room(&self, name: &ViewName) -> Result<bool, ErrorBody> {
+        let unread =
+            |error| body(ErrorCode::NotReady, format!("nothing is changed: {}; ask again", chain(&error)));
+        let (_, held) = defined(&self.bus).await.map_err(unread)?;
+        let others = held.keys().filter(|other| *other != name).count();
         if others >= DEFINED_VIEWS_MAX {
-            let message = format!(
-                "{others} views are defined; {DEFINED_VIEWS_MAX} are allowed: remove one (`muster view list`)"
-            );
-            return Err(body(ErrorCode::Conflict, message));
+            return Err(no_room(others));
         }
-        Ok(())
+        Ok(!held.contains_key(name))
+    }
+
+    /// Takes a new definition back where others were written first to the last places. Where that cannot be told now, or
+    /// somebody changes it meanwhile, the list of views tells what is not counted.
+    async fn check_place(&self, name: &ViewName) -> Result<(), ErrorBody> {
+        let Ok((_, held)) = defined(&self.bus).await else { return Ok(()) };
+        let Some(before) = place_of(name, &held).filter(|before| *before >= DEFINED_VIEWS_MAX) else {
+            return Ok(());
+        };
+        let revision = held.get(name).map(|(revision, _)| *revision);
+        match self.bus.view_delete(&definition_key(name), revision).await {
+            Ok(_) => Err(no_room(before)),
+            Err(_) => Ok(()),
+        }
     }
 
     /// Writes a definition, or takes it away, in place of what is read just before: the one commit.
@@ -130,6 +144,13 @@ fn spec() -> ServiceSpec {
         description: "Views that people define: apply, remove",
         endpoints: VERBS.map(endpoint).into(),
     }
+}
+
+fn no_room(others: usize) -> ErrorBody {
+    let message = format!(
+        "{others} views are defined; {DEFINED_VIEWS_MAX} are allowed: remove one (`muster view list`)"
+    );
+    body(ErrorCode::Conflict, message)
 }
 
 const fn body(code: ErrorCode, message: String) -> ErrorBody {

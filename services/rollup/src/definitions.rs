@@ -24,6 +24,8 @@ use crate::present::Present;
 
 /// Devices counted at one hold of the present; a device with ten deployments takes about a microsecond.
 const STEP: u32 = 2_000;
+/// Time between two holds of the present, in which the fold goes on.
+const COUNT_PAUSE: Duration = Duration::from_millis(1);
 /// Entries of the bucket read at once.
 const BATCH_MAX: usize = 100;
 /// Time between two readings of all definitions: a bucket that was made anew has forgotten what was removed.
@@ -33,13 +35,16 @@ const RETRY_MIN: Duration = Duration::from_millis(200);
 /// See [`RETRY_MIN`].
 const RETRY_MAX: Duration = Duration::from_secs(5);
 
+/// Definitions by name, each with the revision at which it was written.
+pub(crate) type Defined = BTreeMap<ViewName, (u64, ViewDefinition)>;
+
 /// The follower of definitions.
 #[derive(Debug)]
 pub struct Definitions {
     bus: Bus,
     present: Arc<Present>,
     chance: Rng,
-    held: BTreeMap<ViewName, ViewDefinition>,
+    held: Defined,
 }
 
 impl Definitions {
@@ -77,13 +82,7 @@ impl Definitions {
 
     /// Everything that is defined now, and the way to what changes after.
     async fn read_all(&mut self) -> Result<ViewWatch, ReadError> {
-        let mut watch = self.bus.view_watch(DEFINITIONS).await?;
-        let (mut read, mut found) = (0, BTreeMap::new());
-        while read < watch.waiting() {
-            let batch = watch.next_batch(BATCH_MAX).await?;
-            read += batch.len() as u64;
-            batch.iter().for_each(|entry| take(&mut found, entry));
-        }
+        let (watch, found) = defined(&self.bus).await?;
         self.held = found;
         Ok(watch)
     }
@@ -114,25 +113,52 @@ impl Definitions {
 
     /// Has the present count by what is held.
     async fn count(&self) {
-        let held = || self.held.values().take(DEFINED_VIEWS_MAX).cloned();
-        if self.held.len() > DEFINED_VIEWS_MAX {
-            let beyond = self.held.len() - DEFINED_VIEWS_MAX;
+        let (counted, uncounted) = counted(&self.held);
+        if !uncounted.is_empty() {
+            let beyond = uncounted.len();
             tracing::warn!(beyond, "more views are defined than are counted: remove some");
         }
-        self.present.edit(|fleet| fleet.define(held()));
+        self.present.define(counted, uncounted);
         while self.present.edit(|fleet| fleet.count_defined(STEP)) {
-            // Whoever waits for the present goes first.
-            tokio::task::yield_now().await;
+            // Whoever waits for the present goes first: a thread that only yields takes it again before they wake.
+            tokio::time::sleep(COUNT_PAUSE).await;
         }
     }
 }
 
+/// Everything that is defined now, and the way to what changes after.
+pub(crate) async fn defined(bus: &Bus) -> Result<(ViewWatch, Defined), ReadError> {
+    let mut watch = bus.view_watch(DEFINITIONS).await?;
+    let mut found = BTreeMap::new();
+    while let Some(batch) = watch.next_present(BATCH_MAX).await? {
+        batch.iter().for_each(|entry| take(&mut found, entry));
+    }
+    Ok((watch, found))
+}
+
+/// What is counted, and what is beyond that: who came last, not who is last by name, has found no room.
+fn counted(held: &Defined) -> (Vec<ViewDefinition>, Vec<ViewDefinition>) {
+    let mut by_age: Vec<_> = held.values().collect();
+    by_age.sort_by_key(|(revision, _)| *revision);
+    let mut definitions: Vec<_> = by_age.into_iter().map(|(_, definition)| definition.clone()).collect();
+    let uncounted = definitions.split_off(definitions.len().min(DEFINED_VIEWS_MAX));
+    (definitions, uncounted)
+}
+
+/// How many were there before one; none where it is not among them.
+pub(crate) fn place_of(name: &ViewName, held: &Defined) -> Option<usize> {
+    let (revision, _) = held.get(name)?;
+    Some(held.values().filter(|(other, _)| other < revision).count())
+}
+
 /// A definition nobody can read defines nothing; it was not written by the door of this service.
-fn take(held: &mut BTreeMap<ViewName, ViewDefinition>, entry: &ViewEntry) {
+fn take(held: &mut Defined, entry: &ViewEntry) {
     let Some(name) = defined_by(&entry.key) else { return };
     let read = entry.value.as_ref().map(|value| decode::parse::<ViewDefinition>(value));
     match read {
-        Some(Ok(definition)) if definition.name == name => _ = held.insert(name, definition),
+        Some(Ok(definition)) if definition.name == name => {
+            _ = held.insert(name, (entry.revision, definition))
+        }
         None => _ = held.remove(&name),
         Some(other) => {
             let reason =
@@ -140,5 +166,36 @@ fn take(held: &mut BTreeMap<ViewName, ViewDefinition>, entry: &ViewEntry) {
             tracing::warn!(view = %name, reason, "passing a definition that cannot be used");
             held.remove(&name);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use muster_contract::subjects::definition_key;
+
+    use super::*;
+
+    #[test]
+    fn beyond_the_limit_the_last_to_come_is_not_counted_whatever_its_name() {
+        let mut held = Defined::new();
+        let mut define = |name: &str, revision| {
+            let name: ViewName = name.parse().unwrap();
+            let document =
+                format!(r#"{{"apiVersion": "muster/v1", "kind": "ViewDefinition", "name": "{name}"}}"#);
+            let (key, value) = (definition_key(&name), Some(Bytes::from(document)));
+            take(&mut held, &ViewEntry { key, value, revision, pending: 0 });
+        };
+        for number in 0..DEFINED_VIEWS_MAX as u64 {
+            define(&format!("view-{number:02}"), number + 1);
+        }
+        define("a-latecomer", 1000);
+        let (counted, uncounted) = counted(&held);
+        assert_eq!(counted.len(), DEFINED_VIEWS_MAX);
+        assert_eq!(uncounted.len(), 1);
+        assert_eq!(uncounted[0].name.as_str(), "a-latecomer");
+        assert_eq!(place_of(&uncounted[0].name, &held), Some(DEFINED_VIEWS_MAX));
+        assert_eq!(place_of(&counted[0].name, &held), Some(0));
+        assert_eq!(place_of(&"nobody".parse().unwrap(), &held), None);
     }
 }

@@ -17,18 +17,19 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use fastrand::Rng;
-use futures_util::{StreamExt, stream};
+use futures_util::{FutureExt, StreamExt, stream};
 use muster_bus::{Bus, Delivery, NoticeEntry, NoticeRoom, PublishError, PublishErrorKind, Replay};
 use muster_contract::SubscriptionName;
-use muster_contract::notify::{EndReason, Notice, NoticeEvent};
+use muster_contract::notify::{EndReason, Notice, NoticeEvent, SubscriptionRecord};
+use muster_contract::subjects::stream::LEDGER;
 use muster_contract::view::AsOf;
 use muster_service::backoff::FullJitter;
 use muster_service::error::chain;
 use tokio::sync::watch;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
-use self::compose::{Found, ending, find, packed};
+use self::compose::{Found, Seen, ending, packed, see};
 use self::metrics::{NoticeResult, NotifyMetrics};
 use self::register::{Line, Register, Told};
 use crate::present::{Origin, Present};
@@ -37,12 +38,14 @@ use crate::present::{Origin, Present};
 const BATCH_MAX: usize = 256;
 /// Least time between two looks at what has changed: many facts are one look.
 const LOOK_INTERVAL: Duration = Duration::from_millis(25);
-/// Subscriptions looked at while the fold waits.
+/// Subscriptions looked at while the fold waits. As many notices are under way to the bus at once; the next look waits for
+/// the slowest of them.
 const LOOK_MAX: usize = 8;
-/// Notices under way to the bus at once: one that is slow keeps no other waiting.
-const IN_FLIGHT_MAX: usize = 64;
-/// How long a notice of somebody who has read further is left alone. After that it is of another LEDGER.
-const AHEAD_MAX: Duration = Duration::from_secs(5);
+/// How long a notice of somebody who has read further is left alone before LEDGER's end is asked for, and again after
+/// that. Where LEDGER ends before it, it is of another one.
+const AHEAD_ASK: Duration = Duration::from_secs(5);
+/// How long it is waited for the stream's reader where it has to begin again and somebody is due all the time.
+const MEND_TURN: Duration = Duration::from_secs(1);
 /// How long the last notice of an ended subscription stays.
 const ENDED_KEPT: Duration = Duration::from_secs(24 * 60 * 60);
 /// Least and longest upper bound of the delay before the bus is tried again.
@@ -71,6 +74,8 @@ pub struct Notifier {
     looked: Option<(Origin, u64)>,
     /// Subscriptions to look at.
     due: BTreeMap<SubscriptionName, Due>,
+    /// Those of which somebody has told more than this process knows, for long.
+    doubtful: Vec<SubscriptionName>,
 }
 
 /// When a subscription is to be looked at.
@@ -87,6 +92,8 @@ struct Write {
     notice: Notice,
     bytes: Bytes,
     expected: u64,
+    /// Which LEDGER it is of.
+    origin: Origin,
     /// The subscription's own revision, where it ends with this.
     ends: Option<u64>,
 }
@@ -101,7 +108,8 @@ impl Notifier {
         chance: Rng,
     ) -> Self {
         let retry = FullJitter::new(RETRY_MIN, RETRY_MAX);
-        Self { bus, present, register, metrics, chance, retry, looked: None, due: BTreeMap::new() }
+        let (looked, due, doubtful) = (None, BTreeMap::new(), Vec::new());
+        Self { bus, present, register, metrics, chance, retry, looked, due, doubtful }
     }
 
     /// Tells until `stop`. What is due then is told by the next life.
@@ -142,13 +150,11 @@ impl Notifier {
 
     async fn read_all(&mut self) -> Result<Replay, muster_bus::ReadError> {
         let mut replay = self.bus.notices_all().await?;
-        let mut read = 0;
-        while read < replay.waiting() {
-            let batch = replay.next_batch(BATCH_MAX).await?;
-            read += batch.len() as u64;
+        while let Some(batch) = replay.next_present(BATCH_MAX).await? {
             self.take(&batch);
         }
         self.retry.reset();
+        held(&self.register).set_known();
         // What has changed while nobody looked is found by looking at everybody once.
         let names: Vec<_> = held(&self.register).iter().map(|(name, _)| name.clone()).collect();
         names.into_iter().for_each(|name| self.make_due(name, Duration::ZERO));
@@ -156,8 +162,9 @@ impl Notifier {
     }
 
     fn take(&mut self, batch: &[Delivery]) {
+        let ledger = self.origin();
         for entry in batch.iter().filter_map(NoticeEntry::of) {
-            let (due, now) = (held(&self.register).take(&entry), Instant::now());
+            let (due, now) = (held(&self.register).take(&entry, ledger), Instant::now());
             if entry.room == NoticeRoom::Notice
                 && let Ok(name) = entry.name.parse()
                 && let Some(line) = held(&self.register).line_mut(&name)
@@ -170,6 +177,23 @@ impl Notifier {
             }
         }
         self.metrics.subscriptions.set(held(&self.register).live() as i64);
+    }
+
+    fn origin(&self) -> Origin {
+        self.present.look(|now| now.origin)
+    }
+
+    /// Takes in what the stream has for us already. Where somebody is due at every turn, nobody would read it otherwise.
+    async fn take_ready(&mut self, replay: &mut Replay) -> Result<(), muster_bus::ReadError> {
+        if !replay.is_whole() {
+            // It mends itself only while it is waited for.
+            if let Ok(batch) = timeout(MEND_TURN, replay.next_batch(BATCH_MAX)).await {
+                self.take(&batch?);
+            }
+        } else if let Some(batch) = replay.next_batch(BATCH_MAX).now_or_never() {
+            self.take(&batch?);
+        }
+        Ok(())
     }
 
     /// Waits until somebody may have to be told something. Cancel-safe.
@@ -185,7 +209,7 @@ impl Notifier {
             self.take_touched();
             let next = self.due.values().map(|due| due.at).min();
             if next.is_some_and(|next| next <= Instant::now()) {
-                return Ok(());
+                return self.take_ready(replay).await;
             }
             let timer = async {
                 match next {
@@ -256,11 +280,30 @@ impl Notifier {
                     let written = carry_out(bus, &write).await;
                     (write, written)
                 })
-                .buffer_unordered(IN_FLIGHT_MAX)
+                .buffer_unordered(LOOK_MAX)
                 .collect()
                 .await;
             for (write, written) in results {
                 self.settle(write, written).await;
+            }
+        }
+        self.judge_doubtful().await;
+    }
+
+    /// Finds out whether LEDGER goes as far at all as somebody has told of it.
+    async fn judge_doubtful(&mut self) {
+        let doubtful = std::mem::take(&mut self.doubtful);
+        if doubtful.is_empty() {
+            return;
+        }
+        // Where LEDGER cannot be seen now, they are left alone until it can.
+        let Ok(ledger) = self.bus.stream_state(LEDGER).await else { return };
+        let (mut register, now) = (held(&self.register), Instant::now());
+        for name in doubtful {
+            let Some(line) = register.line_mut(&name) else { continue };
+            line.ahead_since = Some(now);
+            if line.told.is_some_and(|told| told.ledger_seq > ledger.last_seq) {
+                line.told_in = None;
             }
         }
     }
@@ -278,20 +321,24 @@ impl Notifier {
             })
             .collect();
         let found = self.present.look(|now| {
-            let find = |line: &Line| {
-                line.record.as_ref().map(|record| find(&now.fleet, &record.subscription, line.told))
+            let see = |line: &Line| {
+                let same_ledger = line.told_in == Some(now.origin);
+                let of = |record: &SubscriptionRecord| {
+                    see(&now.fleet, &record.subscription, line.told_in_this_life(), same_ledger)
+                };
+                line.record.as_ref().map(of)
             };
-            let all = || lines.iter().map(|(.., line)| find(line)).collect::<Vec<_>>();
-            now.caught_up.then(|| (now.fleet.as_of(), all()))
+            let all = || lines.iter().map(|(.., line)| see(line)).collect::<Vec<_>>();
+            now.caught_up.then(|| ((now.fleet.as_of(), now.origin), all()))
         });
         // Until LEDGER is read again, everybody stays due.
-        let Some((as_of, found)) = found else {
+        let Some((at, found)) = found else {
             self.put_off(due, LOOK_INTERVAL);
             return Vec::new();
         };
         let pairs = lines.into_iter().zip(found);
         pairs
-            .filter_map(|((name, held_back, line), found)| self.judge(name, &line, found, held_back, as_of))
+            .filter_map(|((name, held_back, line), found)| self.judge(name, &line, found, held_back, at))
             .collect()
     }
 
@@ -300,49 +347,54 @@ impl Notifier {
         &mut self,
         name: &SubscriptionName,
         line: &Line,
-        found: Option<Found>,
+        found: Option<Seen>,
         held_back: bool,
-        as_of: AsOf,
+        (as_of, origin): (AsOf, Origin),
     ) -> Option<Write> {
-        let told = line.told;
-        let (notice, ends) = match found {
+        let (told, number) = (line.told, line.next_number());
+        let on = line.record.as_ref().map(|record| record.subscription.on).unwrap_or_default();
+        let (notice, ends) = match found.map(|seen| seen.found(on)) {
             None if line.is_over() => {
                 self.due.remove(name);
                 held(&self.register).forget(name);
                 return None;
             }
-            None => (ending(name, told, as_of, line.ended.unwrap_or(EndReason::Expired)), None),
-            Some(Found::TooWide) => (ending(name, told, as_of, EndReason::TooWide), Some(line.revision)),
+            None => (ending(name, number, told, as_of, line.ended.unwrap_or(EndReason::Expired)), None),
+            Some(Found::TooWide) => {
+                (ending(name, number, told, as_of, EndReason::TooWide), Some(line.revision))
+            }
             Some(Found::Told(findings)) => {
-                if self.is_ahead(name, told, findings.as_of) {
+                if self.is_ahead(name, origin, findings.as_of) {
                     return None;
                 }
+                let told = line.told_in_this_life();
                 if !findings.is_news(told) {
                     self.metrics.notice(NoticeResult::Unchanged);
                     self.due.remove(name);
                     return None;
                 }
-                (findings.notice(name, told, held_back), None)
+                (findings.notice(name, number, told, held_back), None)
             }
         };
         self.due.remove(name);
         let (notice, bytes) = packed(notice);
-        Some(Write { name: name.clone(), notice, bytes, expected: line.told_revision, ends })
+        Some(Write { name: name.clone(), notice, bytes, expected: line.told_revision, origin, ends })
     }
 
-    /// Whether another rollup has told more than this one has read. It is left alone until this one has caught up, or the
-    /// other's LEDGER turns out to be another.
-    fn is_ahead(&mut self, name: &SubscriptionName, told: Option<Told>, as_of: AsOf) -> bool {
+    /// Whether another rollup has told more than this one has read. It is left alone until this one has caught up, however
+    /// long that takes, or LEDGER turns out not to go as far.
+    fn is_ahead(&mut self, name: &SubscriptionName, origin: Origin, as_of: AsOf) -> bool {
         let mut register = held(&self.register);
         let Some(line) = register.line_mut(name) else { return false };
-        if told.is_none_or(|told| told.ledger_seq <= as_of.ledger_seq) {
+        let same_ledger = line.told_in == Some(origin);
+        if !same_ledger || line.told.is_none_or(|told| told.ledger_seq <= as_of.ledger_seq) {
             line.ahead_since = None;
             return false;
         }
         let now = Instant::now();
         let since = *line.ahead_since.get_or_insert(now);
-        if now.duration_since(since) >= AHEAD_MAX {
-            return false;
+        if now.duration_since(since) >= AHEAD_ASK {
+            self.doubtful.push(name.clone());
         }
         self.due.insert(name.clone(), Due { at: now + RETRY_MIN, held_back: true });
         true
@@ -367,6 +419,7 @@ impl Notifier {
                     && revision > line.told_revision
                 {
                     line.told = Some(Told::from(&write.notice));
+                    line.told_in = Some(write.origin);
                     (line.told_revision, line.told_at) = (revision, Some(now));
                 }
                 if ended {
@@ -394,7 +447,8 @@ impl Notifier {
     async fn learn(&self, name: &SubscriptionName) -> bool {
         match self.bus.notice_last(name).await {
             Ok(Some(entry)) => {
-                held(&self.register).take(&entry);
+                let ledger = self.origin();
+                held(&self.register).take(&entry, ledger);
                 true
             }
             Ok(None) => {

@@ -6,6 +6,7 @@
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use muster_contract::Timestamp;
+use muster_contract::defined::ViewDefinition;
 use muster_domain::fold::Fleet;
 use tokio::sync::watch;
 
@@ -27,6 +28,8 @@ pub struct Now {
     pub caught_up: bool,
     /// The fold.
     pub fleet: Fleet,
+    /// Views that are defined and not counted, because more are defined than may be.
+    pub uncounted: Vec<ViewDefinition>,
 }
 
 /// The present, shared.
@@ -41,7 +44,12 @@ impl Present {
     /// The present as a snapshot of this LEDGER left it, or an empty one.
     pub fn new(created_at: Timestamp, fleet: Fleet) -> Self {
         let read_to = fleet.as_of().ledger_seq;
-        let now = Now { origin: Origin { created_at, restarts: 0 }, caught_up: false, fleet };
+        let now = Now {
+            origin: Origin { created_at, restarts: 0 },
+            caught_up: false,
+            fleet,
+            uncounted: Vec::new(),
+        };
         Self {
             now: RwLock::new(now),
             read_to: watch::Sender::new(read_to),
@@ -71,6 +79,15 @@ impl Present {
         result
     }
 
+    /// These are all the views that are defined: those that are counted, and those beyond them.
+    pub fn define(&self, counted: Vec<ViewDefinition>, uncounted: Vec<ViewDefinition>) {
+        let mut now = self.write();
+        now.fleet.define(counted);
+        now.uncounted = uncounted;
+        drop(now);
+        self.read_to.send_modify(|_| {});
+    }
+
     /// Takes something out of the present that is no part of what is shown: marks of what changed.
     pub fn take<T>(&self, take: impl FnOnce(&mut Now) -> T) -> T {
         take(&mut self.write())
@@ -80,7 +97,7 @@ impl Present {
     pub fn start_over(&self, created_at: Timestamp) {
         let mut now = self.write();
         let origin = Origin { created_at, restarts: now.origin.restarts + 1 };
-        *now = Now { origin, caught_up: false, fleet: Fleet::default() };
+        *now = Now { origin, caught_up: false, fleet: Fleet::default(), uncounted: Vec::new() };
         drop(now);
         self.caught_up.send_replace(false);
         self.read_to.send_replace(0);

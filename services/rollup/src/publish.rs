@@ -16,9 +16,10 @@ use fastrand::Rng;
 use futures_util::{StreamExt, stream};
 use muster_bus::{Bus, PublishError, PublishErrorKind, ReadError};
 use muster_contract::canonical::Digest;
-use muster_contract::decode::to_bytes;
+use muster_contract::decode::{Document, to_bytes};
 use muster_contract::limits::VIEW_WRITES_PER_SECOND;
 use muster_contract::subjects::ViewKey;
+use muster_contract::subjects::stream::LEDGER;
 use muster_domain::fold::{Fleet, Shown, Unsigned};
 use muster_service::backoff::FullJitter;
 use muster_service::error::chain;
@@ -64,6 +65,7 @@ pub struct Publisher {
     /// Views to look at, and when.
     due: BTreeMap<ViewKey, Instant>,
     retry: FullJitter,
+    learn_every: Duration,
 }
 
 /// What is to be written under a key: a view, or none, in place of a revision.
@@ -90,7 +92,24 @@ impl Publisher {
     pub fn new(bus: Bus, present: Arc<Present>, metrics: Metrics, chance: Rng) -> Self {
         let (held, due) = (BTreeMap::new(), BTreeMap::new());
         let retry = FullJitter::new(RETRY_MIN, RETRY_MAX);
-        Self { bus, present, metrics, chance, origin: None, knew_definitions: false, held, due, retry }
+        let learn_every = LEARN_EVERY;
+        Self {
+            bus,
+            present,
+            metrics,
+            chance,
+            origin: None,
+            knew_definitions: false,
+            held,
+            due,
+            retry,
+            learn_every,
+        }
+    }
+
+    /// One that reads the bucket again after another time.
+    pub fn learning_every(self, learn_every: Duration) -> Self {
+        Self { learn_every, ..self }
     }
 
     /// Writes until `stop`, and then once more what is due.
@@ -99,18 +118,22 @@ impl Publisher {
         if stop.run_until_cancelled(self.begin()).await.is_none() {
             return;
         }
-        let mut learn_at = Instant::now() + LEARN_EVERY;
+        let mut learn_at = Instant::now() + self.learn_every;
         loop {
-            let wait = timeout_at(learn_at, self.wait(&mut read_to, &mut caught_up));
+            let wait = async {
+                // First: where a view is due at every turn, the wait is over before the time is.
+                let is_time = Instant::now() >= learn_at;
+                !is_time && timeout_at(learn_at, self.wait(&mut read_to, &mut caught_up)).await.is_ok()
+            };
             match stop.run_until_cancelled(wait).await {
                 None => break,
                 // Not cancelled in the middle: what is under way would be unknown.
-                Some(Ok(())) => self.write_due().await,
-                Some(Err(_)) => {
+                Some(true) => self.write_due().await,
+                Some(false) => {
                     if let Some(Err(error)) = stop.run_until_cancelled(self.learn()).await {
                         tracing::debug!(error = chain(&error), "cannot read the views again; trying later");
                     }
-                    learn_at = Instant::now() + LEARN_EVERY;
+                    learn_at = Instant::now() + self.learn_every;
                 }
             }
         }
@@ -136,19 +159,23 @@ impl Publisher {
         }
     }
 
-    /// Reads the bucket. What another life or another rollup wrote is due: it is either still so, or to be written over.
+    /// Reads the bucket. What another life or another rollup wrote is due: it is either still so, or to be written over. So
+    /// is what the bucket has no more: it was made anew, or restored without it.
     async fn learn(&mut self) -> Result<(), ReadError> {
-        let mut watch = self.bus.view_watch(">").await?;
-        let mut read = 0;
-        while read < watch.waiting() {
-            let batch = watch.next_batch(BATCH_MAX).await?;
-            read += batch.len() as u64;
+        let (mut watch, mut seen) = (self.bus.view_watch(">").await?, BTreeSet::new());
+        while let Some(batch) = watch.next_present(BATCH_MAX).await? {
             for entry in batch {
                 let Some(key) = ViewKey::parse(&entry.key) else { continue };
                 if self.held.get(&key).is_none_or(|held| held.revision != entry.revision) {
                     self.held.insert(key.clone(), Held::read(Some(&entry)));
-                    self.due.insert(key, Instant::now());
+                    self.due.insert(key.clone(), Instant::now());
                 }
+                seen.insert(key);
+            }
+        }
+        for (key, held) in self.held.iter_mut().filter(|(key, _)| !seen.contains(*key)) {
+            if held.vanish() {
+                self.due.insert(key.clone(), Instant::now());
             }
         }
         self.retry.reset();
@@ -221,7 +248,25 @@ impl Publisher {
                 .await;
             self.settle(results);
         }
+        self.judge_doubtful().await;
         self.metrics.views_due.set(self.due.len() as i64);
+    }
+
+    /// Finds out of views that have read further for long whether LEDGER goes as far at all.
+    async fn judge_doubtful(&mut self) {
+        let now = Instant::now();
+        let doubtful = |(key, held): (&ViewKey, &Held)| held.is_doubtful(now).then(|| key.clone());
+        let keys: Vec<ViewKey> = self.held.iter().filter_map(doubtful).collect();
+        if keys.is_empty() {
+            return;
+        }
+        // Where LEDGER cannot be seen now, they are left alone until it can.
+        let Ok(ledger) = self.bus.stream_state(LEDGER).await else { return };
+        for key in keys {
+            if let Some(held) = self.held.get_mut(&key) {
+                held.judge(ledger.last_seq, now);
+            }
+        }
     }
 
     /// What has to be written of some views, all as of one moment. They are due no more, unless that moment is one at
@@ -237,7 +282,7 @@ impl Publisher {
         for (key, view) in views {
             self.due.remove(&key);
             let view = match view {
-                Seen::Whole(view) => view,
+                Seen::Whole(view) => view.map(|write| write()),
                 Seen::Unsigned(view) => {
                     let view = view.sign();
                     Some((view.digest, to_bytes(&*view).into()))
@@ -341,8 +386,8 @@ async fn carry_out(bus: &Bus, write: &Write) -> Written {
 
 /// A view as it is seen at one look.
 enum Seen {
-    /// Its digest and its document; nothing where there is no such view.
-    Whole(Option<(Digest, Bytes)>),
+    /// Its digest and, to be written when the fold goes on, its document; nothing where there is no such view.
+    Whole(Option<Box<dyn FnOnce() -> (Digest, Bytes)>>),
     /// One whose digest takes so long that nobody shall wait for it.
     Unsigned(Unsigned),
     /// It cannot be told yet.
@@ -351,16 +396,14 @@ enum Seen {
 
 fn show(fleet: &Fleet, key: &ViewKey) -> Seen {
     Seen::Whole(match key {
-        ViewKey::Deployment(id) => {
-            fleet.deployment_view(id).map(|view| (view.digest, to_bytes(&view).into()))
-        }
-        ViewKey::Site(id) => fleet.site_view(id).map(|view| (view.tally.digest, to_bytes(&view).into())),
+        ViewKey::Deployment(id) => fleet.deployment_view(id).map(|view| whole(view.digest, view)),
+        ViewKey::Site(id) => fleet.site_view(id).map(|view| whole(view.tally.digest, view)),
         ViewKey::Fleet => {
             let view = fleet.fleet_view();
-            Some((view.tally.digest, to_bytes(&view).into()))
+            Some(whole(view.tally.digest, view))
         }
         ViewKey::Group(label, value) => {
-            fleet.group_view(label, value).map(|view| (view.tally.digest, to_bytes(&view).into()))
+            fleet.group_view(label, value).map(|view| whole(view.tally.digest, view))
         }
         ViewKey::Defined(name) => match fleet.defined_view(name) {
             Shown::View(view) => return Seen::Unsigned(view),
@@ -368,4 +411,8 @@ fn show(fleet: &Fleet, key: &ViewKey) -> Seen {
             Shown::NotYet => return Seen::NotYet,
         },
     })
+}
+
+fn whole(digest: Digest, view: impl Document + 'static) -> Box<dyn FnOnce() -> (Digest, Bytes)> {
+    Box::new(move || (digest, to_bytes(&view).into()))
 }

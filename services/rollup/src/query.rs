@@ -3,18 +3,20 @@
 
 mod groups;
 mod past;
+pub(crate) mod question;
 mod status;
 
-use std::fmt::Display;
-use std::str::FromStr;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use muster_bus::{Bus, Call, EndpointSpec, Fault, ServiceSpec};
 use muster_contract::history::Point;
 use muster_contract::limits::MESSAGE_BYTES_MAX;
-use muster_contract::query::{ErrorBody, ErrorCode, PAGE_DEFAULT, PAGE_MAX, Query};
+use muster_contract::query::{
+    DeploymentAnswer, DeploymentsAnswer, DeviceAnswer, DevicesAnswer, ErrorBody, ErrorCode, Query,
+};
 use muster_contract::subjects::QUERY_PREFIX;
+use muster_contract::view::{FleetView, SiteView};
 use muster_contract::why::WhyAnswer;
 use muster_contract::{DeploymentId, DeviceKey, SiteId};
 use muster_domain::fold::{Fleet, Page};
@@ -23,6 +25,7 @@ use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 
 pub use self::past::History;
+use self::question::{bad, checked_limit, named, parsed_after, read_of_a_point};
 use crate::metrics::{AnswerKind, Metrics};
 use crate::present::{Now, Present};
 
@@ -80,7 +83,7 @@ impl Desk {
 
     /// Who answers a question that is not about the present.
     fn past_of(&self, call: &Call) -> Option<&History> {
-        // What cannot be read is refused as a question about the present.
+        // What cannot be read is refused there, whatever it is about.
         let about_now = || serde_json::from_slice(&call.payload).map_or(true, |point: Point| point.is_now());
         let history = self.history.as_ref()?;
         (past::ENDPOINTS.contains(&call.endpoint) || !about_now()).then_some(history)
@@ -97,11 +100,13 @@ impl Desk {
         if groups::ENDPOINTS.contains(&endpoint) {
             return groups::answer(&self.present, endpoint, question);
         }
-        let query = understand(question)?;
-        self.present.look(|now| {
-            let fleet = caught_up(now)?;
-            no_past(query.point)?;
-            fitting(query.limit.unwrap_or(PAGE_DEFAULT), |limit| look_up(fleet, endpoint, &query, limit))
+        let query: Query = read_of_a_point(question)?;
+        fitting(checked_limit(query.limit)?, |limit| {
+            self.present.look(|now| {
+                let fleet = caught_up(now)?;
+                no_past(query.point)?;
+                look_up(fleet, endpoint, &query, limit)
+            })
         })
     }
 }
@@ -136,33 +141,14 @@ fn spec() -> ServiceSpec {
     }
 }
 
-/// An empty question asks for everything.
-fn understand(question: &[u8]) -> Result<Query, ErrorBody> {
-    if question.is_empty() {
-        return Ok(Query::default());
-    }
-    let query: Query =
-        serde_json::from_slice(question).map_err(|error| bad(format!("not a question: {error}")))?;
-    checked_limit(query.limit)?;
-    Ok(query)
-}
-
-fn checked_limit(limit: Option<usize>) -> Result<usize, ErrorBody> {
-    match limit.unwrap_or(PAGE_DEFAULT) {
-        limit if limit == 0 || limit > PAGE_MAX => {
-            Err(bad(format!("limit: {limit} is not within 1 and {PAGE_MAX}")))
-        }
-        limit => Ok(limit),
-    }
-}
-
-/// The answer with as many rows as were asked for, or as many as fit into a message.
-fn fitting(
+/// The answer with as many rows as were asked for, or as many as fit into a message. Each look gives what it found as it is:
+/// it is written when the fold goes on.
+fn fitting<T: Serialize>(
     mut limit: usize,
-    answer: impl Fn(usize) -> Result<Vec<u8>, ErrorBody>,
+    look: impl Fn(usize) -> Result<T, ErrorBody>,
 ) -> Result<Bytes, ErrorBody> {
     loop {
-        let answer = answer(limit)?;
+        let answer = json(look(limit)?)?;
         if answer.len() <= ANSWER_BYTES_MAX {
             return Ok(answer.into());
         }
@@ -178,32 +164,50 @@ fn fitting(
     }
 }
 
-fn look_up(fleet: &Fleet, endpoint: &str, query: &Query, limit: usize) -> Result<Vec<u8>, ErrorBody> {
+/// What is answered.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Answer {
+    Deployment(Box<DeploymentAnswer>),
+    Deployments(DeploymentsAnswer),
+    Device(Box<DeviceAnswer>),
+    Devices(DevicesAnswer),
+    Site(Box<SiteView>),
+    Fleet(Box<FleetView>),
+    Why(Box<WhyAnswer>),
+}
+
+fn look_up(fleet: &Fleet, endpoint: &str, query: &Query, limit: usize) -> Result<Answer, ErrorBody> {
     let site = query.site.as_ref();
     match endpoint {
         "deployment" => {
             let id = named(query.id.as_ref(), "id")?;
             let page = Page { after: after::<DeviceKey>(query)?, limit };
             let answer = fleet.deployment_answer(id, query.output, site, &page);
-            json(found(answer, || format!("deployment '{id}' is targeted nowhere and left nowhere"))?)
+            let answer = found(answer, || format!("deployment '{id}' is targeted nowhere and left nowhere"))?;
+            Ok(Answer::Deployment(Box::new(answer)))
         }
         "deployments" => {
             let page = Page { after: after::<DeploymentId>(query)?, limit };
-            json(found(fleet.deployments_answer(site, &page), || no_site(site))?)
+            Ok(Answer::Deployments(found(fleet.deployments_answer(site, &page), || no_site(site))?))
         }
         "device" => {
             let (site, device) = (named(site, "site")?, named(query.device.as_ref(), "device")?);
             let key = DeviceKey { site: site.clone(), device: device.clone() };
             let answer = fleet.device_answer(&key, query.output);
-            json(found(answer, || format!("device '{key}' was never heard of"))?)
+            let answer = found(answer, || format!("device '{key}' was never heard of"))?;
+            Ok(Answer::Device(Box::new(answer)))
         }
         "devices" => {
             let page = Page { after: after::<DeviceKey>(query)?, limit };
-            json(found(fleet.devices_answer(site, &page), || no_site(site))?)
+            Ok(Answer::Devices(found(fleet.devices_answer(site, &page), || no_site(site))?))
         }
-        "site" => json(found(fleet.site_view(named(site, "site")?), || no_site(site))?),
-        "fleet" => json(fleet.fleet_view()),
-        "why" => json(why(fleet, query, limit)?),
+        "site" => {
+            let view = found(fleet.site_view(named(site, "site")?), || no_site(site))?;
+            Ok(Answer::Site(Box::new(view)))
+        }
+        "fleet" => Ok(Answer::Fleet(Box::new(fleet.fleet_view()))),
+        "why" => Ok(Answer::Why(Box::new(why(fleet, query, limit)?))),
         other => Err(bad(format!("there is no question '{other}'"))),
     }
 }
@@ -221,16 +225,8 @@ fn why(fleet: &Fleet, query: &Query, limit: usize) -> Result<WhyAnswer, ErrorBod
     found(fleet.why_device(id, &key), stranger)
 }
 
-fn named<'a, T>(value: Option<&'a T>, field: &str) -> Result<&'a T, ErrorBody> {
-    value.ok_or_else(|| bad(format!("{field}: is missing from the question")))
-}
-
-fn after<K: FromStr<Err: Display>>(query: &Query) -> Result<Option<K>, ErrorBody> {
+fn after<K: std::str::FromStr<Err: std::fmt::Display>>(query: &Query) -> Result<Option<K>, ErrorBody> {
     parsed_after(query.after.as_deref())
-}
-
-fn parsed_after<K: FromStr<Err: Display>>(after: Option<&str>) -> Result<Option<K>, ErrorBody> {
-    after.map(|text| text.parse().map_err(|error| bad(format!("after: {error}")))).transpose()
 }
 
 fn found<T>(answer: Option<T>, missing: impl FnOnce() -> String) -> Result<T, ErrorBody> {
@@ -246,10 +242,6 @@ fn json<T: Serialize>(answer: T) -> Result<Vec<u8>, ErrorBody> {
     let internal =
         |error: serde_json::Error| ErrorBody { code: ErrorCode::Internal, message: error.to_string() };
     serde_json::to_vec(&answer).map_err(internal)
-}
-
-fn bad(message: String) -> ErrorBody {
-    ErrorBody { code: ErrorCode::BadRequest, message }
 }
 
 #[cfg(test)]

@@ -50,6 +50,8 @@ pub struct Snapshots {
     stored: (Origin, u64),
     /// Devices whose record was copied and not stored.
     due: BTreeSet<DeviceKey>,
+    /// Which LEDGER those are of.
+    due_of: Origin,
     /// The last attempt failed: the next one waits its time, however many facts come in.
     failed: bool,
 }
@@ -68,8 +70,20 @@ impl Snapshots {
     ) -> Self {
         let stored = present.look(|now| (now.origin, now.fleet.as_of().ledger_seq));
         let (due, failed, checkpoint_at) = (BTreeSet::new(), false, Instant::now());
-        let store = Some(store);
-        Self { present, store, cadence, checkpoints, archive, checkpoint_at, metrics, stored, due, failed }
+        let (store, due_of) = (Some(store), stored.0);
+        Self {
+            present,
+            store,
+            cadence,
+            checkpoints,
+            archive,
+            checkpoint_at,
+            metrics,
+            stored,
+            due,
+            due_of,
+            failed,
+        }
     }
 
     /// Writes until `stop`, and once more then.
@@ -157,11 +171,12 @@ impl Snapshots {
     }
 
     fn begin(&mut self, longest: &mut Duration) -> (Origin, Changes) {
-        let (stored, due) = (self.stored.0, &mut self.due);
+        let (stored, due, due_of) = (self.stored.0, &mut self.due, &mut self.due_of);
         let begun = Instant::now();
         let begin = self.present.take(|now| {
             let afresh = now.origin != stored;
-            if afresh {
+            // Only then: what a failed attempt has copied of this LEDGER is in no store, and not marked any more.
+            if std::mem::replace(due_of, now.origin) != now.origin {
                 due.clear();
             }
             now.fleet.begin_capture(due.iter());
@@ -180,7 +195,7 @@ impl Snapshots {
 
     /// Whether this snapshot is to be kept as a checkpoint.
     fn keeps(&self, origin: Origin, ledger_seq: u64) -> bool {
-        let newest = self.archive.newest(origin);
+        let newest = self.archive.newest(origin, ledger_seq);
         ledger_seq >= newest.saturating_add(self.checkpoints.facts)
             || (ledger_seq > newest && self.checkpoint_at.elapsed() >= self.checkpoints.every)
     }
@@ -224,5 +239,45 @@ async fn copy(present: &Present, origin: Origin, changes: &mut Changes, longest:
             Some(records) => changes.records.extend(records),
         }
         tokio::time::sleep(COPY_PAUSE).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rusqlite::Connection;
+
+    use super::*;
+    use crate::history::store::Checkpoints;
+    use crate::history::thinning::Room;
+    use crate::store::Found;
+    use crate::store::tests::{fleet, hear, ledger_time};
+
+    #[tokio::test]
+    async fn what_a_failed_first_snapshot_of_a_new_ledger_had_copied_is_in_the_next() {
+        let directory = tempfile::tempdir().unwrap();
+        let (store, _) = Store::open(directory.path()).unwrap();
+        let present = Arc::new(Present::new(ledger_time(), fleet(2)));
+        let room = Room { count: 8, bytes: u64::MAX };
+        let checkpoints = Checkpoints::open(directory.path(), ledger_time(), room).unwrap();
+        let archive = Arc::new(Archive::new(checkpoints, present.look(|now| now.origin)));
+        let cadence = Cadence { every: Duration::from_secs(3600), facts: 1 };
+        let mut snapshots =
+            Snapshots::new(Arc::clone(&present), store, archive, [cadence; 2], Metrics::default());
+
+        present.start_over("2026-11-21T08:00:00Z".parse().unwrap());
+        present.change(|now| (1..=3).for_each(|number| hear(now, number)));
+        let other = Connection::open(directory.path().join("snapshot.db")).unwrap();
+        other.execute_batch("ALTER TABLE device RENAME TO away").unwrap();
+        snapshots.save().await;
+        assert!(snapshots.failed, "there is no table to write to");
+        other.execute_batch("ALTER TABLE away RENAME TO device").unwrap();
+        present.change(|now| hear(now, 4));
+        snapshots.save().await;
+        assert!(!snapshots.failed);
+        drop(snapshots);
+        match Store::open(directory.path()).unwrap().1 {
+            Found::Snapshot { fleet, .. } => assert_eq!(fleet.devices_known(), 4),
+            other => panic!("{other:?}"),
+        }
     }
 }

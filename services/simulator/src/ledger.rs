@@ -200,10 +200,7 @@ impl Rebuild {
 pub async fn shown(bus: &Bus) -> Result<BTreeMap<String, Option<Digest>>, ReadError> {
     let mut watch = bus.view_watch(">").await?;
     let mut digests = BTreeMap::new();
-    let mut read = 0;
-    while read < watch.waiting() {
-        let batch = watch.next_batch(BATCH).await?;
-        read += batch.len() as u64;
+    while let Some(batch) = watch.next_present(BATCH).await? {
         for entry in batch {
             match entry.value {
                 Some(value) => digests.insert(entry.key, digest(&value)),

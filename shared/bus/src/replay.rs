@@ -9,6 +9,7 @@ use muster_contract::Timestamp;
 use muster_service::error::chain;
 use serde::Deserialize;
 use serde_json::{Value, json};
+use tokio::time::timeout;
 
 use crate::bus::Bus;
 use crate::converge::create_consumer;
@@ -20,6 +21,8 @@ use crate::wire::Wire;
 
 /// How long the server keeps a reader's consumer after the reader has gone silent.
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(60);
+/// Silence after which a reader of the present asks whether there is any more: what waited for it may have expired.
+const PRESENT_SILENCE: Duration = Duration::from_secs(2);
 
 /// Where to begin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,6 +50,10 @@ pub struct Replay {
     created: Option<Timestamp>,
     /// Messages that waited when it was opened.
     waiting: u64,
+    /// Messages handed out since.
+    read: u64,
+    /// Nothing was left when the last one was sent.
+    at_end: bool,
     life: Option<Life>,
     pause: Pause,
 }
@@ -54,7 +61,7 @@ pub struct Replay {
 /// A consumer and what comes from it.
 #[derive(Debug)]
 struct Life {
-    consumer: String,
+    consumer: Consumer,
     pull: Pull,
 }
 
@@ -86,10 +93,13 @@ impl Bus {
             position,
             created: None,
             waiting: 0,
+            read: 0,
+            at_end: false,
             life: None,
             pause: Pause::new(),
         };
         replay.waiting = replay.open().await?;
+        replay.at_end = replay.waiting == 0;
         Ok(replay)
     }
 }
@@ -111,6 +121,8 @@ impl Replay {
                     self.pause.reset();
                     let batch: Vec<_> = batch.into_iter().map(|pulled| pulled.delivery).collect();
                     self.position = batch.last().map(|last| last.stream_seq).or(self.position);
+                    self.read += batch.len() as u64;
+                    self.at_end |= batch.last().is_some_and(|last| last.pending == 0);
                     return Ok(batch);
                 }
                 Err(broken) => {
@@ -119,6 +131,34 @@ impl Replay {
                 }
             }
         }
+    }
+
+    /// The next messages of what was there when it was opened; none when all of that is read. What comes with the last
+    /// of them, and is newer, is handed out too.
+    ///
+    /// Of a stream that forgets, what waited may be gone before it comes, and nothing else ever takes its place: where
+    /// nothing comes for a while, the server is asked whether anything is left. Fails as [`Self::next_batch`] does, and is
+    /// as cancel-safe.
+    pub async fn next_present(&mut self, max: usize) -> Result<Option<Vec<Delivery>>, ReadError> {
+        while !self.at_end && self.read < self.waiting {
+            match timeout(PRESENT_SILENCE, self.next_batch(max)).await {
+                Ok(batch) => return batch.map(Some),
+                Err(_) => self.at_end = self.has_nothing_left().await,
+            }
+        }
+        Ok(None)
+    }
+
+    /// Whether the server has sent everything. It says so when asked for a consumer that it has already.
+    async fn has_nothing_left(&self) -> bool {
+        let Some(life) = &self.life else { return false };
+        let found: Result<Created, _> = create_consumer(&self.wire, &self.stream, &life.consumer).await;
+        found.is_ok_and(|found| found.num_pending == 0)
+    }
+
+    /// True where what follows is on its way; otherwise the next reading begins with mending.
+    pub const fn is_whole(&self) -> bool {
+        self.life.is_some()
     }
 
     /// The sequence of the last message handed out, or after which the first one will come.
@@ -158,7 +198,7 @@ impl Replay {
         if self.start == Start::New && self.position.is_none() {
             self.position = Some(created.delivered.stream_seq);
         }
-        self.life = Some(Life { consumer: name, pull });
+        self.life = Some(Life { consumer, pull });
         Ok(created.num_pending)
     }
 
@@ -207,6 +247,7 @@ impl Replay {
     /// Gives the consumer back without waiting; the server forgets it by itself otherwise.
     fn leave(&mut self) {
         let Some(Life { consumer, .. }) = self.life.take() else { return };
+        let consumer = consumer.name.unwrap_or_default();
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
         let (wire, verb) = (Arc::clone(&self.wire), format!("CONSUMER.DELETE.{}.{consumer}", self.stream));
         runtime.spawn(async move {

@@ -46,15 +46,29 @@ impl ViewWatch {
         self.replay.waiting()
     }
 
+    /// The next entries of what was there when it was opened; none when all of that is read. If the bucket is made anew
+    /// meanwhile, its present comes again. Cancel-safe.
+    pub async fn next_present(&mut self, max: usize) -> Result<Option<Vec<ViewEntry>>, ReadError> {
+        loop {
+            match self.replay.next_present(max).await {
+                Ok(batch) => return Ok(batch.map(|batch| batch.into_iter().map(ViewEntry::from).collect())),
+                Err(error) => self.begin_again(&error).await?,
+            }
+        }
+    }
+
+    async fn begin_again(&mut self, cause: &ReadError) -> Result<(), ReadError> {
+        tracing::info!(cause = chain(cause), "reading all views again");
+        self.replay = present(&self.bus, &self.filter).await?;
+        Ok(())
+    }
+
     /// The next entries, at least one and at most `max`. If the bucket is made anew, its present comes again. Cancel-safe.
     pub async fn next_batch(&mut self, max: usize) -> Result<Vec<ViewEntry>, ReadError> {
         loop {
             match self.replay.next_batch(max).await {
                 Ok(batch) => return Ok(batch.into_iter().map(ViewEntry::from).collect()),
-                Err(error) => {
-                    tracing::info!(cause = chain(&error), "reading all views again");
-                    self.replay = present(&self.bus, &self.filter).await?;
-                }
+                Err(error) => self.begin_again(&error).await?,
             }
         }
     }

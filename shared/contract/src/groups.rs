@@ -7,6 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::decode::Document;
+use crate::history::Point;
 use crate::ids::{DeploymentId, LabelKey, LabelValue, ViewName};
 use crate::version::{ApiVersion, kind};
 use crate::view::{AsOf, Bounds, Complete, Counts, Split, Standing, Tally, Verdict, keyed};
@@ -55,6 +56,9 @@ pub struct GroupQuery {
     /// Rows after this one: `next` of the page before.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub after: Option<String>,
+    /// Of which point; of the present where nothing is said. Defined views are of the present only.
+    #[serde(flatten)]
+    pub point: Point,
 }
 
 /// Counts over standings, with the verdict on them.
@@ -159,6 +163,9 @@ pub struct ViewLine {
     pub ready: bool,
     /// Groups it has, listed or not.
     pub groups: u64,
+    /// More views are defined than are counted, and this is one beyond those: it waits until another is removed.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub uncounted: bool,
 }
 
 /// Request of `muster.view.remove`.

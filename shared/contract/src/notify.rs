@@ -246,6 +246,9 @@ pub struct SubscriptionRecord {
     pub subscription: Subscription,
     /// The last notice confirmed.
     pub seen: u64,
+    /// Number of the newest notice when it was made: what was told up to that was told to an earlier one of the same name.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub began: u64,
 }
 
 impl Document for SubscriptionRecord {

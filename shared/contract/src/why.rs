@@ -31,7 +31,8 @@ pub struct WhyAnswer {
     pub silent_sites: SilentSites,
     /// The standings, ordered by site and device; of one device its standing, whether or not it is one of them.
     pub standings: Vec<Because>,
-    /// There is more: ask again with this as `after`.
+    /// There may be more: ask again with this as `after`. One answer looks at a bounded number of devices, so a page may be
+    /// short, or empty, and not the last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,
 }

@@ -73,6 +73,8 @@ fn questions(fleet: &Fleet, devices: usize) -> Vec<(&'static str, Times)> {
         ("a page of a deployment's lines", {
             ask(|at| fleet.deployment_answer(&web, Output::All, None, &page(at)))
         }),
+        ("why: a page", ask(|at| fleet.why(&web, None, &page(at)))),
+        ("why: the first page", ask(|_| fleet.why(&web, None, &Page { after: None, limit: PAGE_DEFAULT }))),
         ("status: summary", ask(|_| status(&query(Output::Summary), None))),
         ("status: summary of a site", {
             ask(|at| status(&StatusQuery { site: vec![site(at)], ..query(Output::Summary) }, None))

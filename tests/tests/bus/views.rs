@@ -1,9 +1,9 @@
 //! The bucket `views`.
 
 use bytes::Bytes;
-use muster_bus::{ViewEntry, ViewWatch};
+use muster_bus::{Bus, Outgoing, ViewEntry, ViewWatch};
 use muster_tests::server::Server;
-use muster_tests::wait::soon;
+use muster_tests::wait::{soon, until};
 
 use crate::{connect, converged, crash};
 
@@ -59,4 +59,41 @@ async fn a_watch_shows_the_present_and_then_every_change_over_a_crash() {
 
     let mut deployments = bus.view_watch("deployment.*").await.unwrap();
     assert_eq!(shown(&read(&mut deployments, 1).await), [("deployment.web", None)]);
+}
+
+/// The mark of a deletion that the server forgets after a second.
+async fn short_mark(bus: &Bus, key: &str) {
+    let mut mark = Outgoing::new(format!("$KV.views.{key}"), Bytes::new());
+    mark.headers.insert("KV-Operation", "PURGE");
+    mark.headers.insert("Nats-TTL", "1s");
+    bus.publish(mark).await.unwrap();
+}
+
+#[tokio::test]
+async fn the_present_has_an_end_also_where_what_waited_has_expired() {
+    let server = Server::start();
+    let bus = converged(&server).await;
+    for others in [0, 2] {
+        for number in 0..others {
+            bus.view_put(&format!("deployment.d{number}"), Bytes::from("1"), None).await.unwrap();
+        }
+        short_mark(&bus, "ghost").await;
+        let mut watch = bus.view_watch(">").await.unwrap();
+        assert_eq!(watch.waiting(), others + 1);
+        let gone = || async { bus.view_last("ghost").await.unwrap().is_none() };
+        until("the mark to expire", gone, |gone| *gone).await;
+        let mut read = Vec::new();
+        while let Some(batch) = soon("the present", watch.next_present(100)).await.unwrap() {
+            read.extend(batch);
+        }
+        assert_eq!(read.len() as u64, others);
+        // What comes after is a change.
+        bus.view_put("fleet", Bytes::from("1"), None).await.unwrap();
+        assert_eq!(shown(&self::read(&mut watch, 1).await)[0].0, "fleet");
+        bus.view_delete("fleet", None).await.unwrap();
+        assert_eq!(shown(&self::read(&mut watch, 1).await)[0].0, "fleet");
+        short_mark(&bus, "fleet").await;
+        let gone = || async { bus.view_last("fleet").await.unwrap().is_none() };
+        until("the mark to expire", gone, |gone| *gone).await;
+    }
 }

@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use muster_contract::ViewName;
 use muster_contract::groups::GroupQuery;
-use muster_contract::limits::VIEW_WRITES_PER_SECOND;
-use muster_contract::subjects::{QUERY_PREFIX, VIEW_PREFIX};
+use muster_contract::limits::{DEFINED_VIEWS_MAX, VIEW_WRITES_PER_SECOND};
+use muster_contract::subjects::{QUERY_PREFIX, VIEW_PREFIX, definition_key, stream};
 use muster_tests::wait::until;
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -229,5 +230,82 @@ async fn a_defined_view_is_written_no_more_often_than_any_other() {
     assert_eq!(last["total"]["counts"], end, "the last write shows the final state");
     let allowed = begun.elapsed().as_secs_f64() * f64::from(VIEW_WRITES_PER_SECOND) + 2.0;
     assert!(f64::from(written) <= allowed, "{written} writes, {allowed} are allowed");
+    rollup.drain().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn groups_are_told_of_any_point_and_defined_views_of_the_present_alone() {
+    let hub = Hub::start().await;
+    let mut devices = small_fleet(&hub).await;
+    devices[0].labelled(&hub, &["web", "db"], json!({"ring": "one"})).await;
+    let then = hub.bus.stream_state(stream::LEDGER).await.unwrap().last_seq;
+    devices[0].labelled(&hub, &["web", "db"], json!({"ring": "two"})).await;
+    let dir = tempfile::tempdir().unwrap();
+    let rollup = Rollup::start(&hub, dir.path()).await;
+    rollup.ready().await;
+    rollup.reads_to(then + 1).await;
+    let ask = |what: &'static str, question: Value| {
+        let hub = &hub;
+        let ask = move || {
+            let question = question.clone();
+            async move { request(hub, &format!("{QUERY_PREFIX}.{what}"), &question).await }
+        };
+        until("an answer", ask, |answer| answer["error"]["code"] != "notReady")
+    };
+    let groups = ask("groups", json!({"label": "ring", "atSeq": then})).await;
+    assert_eq!((&groups["asOf"]["ledgerSeq"], &groups["groups"][0]["value"]), (&json!(then), &json!("one")));
+    let now = ask("groups", json!({"label": "ring"})).await;
+    assert_eq!(now["groups"][0]["value"], "two", "{now}");
+    let one = ask("group", json!({"label": "ring", "value": "one", "atSeq": then})).await;
+    assert_eq!(one["targets"], 2, "{one}");
+    assert_eq!(ask("labels", json!({"atSeq": then})).await["labels"][0]["devices"], json!({"fresh": 1}));
+    for (what, question) in [
+        ("groups", json!({"label": "ring", "at": "yesterday"})),
+        ("views", json!({"atSeq": then})),
+        ("view", json!({"view": "trouble", "atSeq": then})),
+    ] {
+        assert_eq!(ask(what, question).await["error"]["code"], "badRequest", "{what}");
+    }
+    rollup.drain().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_comes_beyond_the_limit_is_refused_and_takes_nobody_elses_view() {
+    let hub = Hub::start().await;
+    small_fleet(&hub).await;
+    let dir = tempfile::tempdir().unwrap();
+    let rollup = Rollup::start(&hub, dir.path()).await;
+    rollup.ready().await;
+    let none = json!({});
+    for number in 1..DEFINED_VIEWS_MAX {
+        let answer = apply(&hub, &definition(&format!("view-{number:02}"), &none)).await;
+        assert_eq!(answer["changed"], true, "{answer}");
+    }
+    // Three want the last place at once.
+    let late = ["a-first", "a-second", "a-third"].map(|name| definition(name, &none));
+    let answers = tokio::join!(apply(&hub, &late[0]), apply(&hub, &late[1]), apply(&hub, &late[2]));
+    let answers = [answers.0, answers.1, answers.2];
+    let taken = answers.iter().filter(|answer| answer["changed"] == true).count();
+    let refused = answers.iter().filter(|answer| answer["error"]["code"] == "conflict").count();
+    assert_eq!((taken, refused), (1, 2), "{answers:?}");
+    let views = || request(&hub, &format!("{QUERY_PREFIX}.views"), &none);
+    let count = |answer: &Value| answer["views"].as_array().map_or(0, Vec::len);
+    until("as many as may be", views, |answer| count(answer) == DEFINED_VIEWS_MAX).await;
+
+    // One that some other program wrote is listed, and counts nothing.
+    let name: ViewName = "a-smuggled".parse().unwrap();
+    let bytes = Bytes::from(definition(name.as_str(), &none).to_string());
+    hub.bus.view_put(&definition_key(&name), bytes, Some(0)).await.unwrap();
+    let listed = until("it is listed", views, |answer| count(answer) > DEFINED_VIEWS_MAX).await;
+    let uncounted: Vec<_> = listed["views"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|line| line["uncounted"] == true)
+        .map(|line| line["definition"]["name"].as_str().unwrap())
+        .collect();
+    assert_eq!(uncounted, ["a-smuggled"]);
+    let asked = request(&hub, &format!("{QUERY_PREFIX}.view"), &json!({"view": name})).await;
+    assert_eq!(asked["error"]["code"], "conflict", "{asked}");
     rollup.drain().await;
 }

@@ -11,6 +11,7 @@ use muster_contract::status::{StatusAnswer, StatusQuery};
 use muster_contract::subjects::{QUERY_PREFIX, stream};
 use muster_contract::view::{Standing, Verdict};
 use muster_domain::fold::Fleet;
+use muster_rollup::metrics::RecallResult;
 use muster_tests::wait::until;
 use rusqlite::Connection;
 use serde::Serialize;
@@ -356,4 +357,50 @@ async fn two_rollups_compare_digests_at_the_same_sequence() {
     other.ready().await;
     assert_eq!(hub.digests_at(at).await, of_one);
     other.drain().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_asks_for_the_present_again_finds_what_was_made_of_it_though_facts_came_in() {
+    let hub = Hub::start().await;
+    let mut devices = small_fleet(&hub).await;
+    let dir = tempfile::tempdir().unwrap();
+    let rollup = Rollup::start(&hub, dir.path()).await;
+    rollup.ready().await;
+    rollup.reads_to(hub.end().await).await;
+    let about = Point { about: Some(hub.stored_at(5).await), ..Point::default() };
+    let moment = |point| Query { point, ..Query::default() };
+    let diff = DiffQuery {
+        id: "web".parse().unwrap(),
+        site: None,
+        from: Point::at_seq(5),
+        to: Point::default(),
+        limit: None,
+        after: None,
+    };
+    let rebuilt = || rollup.handle.metrics.recalls_with(RecallResult::Reached);
+    let first: MomentAnswer = hub.recalled("moment", &moment(about)).await;
+    assert_eq!(rebuilt(), 1);
+    let mut end = hub.end().await;
+    for state in ["failed", "installed", "failed"] {
+        devices[0].reports(&hub, "web", state).await;
+        end = hub.end().await;
+        rollup.reads_to(end).await;
+        let again: MomentAnswer = hub.recalled("moment", &moment(about)).await;
+        assert_eq!(again.as_of, first.as_of);
+    }
+    assert_eq!(rebuilt(), 1, "what was made is the answer");
+    let named: MomentAnswer = hub.recalled("moment", &moment(Point { at_seq: Some(end), ..about })).await;
+    assert_eq!((named.as_of.ledger_seq, rebuilt()), (end, 2), "who names a fact is answered of that");
+
+    let compared: DiffAnswer = hub.recalled("diff", &diff).await;
+    assert_eq!(rebuilt(), 4, "both ends");
+    devices[0].reports(&hub, "web", "installed").await;
+    rollup.reads_to(hub.end().await).await;
+    assert_eq!(hub.recalled::<DiffAnswer>("diff", &diff).await, compared);
+    assert_eq!(rebuilt(), 4);
+    // A present that does not know of the earlier end is of no use.
+    let from = Point::at_seq(hub.end().await);
+    let later: DiffAnswer = hub.recalled("diff", &DiffQuery { from, ..diff }).await;
+    assert!(later.devices.is_empty());
+    rollup.drain().await;
 }

@@ -1,13 +1,22 @@
 //! What is in the bucket: the truth, not too often, and nothing that is no longer true.
 
+use std::sync::Arc;
+use std::time::Duration;
+
 use bytes::Bytes;
+use fastrand::Rng;
+use muster_bus::Outgoing;
+use muster_contract::Timestamp;
 use muster_contract::limits::VIEW_WRITES_PER_SECOND;
 use muster_contract::query::{Output, Query};
 use muster_contract::subjects::stream;
-use muster_rollup::metrics::{FactOutcome, ViewResult};
+use muster_rollup::metrics::{FactOutcome, Metrics, ViewResult};
+use muster_rollup::present::Present;
+use muster_rollup::publish::Publisher;
 use muster_tests::wait::until;
 use serde_json::json;
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 use crate::ledger::small_fleet;
 use crate::{Hub, Rollup};
@@ -154,4 +163,29 @@ async fn a_drain_leaves_nothing_unsaid() {
     rollup.ready().await;
     assert_eq!(rollup.facts_read(), 0, "the snapshot holds it all");
     rollup.drain().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_the_bucket_has_lost_is_written_again() {
+    let hub = Hub::start().await;
+    small_fleet(&hub).await;
+    let present = Arc::new(Present::new(Timestamp::UNIX_EPOCH, hub.folded().await));
+    present.set_caught_up();
+    let (publisher, stop) =
+        (Publisher::new(hub.bus.clone(), present, Metrics::default(), Rng::new()), CancellationToken::new());
+    let publisher = publisher.learning_every(Duration::from_secs(3));
+    let task = tokio::spawn(publisher.run(stop.clone()));
+    hub.bucket_says_what_ledger_gives().await;
+    // Taken out behind everybody's back, without a trace after a second, as in a backup from before they were written.
+    let lost = ["deployment.web", "site.plant9", "fleet"];
+    for key in lost {
+        let mut mark = Outgoing::new(format!("$KV.views.{key}"), Bytes::new());
+        mark.headers.insert("KV-Operation", "PURGE");
+        mark.headers.insert("Nats-TTL", "1s");
+        hub.bus.publish(mark).await.unwrap();
+    }
+    hub.bucket_says_what_ledger_gives().await;
+    assert!(hub.bus.view_get("fleet").await.unwrap().is_some());
+    stop.cancel();
+    task.await.unwrap();
 }

@@ -38,7 +38,12 @@ pub fn list(answer: &ViewsAnswer, frame: impl Into<Frame>) -> String {
             word(definition.count).into(),
             definition.group_by.as_ref().map_or_else(|| "-".to_owned(), ToString::to_string).into(),
             Cell::count(line.groups),
-            if line.ready { "ready" } else { "counting" }.into(),
+            match (line.uncounted, line.ready) {
+                (true, _) => "not counted: too many",
+                (false, true) => "ready",
+                (false, false) => "counting",
+            }
+            .into(),
         ]);
     }
     format!("{}\n{position}.\n", table.within(frame.width))

@@ -38,6 +38,13 @@ pub(super) async fn run(
     let wanted = args.until.map(Verdict::from);
     let over = args.within.map(|within| Instant::now() + within);
     let mut picture = Picture::new(deployment);
+    if let Some(known) = notices.known().await? {
+        picture.know(&known);
+        if wanted.is_some() && picture.verdict == wanted {
+            // What is waited for is there, and was shown before.
+            return Ok(true);
+        }
+    }
     let end = follow(session, &mut notices, &mut picture, wanted, over).await;
     if args.name.is_none() {
         notices.close().await;
@@ -136,6 +143,12 @@ struct Picture {
 impl Picture {
     const fn new(deployment: DeploymentId) -> Self {
         Self { deployment, verdict: None, state: None, recent: VecDeque::new(), drawn: false, is_up: true }
+    }
+
+    /// Takes in what an earlier run has shown.
+    fn know(&mut self, notice: &Notice) {
+        self.verdict = notice.state.as_ref().and_then(|state| state.verdict);
+        self.state.clone_from(&notice.state);
     }
 
     fn show(&mut self, session: &mut Session<'_>, read: &Read) -> Result<(), CtlError> {

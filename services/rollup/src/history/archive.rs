@@ -1,10 +1,12 @@
-//! The checkpoints of the LEDGER that is read now. When LEDGER is made anew or set back, they are of a past that never
-//! was: nothing is given out of them any more, and the next one clears them away.
+//! The checkpoints of the LEDGER that is read now. When LEDGER is made anew, they are of another past: nothing is given out
+//! of them any more, and the next one clears them away. When it is set back, those of the past that is left still hold:
+//! whoever loads one compares it with LEDGER, and drops it where it does not.
 //!
 //! Reading and writing the file takes its time and is for threads that may block; what there is, anybody may ask.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use muster_contract::Timestamp;
 use muster_contract::canonical::Digest;
 use muster_contract::view::AsOf;
 use muster_domain::fold::Fleet;
@@ -25,7 +27,7 @@ pub struct Archive {
 /// What there is.
 #[derive(Debug)]
 struct List {
-    origin: Origin,
+    created_at: Timestamp,
     marks: Vec<Mark>,
 }
 
@@ -33,20 +35,23 @@ impl Archive {
     /// Checkpoints of a LEDGER as the process found it.
     pub fn new(checkpoints: Checkpoints, origin: Origin) -> Self {
         let marks = checkpoints.marks().to_vec();
-        Self { file: Mutex::new(checkpoints), list: Mutex::new(List { origin, marks }) }
+        Self {
+            file: Mutex::new(checkpoints),
+            list: Mutex::new(List { created_at: origin.created_at, marks }),
+        }
     }
 
     /// Those of a LEDGER, in ascending order.
     pub fn marks(&self, origin: Origin) -> Vec<Mark> {
         let list = self.list();
-        if list.origin == origin { list.marks.clone() } else { Vec::new() }
+        if list.created_at == origin.created_at { list.marks.clone() } else { Vec::new() }
     }
 
-    /// The sequence of the newest of a LEDGER; 0 where there is none.
-    pub fn newest(&self, origin: Origin) -> u64 {
-        let list = self.list();
-        let newest = list.marks.last().filter(|_| list.origin == origin);
-        newest.map_or(0, |mark| mark.as_of.ledger_seq)
+    /// The sequence of the newest of a LEDGER up to a sequence; 0 where there is none. What lies beyond is left of a past
+    /// that was taken back.
+    pub fn newest(&self, origin: Origin, up_to: u64) -> u64 {
+        let seqs = self.marks(origin).into_iter().map(|mark| mark.as_of.ledger_seq);
+        seqs.filter(|seq| *seq <= up_to).max().unwrap_or(0)
     }
 
     /// How many there are, and their bytes.
@@ -67,9 +72,10 @@ impl Archive {
         digest: Digest,
     ) -> Result<Mark, KeepError> {
         let mut file = self.file();
-        if self.list().origin != origin {
-            file.begin_anew(origin.created_at)?;
-            *self.list() = List { origin, marks: Vec::new() };
+        let created_at = origin.created_at;
+        if self.list().created_at != created_at {
+            file.begin_anew(created_at)?;
+            *self.list() = List { created_at, marks: Vec::new() };
         }
         let mark = file.keep(snapshot, as_of, digest)?;
         self.list().marks = file.marks().to_vec();
@@ -101,5 +107,34 @@ impl Archive {
     /// See [`Self::list`].
     fn file(&self) -> MutexGuard<'_, Checkpoints> {
         self.file.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::history::store::tests::{ROOM, kept, saved};
+    use crate::store::tests::ledger_time;
+
+    #[test]
+    fn a_ledger_that_was_set_back_keeps_the_checkpoints_and_one_made_anew_does_not() {
+        let directory = tempfile::tempdir().unwrap();
+        let (mut store, checkpoints) = kept(&directory, &[3, 5, 9], ROOM);
+        let origin = Origin { created_at: ledger_time(), restarts: 0 };
+        let archive = Archive::new(checkpoints, origin);
+        let seqs =
+            |origin| -> Vec<u64> { archive.marks(origin).iter().map(|mark| mark.as_of.ledger_seq).collect() };
+        let set_back = Origin { restarts: 1, ..origin };
+        assert_eq!(seqs(set_back), [3, 5, 9]);
+        assert_eq!((archive.newest(set_back, 6), archive.newest(set_back, 9)), (5, 9));
+        let (as_of, digest) = saved(&mut store, 6);
+        archive.keep(set_back, &store, as_of, digest).unwrap();
+        assert_eq!(seqs(set_back), [3, 5, 6]);
+
+        let anew = Origin { created_at: "2026-11-21T08:00:00Z".parse().unwrap(), restarts: 2 };
+        assert!(seqs(anew).is_empty() && archive.newest(anew, 9) == 0);
+        let (as_of, digest) = saved(&mut store, 2);
+        archive.keep(anew, &store, as_of, digest).unwrap();
+        assert_eq!((seqs(anew), seqs(origin)), (vec![2], vec![]));
     }
 }

@@ -2,16 +2,17 @@
 
 use std::sync::Arc;
 
-use muster_bus::Bus;
+use muster_bus::{Bus, ReadError};
 use muster_contract::Timestamp;
 use muster_contract::history::Point;
 use muster_contract::query::{ErrorBody, ErrorCode};
+use muster_contract::subjects::stream::LEDGER;
 use muster_service::clock::Clock;
 use tokio::time::{Instant, timeout_at};
 
 use super::base::WINDOW_WHOLE;
 use super::rebuild::unreadable;
-use super::recall::Wanted;
+use super::recall::{Asked, Wanted};
 use super::when::{When, last_fact};
 use crate::present::Present;
 
@@ -29,39 +30,43 @@ impl Points {
         Self { bus, present, clock }
     }
 
-    /// What a point asks for; of the present, the fold as of the last fact read.
+    /// What a point asks for; of the present, the fold as of the last fact read. Nothing is asked of LEDGER when the
+    /// deadline is over.
     ///
     /// # Errors
     /// There is no such point, or it cannot be known yet.
-    pub async fn wanted(&self, point: Point, deadline: Instant) -> Result<Wanted, ErrorBody> {
+    pub async fn asked(&self, point: Point, deadline: Instant) -> Result<Asked, ErrorBody> {
         let by = match (point.at, point.at_seq) {
             (Some(_), Some(_)) => return Err(bad("at and atSeq: name one of the two".to_owned())),
-            (Some(at), None) => self.fact_of("at", at).await?,
+            (Some(at), None) => self.fact_of("at", at, deadline).await?,
             (None, Some(seq)) => seq,
             (None, None) => self.read_to(),
         };
+        let is_now = point.at.is_none() && point.at_seq.is_none();
         self.until_read(by, deadline).await?;
-        let Some(moment) = point.about else { return Ok(Wanted::At(by)) };
-        let then = self.fact_of("about", moment).await?;
+        let Some(moment) = point.about else {
+            return Ok(Asked { wanted: Wanted::At(by), now_since: is_now.then_some(0) });
+        };
+        let then = self.fact_of("about", moment, deadline).await?;
         if then > by {
             let message = format!(
                 "about: {moment} is after the point at which it is to be known: LEDGER had read to {then} then, beyond {by}"
             );
             return Err(bad(message));
         }
-        Ok(Wanted::About { moment, then, by })
+        Ok(Asked { wanted: Wanted::About { moment, then, by }, now_since: is_now.then_some(then) })
     }
 
     fn read_to(&self) -> u64 {
         self.present.look(|now| now.fleet.as_of().ledger_seq)
     }
 
-    async fn fact_of(&self, field: &str, time: Timestamp) -> Result<u64, ErrorBody> {
+    async fn fact_of(&self, field: &str, time: Timestamp, deadline: Instant) -> Result<u64, ErrorBody> {
         let now = self.clock.now();
         if time > now {
             return Err(bad(format!("{field}: {time} is in the future; here it is {now}")));
         }
-        match last_fact(&self.bus, time).await.map_err(|error| unreadable(&error))? {
+        match in_time(deadline, last_fact(&self.bus, time)).await? {
             When::Fact(seq) => Ok(seq),
             When::Gone { first_seq, first_at } => {
                 let reach = first_at.map_or_else(
@@ -83,8 +88,7 @@ impl Points {
         if seq <= self.read_to() {
             return Ok(());
         }
-        let ledger = self.bus.stream_state(muster_contract::subjects::stream::LEDGER).await;
-        let last_seq = ledger.map_err(|error| unreadable(&error))?.last_seq;
+        let last_seq = in_time(deadline, self.bus.stream_state(LEDGER)).await?.last_seq;
         if seq > last_seq {
             let words = format!("atSeq: ledger {seq} is in the future; LEDGER ends with {last_seq} now");
             return Err(bad(words));
@@ -102,6 +106,36 @@ impl Points {
     }
 }
 
+/// A look into LEDGER, while there is time. Where there is none, as many wait for such looks as may.
+async fn in_time<T>(
+    deadline: Instant,
+    look: impl Future<Output = Result<T, ReadError>>,
+) -> Result<T, ErrorBody> {
+    let busy = |words: &str| ErrorBody { code: ErrorCode::NotReady, message: words.to_owned() };
+    if Instant::now() >= deadline {
+        return Err(busy("as many questions about the past wait as may; ask again in a moment"));
+    }
+    match timeout_at(deadline, look).await {
+        Ok(seen) => seen.map_err(|error| unreadable(&error)),
+        Err(_) => Err(busy("LEDGER is slow to say which fact that is; ask again in a moment")),
+    }
+}
+
 fn bad(message: String) -> ErrorBody {
     ErrorBody { code: ErrorCode::BadRequest, message }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn no_look_into_ledger_outlasts_the_time_there_is() {
+        let never = || std::future::pending::<Result<(), ReadError>>();
+        let deadline = Instant::now() + std::time::Duration::from_millis(20);
+        let slow = in_time(deadline, never()).await.unwrap_err();
+        assert_eq!(slow.code, ErrorCode::NotReady);
+        let late = in_time(deadline, async { panic!("is not begun") as Result<(), ReadError> }).await;
+        assert!(late.unwrap_err().message.contains("as many"));
+    }
 }

@@ -86,7 +86,12 @@ impl Rebuilder {
         if then < by {
             let mut tail = self.tail(then).await?;
             while hindsight.as_of().ledger_seq < by {
-                for (at, fact) in tail.next(by).await.map_err(|error| unreadable(&error))? {
+                let read = tail.next(by).await.map_err(|error| unreadable(&error))?;
+                if read.is_empty() {
+                    // Somebody took that fact out of LEDGER: it is as it was with the one before.
+                    break;
+                }
+                for (at, fact) in read {
                     match fact {
                         Some((subject, fact)) => hindsight.apply(at, &subject, fact),
                         None => hindsight.pass(at),
@@ -122,7 +127,7 @@ impl Rebuilder {
         Ok(message.map(|message| message.stored_at))
     }
 
-    /// The fold of a checkpoint; none where it does not hold, which drops it. LEDGER must say the same of its fact, as far
+    /// The fold of a checkpoint; none where it does not hold, which drops it, or cannot be read now, which does not. LEDGER must say the same of its fact, as far
     /// as it holds it: one that was set back to a backup and has grown again has another there.
     ///
     /// # Errors
@@ -137,14 +142,16 @@ impl Rebuilder {
                 return Err("LEDGER has another fact there".to_owned());
             }
             archive.load(mark).map_err(|error| {
-                archive.remove(seq);
+                if error.is_damage() {
+                    archive.remove(seq);
+                }
                 chain(&error)
             })
         });
         match loaded.await {
             Ok(Ok(fleet)) => Ok(Some(fleet)),
             Ok(Err(reason)) => {
-                tracing::warn!(ledger.seq = seq, reason, "a checkpoint does not hold and is dropped");
+                tracing::warn!(ledger.seq = seq, reason, "a checkpoint is of no use; an older one is taken");
                 Ok(None)
             }
             Err(error) => Err(ErrorBody { code: ErrorCode::Internal, message: error.to_string() }),
@@ -152,7 +159,7 @@ impl Rebuilder {
     }
 }
 
-/// Folds what follows, up to a sequence.
+/// Folds what follows, up to a sequence; where LEDGER has no fact there any more, up to the one before.
 ///
 /// # Errors
 /// LEDGER can no longer be read on.
@@ -163,7 +170,11 @@ pub async fn fold_to(
     progress: &Progress,
 ) -> Result<(), ErrorBody> {
     while fleet.as_of().ledger_seq < ledger_seq {
-        for (at, fact) in tail.next(ledger_seq).await.map_err(|error| unreadable(&error))? {
+        let read = tail.next(ledger_seq).await.map_err(|error| unreadable(&error))?;
+        if read.is_empty() {
+            break;
+        }
+        for (at, fact) in read {
             match fact {
                 Some((subject, fact)) => drop(fleet.apply(at, &subject, fact)),
                 None => fleet.pass(at),

@@ -11,7 +11,8 @@ use muster_bus::Bus;
 use muster_contract::Timestamp;
 use muster_contract::history::VerifyAnswer;
 use muster_contract::query::{ErrorBody, ErrorCode};
-use tokio::sync::{Semaphore, mpsc, watch};
+use tokio::sync::mpsc::error::TrySendError;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
 use tokio::time::{Instant, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 
@@ -29,6 +30,9 @@ const KEPT_MAX: usize = 2;
 const KEPT_FOR: Duration = Duration::from_secs(5 * 60);
 /// How long what a comparison found, and why a rebuild failed, is the answer to whoever asks again.
 const TOLD_FOR: Duration = Duration::from_secs(5);
+/// How long what was made of the present is the present for whoever asks for that: who was told to ask again finds it, however
+/// many facts have come in meanwhile.
+const NOW_FOR: Duration = Duration::from_secs(5);
 /// Questions that wait at once. Whoever comes beyond is told at once how far it is: the service has room for other
 /// questions.
 const ASKERS_MAX: usize = 16;
@@ -53,6 +57,21 @@ pub enum Wanted {
     },
     /// Whether a rebuild says the same as what runs.
     Verified,
+}
+
+/// What is asked for, and whether its end is only that it is now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Asked {
+    /// What it is at this moment.
+    pub wanted: Wanted,
+    /// No end was named: what was begun as the present a moment ago serves as well, if it knows of this fact.
+    pub now_since: Option<u64>,
+}
+
+impl From<Wanted> for Asked {
+    fn from(wanted: Wanted) -> Self {
+        Self { wanted, now_since: None }
+    }
 }
 
 /// What was made.
@@ -102,8 +121,11 @@ struct Shelf {
 #[derive(Debug)]
 struct Entry {
     wanted: Wanted,
+    /// Somebody asked for it as the present.
+    of_now: bool,
     stage: watch::Receiver<Stage>,
     asked_at: Instant,
+    done_at: Option<Instant>,
 }
 
 #[derive(Debug)]
@@ -139,8 +161,8 @@ impl Recall {
     ///
     /// # Errors
     /// What is in the way, for the asker.
-    pub async fn past(&self, wanted: Wanted, deadline: Instant) -> Result<Arc<Past>, ErrorBody> {
-        match self.made(wanted, deadline).await? {
+    pub async fn past(&self, asked: Asked, deadline: Instant) -> Result<Arc<Past>, ErrorBody> {
+        match self.made(asked, deadline).await? {
             Made::Past(past) => Ok(past),
             Made::Verified(_) => Err(internal("a comparison is no point of the past")),
         }
@@ -151,19 +173,23 @@ impl Recall {
     /// # Errors
     /// As [`Self::past`].
     pub async fn verified(&self, deadline: Instant) -> Result<Arc<VerifyAnswer>, ErrorBody> {
-        match self.made(Wanted::Verified, deadline).await? {
+        match self.made(Wanted::Verified.into(), deadline).await? {
             Made::Verified(answer) => Ok(answer),
             Made::Past(_) => Err(internal("a point of the past is no comparison")),
         }
     }
 
-    async fn made(&self, wanted: Wanted, deadline: Instant) -> Result<Made, ErrorBody> {
-        let mut stage = self.enter(wanted)?;
-        let place = self.room.try_acquire();
-        let deadline = if place.is_ok() { deadline } else { Instant::now() };
+    /// A place for one who waits, from the first look into LEDGER on; none where as many wait as may. Who has none has no
+    /// time: what is not there at once is not waited for.
+    pub fn place(&self) -> Option<OwnedSemaphorePermit> {
+        Arc::clone(&self.room).try_acquire_owned().ok()
+    }
+
+    async fn made(&self, asked: Asked, deadline: Instant) -> Result<Made, ErrorBody> {
+        let mut stage = self.enter(asked)?;
         let done = timeout_at(deadline, stage.wait_for(|stage| matches!(stage, Stage::Done(_)))).await;
         if let Ok(Err(_)) = done {
-            return Err(not_ready("the rollup is ending; ask again in a moment".to_owned()));
+            return Err(ending());
         }
         drop(done);
         let stage = stage.borrow().clone();
@@ -179,33 +205,48 @@ impl Recall {
     }
 
     /// Finds a thing on the shelf, or has it made.
-    fn enter(&self, wanted: Wanted) -> Result<watch::Receiver<Stage>, ErrorBody> {
+    fn enter(&self, asked: Asked) -> Result<watch::Receiver<Stage>, ErrorBody> {
         let origin = self.present.look(|now| now.origin);
         let mut shelf = locked(&self.shelf);
         if shelf.origin != origin {
             *shelf = Shelf { origin, entries: Vec::new() };
         }
         shelf.tidy();
-        if let Some(entry) = shelf.entries.iter_mut().find(|entry| entry.wanted == wanted) {
+        if let Some(entry) = shelf.find(asked) {
             if entry.is_kept() {
                 entry.asked_at = Instant::now();
             }
             return Ok(entry.stage.clone());
         }
         let (progress, stage) = watch::channel(Stage::Waiting);
+        let (wanted, of_now) = (asked.wanted, asked.now_since.is_some());
         let job = Job { wanted, origin, progress: Progress(progress) };
-        if self.jobs.try_send(job).is_err() {
-            let message = format!(
-                "{WAITING_MAX} points of the past are waiting to be rebuilt, which is as many as may; ask again in a moment"
-            );
-            return Err(not_ready(message));
+        match self.jobs.try_send(job) {
+            Ok(()) => {}
+            Err(TrySendError::Full(_)) => {
+                let message = format!(
+                    "{WAITING_MAX} points of the past are waiting to be rebuilt, which is as many as may; ask again in a moment"
+                );
+                return Err(not_ready(message));
+            }
+            Err(TrySendError::Closed(_)) => return Err(ending()),
         }
-        shelf.entries.push(Entry { wanted, stage: stage.clone(), asked_at: Instant::now() });
+        let (stage_of, asked_at) = (stage.clone(), Instant::now());
+        shelf.entries.push(Entry { wanted, of_now, stage: stage_of, asked_at, done_at: None });
         Ok(stage)
     }
 }
 
 impl Shelf {
+    /// What is asked for, or what stands in for it.
+    fn find(&mut self, asked: Asked) -> Option<&mut Entry> {
+        let same = self.entries.iter().position(|entry| entry.wanted == asked.wanted);
+        let at = same.or_else(|| self.entries.iter().position(|entry| entry.stands_in_for(asked)))?;
+        let entry = &mut self.entries[at];
+        entry.of_now |= asked.now_since.is_some();
+        Some(entry)
+    }
+
     /// Lets go of what was told, of what nobody asked for in a while, and of the least asked for where too much is kept.
     fn tidy(&mut self) {
         self.entries.retain(|entry| match (&*entry.stage.borrow(), entry.wanted) {
@@ -228,6 +269,25 @@ impl Shelf {
 }
 
 impl Entry {
+    /// Whether it is what somebody wants who named no end: the same, as of a moment ago.
+    fn stands_in_for(&self, asked: Asked) -> bool {
+        let Some(since) = asked.now_since.filter(|_| self.of_now && self.is_of_this_moment()) else {
+            return false;
+        };
+        match (self.wanted, asked.wanted) {
+            (Wanted::At(by), Wanted::At(now)) => (since..=now).contains(&by),
+            (
+                Wanted::About { moment, then, by },
+                Wanted::About { moment: same_moment, then: same_then, by: now },
+            ) => (moment, then) == (same_moment, same_then) && (since..=now).contains(&by),
+            _ => false,
+        }
+    }
+
+    fn is_of_this_moment(&self) -> bool {
+        self.done_at.is_none_or(|done_at| done_at.elapsed() < NOW_FOR)
+    }
+
     fn is_kept(&self) -> bool {
         matches!(&*self.stage.borrow(), Stage::Done(Ok(Made::Past(_))))
     }
@@ -276,7 +336,8 @@ impl Maker {
         // Its time counts from when it was done.
         let mut shelf = locked(&self.shelf);
         let entry = shelf.entries.iter_mut().find(|entry| entry.wanted == wanted);
-        entry.into_iter().for_each(|entry| entry.asked_at = Instant::now());
+        let now = Instant::now();
+        entry.into_iter().for_each(|entry| (entry.asked_at, entry.done_at) = (now, Some(now)));
         progress.0.send_replace(Stage::Done(made));
     }
 }
@@ -290,6 +351,10 @@ fn not_ready(message: String) -> ErrorBody {
     ErrorBody { code: ErrorCode::NotReady, message }
 }
 
+fn ending() -> ErrorBody {
+    not_ready("the rollup is ending; ask again in a moment".to_owned())
+}
+
 fn internal(message: &str) -> ErrorBody {
     ErrorBody { code: ErrorCode::Internal, message: message.to_owned() }
 }
@@ -298,4 +363,43 @@ fn too_long() -> ErrorBody {
     internal(
         "the rebuild took too long and was given up: choose a point nearer to the present, or nearer after a checkpoint",
     )
+}
+
+const _: () = assert!(NOW_FOR.as_millis() > PATIENCE.as_millis());
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(wanted: Wanted, of_now: bool, done: Option<Duration>) -> Entry {
+        let (_, stage) = watch::channel(Stage::Waiting);
+        let now = Instant::now();
+        Entry { wanted, of_now, stage, asked_at: now, done_at: done.map(|ago| now.checked_sub(ago).unwrap()) }
+    }
+
+    fn about(moment: i64, by: u64) -> Wanted {
+        Wanted::About { moment: Timestamp::from_second(moment).unwrap(), then: 7, by }
+    }
+
+    #[test]
+    fn who_asks_for_the_present_again_is_answered_of_what_was_made_of_it() {
+        let (recent, long) = (Some(NOW_FOR / 2), Some(NOW_FOR));
+        let now = |wanted| Asked { wanted, now_since: Some(3) };
+        // there, asked for, whether it serves
+        let table = [
+            (entry(Wanted::At(9), true, None), now(Wanted::At(12)), true, "it waits or is read"),
+            (entry(Wanted::At(9), true, recent), now(Wanted::At(12)), true, "it was done a moment ago"),
+            (entry(Wanted::At(9), true, long), now(Wanted::At(12)), false, "it was done long ago"),
+            (entry(Wanted::At(9), false, None), now(Wanted::At(12)), false, "somebody named that fact"),
+            (entry(Wanted::At(9), true, None), Wanted::At(12).into(), false, "this fact is named"),
+            (entry(Wanted::At(2), true, None), now(Wanted::At(12)), false, "it does not know what it must"),
+            (entry(about(5, 9), true, recent), now(about(5, 12)), true, "the same moment"),
+            (entry(about(5, 9), true, recent), now(about(6, 12)), false, "another moment"),
+            (entry(about(5, 9), true, recent), now(Wanted::At(12)), false, "another kind"),
+            (entry(Wanted::Verified, true, None), now(Wanted::At(12)), false, "no point"),
+        ];
+        for (there, asked, serves, why) in table {
+            assert_eq!(there.stands_in_for(asked), serves, "{why}");
+        }
+    }
 }

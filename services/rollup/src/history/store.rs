@@ -24,10 +24,14 @@ const FILE: &str = "history.db";
 const KIND: Kind = Kind { application_id: 0x4d55_5348, format: 1 };
 /// Records compressed together: enough to repeat themselves, few enough to be read by several threads at once.
 const PART_RECORDS: usize = 2_000;
-/// Bytes of one part, unpacked: what has more is damaged.
+/// Bytes of one part, unpacked, beyond which no further record is put into it.
+const PART_BYTES: usize = 64 * 1024 * 1024;
+/// Bytes of one part, unpacked: what has more is damaged, and a record that large is not kept.
 const PART_BYTES_MAX: u64 = 512 * 1024 * 1024;
 /// How hard parts are compressed. Records repeat themselves so much that more effort hardly pays.
 const LEVEL: i32 = 1;
+
+const _: () = assert!(2 * PART_BYTES as u64 <= PART_BYTES_MAX);
 
 const TABLES: &str = "
     CREATE TABLE ledger (only INTEGER PRIMARY KEY CHECK (only = 1), created_at TEXT NOT NULL);
@@ -80,6 +84,23 @@ pub enum LoadError {
     /// It does not give the view that was true.
     #[error("its records do not add up to what they were")]
     Counts,
+}
+
+impl LoadError {
+    /// True where the checkpoint itself is wrong, and will be so for ever. A disk that cannot be read now, and memory that
+    /// is short, say nothing of it.
+    pub fn is_damage(&self) -> bool {
+        match self {
+            Self::Unreadable(error) => crate::store::is_damage(error),
+            Self::Part(error) => {
+                // The unpacker names it in words only.
+                let is_short =
+                    error.kind() == io::ErrorKind::OutOfMemory || error.to_string().contains("memory");
+                !is_short
+            }
+            Self::Record(_) | Self::Counts => true,
+        }
+    }
 }
 
 impl Checkpoints {
@@ -136,13 +157,18 @@ impl Checkpoints {
         &self.marks
     }
 
-    /// Makes a checkpoint of a snapshot and drops those there is no room for, all or none.
+    /// Makes a checkpoint of a snapshot and drops those there is no room for, all or none. Those at or after it are of a past
+    /// that never was: LEDGER was set back.
     ///
     /// # Errors
     /// The snapshot does not hold, or the file cannot be written; everything is as it was then.
     pub fn keep(&mut self, snapshot: &Store, as_of: AsOf, digest: Digest) -> Result<Mark, KeepError> {
         let failed = |source| KeepError::from(write_error(&self.path, source));
         let transaction = self.connection.transaction().map_err(failed)?;
+        let mut marks = self.marks.clone();
+        for gone in marks.extract_if(.., |held| held.as_of.ledger_seq >= as_of.ledger_seq) {
+            drop_checkpoint(&transaction, gone.as_of.ledger_seq).map_err(failed)?;
+        }
         let mut packer = Packer {
             transaction: &transaction,
             path: &self.path,
@@ -156,8 +182,6 @@ impl Checkpoints {
         packer.pack()?;
         let mark = Mark { as_of, devices: packer.devices, bytes: packer.bytes };
         write_mark(&transaction, mark, digest).map_err(failed)?;
-        let mut marks = self.marks.clone();
-        marks.retain(|held| held.as_of.ledger_seq < as_of.ledger_seq);
         marks.push(mark);
         for gone in surplus(&marks, self.room) {
             drop_checkpoint(&transaction, gone).map_err(failed)?;
@@ -251,6 +275,13 @@ struct Packer<'a> {
 
 impl Packer<'_> {
     fn take(&mut self, record: &str) -> Result<(), KeepError> {
+        if record.len() as u64 >= PART_BYTES_MAX {
+            let words = format!("one record has {} bytes; {PART_BYTES_MAX} can be read", record.len());
+            return Err(KeepError::Pack(io::Error::other(words)));
+        }
+        if self.lines.len() + record.len() > PART_BYTES {
+            self.pack()?;
+        }
         self.lines.push_str(record);
         self.lines.push('\n');
         self.waiting += 1;
@@ -327,4 +358,4 @@ fn unpack(part: &[u8]) -> Result<Vec<DeviceRecord>, LoadError> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -7,14 +7,22 @@ use muster_contract::canonical::Digest;
 use muster_contract::decode::to_bytes;
 use muster_contract::limits::MESSAGE_BYTES_MAX;
 use muster_contract::notify::{
-    EndReason, NOTICE_TARGETS_MAX, Notice, NoticeEvent, NoticeOmitted, NoticeState, Subscription,
+    EndReason, NOTICE_TARGETS_MAX, Notice, NoticeEvent, NoticeOmitted, NoticeState, Subscription, TellOn,
 };
 use muster_contract::view::AsOf;
 use muster_domain::fold::{Changes, Fleet, NothingToTell};
 
 use super::register::Told;
 
-/// What the present says of a subscription.
+/// What the present says of a subscription, as it was seen: whoever looks holds up the fold, so it is judged afterwards.
+pub(super) enum Seen {
+    /// A state, or that there is nothing.
+    Told { as_of: AsOf, state: Result<(NoticeState, NoticeOmitted), String>, changes: Changes },
+    /// It cannot be told any more.
+    TooWide,
+}
+
+/// What follows from it.
 pub(super) enum Found {
     /// A state, or that there is nothing.
     Told(Box<Findings>),
@@ -30,31 +38,59 @@ pub(super) struct Findings {
     digest: Digest,
 }
 
-/// Looks at the present for a subscription.
-pub(super) fn find(fleet: &Fleet, subscription: &Subscription, told: Option<Told>) -> Found {
+/// Looks at the present for a subscription. `since` is what this life of it was told last; of another LEDGER, nobody
+/// remembers what has changed.
+pub(super) fn see(
+    fleet: &Fleet,
+    subscription: &Subscription,
+    since: Option<Told>,
+    same_ledger: bool,
+) -> Seen {
+    let state = match fleet.notice_state(subscription, NOTICE_TARGETS_MAX) {
+        Err(NothingToTell::TooWide) => return Seen::TooWide,
+        // What was well when somebody subscribed is wrong only because what it names has gone.
+        state => state.map_err(|error| error.to_string()),
+    };
+    let since = since.filter(|told| told.event != NoticeEvent::Ended);
+    let changes = match since {
+        None => Changes::default(),
+        Some(told) if same_ledger => fleet.changes_since(subscription, told.ledger_seq),
+        Some(_) => Changes { incomplete: true, ..Changes::default() },
+    };
+    Seen::Told { as_of: fleet.as_of(), state, changes }
+}
+
+impl Seen {
+    /// What follows from it, for whoever is told on this.
+    pub(super) fn found(self, on: TellOn) -> Found {
+        let Self::Told { as_of, state, changes } = self else { return Found::TooWide };
+        let state = state.map(|(state, omitted)| fitting(state, omitted));
+        let digest = match &state {
+            Ok((state, _)) => state.digest(on),
+            Err(_) => Digest::of_value(&NoticeEvent::Gone),
+        };
+        Found::Told(Box::new(Findings { as_of, state, changes, digest }))
+    }
+}
+
+/// As much of a state as finds room. How many targets that is changes by halves: one more or less at every turn would be
+/// news each time.
+fn fitting(mut state: NoticeState, mut omitted: NoticeOmitted) -> (NoticeState, NoticeOmitted) {
     let mut targets_max = NOTICE_TARGETS_MAX;
-    let state = loop {
-        match fleet.notice_state(subscription, targets_max) {
-            Err(NothingToTell::TooWide) => return Found::TooWide,
-            // What was well when somebody subscribed is wrong only because what it names has gone.
-            Err(error) => break Err(error.to_string()),
-            Ok((state, _)) if targets_max > 0 && too_large(&state) => targets_max /= 2,
-            Ok((mut state, mut omitted)) => {
-                if too_large(&state) {
-                    state.view = None;
-                    omitted.view = true;
-                }
-                break Ok((state, omitted));
-            }
+    while targets_max > 0 && too_large(&state) {
+        targets_max /= 2;
+        omitted.targets += state.targets.len().saturating_sub(targets_max) as u64;
+        state.targets.truncate(targets_max);
+        if omitted.targets > 0 {
+            // They would be those of the targets that are listed, which nobody asked for.
+            state.apps = Vec::new();
         }
-    };
-    let digest = match &state {
-        Ok((state, _)) => state.digest(subscription.on),
-        Err(_) => Digest::of_value(&NoticeEvent::Gone),
-    };
-    let since = told.filter(|told| told.event != NoticeEvent::Ended).map(|told| told.ledger_seq);
-    let changes = since.map(|since| fleet.changes_since(subscription, since)).unwrap_or_default();
-    Found::Told(Box::new(Findings { as_of: fleet.as_of(), state, changes, digest }))
+    }
+    if too_large(&state) {
+        state.view = None;
+        omitted.view = true;
+    }
+    (state, omitted)
 }
 
 /// Half of a message is left for what has changed.
@@ -68,8 +104,14 @@ impl Findings {
         told.is_none_or(|told| told.event == NoticeEvent::Ended || told.digest != self.digest)
     }
 
-    /// The notice.
-    pub(super) fn notice(self, name: &SubscriptionName, told: Option<Told>, coalesced: bool) -> Notice {
+    /// The notice of this number, after what this life of the subscription was told last.
+    pub(super) fn notice(
+        self,
+        name: &SubscriptionName,
+        number: u64,
+        told: Option<Told>,
+        coalesced: bool,
+    ) -> Notice {
         let before = told.filter(|told| told.event != NoticeEvent::Ended);
         let (state, mut omitted, message) = match self.state {
             Ok((state, omitted)) => (Some(state), omitted, None),
@@ -86,7 +128,7 @@ impl Findings {
             api_version: Default::default(),
             kind: Default::default(),
             name: name.clone(),
-            number: told.map_or(0, |told| told.number) + 1,
+            number,
             event,
             as_of: self.as_of,
             since: before.map(|told| told.ledger_seq),
@@ -102,7 +144,13 @@ impl Findings {
 }
 
 /// The last notice of a subscription.
-pub(super) fn ending(name: &SubscriptionName, told: Option<Told>, as_of: AsOf, reason: EndReason) -> Notice {
+pub(super) fn ending(
+    name: &SubscriptionName,
+    number: u64,
+    told: Option<Told>,
+    as_of: AsOf,
+    reason: EndReason,
+) -> Notice {
     let message = match reason {
         EndReason::Unsubscribed => "somebody has ended the subscription".to_owned(),
         EndReason::Expired => "nothing was heard of the subscriber for as long as its lease".to_owned(),
@@ -112,7 +160,7 @@ pub(super) fn ending(name: &SubscriptionName, told: Option<Told>, as_of: AsOf, r
         api_version: Default::default(),
         kind: Default::default(),
         name: name.clone(),
-        number: told.map_or(0, |told| told.number) + 1,
+        number,
         event: NoticeEvent::Ended,
         as_of,
         since: told.map(|told| told.ledger_seq),

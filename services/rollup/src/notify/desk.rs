@@ -14,17 +14,17 @@ use muster_contract::notify::{
     ConfirmRequest, Notice, SUBSCRIPTIONS_MAX, Subscription, SubscriptionAnswer, SubscriptionRecord,
     SubscriptionsAnswer, SubscriptionsQuery, UnsubscribeRequest,
 };
-use muster_contract::query::{ErrorBody, ErrorCode, PAGE_DEFAULT, PAGE_MAX};
+use muster_contract::query::{ErrorBody, ErrorCode};
 use muster_contract::subjects::NOTIFY_PREFIX;
 use muster_domain::fold::NothingToTell;
 use muster_service::error::chain;
 use muster_service::health::Latch;
 use serde::Serialize;
-use serde::de::DeserializeOwned;
 use tokio_util::sync::CancellationToken;
 
 use super::{SharedRegister, held};
 use crate::present::Present;
+use crate::query::question::{bad, checked_limit, read};
 
 /// The service's name in `$SRV.INFO`.
 const SERVICE: &str = "muster-notify";
@@ -76,11 +76,11 @@ impl NotifyDesk {
 
     async fn answer(&self, endpoint: &str, request: &[u8]) -> Result<Bytes, ErrorBody> {
         match endpoint {
-            "subscribe" => json(self.subscribe(understood(request)?).await?),
-            "confirm" => json(self.confirm(understood(request)?).await?),
-            "unsubscribe" => json(self.unsubscribe(understood(request)?).await?),
+            "subscribe" => json(self.subscribe(read(request)?).await?),
+            "confirm" => json(self.confirm(read(request)?).await?),
+            "unsubscribe" => json(self.unsubscribe(read(request)?).await?),
             "list" if request.is_empty() => json(self.list(&SubscriptionsQuery::default())?),
-            "list" => json(self.list(&understood(request)?)?),
+            "list" => json(self.list(&read(request)?)?),
             other => Err(bad(format!("there is no request '{other}'"))),
         }
     }
@@ -89,14 +89,15 @@ impl NotifyDesk {
     async fn subscribe(&self, wanted: Subscription) -> Result<SubscriptionAnswer, ErrorBody> {
         wanted.check().map_err(|violation| bad(violation.to_string()))?;
         self.can_be_told(&wanted)?;
+        self.known()?;
         for _ in 0..ATTEMPTS_MAX {
             let Held { record, revision } = self.held(&wanted.name).await?;
             let told = self.told(&wanted.name).await?;
-            let seen = match &record {
+            let (seen, began) = match &record {
                 Some(record) if !is_same(&record.subscription, &wanted) => return Err(taken(&wanted.name)),
-                Some(record) => record.seen,
-                // What an earlier life of the name was told is no news to this one.
-                None => told,
+                Some(record) => (record.seen, record.began),
+                // What an earlier life of the name was told is not for this one.
+                None => (told, told),
             };
             if record.is_none() && held(&self.register).live() >= SUBSCRIPTIONS_MAX {
                 let message = format!(
@@ -105,7 +106,7 @@ impl NotifyDesk {
                 return Err(ErrorBody { code: ErrorCode::Conflict, message });
             }
             let name = wanted.name.clone();
-            match self.write(wanted.clone(), seen, revision).await {
+            match self.write(wanted.clone(), (seen, began), revision).await {
                 Ok(()) => return Ok(SubscriptionAnswer { name, resumed: record.is_some(), seen, told }),
                 Err(error) if error.kind == PublishErrorKind::Conflict => {}
                 Err(error) => return Err(not_written(&error)),
@@ -132,6 +133,15 @@ impl NotifyDesk {
         }
     }
 
+    /// Refuses until it is known who has subscribed: nobody would be an answer that is not true.
+    fn known(&self) -> Result<(), ErrorBody> {
+        if held(&self.register).is_known() {
+            return Ok(());
+        }
+        let message = "still reading who has subscribed; ask again in a moment".to_owned();
+        Err(ErrorBody { code: ErrorCode::NotReady, message })
+    }
+
     /// Remembers how far a subscriber is, and that it is still there.
     async fn confirm(&self, request: ConfirmRequest) -> Result<SubscriptionAnswer, ErrorBody> {
         let ConfirmRequest { name, number } = request;
@@ -143,7 +153,7 @@ impl NotifyDesk {
                 return Err(bad(format!("number: {number} was never told; the newest is {told}")));
             }
             let seen = record.seen.max(number);
-            match self.write(record.subscription, seen, revision).await {
+            match self.write(record.subscription, (seen, record.began), revision).await {
                 Ok(()) => return Ok(SubscriptionAnswer { name, resumed: true, seen, told }),
                 Err(error) if error.kind == PublishErrorKind::Conflict => {}
                 Err(error) => return Err(not_written(&error)),
@@ -168,19 +178,22 @@ impl NotifyDesk {
     }
 
     fn list(&self, request: &SubscriptionsQuery) -> Result<SubscriptionsAnswer, ErrorBody> {
-        let limit = request.limit.unwrap_or(PAGE_DEFAULT);
-        if limit == 0 || limit > PAGE_MAX {
-            return Err(bad(format!("limit: {limit} is not within 1 and {PAGE_MAX}")));
-        }
+        let limit = checked_limit(request.limit)?;
+        self.known()?;
         let (subscriptions, more) = held(&self.register).page(request.after.as_ref(), limit.min(LINES_MAX));
         let last = subscriptions.last().map(|line| line.subscription.name.clone());
         Ok(SubscriptionsAnswer { subscriptions, next: last.filter(|_| more) })
     }
 
-    async fn write(&self, subscription: Subscription, seen: u64, revision: u64) -> Result<(), PublishError> {
+    async fn write(
+        &self,
+        subscription: Subscription,
+        (seen, began): (u64, u64),
+        revision: u64,
+    ) -> Result<(), PublishError> {
         let (name, lease) = (subscription.name.clone(), Duration::from_secs(subscription.lease_seconds));
         let (api_version, kind) = Default::default();
-        let record = SubscriptionRecord { api_version, kind, subscription, seen };
+        let record = SubscriptionRecord { api_version, kind, subscription, seen, began };
         self.bus.subscription_put(&name, to_bytes(&record).into(), lease, revision).await.map(drop)
     }
 
@@ -209,20 +222,10 @@ fn is_same(one: &Subscription, other: &Subscription) -> bool {
     Subscription { window_ms, lease_seconds, wait_for, ..one.clone() } == *other
 }
 
-fn understood<T: DeserializeOwned>(request: &[u8]) -> Result<T, ErrorBody> {
-    let mut json = serde_json::Deserializer::from_slice(request);
-    serde_path_to_error::deserialize(&mut json)
-        .map_err(|error| bad(format!("{}: {}", error.path(), error.inner())))
-}
-
 fn json<T: Serialize>(answer: T) -> Result<Bytes, ErrorBody> {
     let internal =
         |error: serde_json::Error| ErrorBody { code: ErrorCode::Internal, message: error.to_string() };
     serde_json::to_vec(&answer).map(Bytes::from).map_err(internal)
-}
-
-fn bad(message: String) -> ErrorBody {
-    ErrorBody { code: ErrorCode::BadRequest, message }
 }
 
 fn absent(name: &SubscriptionName) -> ErrorBody {

@@ -6,16 +6,22 @@ use std::collections::BTreeMap;
 
 use muster_bus::{NoticeEntry, NoticeGone, NoticeRoom};
 use muster_contract::SubscriptionName;
+use muster_contract::Timestamp;
 use muster_contract::canonical::Digest;
 use muster_contract::decode;
 use muster_contract::notify::{EndReason, Notice, NoticeEvent, SubscriptionLine, SubscriptionRecord};
+use muster_contract::view::AsOf;
 use muster_service::error::chain;
 use tokio::time::Instant;
+
+use crate::present::Origin;
 
 /// All subscriptions by name.
 #[derive(Debug, Default)]
 pub struct Register {
     lines: BTreeMap<SubscriptionName, Line>,
+    /// All that the stream held is here.
+    known: bool,
 }
 
 /// One name: what it is subscribed to, and what it was told.
@@ -31,9 +37,11 @@ pub struct Line {
     pub told: Option<Told>,
     /// Revision of that notice; 0 where there is none.
     pub told_revision: u64,
+    /// The LEDGER that it was told of, as far as that is the one that is read now.
+    pub told_in: Option<Origin>,
     /// When this process told it something.
     pub told_at: Option<Instant>,
-    /// Since when somebody else has told more than this process knows.
+    /// Since when somebody else has told more than this process knows, or LEDGER was last seen to go as far.
     pub ahead_since: Option<Instant>,
 }
 
@@ -46,6 +54,8 @@ pub struct Told {
     pub event: NoticeEvent,
     /// Up to where it had read.
     pub ledger_seq: u64,
+    /// When LEDGER stored that fact.
+    pub at: Timestamp,
     /// What it told.
     pub digest: Digest,
 }
@@ -53,18 +63,19 @@ pub struct Told {
 impl From<&Notice> for Told {
     fn from(notice: &Notice) -> Self {
         let Notice { number, event, as_of, digest, .. } = notice;
-        Self { number: *number, event: *event, ledger_seq: as_of.ledger_seq, digest: *digest }
+        let AsOf { ledger_seq, at } = *as_of;
+        Self { number: *number, event: *event, ledger_seq, at, digest: *digest }
     }
 }
 
 impl Register {
-    /// Takes in an entry. The name, where something may have to be told.
-    pub fn take(&mut self, entry: &NoticeEntry) -> Option<SubscriptionName> {
+    /// Takes in an entry, while this LEDGER is read. The name, where something may have to be told.
+    pub fn take(&mut self, entry: &NoticeEntry, ledger: Origin) -> Option<SubscriptionName> {
         let name: SubscriptionName = entry.name.parse().ok()?;
         let line = self.lines.entry(name.clone()).or_default();
         let due = match entry.room {
             NoticeRoom::Subscription => line.take_subscription(entry),
-            NoticeRoom::Notice => line.take_notice(entry),
+            NoticeRoom::Notice => line.take_notice(entry, ledger),
         };
         due.then_some(name)
     }
@@ -88,7 +99,17 @@ impl Register {
 
     /// Forgets everything: the stream is another one now.
     pub fn clear(&mut self) {
-        self.lines.clear();
+        *self = Self::default();
+    }
+
+    /// All that the stream held when its reading began is taken in.
+    pub fn set_known(&mut self) {
+        self.known = true;
+    }
+
+    /// Whether it is known who has subscribed.
+    pub const fn is_known(&self) -> bool {
+        self.known
     }
 
     /// All lines.
@@ -131,14 +152,16 @@ impl Line {
             Err(NoticeGone::Ended) => (None, Some(EndReason::Unsubscribed)),
             Err(NoticeGone::Expired) => (None, Some(EndReason::Expired)),
         };
-        let about = |record: &Option<SubscriptionRecord>| record.as_ref().map(|it| it.subscription.clone());
-        // A lease renewed or a notice confirmed is nothing to tell.
+        let about = |record: &Option<SubscriptionRecord>| {
+            record.as_ref().map(|it| (it.subscription.clone(), it.began))
+        };
+        // A lease renewed or a notice confirmed is nothing to tell. Another life of the name has been told nothing yet.
         let due = about(&self.record) != about(&record) || ended.is_some();
         (self.record, self.ended) = (record, ended);
         due
     }
 
-    fn take_notice(&mut self, entry: &NoticeEntry) -> bool {
+    fn take_notice(&mut self, entry: &NoticeEntry, ledger: Origin) -> bool {
         if entry.revision <= self.told_revision {
             return false;
         }
@@ -148,7 +171,23 @@ impl Line {
             // Its number is lost with it; the next one begins anew.
             Ok(Err(_)) | Err(_) => None,
         };
+        let of_this = |told: &Told| told.ledger_seq == 0 || told.at >= ledger.created_at;
+        self.told_in = self.told.filter(of_this).map(|_| ledger);
         self.record.is_none()
+    }
+
+    /// What the subscription was told last, since its life under this name began.
+    pub fn told_in_this_life(&self) -> Option<Told> {
+        self.told.filter(|told| told.number > self.began())
+    }
+
+    /// The number of the next notice.
+    pub fn next_number(&self) -> u64 {
+        self.told.map_or(0, |told| told.number).max(self.began()) + 1
+    }
+
+    fn began(&self) -> u64 {
+        self.record.as_ref().map_or(0, |record| record.began)
     }
 
     /// True where it has ended and that was told, or there is nobody to tell.
@@ -170,13 +209,20 @@ mod tests {
 
     use super::*;
 
+    const LEDGER: Origin = Origin { created_at: Timestamp::UNIX_EPOCH, restarts: 0 };
+
     fn record(revision: u64, seen: u64, window_ms: u64) -> NoticeEntry {
+        record_of(revision, seen, window_ms, 0)
+    }
+
+    fn record_of(revision: u64, seen: u64, window_ms: u64, began: u64) -> NoticeEntry {
         let subscription = Subscription { window_ms, ..Subscription::named("a".parse().unwrap()) };
         let record = SubscriptionRecord {
             api_version: Default::default(),
             kind: Default::default(),
             subscription,
             seen,
+            began,
         };
         entry(NoticeRoom::Subscription, revision, Ok(to_bytes(&record).into()))
     }
@@ -189,22 +235,51 @@ mod tests {
     fn n09_what_is_renewed_or_confirmed_is_not_told_anew_and_what_has_ended_is_forgotten() {
         let mut register = Register::default();
         let name = Some("a".parse().unwrap());
-        assert_eq!(register.take(&record(1, 0, 3000)), name);
-        assert_eq!(register.take(&record(2, 7, 3000)), None, "a confirmation is nothing to tell");
-        assert_eq!(register.take(&record(3, 7, 9000)), name, "another window is");
-        assert_eq!(register.take(&record(2, 0, 3000)), None, "what is older changes nothing");
+        assert_eq!(register.take(&record(1, 0, 3000), LEDGER), name);
+        assert_eq!(register.take(&record(2, 7, 3000), LEDGER), None, "a confirmation is nothing to tell");
+        assert_eq!(register.take(&record(3, 7, 9000), LEDGER), name, "another window is");
+        assert_eq!(register.take(&record(2, 0, 3000), LEDGER), None, "what is older changes nothing");
         assert_eq!(register.live(), 1);
         let expired = entry(NoticeRoom::Subscription, 4, Err(NoticeGone::Expired));
-        assert_eq!(register.take(&expired), name);
+        assert_eq!(register.take(&expired, LEDGER), name);
         assert_eq!(register.line(name.as_ref().unwrap()).unwrap().ended, Some(EndReason::Expired));
         register.forget(name.as_ref().unwrap());
         assert_eq!((register.live(), register.iter().count()), (0, 0), "nobody was ever told anything");
     }
 
     #[test]
+    fn a_name_that_begins_anew_has_been_told_nothing() {
+        let (mut register, name) = (Register::default(), "a".parse().unwrap());
+        register.take(&record(1, 0, 3000), LEDGER);
+        let at = AsOf { ledger_seq: 9, at: Timestamp::UNIX_EPOCH };
+        let notice = super::super::compose::ending(&name, 7, None, at, EndReason::Expired);
+        let notice = Notice { event: NoticeEvent::Gone, reason: None, ..notice };
+        register.take(&entry(NoticeRoom::Notice, 2, Ok(to_bytes(&notice).into())), LEDGER);
+        let line = register.line(&name).unwrap();
+        assert_eq!((line.told_in_this_life().unwrap().number, line.next_number()), (7, 8));
+        // It ended and was made again before anybody was told of the end.
+        assert_eq!(register.take(&record_of(3, 7, 3000, 7), LEDGER).as_ref(), Some(&name));
+        let line = register.line(&name).unwrap();
+        assert_eq!((line.told_in_this_life(), line.next_number()), (None, 8));
+        assert_eq!(register.take(&record_of(4, 7, 3000, 7), LEDGER), None, "renewed");
+    }
+
+    #[test]
+    fn what_was_told_of_an_older_ledger_is_not_of_this_one() {
+        let (mut register, name) = (Register::default(), "a".parse().unwrap());
+        let at = AsOf { ledger_seq: 9, at: Timestamp::UNIX_EPOCH };
+        let notice = super::super::compose::ending(&name, 1, None, at, EndReason::Expired);
+        let newer = Origin { created_at: "2026-11-20T08:00:00Z".parse().unwrap(), restarts: 0 };
+        for (revision, ledger, told_in) in [(1, LEDGER, Some(LEDGER)), (2, newer, None)] {
+            register.take(&entry(NoticeRoom::Notice, revision, Ok(to_bytes(&notice).into())), ledger);
+            assert_eq!(register.line(&name).unwrap().told_in, told_in);
+        }
+    }
+
+    #[test]
     fn a_page_says_whether_there_is_more() {
         let mut register = Register::default();
-        register.take(&record(1, 0, 3000));
+        register.take(&record(1, 0, 3000), LEDGER);
         assert_eq!(register.page(None, 1).0.len(), 1);
         assert!(!register.page(None, 1).1);
         assert!(register.page(Some(&"a".parse().unwrap()), 1).0.is_empty());

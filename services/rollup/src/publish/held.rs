@@ -2,8 +2,9 @@
 //!
 //! Two rollups may write one bucket. Each write expects the revision that its writer knows of, so that neither covers what
 //! the other wrote unseen; and a view that has read further than this process is left alone until this process has
-//! caught up with it. If that takes too long, what is there was derived from another LEDGER (one restored from a backup
-//! has lower sequences), and it is written over.
+//! caught up with it, however long that takes: a standby that lags must not write what is older. Only where LEDGER itself
+//! ends before it, what is there was derived from another LEDGER (one restored from a backup has lower sequences), and it
+//! is written over. How far LEDGER goes is asked now and then.
 
 use std::time::Duration;
 
@@ -13,8 +14,8 @@ use muster_contract::view::AsOf;
 use serde::Deserialize;
 use tokio::time::Instant;
 
-/// How long a view that has read further is left alone.
-pub(super) const AHEAD_MAX: Duration = Duration::from_secs(5);
+/// How long a view that has read further is left alone before LEDGER's end is asked for, and again after that.
+pub(super) const AHEAD_ASK: Duration = Duration::from_secs(5);
 
 /// What is held under a key.
 #[derive(Debug, Clone, Copy)]
@@ -24,7 +25,7 @@ pub(super) struct Held {
     content: Content,
     /// When it was last written by this process.
     pub(super) written_at: Option<Instant>,
-    /// Since when it has been left alone because it has read further.
+    /// Since when it has been left alone because it has read further, or since LEDGER was last seen to go as far.
     ahead_since: Option<Instant>,
 }
 
@@ -96,7 +97,8 @@ impl Held {
             Content::View(view) => (Some(view.digest), view.as_of.ledger_seq > as_of.ledger_seq),
             Content::Nothing | Content::Unknown => (None, false),
         };
-        if ahead && there != wanted && now < *self.ahead_since.get_or_insert(now) + AHEAD_MAX {
+        if ahead && there != wanted {
+            self.ahead_since.get_or_insert(now);
             return Decision::Wait;
         }
         self.ahead_since = None;
@@ -106,6 +108,30 @@ impl Held {
             (Some(_), _) if there == wanted => Decision::Leave,
             (Some(_), _) => Decision::Put,
         }
+    }
+}
+
+impl Held {
+    /// True where it has been left alone for so long that LEDGER's end is to be asked for.
+    pub(super) fn is_doubtful(&self, now: Instant) -> bool {
+        self.ahead_since.is_some_and(|since| now >= since + AHEAD_ASK)
+    }
+
+    /// Takes in where LEDGER ends, asked for after this was read: what has read beyond that is of another LEDGER.
+    pub(super) fn judge(&mut self, ledger_end: u64, now: Instant) {
+        match self.content {
+            Content::View(view) if view.as_of.ledger_seq > ledger_end => {
+                (self.content, self.ahead_since) = (Content::Unknown, None);
+            }
+            _ => self.ahead_since = Some(now),
+        }
+    }
+
+    /// The bucket has no entry of it any more. True where it had said something.
+    pub(super) fn vanish(&mut self) -> bool {
+        let said = !matches!(self.content, Content::Nothing);
+        *self = Self { written_at: self.written_at, ..Self::NOTHING };
+        said
     }
 }
 
@@ -158,12 +184,32 @@ mod tests {
     }
 
     #[test]
-    fn a_view_of_another_ledger_is_written_over_after_a_while() {
+    fn a_view_that_has_read_further_is_written_over_only_where_ledger_ends_before_it() {
         let begun = Instant::now();
-        let mut held = Held::written(7, view(b"two", 1_000), begun);
         let one = Some(Digest::of_bytes(b"one"));
+        let late = begun + 100 * AHEAD_ASK;
+        let mut held = Held::written(7, view(b"two", 1_000), begun);
         assert_eq!(held.decide(one, as_of(10), begun), Decision::Wait);
-        assert_eq!(held.decide(one, as_of(11), begun + AHEAD_MAX / 2), Decision::Wait);
-        assert_eq!(held.decide(one, as_of(12), begun + AHEAD_MAX), Decision::Put);
+        assert!(!held.is_doubtful(begun + AHEAD_ASK / 2));
+        assert_eq!(
+            held.decide(one, as_of(12), late),
+            Decision::Wait,
+            "a standby may lag for as long as it likes"
+        );
+        assert!(held.is_doubtful(late));
+        held.judge(1_000, late);
+        assert!(!held.is_doubtful(late), "it is asked for again later");
+        assert_eq!(held.decide(one, as_of(12), late), Decision::Wait);
+        held.judge(999, late);
+        assert_eq!(held.decide(one, as_of(12), late), Decision::Put);
+    }
+
+    #[test]
+    fn what_the_bucket_has_lost_is_written_anew() {
+        let (now, one) = (Instant::now(), Some(Digest::of_bytes(b"one")));
+        let mut held = Held::written(7, view(b"one", 9), now);
+        assert!(held.vanish());
+        assert_eq!((held.revision, held.decide(one, as_of(10), now)), (0, Decision::Put));
+        assert!(!held.vanish(), "there was nothing");
     }
 }

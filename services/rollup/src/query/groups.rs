@@ -4,52 +4,78 @@ use std::fmt::Display;
 use std::str::FromStr;
 
 use bytes::Bytes;
-use muster_contract::defined::DefinedView;
-use muster_contract::groups::{GroupQuery, GroupView, GroupsAnswer, LabelsAnswer, ViewsAnswer};
-use muster_contract::query::{ErrorBody, ErrorCode, PAGE_DEFAULT, PAGE_MAX};
+use muster_contract::defined::{DefinedView, ViewDefinition};
+use muster_contract::groups::{GroupQuery, GroupView, GroupsAnswer, LabelsAnswer, ViewLine, ViewsAnswer};
+use muster_contract::history::Point;
+use muster_contract::limits::DEFINED_VIEWS_MAX;
+use muster_contract::query::{ErrorBody, ErrorCode};
 use muster_contract::{DeploymentId, LabelKey, LabelValue, ViewName};
 use muster_domain::fold::{Fleet, NoGroups, Page, Shown, Unsigned};
 use serde::Serialize;
 
-use super::{ANSWER_BYTES_MAX, bad, caught_up, found, json, named};
+use super::question::{bad, checked_limit, named, parsed_after, read_of_a_point};
+use super::{caught_up, fitting, found, no_past};
 use crate::present::Present;
 
 /// The last tokens of their subjects.
 pub(super) const ENDPOINTS: [&str; 5] = ["labels", "groups", "group", "views", "view"];
 
-/// The answer with as many rows as were asked for, or as many as fit into a message.
+/// Those of them that cannot be put to a point: what people define is no part of LEDGER.
+const DEFINED: [&str; 2] = ["views", "view"];
+
+/// The answer of the present.
 pub(super) fn answer(present: &Present, endpoint: &str, question: &[u8]) -> Result<Bytes, ErrorBody> {
-    let query = understand(question)?;
-    let mut limit = query.limit.unwrap_or(PAGE_DEFAULT);
-    loop {
-        // Written when the fold goes on.
-        let answer = json(present.look(|now| look_up(caught_up(now)?, endpoint, &query, limit))?.sign())?;
-        if answer.len() <= ANSWER_BYTES_MAX {
-            return Ok(answer.into());
-        }
-        if limit == 1 {
-            let message =
-                format!("the answer has {} bytes, {ANSWER_BYTES_MAX} fit into a message", answer.len());
-            return Err(ErrorBody { code: ErrorCode::Internal, message });
-        }
-        // Rows are of about the same size.
-        limit = (limit * ANSWER_BYTES_MAX / answer.len() * 9 / 10).clamp(1, limit - 1);
-    }
+    let question = Question::read(endpoint, question)?;
+    question.answer(|limit| {
+        present.look(|now| {
+            caught_up(now)?;
+            no_past(question.point())?;
+            question.look_up(&now.fleet, &now.uncounted, limit)
+        })
+    })
 }
 
-/// An empty question asks for everything.
-fn understand(question: &[u8]) -> Result<GroupQuery, ErrorBody> {
-    if question.is_empty() {
-        return Ok(GroupQuery::default());
-    }
-    let mut json = serde_json::Deserializer::from_slice(question);
-    let query: GroupQuery = serde_path_to_error::deserialize(&mut json)
-        .map_err(|error| bad(format!("{}: {}", error.path(), error.inner())))?;
-    match query.limit {
-        Some(limit) if limit == 0 || limit > PAGE_MAX => {
-            Err(bad(format!("limit: {limit} is not within 1 and {PAGE_MAX}")))
+/// A question that makes sense so far.
+pub(super) struct Question {
+    endpoint: String,
+    query: GroupQuery,
+    limit: usize,
+}
+
+impl Question {
+    /// Reads it.
+    pub(super) fn read(endpoint: &str, question: &[u8]) -> Result<Self, ErrorBody> {
+        let query: GroupQuery = read_of_a_point(question)?;
+        let limit = checked_limit(query.limit)?;
+        if DEFINED.contains(&endpoint) && !query.point.is_now() {
+            let message = "at, atSeq, about: views that people define are of the present only: LEDGER does not hold what was defined \
+                           when; ask for labels, groups or a group of that point";
+            return Err(bad(message.to_owned()));
         }
-        _ => Ok(query),
+        Ok(Self { endpoint: endpoint.to_owned(), query, limit })
+    }
+
+    /// Which fleet it is about.
+    pub(super) const fn point(&self) -> Point {
+        self.query.point
+    }
+
+    /// The answer of a past.
+    pub(super) fn answer_of(&self, fleet: &Fleet) -> Result<Bytes, ErrorBody> {
+        self.answer(|limit| self.look_up(fleet, &[], limit))
+    }
+
+    fn answer(&self, look: impl Fn(usize) -> Result<Answer, ErrorBody>) -> Result<Bytes, ErrorBody> {
+        fitting(self.limit, |limit| Ok(look(limit)?.signed()))
+    }
+
+    fn look_up(
+        &self,
+        fleet: &Fleet,
+        uncounted: &[ViewDefinition],
+        limit: usize,
+    ) -> Result<Answer, ErrorBody> {
+        look_up(fleet, uncounted, &self.endpoint, &self.query, limit)
     }
 }
 
@@ -67,7 +93,8 @@ enum Answer {
 }
 
 impl Answer {
-    fn sign(self) -> Self {
+    /// The digest takes so long that nobody shall wait for it.
+    fn signed(self) -> Self {
         match self {
             Self::Unsigned(view) => Self::View(view.sign()),
             whole => whole,
@@ -75,7 +102,13 @@ impl Answer {
     }
 }
 
-fn look_up(fleet: &Fleet, endpoint: &str, query: &GroupQuery, limit: usize) -> Result<Answer, ErrorBody> {
+fn look_up(
+    fleet: &Fleet,
+    uncounted: &[ViewDefinition],
+    endpoint: &str,
+    query: &GroupQuery,
+    limit: usize,
+) -> Result<Answer, ErrorBody> {
     match endpoint {
         "labels" => {
             Ok(Answer::Labels(fleet.labels_answer(&Page { after: after::<LabelKey>(query)?, limit })))
@@ -92,13 +125,33 @@ fn look_up(fleet: &Fleet, endpoint: &str, query: &GroupQuery, limit: usize) -> R
             let none = || format!("no device has the label {label}={value}");
             Ok(Answer::Group(Box::new(found(fleet.group_view(label, value), none)?)))
         }
-        "views" => Ok(Answer::Views(fleet.views_answer())),
-        _ => view(fleet, named(query.view.as_ref(), "view")?),
+        "views" => Ok(Answer::Views(views(fleet, uncounted))),
+        _ => view(fleet, uncounted, named(query.view.as_ref(), "view")?),
     }
 }
 
-fn view(fleet: &Fleet, name: &ViewName) -> Result<Answer, ErrorBody> {
+/// Everything that is defined, by name, also what is not counted.
+fn views(fleet: &Fleet, uncounted: &[ViewDefinition]) -> ViewsAnswer {
+    let mut answer = fleet.views_answer();
+    let beyond = uncounted.iter().cloned();
+    answer.views.extend(beyond.map(|definition| ViewLine {
+        definition,
+        ready: false,
+        groups: 0,
+        uncounted: true,
+    }));
+    answer.views.sort_by(|one, other| one.definition.name.cmp(&other.definition.name));
+    answer
+}
+
+fn view(fleet: &Fleet, uncounted: &[ViewDefinition], name: &ViewName) -> Result<Answer, ErrorBody> {
     match fleet.defined_view(name) {
+        Shown::Absent if uncounted.iter().any(|definition| definition.name == *name) => {
+            let message = format!(
+                "view '{name}' is not counted: more than {DEFINED_VIEWS_MAX} are defined; remove one (`muster view list`)"
+            );
+            Err(ErrorBody { code: ErrorCode::Conflict, message })
+        }
         Shown::View(view) => Ok(Answer::Unsigned(view)),
         Shown::Absent => {
             Err(ErrorBody { code: ErrorCode::NotFound, message: format!("no view '{name}' is defined") })
@@ -119,6 +172,5 @@ fn missing(none: NoGroups, label: &LabelKey, id: Option<&DeploymentId>) -> Error
 }
 
 fn after<K: FromStr<Err: Display>>(query: &GroupQuery) -> Result<Option<K>, ErrorBody> {
-    let parse = |text: &String| text.parse().map_err(|error| bad(format!("after: {error}")));
-    query.after.as_ref().map(parse).transpose()
+    parsed_after(query.after.as_deref())
 }

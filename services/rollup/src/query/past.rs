@@ -1,19 +1,21 @@
 //! Questions about the past: any question put to a point, and those that are about points themselves.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use muster_contract::DeviceKey;
 use muster_contract::canonical::Digest;
 use muster_contract::history::{DiffQuery, DigestsAnswer, MomentAnswer, Point, digest_of_digests};
-use muster_contract::query::{ErrorBody, PAGE_DEFAULT, Query};
+use muster_contract::query::{ErrorBody, Query};
 use muster_domain::fold::{Fleet, Page};
 use tokio::time::Instant;
 
-use super::{bad, checked_limit, fitting, found, json, look_up, parsed_after, status, understand};
+use super::question::{bad, checked_limit, parsed_after, read, read_of_a_point};
+use super::{fitting, found, groups, json, look_up, status};
 use crate::history::point::Points;
 use crate::history::rebuild::Past;
-use crate::history::recall::{PATIENCE, Recall, Wanted};
+use crate::history::recall::{Asked, PATIENCE, Recall, Wanted};
 
 /// Endpoints that are about points, whatever the question says.
 pub(super) const ENDPOINTS: [&str; 4] = ["moment", "digests", "diff", "verify"];
@@ -36,54 +38,61 @@ impl History {
     /// # Errors
     /// Why there is none, as the asker is to read it.
     pub(super) async fn answer(self, endpoint: &'static str, question: Bytes) -> Result<Bytes, ErrorBody> {
-        let deadline = Instant::now() + PATIENCE;
+        let place = self.recall.place();
+        let deadline = Instant::now() + if place.is_some() { PATIENCE } else { Duration::ZERO };
         match endpoint {
             "diff" => self.diff(&question, deadline).await,
             "verify" => json(&*self.recall.verified(deadline).await?).map(Bytes::from),
             "moment" => {
-                let past = self.past(understand(&question)?.point, deadline).await?;
+                let query: Query = read_of_a_point(&question)?;
+                checked_limit(query.limit)?;
+                let past = self.past(query.point, deadline).await?;
                 let answer = MomentAnswer { as_of: past.fleet.as_of(), about: past.hindsight.clone() };
                 json(answer).map(Bytes::from)
             }
             "digests" => {
-                let query = understand(&question)?;
+                let query: Query = read_of_a_point(&question)?;
+                let limit = checked_limit(query.limit)?;
                 let past = self.past(query.point, deadline).await?;
-                blocking(move || digests(&past.fleet, &query)).await
+                blocking(move || digests(&past.fleet, &query, limit)).await
             }
             status::ENDPOINT => {
                 let question = status::Question::read(&question)?;
                 let past = self.past(question.point(), deadline).await?;
                 blocking(move || question.answer(|look| look(&past.fleet))).await
             }
+            _ if groups::ENDPOINTS.contains(&endpoint) => {
+                let question = groups::Question::read(endpoint, &question)?;
+                let past = self.past(question.point(), deadline).await?;
+                blocking(move || question.answer_of(&past.fleet)).await
+            }
             _ => {
-                let query = understand(&question)?;
+                let query: Query = read_of_a_point(&question)?;
+                let limit = checked_limit(query.limit)?;
                 let past = self.past(query.point, deadline).await?;
-                blocking(move || {
-                    let limit = query.limit.unwrap_or(PAGE_DEFAULT);
-                    fitting(limit, |limit| look_up(&past.fleet, endpoint, &query, limit))
-                })
-                .await
+                blocking(move || fitting(limit, |limit| look_up(&past.fleet, endpoint, &query, limit))).await
             }
         }
     }
 
     async fn past(&self, point: Point, deadline: Instant) -> Result<Arc<Past>, ErrorBody> {
-        let wanted = self.points.wanted(point, deadline).await?;
-        self.recall.past(wanted, deadline).await
+        let asked = self.points.asked(point, deadline).await?;
+        self.recall.past(asked, deadline).await
     }
 
     async fn diff(&self, question: &Bytes, deadline: Instant) -> Result<Bytes, ErrorBody> {
-        let query: DiffQuery =
-            serde_json::from_slice(question).map_err(|error| bad(format!("not a question: {error}")))?;
+        let query: DiffQuery = read(question)?;
         let limit = checked_limit(query.limit)?;
         let after: Option<DeviceKey> = parsed_after(query.after.as_deref())?;
-        let from = self.side("from", query.from, deadline).await?;
-        let to = self.side("to", query.to, deadline).await?;
+        let (from, earlier) = self.side("from", query.from, deadline).await?;
+        let (to, later) = self.side("to", query.to, deadline).await?;
         if from > to {
             return Err(bad(format!("from: ledger {from} is after ledger {to}, to which it is compared")));
         }
-        let earlier = self.recall.past(Wanted::At(from), deadline).await?;
-        let later = self.recall.past(Wanted::At(to), deadline).await?;
+        // A present of a moment ago serves only where it knows of both.
+        let later = Asked { now_since: later.now_since.map(|_| from), ..later };
+        let earlier = self.recall.past(earlier, deadline).await?;
+        let later = self.recall.past(later, deadline).await?;
         blocking(move || {
             let (id, site) = (&query.id, query.site.as_ref());
             fitting(limit, |limit| {
@@ -91,16 +100,16 @@ impl History {
                 let answer = later.fleet.diff(&earlier.fleet, id, site, &page);
                 let nowhere =
                     || format!("deployment '{id}' was targeted nowhere and left nowhere at either point");
-                json(found(answer, nowhere)?)
+                found(answer, nowhere)
             })
         })
         .await
     }
 
     /// The fact that one side of a comparison is as of.
-    async fn side(&self, side: &str, point: Point, deadline: Instant) -> Result<u64, ErrorBody> {
-        match self.points.wanted(point, deadline).await {
-            Ok(Wanted::At(seq)) => Ok(seq),
+    async fn side(&self, side: &str, point: Point, deadline: Instant) -> Result<(u64, Asked), ErrorBody> {
+        match self.points.asked(point, deadline).await {
+            Ok(asked @ Asked { wanted: Wanted::At(seq), .. }) => Ok((seq, asked)),
             Ok(_) => {
                 Err(bad(format!("{side}: name a time or a sequence; about is no point of a comparison")))
             }
@@ -109,16 +118,16 @@ impl History {
     }
 }
 
-fn digests(fleet: &Fleet, query: &Query) -> Result<Bytes, ErrorBody> {
+fn digests(fleet: &Fleet, query: &Query, limit: usize) -> Result<Bytes, ErrorBody> {
     let all = fleet.digests();
     let (of, digest): (u64, Digest) = (all.len() as u64, digest_of_digests(&all));
-    fitting(query.limit.unwrap_or(PAGE_DEFAULT), |limit| {
+    fitting(limit, |limit| {
         let rest = all.iter().filter(|(key, _)| query.after.as_ref().is_none_or(|after| *key > after));
         let mut page: Vec<_> = rest.take(limit + 1).map(|(key, digest)| (key.clone(), *digest)).collect();
         let more = page.len() > limit;
         page.truncate(limit);
         let next = page.last().filter(|_| more).map(|(key, _)| key.clone());
-        json(DigestsAnswer { as_of: fleet.as_of(), digest, of, views: page.into_iter().collect(), next })
+        Ok(DigestsAnswer { as_of: fleet.as_of(), digest, of, views: page.into_iter().collect(), next })
     })
 }
 

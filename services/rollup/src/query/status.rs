@@ -3,12 +3,12 @@
 
 use bytes::Bytes;
 use muster_contract::history::Point;
-use muster_contract::query::{ErrorBody, ErrorCode, PAGE_DEFAULT, PAGE_MAX};
+use muster_contract::query::{ErrorBody, ErrorCode};
 use muster_contract::status::{StatusAnswer, StatusQuery};
 use muster_domain::fold::{Fleet, StatusCursor, StatusRefusal};
-use serde::de::DeserializeOwned;
 
-use super::{ANSWER_BYTES_MAX, bad, caught_up, json, no_past};
+use super::question::{bad, checked_limit, parsed_after, read_of_a_point};
+use super::{ANSWER_BYTES_MAX, caught_up, json, no_past};
 use crate::present::Present;
 
 /// The last token of its subject.
@@ -29,6 +29,7 @@ pub(super) fn answer(present: &Present, question: &[u8]) -> Result<Bytes, ErrorB
 /// A question that makes sense so far.
 pub(super) struct Question {
     query: StatusQuery,
+    limit: usize,
     after: Option<StatusCursor>,
 }
 
@@ -38,10 +39,10 @@ type Look<'a> = &'a dyn Fn(&Fleet) -> Result<StatusAnswer, ErrorBody>;
 impl Question {
     /// Reads it.
     pub(super) fn read(question: &[u8]) -> Result<Self, ErrorBody> {
-        let query = understand(question)?;
-        let after = query.after.as_deref().map(str::parse::<StatusCursor>).transpose();
-        let after = after.map_err(|error| bad(format!("after: {error}")))?;
-        Ok(Self { query, after })
+        let query: StatusQuery = read_of_a_point(question)?;
+        let limit = checked_limit(query.limit)?;
+        let after = parsed_after::<StatusCursor>(query.after.as_deref())?;
+        Ok(Self { query, limit, after })
     }
 
     /// Which fleet it is about.
@@ -55,7 +56,7 @@ impl Question {
         &self,
         of: impl Fn(Look<'_>) -> Result<StatusAnswer, ErrorBody>,
     ) -> Result<Bytes, ErrorBody> {
-        let mut limit = self.query.limit.unwrap_or(PAGE_DEFAULT);
+        let mut limit = self.limit;
         loop {
             let answer = of(&|fleet| {
                 let answer = fleet.status_answer(&self.query, self.after.as_ref(), limit);
@@ -68,29 +69,6 @@ impl Question {
             limit = less(&answer, bytes.len())?;
         }
     }
-}
-
-/// An empty question asks for everything.
-fn understand(question: &[u8]) -> Result<StatusQuery, ErrorBody> {
-    if question.is_empty() {
-        return Ok(StatusQuery::default());
-    }
-    // The point is read by itself first: of a part of the question, an error does not name the field.
-    read::<Point>(question)?;
-    let query: StatusQuery = read(question)?;
-    match query.limit {
-        Some(limit) if limit == 0 || limit > PAGE_MAX => {
-            Err(bad(format!("limit: {limit} is not within 1 and {PAGE_MAX}")))
-        }
-        _ => Ok(query),
-    }
-}
-
-/// An error names the field.
-fn read<T: DeserializeOwned>(question: &[u8]) -> Result<T, ErrorBody> {
-    let mut json = serde_json::Deserializer::from_slice(question);
-    serde_path_to_error::deserialize(&mut json)
-        .map_err(|error| bad(format!("{}: {}", error.path(), error.inner())))
 }
 
 /// How many targets to try after an answer that was too large: lines are of about the same size.

@@ -2,8 +2,8 @@
 
 use muster_contract::Timestamp;
 use muster_contract::fact::Fact;
+use muster_contract::query::PAGE_MAX;
 use muster_contract::subjects::LedgerSubject;
-use muster_contract::view::FleetView;
 use muster_domain::fold::Position;
 use serde_json::{Value, json};
 
@@ -85,6 +85,17 @@ fn a_question_that_cannot_be_answered_says_why() {
         ("site", json!({}), ErrorCode::BadRequest, "site"),
         ("weather", json!({}), ErrorCode::BadRequest, "weather"),
         ("fleet", json!([1]), ErrorCode::BadRequest, "question"),
+        ("fleet", json!({"at": "yesterday"}), ErrorCode::BadRequest, "at:"),
+        ("deployment", json!({"id": 7}), ErrorCode::BadRequest, "id:"),
+        ("groups", json!({"label": "ring", "at": "yesterday"}), ErrorCode::BadRequest, "at:"),
+        ("labels", json!({"atSeq": 3}), ErrorCode::BadRequest, "past"),
+        ("views", json!({"atSeq": 3}), ErrorCode::BadRequest, "of the present only"),
+        (
+            "view",
+            json!({"view": "rings", "at": "2026-11-20T08:00:00Z"}),
+            ErrorCode::BadRequest,
+            "present only",
+        ),
     ] {
         let (found, message) = refusal(&desk, endpoint, &question);
         assert_eq!(found, code, "{endpoint} {question}: {message}");

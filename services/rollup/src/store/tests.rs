@@ -15,16 +15,19 @@ pub(crate) fn ledger_time() -> Timestamp {
 /// A fleet that has heard of so many devices.
 pub(crate) fn fleet(devices: u64) -> Fleet {
     let mut fleet = Fleet::default();
-    for number in 1..=devices {
-        let subject = LedgerSubject::parse(&format!("muster.liveness.plant7.press-{number}")).unwrap();
-        let fact = format!(
-            r#"{{"apiVersion": "muster/v1", "kind": "LivenessFact", "state": "fresh", "epoch": 1,
-                "lastHeardAt": "2026-11-20T08:00:00Z", "head": {number}}}"#
-        );
-        let at = Position { ledger_seq: number, stored_at: ledger_time() };
-        fleet.apply(at, &subject, Fact::parse(&subject, fact.as_bytes()).unwrap());
-    }
+    (1..=devices).for_each(|number| hear(&mut fleet, number));
     fleet
+}
+
+/// A fleet hears of one device more, with the fact of that number.
+pub(crate) fn hear(fleet: &mut Fleet, number: u64) {
+    let subject = LedgerSubject::parse(&format!("muster.liveness.plant7.press-{number}")).unwrap();
+    let fact = format!(
+        r#"{{"apiVersion": "muster/v1", "kind": "LivenessFact", "state": "fresh", "epoch": 1,
+                "lastHeardAt": "2026-11-20T08:00:00Z", "head": {number}}}"#
+    );
+    let at = Position { ledger_seq: number, stored_at: ledger_time() };
+    fleet.apply(at, &subject, Fact::parse(&subject, fact.as_bytes()).unwrap());
 }
 
 fn changes(fleet: &Fleet, afresh: bool, skip: usize) -> Changes {

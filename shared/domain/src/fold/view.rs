@@ -95,8 +95,7 @@ impl Fleet {
             .iter()
             .filter(|(_, number)| self.totals.site(**number).whole.devices.by_freshness().total() > 0);
         let sites = sites.map(|(id, _)| ViewKey::Site(id.clone()));
-        let groups =
-            self.totals.groups.keys().filter(|(label, value)| self.group_view(label, value).is_some());
+        let groups = self.totals.groups.keys().filter(|(label, value)| self.has_group(label, value));
         let groups = groups.map(|(label, value)| ViewKey::Group(label.clone(), value.clone()));
         deployments.chain(sites).chain(groups).chain([ViewKey::Fleet]).collect()
     }

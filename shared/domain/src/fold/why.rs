@@ -12,14 +12,18 @@ use muster_contract::view::{Freshness, Verdict};
 use muster_contract::why::{Because, Evidence, EvidenceKind, WhyAnswer};
 use muster_contract::{DeploymentId, DeviceKey, Generation, Seq, SiteId, State};
 
-use super::answer::{Page, cut_page};
+use super::answer::Page;
 use super::device::{About, Device};
 use super::fleet::Fleet;
 use super::report::Report;
 use super::standing::{Deadline, Doubt, Row, Share};
 
+/// Devices looked at for one answer: the fold waits meanwhile, for about a millisecond.
+const WHY_LOOKED_AT_MAX: usize = 20_000;
+
 impl Fleet {
-    /// Why a deployment has its verdict, of one site if one is named. None where there is no such view.
+    /// Why a deployment has its verdict, of one site if one is named. Where few of many devices speak for it, a page
+    /// may have fewer rows than its limit, or none, and there are more. None where there is no such view.
     pub fn why(&self, id: &DeploymentId, site: Option<&SiteId>, page: &Page<DeviceKey>) -> Option<WhyAnswer> {
         let (number, verdict) = self.judged(id)?;
         let group = match site {
@@ -29,15 +33,36 @@ impl Fleet {
             }
             None => self.totals.deployment(number).group,
         };
-        let devices = self.devices_after(site, page.after.as_ref(), Some(number));
-        let speaking = devices.filter_map(|device| {
-            let because = device.because(number, Some(verdict))?;
-            Some(because).filter(|_| device.share(number).speaks_for(verdict))
-        });
-        let (standings, next) = cut_page(speaking, page.limit, |because| because.key.to_string());
+        let (standings, next) = self.speaking(number, verdict, site, page);
         let of = if verdict == Verdict::Removing { group.leaving() } else { group.targets() };
         let why = self.answer(id, verdict, (group.because(verdict), of), standings, next);
         Some(WhyAnswer { silent_sites: self.silent_sites(site, Some(number)), ..why })
+    }
+
+    /// The standings that speak for a verdict, of the first devices that are looked at, and after which to go on.
+    fn speaking(
+        &self,
+        deployment: u32,
+        verdict: Verdict,
+        site: Option<&SiteId>,
+        page: &Page<DeviceKey>,
+    ) -> (Vec<Because>, Option<String>) {
+        let (mut standings, mut last) = (Vec::new(), None);
+        let devices = self.devices_after(site, page.after.as_ref(), Some(deployment));
+        for (looked_at, device) in devices.enumerate() {
+            if looked_at == WHY_LOOKED_AT_MAX {
+                return (standings, last.map(DeviceKey::to_string));
+            }
+            // Asked first: most devices do not, and their facts are of no interest.
+            if device.share(deployment).speaks_for(verdict) {
+                if standings.len() >= page.limit.max(1) {
+                    return (standings, last.map(DeviceKey::to_string));
+                }
+                standings.extend(device.because(deployment, Some(verdict)));
+            }
+            last = Some(&device.about.key);
+        }
+        (standings, None)
     }
 
     /// Why a deployment's standing on one device is what it is. None where the device has none.
@@ -249,5 +274,55 @@ impl Report {
         let culprit = culprits.first().filter(|_| self.state == State::Failed)?;
         let component = culprit.component.map(|name| format!(" in {name}")).unwrap_or_default();
         Some(format!("{}{component}: {}", culprit.code, culprit.message))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use muster_contract::fact::Fact;
+    use muster_contract::subjects::LedgerSubject;
+
+    use super::super::apply::Position;
+    use super::*;
+
+    /// Devices that shall run `web`, of which only the last has failed.
+    fn fleet(devices: usize) -> Fleet {
+        let mut fleet = Fleet::default();
+        let mut fold = |kind: &str, name: String, body: String| {
+            let subject = LedgerSubject::parse(&format!("muster.{kind}.{name}")).unwrap();
+            let ledger_seq = fleet.as_of().ledger_seq + 1;
+            let at = Position { ledger_seq, stored_at: muster_contract::Timestamp::UNIX_EPOCH };
+            fleet.apply(at, &subject, Fact::parse(&subject, body.as_bytes()).unwrap());
+        };
+        let digest = "sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
+        for device in 0..devices {
+            fold(
+                "desired",
+                format!("site.device-{device:06}"),
+                format!(
+                    r#"{{"apiVersion":"muster/v1","kind":"DesiredState","generation":1,"issuedAt":"2026-11-20T08:00:00Z","source":{{"kind":"git","revision":"c1"}},"deployments":[{{"id":"web","name":"web","applicationId":"com.example.app","profile":{{"type":"simulated","components":[{{"name":"main","properties":{{}}}}]}},"digest":"{digest}","targetGeneration":1}}]}}"#
+                ),
+            );
+        }
+        fold(
+            "status",
+            format!("site.device-{:06}.web", devices - 1),
+            format!(
+                r#"{{"apiVersion":"muster/v1","kind":"StatusFact","epoch":1,"seq":1,"head":1,"observedAt":"2026-11-20T08:00:00Z","deployment":"web","generation":1,"digest":"{digest}","status":{{"state":"failed"}},"components":[{{"name":"main","state":"failed"}}],"current":true,"receivedAt":"2026-11-20T08:00:01Z","origin":"push","fidelity":"event"}}"#
+            ),
+        );
+        fleet
+    }
+
+    #[test]
+    fn one_answer_looks_at_a_bounded_number_of_devices_and_the_pages_find_all() {
+        let (fleet, web) = (fleet(WHY_LOOKED_AT_MAX + 2), "web".parse().unwrap());
+        let first = fleet.why(&web, None, &Page { after: None, limit: 10 }).unwrap();
+        assert_eq!((first.verdict, first.because, first.standings.len()), (Verdict::Failing, 1, 0));
+        let last_looked_at = format!("site/device-{:06}", WHY_LOOKED_AT_MAX - 1);
+        assert_eq!(first.next.as_ref(), Some(&last_looked_at));
+        let after = Some(last_looked_at.parse().unwrap());
+        let second = fleet.why(&web, None, &Page { after, limit: 10 }).unwrap();
+        assert_eq!((second.standings.len(), second.next), (1, None));
     }
 }

@@ -1,6 +1,9 @@
 //! Notices over restarts, crashes and beside a second rollup.
 
-use muster_contract::notify::{Notice, NoticeEvent};
+use std::time::Duration;
+
+use muster_contract::decode::to_bytes;
+use muster_contract::notify::{Notice, NoticeEvent, SubscriptionRecord};
 use muster_contract::view::Verdict;
 use muster_rollup::notify::metrics::NoticeResult;
 use muster_tests::wait::until;
@@ -101,4 +104,37 @@ async fn of_two_rollups_one_tells_each_change() {
     let digests: Vec<_> = listener.all().iter().map(|notice| notice.digest).collect();
     assert!(digests.windows(2).all(|pair| pair[0] != pair[1]), "nothing is told twice");
     assert_eq!(digests.len() as u64, last.number);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_name_that_ended_and_began_anew_before_anybody_was_told_is_told_the_present() {
+    let hub = Hub::start().await;
+    device(&hub).await;
+    let dir = tempfile::tempdir().unwrap();
+    let first = Rollup::start(&hub, dir.path()).await;
+    first.ready().await;
+    let about = json!({"name": "night-shift", "id": "web", "windowMs": 200});
+    let listener = Listener::start(&hub, &about).await;
+    let told = listener.number(1).await;
+    first.crash().await;
+
+    // Another rollup's desk takes the end and the new beginning; both die before either is told.
+    let name = &listener.name;
+    let revision = hub.bus.subscription_last(name).await.unwrap().unwrap().revision;
+    let revision = hub.bus.subscription_end(name, revision).await.unwrap();
+    let record = SubscriptionRecord {
+        api_version: Default::default(),
+        kind: Default::default(),
+        subscription: serde_json::from_value(about).unwrap(),
+        seen: 1,
+        began: 1,
+    };
+    let lease = Duration::from_secs(60);
+    hub.bus.subscription_put(name, to_bytes(&record).into(), lease, revision).await.unwrap();
+    let second = Rollup::start(&hub, dir.path()).await;
+    second.ready().await;
+    let anew = listener.number(2).await;
+    assert_eq!((anew.event, anew.digest, anew.since), (NoticeEvent::Present, told.digest, None));
+    looked_and_found_nothing(&second).await;
+    second.drain().await;
 }

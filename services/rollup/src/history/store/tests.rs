@@ -6,21 +6,32 @@ use super::*;
 use crate::store::Changes;
 use crate::store::tests::{fleet, ledger_time};
 
-const ROOM: Room = Room { count: 8, bytes: u64::MAX };
+pub(crate) const ROOM: Room = Room { count: 8, bytes: u64::MAX };
 
 /// Checkpoints of fleets of these sizes, each made of the snapshot it was then.
-fn kept(directory: &TempDir, sizes: &[u64], room: Room) -> (Store, Checkpoints) {
+pub(crate) fn kept(directory: &TempDir, sizes: &[u64], room: Room) -> (Store, Checkpoints) {
     let (mut store, _) = Store::open(directory.path()).unwrap();
     let mut checkpoints = Checkpoints::open(directory.path(), ledger_time(), room).unwrap();
     for size in sizes {
-        let fleet = fleet(*size);
-        let fleet_digest = fleet.fleet_view().tally.digest;
-        let records = fleet.records().collect();
-        let (as_of, created_at) = (fleet.as_of(), ledger_time());
-        store.save(&Changes { afresh: false, created_at, as_of, fleet_digest, records }).unwrap();
-        checkpoints.keep(&store, as_of, fleet_digest).unwrap();
+        keep(&mut store, &mut checkpoints, *size);
     }
     (store, checkpoints)
+}
+
+/// One more, of a fleet of this size alone.
+fn keep(store: &mut Store, checkpoints: &mut Checkpoints, size: u64) {
+    let (as_of, fleet_digest) = saved(store, size);
+    checkpoints.keep(store, as_of, fleet_digest).unwrap();
+}
+
+/// Makes a snapshot of a fleet of this size.
+pub(crate) fn saved(store: &mut Store, size: u64) -> (AsOf, Digest) {
+    let fleet = fleet(size);
+    let fleet_digest = fleet.fleet_view().tally.digest;
+    let records = fleet.records().collect();
+    let (as_of, created_at) = (fleet.as_of(), ledger_time());
+    store.save(&Changes { afresh: true, created_at, as_of, fleet_digest, records }).unwrap();
+    (as_of, fleet_digest)
 }
 
 fn text(fleet: &Fleet) -> String {
@@ -136,4 +147,41 @@ fn a_ledger_with_another_past_begins_anew() {
     drop((store, checkpoints));
     assert!(Checkpoints::open(directory.path(), now, ROOM).unwrap().marks().is_empty());
     assert!(!directory.path().join("history.db.set-aside").exists());
+}
+
+#[test]
+fn a_checkpoint_takes_the_place_of_all_that_lie_at_or_after_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let (mut store, mut checkpoints) = kept(&directory, &[3, 5, 9], ROOM);
+    for size in [5, 4] {
+        keep(&mut store, &mut checkpoints, size);
+        let seqs: Vec<_> = checkpoints.marks().iter().map(|mark| mark.as_of.ledger_seq).collect();
+        assert_eq!(seqs, [3, size]);
+        for table in ["part", "checkpoint"] {
+            let count = format!("SELECT count(*) FROM {table}");
+            let count: i64 = checkpoints.connection.query_row(&count, (), |row| row.get(0)).unwrap();
+            assert_eq!(count, 2, "{table} after {size}");
+        }
+        assert_eq!(text(&checkpoints.load(checkpoints.marks()[1]).unwrap()), text(&fleet(size)));
+    }
+}
+
+#[test]
+fn only_damage_drops_a_checkpoint_and_not_a_disk_or_a_memory_that_fails_now() {
+    let sqlite =
+        |code| LoadError::Unreadable(rusqlite::Error::SqliteFailure(rusqlite::ffi::Error::new(code), None));
+    let part = |kind| LoadError::Part(io::Error::from(kind));
+    for (error, is_damage) in [
+        (sqlite(rusqlite::ffi::SQLITE_CORRUPT), true),
+        (sqlite(rusqlite::ffi::SQLITE_IOERR), false),
+        (sqlite(rusqlite::ffi::SQLITE_NOMEM), false),
+        (sqlite(rusqlite::ffi::SQLITE_BUSY), false),
+        (part(io::ErrorKind::UnexpectedEof), true),
+        (part(io::ErrorKind::OutOfMemory), false),
+        (LoadError::Part(io::Error::other("Allocation error : not enough memory")), false),
+        (LoadError::Part(io::Error::other("Restored data doesn't match checksum")), true),
+        (LoadError::Counts, true),
+    ] {
+        assert_eq!(error.is_damage(), is_damage, "{error:?}");
+    }
 }

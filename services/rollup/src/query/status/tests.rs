@@ -7,6 +7,7 @@ use muster_contract::Timestamp;
 use muster_contract::canonical::Digest;
 use muster_contract::fact::Fact;
 use muster_contract::limits::COMPONENTS_MAX;
+use muster_contract::query::PAGE_MAX;
 use muster_contract::subjects::LedgerSubject;
 use muster_domain::fold::{Fleet, Position};
 use serde_json::{Value, json};

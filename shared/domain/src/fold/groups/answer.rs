@@ -38,6 +38,12 @@ impl Fleet {
         Some(view)
     }
 
+    /// Whether a group has a view.
+    pub(in crate::fold) fn has_group(&self, label: &LabelKey, value: &LabelValue) -> bool {
+        let group = self.totals.groups.find(label, value);
+        group.is_some_and(|group| group.whole.devices.by_freshness().total() > 0)
+    }
+
     /// What devices are grouped by.
     pub fn labels_answer(&self, page: &Page<LabelKey>) -> LabelsAnswer {
         let groups = &self.totals.groups;

@@ -52,6 +52,7 @@ impl Fleet {
             definition: lens.definition.clone(),
             ready: lens.counted,
             groups: lens.groups.len() as u64,
+            uncounted: false,
         };
         ViewsAnswer { as_of: self.as_of, views: self.lenses.list.values().map(line).collect() }
     }
