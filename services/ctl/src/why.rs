@@ -31,7 +31,7 @@ async fn asked(session: &Session<'_>, args: &WhyArgs) -> Result<Value, AskError>
         let is_empty = answer["standings"].as_array().is_some_and(Vec::is_empty);
         match answer["next"].as_str() {
             Some(next) if is_empty && query.after.as_deref() != Some(next) => {
-                query.after = Some(next.to_owned())
+                query.after = Some(next.to_owned());
             }
             _ => return Ok(answer),
         }

@@ -236,7 +236,7 @@ impl Fleet {
                 alter(at);
             }
             let new = at.share(&after);
-            self.totals.put_in(key, place_of, at, new, stake);
+            self.totals.put_in(key, place_of, at, new, &stake);
             device.unknown -= u32::from(old.is_unknown());
             device.unknown += u32::from(new.is_unknown());
             let (deployment, now) = (&self.totals.deployment(at.deployment).id, stood(at, new, &after));

@@ -168,7 +168,7 @@ impl Totals {
         (site, groups): (u32, &[u32]),
         row: &Row,
         share: Share,
-        was: Stake,
+        was: &Stake,
     ) {
         let nothing = Share::Nothing;
         if (was.share, share) == (nothing, nothing) {
@@ -177,7 +177,7 @@ impl Totals {
         let axes = Axes::of(row, self.blueprints.get(row.blueprint), share);
         let deployment = &mut self.deployments[row.deployment as usize];
         let site = &mut self.sites[site as usize];
-        deployment.recount_words(key, row, share, &was);
+        deployment.recount_words(key, row, share, was);
         exchange_judged(was.share, share, &mut deployment.group, &mut self.fleet.verdicts);
         let local = site.deployments.entry(row.deployment).or_default();
         exchange_judged(was.share, share, local, &mut site.whole.verdicts);
