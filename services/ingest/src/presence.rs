@@ -1,5 +1,7 @@
 //! Heartbeats as they come out of PRESENCE, for one partition: the newest of every device, then each as it comes.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use fastrand::Rng;
@@ -10,13 +12,31 @@ use muster_contract::presence::Heartbeat;
 use muster_contract::subjects::{self, origin, stream};
 use muster_service::backoff::FullJitter;
 use muster_service::error::chain;
+use tokio::time::timeout;
 
 /// Heartbeats taken at once.
 const BATCH: usize = 512;
+/// How long nothing may come before it is looked at whether anything can.
+const LOOK_AFTER: Duration = Duration::from_secs(1);
 /// Least and longest upper bound of the delay before another attempt to read.
 const RETRY_MIN: Duration = Duration::from_millis(100);
 /// See [`RETRY_MIN`].
 const RETRY_MAX: Duration = Duration::from_secs(10);
+
+/// Whether heartbeats can come: where PRESENCE cannot be read, silence says nothing of a device.
+#[derive(Debug, Clone, Default)]
+pub struct Hears(Arc<AtomicBool>);
+
+impl Hears {
+    /// True while they can.
+    pub fn now(&self) -> bool {
+        self.0.load(Ordering::Acquire)
+    }
+
+    fn set(&self, hears: bool) {
+        self.0.store(hears, Ordering::Release);
+    }
+}
 
 /// The heartbeats of one partition.
 #[derive(Debug)]
@@ -24,14 +44,16 @@ pub struct Presence {
     bus: Bus,
     partition: u16,
     replay: Option<Replay>,
+    hears: Hears,
     retry: FullJitter,
     chance: Rng,
 }
 
 impl Presence {
-    /// The heartbeats of a partition.
-    pub fn new(bus: Bus, partition: u16, chance: Rng) -> Self {
-        Self { bus, partition, replay: None, retry: FullJitter::new(RETRY_MIN, RETRY_MAX), chance }
+    /// The heartbeats of a partition, and where it says whether they can come.
+    pub fn new(bus: Bus, partition: u16, hears: Hears, chance: Rng) -> Self {
+        let retry = FullJitter::new(RETRY_MIN, RETRY_MAX);
+        Self { bus, partition, replay: None, hears, retry, chance }
     }
 
     /// The next heartbeats, at least one. Reads from the newest of each again if it must: a heartbeat that comes twice
@@ -39,9 +61,14 @@ impl Presence {
     pub async fn next(mut self) -> (Self, Vec<Delivery>) {
         loop {
             let read = match &mut self.replay {
-                Some(replay) => replay.next_batch(BATCH).await.map(Some),
+                Some(replay) => {
+                    let came = timeout(LOOK_AFTER, replay.next_batch(BATCH)).await;
+                    self.hears.set(replay.is_whole());
+                    came.map_or(Ok(None), |batch| batch.map(Some))
+                }
                 None => self.open().await.map(|replay| {
                     self.replay = Some(replay);
+                    self.hears.set(true);
                     None
                 }),
             };
@@ -53,6 +80,7 @@ impl Presence {
                 }
                 Err(error) => {
                     self.replay = None;
+                    self.hears.set(false);
                     let retry_in = self.retry.next(&mut self.chance);
                     tracing::warn!(
                         partition = self.partition,

@@ -16,7 +16,7 @@ const ANSWER: Duration = Duration::from_secs(5);
 /// How long the look after the ways in and the readers' pauses may take together.
 const MADE_AGAIN: Duration = Duration::from_secs(60);
 
-async fn delete(hub: &Hub, what: &str) {
+pub(crate) async fn delete(hub: &Hub, what: &str) {
     hub.bus.request(&format!("$JS.API.{what}"), "".into(), ANSWER).await.unwrap();
 }
 

@@ -11,6 +11,7 @@ use muster_tests::server::device;
 use muster_tests::wait::until;
 use serde_json::{Value, json};
 
+use crate::losses::delete;
 use crate::{Hub, heartbeat, status};
 
 /// Lets a device's heart beat until the value is dropped.
@@ -117,6 +118,24 @@ async fn a_server_that_stands_still_makes_nobody_stale() {
     for key in &keys {
         assert_eq!(hub.liveness(key).await, [Liveness::Fresh], "{key}");
     }
+}
+
+#[tokio::test]
+async fn while_heartbeats_cannot_be_read_nobody_becomes_stale() {
+    let hub = Hub::start(&["--lease", "3s"]).await;
+    let key = device("press-4");
+    let heart = Heart::of(&hub, &key, 0);
+    states_are(&hub, &key, &[Liveness::Fresh]).await;
+    delete(&hub, "STREAM.DELETE.PRESENCE").await;
+    let unread = || async { hub.log().matches("heartbeats").count() };
+    until("ingest cannot read heartbeats", unread, |count| *count >= 1).await;
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    hub.bus.converge().await.unwrap();
+    // What the deaf time could have led to shows within a lease.
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    assert_eq!(hub.liveness(&key).await, [Liveness::Fresh]);
+    drop(heart);
+    states_are(&hub, &key, &[Liveness::Fresh, Liveness::Stale]).await;
 }
 
 #[tokio::test]

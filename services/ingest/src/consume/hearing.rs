@@ -6,6 +6,8 @@ use muster_bus::Link;
 use muster_contract::Timestamp;
 use tokio::sync::watch;
 
+use crate::presence::Hears;
+
 /// Time between two looks at what has passed.
 pub(super) const TICK: Duration = Duration::from_secs(1);
 /// A gap between two looks, or a step of the clock, after which the hub counts as having been deaf.
@@ -18,6 +20,9 @@ const _: () = assert!(STALL.as_secs() >= 2 * TICK.as_secs());
 pub(super) struct Hearing {
     link: watch::Receiver<Link>,
     over: Link,
+    heartbeats: Hears,
+    /// It heard at the last look.
+    heard: bool,
     looked_at: Timestamp,
     /// Every report stored up to here has been taken in.
     taken_to: Timestamp,
@@ -37,7 +42,13 @@ pub(super) enum Heard {
 impl Hearing {
     pub(super) fn new(mut link: watch::Receiver<Link>, now: Timestamp) -> Self {
         let over = *link.borrow_and_update();
-        Self { link, over, looked_at: now, taken_to: Timestamp::MIN }
+        let heartbeats = Hears::default();
+        Self { link, over, heartbeats, heard: false, looked_at: now, taken_to: Timestamp::MIN }
+    }
+
+    /// Where to say whether heartbeats can come.
+    pub(super) fn of_heartbeats(&self) -> Hears {
+        self.heartbeats.clone()
     }
 
     /// Every report stored up to a moment has been taken in. What is taken in again after a break begins further back.
@@ -49,12 +60,14 @@ impl Hearing {
     pub(super) fn look(&mut self, now: Timestamp) -> Heard {
         let link = *self.link.borrow_and_update();
         let since = Duration::try_from(now.duration_since(self.looked_at));
-        let deaf = link != self.over || since.is_err() || since.is_ok_and(|since| since > STALL);
-        (self.looked_at, self.over) = (now, link);
+        let hears = link.is_up() && self.heartbeats.now();
+        let begins = hears && !self.heard;
+        let deaf = begins || link != self.over || since.is_err() || since.is_ok_and(|since| since > STALL);
+        (self.looked_at, self.over, self.heard) = (now, link, hears);
         if deaf {
             return Heard::Deaf;
         }
-        if !link.is_up() {
+        if !hears {
             return Heard::Nothing;
         }
         Heard::Well(self.taken_to.min(now))

@@ -77,7 +77,8 @@ impl<'a> Session<'a> {
     pub(super) async fn run(mut self, stop: &CancellationToken) -> Ending {
         let (bus, number) = (self.own.around.bus.clone(), self.own.number);
         let mut reports = pin!(Intake::new(bus.clone(), number, self.own.chance.fork()).next());
-        let mut heartbeats = pin!(Presence::new(bus.clone(), number, self.own.chance.fork()).next());
+        let (hears, chance) = (self.hearing.of_heartbeats(), self.own.chance.fork());
+        let mut heartbeats = pin!(Presence::new(bus.clone(), number, hears, chance).next());
         let clock = self.own.around.clock.clone();
         let mut elders = pin!(Elders::new(bus.clone(), clock, number).next());
         let mut usurped = pin!(usurped(bus, number, self.claim_seq));
