@@ -7,11 +7,11 @@ use std::process::{Command, Output};
 use std::time::Duration;
 
 use muster_bus::BusConfig;
-use muster_contract::DeviceKey;
+use muster_contract::{DeviceKey, SiteId};
 use muster_identity::Role;
 use tempfile::TempDir;
 
-use crate::server::{Server, Setup};
+use crate::server::{Server, Setup, free_port};
 use crate::system::program;
 use crate::tls::certified;
 
@@ -21,29 +21,35 @@ pub struct Guarded {
     pub server: Server,
     dir: TempDir,
     authority: Option<PathBuf>,
+    leaf_port: u16,
 }
 
 impl Guarded {
     /// One that speaks TLS.
     pub fn start() -> Self {
-        Self::start_with(true)
+        Self::start_with(true, &[])
     }
 
     /// One that speaks plain text, for a test that speaks the protocol itself.
     pub fn start_plain() -> Self {
-        Self::start_with(false)
+        Self::start_with(false, &[])
     }
 
-    fn start_with(tls: bool) -> Self {
+    /// One that speaks plain text, also to the servers of these sites.
+    pub fn start_with_sites(sites: &[&SiteId]) -> Self {
+        Self::start_with(false, sites)
+    }
+
+    fn start_with(tls: bool, sites: &[&SiteId]) -> Self {
         let dir = tempfile::Builder::new().prefix("muster-guarded-").tempdir().unwrap();
         let resolver = dir.path().join("accounts").display().to_string();
         let auth = dir.path().join("auth");
-        let made = Command::new(program("muster"))
-            .args(["auth", "init", "--resolver-dir", &resolver, "--dir"])
-            .arg(&auth)
-            .output()
-            .unwrap();
-        assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+        let make = |args: &[&str]| {
+            let made = Command::new(program("muster")).args(args).arg("--dir").arg(&auth).output().unwrap();
+            assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+        };
+        make(&["auth", "init", "--resolver-dir", &resolver]);
+        sites.iter().for_each(|site| make(&["auth", "leaf", site.as_str()]));
         // The server reads an included file from beside its own configuration.
         let name = dir.path().file_name().unwrap().to_str().unwrap();
         let mut more = format!("include \"../{name}/auth/nats-server.conf\"\n");
@@ -52,8 +58,17 @@ impl Guarded {
             more += &lines;
             authority
         });
+        let leaf_port = free_port();
+        if !sites.is_empty() {
+            more += &format!("leafnodes {{ listen: \"127.0.0.1:{leaf_port}\" }}\n");
+        }
         let server = Server::start_with(Setup { more, ..Setup::default() });
-        Self { server, dir, authority }
+        Self { server, dir, authority, leaf_port }
+    }
+
+    /// Where the servers of sites come in.
+    pub const fn leaf_port(&self) -> u16 {
+        self.leaf_port
     }
 
     /// A directory that ends with the hub.

@@ -10,8 +10,10 @@ use muster_contract::fact::QuarantineFact;
 use muster_contract::query::{
     DeploymentAnswer, DeploymentsAnswer, DeviceAnswer, DevicesAnswer, PublishAnswer,
 };
+use muster_contract::silence::SilentSites;
 use muster_contract::subjects::ViewKey;
 use muster_contract::view::DeploymentView;
+use muster_contract::why::WhyAnswer;
 use muster_ctl::audit::{Audit, ViewAudit, ViewVerdict};
 use muster_ctl::quarantine::{Held, List};
 use muster_ctl::render;
@@ -60,6 +62,18 @@ fn why_a_verdict_and_why_a_standing() {
 }
 
 #[test]
+fn a_silent_site_is_one_cause_with_its_effects() {
+    let why: WhyAnswer = example("WhyAnswer.silent-site");
+    golden("why-silent-site", &render::why::answer(&why, now()));
+    let list: DeploymentsAnswer = example("DeploymentsAnswer.two");
+    let list = DeploymentsAnswer { silent_sites: why.silent_sites.clone(), ..list };
+    golden("status-silent-site", &render::deployment::list(&list, now()));
+    golden("site-silent", &render::place::site(&example("SiteView.plant7"), &why.silent_sites, now()));
+    let more = SilentSites { count: 3, ..why.silent_sites };
+    assert!(render::silence::lines(&more, now()).ends_with("and 2 sites more that are silent\n"));
+}
+
+#[test]
 fn the_past_and_the_proof() {
     golden("diff", &render::history::diff(&example("DiffAnswer.one-device"), now()));
     golden("verify-same", &render::history::verify(&example("VerifyAnswer.same"), now()));
@@ -70,7 +84,7 @@ fn the_past_and_the_proof() {
 
 #[test]
 fn places_as_a_whole() {
-    golden("site", &render::place::site(&example("SiteView.plant7"), now()));
+    golden("site", &render::place::site(&example("SiteView.plant7"), &SilentSites::default(), now()));
     golden("fleet", &render::place::fleet(&example("FleetView.fleet"), now()));
 }
 

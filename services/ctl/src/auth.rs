@@ -6,19 +6,21 @@
 
 mod error;
 mod init;
+mod leaf;
 mod push;
 mod send;
 mod vault;
 
 use std::path::{Path, PathBuf};
 
-use muster_contract::Timestamp;
+use muster_contract::{SiteId, Timestamp};
 use muster_identity::{Entry, KeyPair, Role, claims, creds};
 use muster_service::clock::Clock;
 use serde::Serialize;
 
 pub use error::AuthError;
 
+pub(crate) use self::vault::SERVER_CONFIG;
 use self::vault::{Vault, failed, keep};
 use crate::config::{AuthCommand, Connection, ConnectionArgs, CredsArgs, EnrollArgs, Format, RevokeArgs};
 use crate::error::CtlError;
@@ -44,6 +46,19 @@ pub struct Made {
     pub dir: PathBuf,
     /// What a server's configuration includes.
     pub config: PathBuf,
+}
+
+/// What a site's server needs.
+#[derive(Debug, Serialize)]
+pub struct Leaf {
+    /// The site.
+    pub site: SiteId,
+    /// What its configuration includes.
+    pub config: PathBuf,
+    /// By which it comes in at the hub.
+    pub creds: PathBuf,
+    /// Whether the site's account is new, so that the hub's servers have to learn of it.
+    pub new: bool,
 }
 
 /// Somebody who was let in.
@@ -87,6 +102,10 @@ pub async fn run(office: &mut Office<'_>, command: AuthCommand) -> Result<(), Ct
             office.show(&vault.roster, render::auth::roster)
         }
         AuthCommand::Creds(args) => give_creds(office, args),
+        AuthCommand::Leaf(args) => {
+            let made = leaf::run(&args, office.now())?;
+            office.show(&made, |made, _| render::auth::leaf(made))
+        }
         AuthCommand::Push(args) => {
             let connection = office.connection.check()?;
             let mut vault = Vault::open(&args.dir)?;
@@ -155,7 +174,7 @@ pub async fn revoke(office: &mut Office<'_>, args: RevokeArgs) -> Result<(), Ctl
     office.show(&Out { revoked }, |out, _| render::auth::revoked(out))
 }
 
-async fn told(vault: &Vault, accounts: [String; 2], connection: &Connection) -> Result<(), AuthError> {
+async fn told(vault: &Vault, accounts: Vec<String>, connection: &Connection) -> Result<(), AuthError> {
     push::run(vault, accounts, connection).await.map_err(|why| AuthError::NotPushed(Box::new(why)))
 }
 

@@ -15,7 +15,7 @@ use muster_contract::query::PAGE_MAX;
 use muster_contract::{DeploymentId, DeviceKey, SiteId};
 use muster_service::VERSION;
 
-pub use auth::{AuthCommand, CredsArgs, EnrollArgs, InitArgs, RevokeArgs, Valid, VaultArgs};
+pub use auth::{AuthCommand, CredsArgs, EnrollArgs, InitArgs, LeafArgs, RevokeArgs, Valid, VaultArgs};
 pub use connection::{Connection, ConnectionArgs, ConnectionError};
 pub use groups::{GroupsArgs, ViewCommand};
 pub use history::{DiffArgs, PointArgs};

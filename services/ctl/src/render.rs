@@ -21,6 +21,7 @@ pub mod place;
 pub mod publisher;
 pub mod quarantine;
 pub mod resource_group;
+pub mod silence;
 pub mod table;
 pub mod watch;
 pub mod why;

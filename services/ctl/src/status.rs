@@ -5,6 +5,7 @@ pub mod filtered;
 
 use muster_contract::history::Point;
 use muster_contract::query::{DeploymentsAnswer, Query};
+use muster_contract::silence::SilentSites;
 use muster_contract::{DeploymentId, SiteId};
 
 use crate::ask::{AskError, understood};
@@ -95,9 +96,20 @@ async fn list(session: &mut Session<'_>, site: Option<SiteId>, point: Point) -> 
 pub async fn site(session: &mut Session<'_>, site: SiteId) -> Result<(), CtlError> {
     let query = Query { site: Some(site.clone()), ..Query::default() };
     match session.hub.query("site", &query).await {
-        Ok(answer) => session.show(&answer, render::place::site),
+        Ok(answer) => {
+            let silent = silence(session, query).await;
+            session.show(&answer, |view, now| render::place::site(view, &silent, now))
+        }
         Err(error) => Err(devices::with_near_sites(session, error, &site).await),
     }
+}
+
+/// Whether a site is silent. The view is a function of LEDGER that others compute as well, so it does not say; where
+/// nobody else does, nothing is added to it.
+async fn silence(session: &Session<'_>, query: Query) -> SilentSites {
+    let answer = session.hub.query("deployments", &Query { limit: Some(1), ..query }).await;
+    let answer = answer.and_then(|answer| understood::<DeploymentsAnswer>(&answer));
+    answer.map(|answer| answer.silent_sites).unwrap_or_default()
 }
 
 /// Everything as a whole.

@@ -7,6 +7,8 @@
 //! trust/ca.pem            the authority of that certificate               prepare → everybody
 //! creds/<role>/           <role>.creds, a folder for each role            prepare → the service of that role
 //! git/fleet.git           the repository, with the sample fleet           prepare → git
+//! leaf/<site>/            the same for the server of a site               prepare → that server
+//! trust/<site>.pem        the authority of its certificate                prepare → the devices of the site
 //! join/                   public keys of devices, and JWTs for them       devices ↔ admit
 //! ```
 //!
@@ -17,6 +19,7 @@ pub mod admit;
 mod certificate;
 mod fleet;
 pub mod prepare;
+mod site;
 
 use std::ffi::OsStr;
 use std::io::{self, Write};
@@ -25,6 +28,7 @@ use std::process::Stdio;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use clap::Parser as _;
+use muster_contract::SiteId;
 use muster_ctl::config::Cli;
 use muster_ctl::terminal::Terminal;
 use tokio::process::Command;
@@ -52,6 +56,16 @@ impl Lab {
     /// The authority's certificate, for everybody.
     pub fn authority(&self) -> PathBuf {
         self.dir.join("trust/ca.pem")
+    }
+
+    /// What the server of a site reads.
+    pub fn leaf(&self, site: &SiteId) -> PathBuf {
+        self.dir.join("leaf").join(site.as_str())
+    }
+
+    /// The authority of that server's certificate.
+    pub fn authority_of(&self, site: &SiteId) -> PathBuf {
+        self.dir.join(format!("trust/{site}.pem"))
     }
 
     /// Where devices ask to be let in.

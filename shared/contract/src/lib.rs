@@ -6,7 +6,7 @@
 //!
 //! Reading order: [`ids`] and [`limits`], then [`subjects`], then the documents in the order in which they
 //! travel: [`desired`] → [`report`] → [`fact`] → [`view`], with [`presence`], [`receipt`], [`credential`], [`query`],
-//! [`status`], [`why`], [`history`] and [`notify`] beside them. [`decode`] is the door, [`canonical`] the digest.
+//! [`status`], [`why`], [`silence`], [`history`] and [`notify`] beside them. [`decode`] is the door, [`canonical`] the digest.
 
 pub mod canonical;
 pub mod credential;
@@ -29,6 +29,7 @@ pub mod query;
 pub mod ranges;
 pub mod receipt;
 pub mod report;
+pub mod silence;
 pub mod state;
 pub mod status;
 pub mod subjects;

@@ -13,6 +13,7 @@ use crate::history::Point;
 use crate::ids::{DeploymentId, DeviceId, DeviceKey, Epoch, Generation, Seq, SiteId};
 use crate::liveness::{holds, is_so};
 use crate::ranges::SeqRanges;
+use crate::silence::SilentSites;
 use crate::state::{ComponentStatus, DeploymentStatus, State};
 use crate::view::{AsOf, DeploymentView, Freshness, Standing, keyed};
 
@@ -107,9 +108,13 @@ impl ErrorCode {
 
 /// Answer of `muster.query.deployment`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
 pub struct DeploymentAnswer {
     /// The view.
     pub view: DeploymentView,
+    /// Sites that are silent as a whole, with targets of this deployment.
+    #[serde(default, skip_serializing_if = "SilentSites::is_empty")]
+    pub silent_sites: SilentSites,
     /// A line for each device, with `output` all or detail, ordered by site and device.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub devices: Vec<StandingLine>,
@@ -126,6 +131,9 @@ pub struct DeploymentsAnswer {
     pub as_of: AsOf,
     /// The views.
     pub deployments: Vec<DeploymentView>,
+    /// Sites that are silent as a whole, of those that were asked about.
+    #[serde(default, skip_serializing_if = "SilentSites::is_empty")]
+    pub silent_sites: SilentSites,
     /// There is more: ask again with this as `after`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,

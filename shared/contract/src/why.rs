@@ -6,6 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::ids::{DeploymentId, DeviceKey, Epoch, Generation, Seq};
+use crate::silence::SilentSites;
 use crate::view::{AsOf, Freshness, Standing, Verdict};
 
 /// Answer of `muster.query.why`.
@@ -25,6 +26,9 @@ pub struct WhyAnswer {
     pub because: u64,
     /// Of so many: targets, or devices that it is leaving.
     pub of: u64,
+    /// Sites that are silent as a whole, with targets of this deployment.
+    #[serde(default, skip_serializing_if = "SilentSites::is_empty")]
+    pub silent_sites: SilentSites,
     /// The standings, ordered by site and device; of one device its standing, whether or not it is one of them.
     pub standings: Vec<Because>,
     /// There is more: ask again with this as `after`.

@@ -31,6 +31,7 @@ mod notify;
 mod record;
 mod report;
 mod shifts;
+mod silence;
 mod standing;
 mod status;
 mod tally;

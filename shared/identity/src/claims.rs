@@ -77,9 +77,9 @@ pub fn system(operator: &KeyPair, key: &str, issued: u64) -> Result<String, Toke
 /// The key cannot sign.
 pub fn fleet(operator: &KeyPair, fleet: &Fleet<'_>, issued: u64) -> Result<[String; 2], TokenError> {
     let of_devices = |role: &Role| *role == Role::Device;
-    let mut devices = account(fleet, &limits(0, 0, 0), of_devices);
+    let mut devices = account_of(fleet, &limits(0, 0, 0), of_devices);
     devices["imports"] = offered(Some(fleet.hub)).into();
-    let mut hub = account(fleet, &limits(UNLIMITED, STREAMS_MAX, CONSUMERS_MAX), |role| !of_devices(role));
+    let mut hub = account_of(fleet, &limits(UNLIMITED, STREAMS_MAX, CONSUMERS_MAX), |role| !of_devices(role));
     hub["exports"] = offered(None).into();
     let sign =
         |key: &str, name: &str, nats: &Value| jwt::sign(operator, claims(key, name, issued, None, nats));
@@ -89,7 +89,7 @@ pub fn fleet(operator: &KeyPair, fleet: &Fleet<'_>, issued: u64) -> Result<[Stri
     ])
 }
 
-fn account(fleet: &Fleet<'_>, limits: &Value, of: impl Fn(&Role) -> bool) -> Value {
+pub(crate) fn account_of(fleet: &Fleet<'_>, limits: &Value, of: impl Fn(&Role) -> bool) -> Value {
     let scope = |(role, key): (&Role, &String)| json!({ "kind": "user_scope", "key": key, "role": role.as_str(), "template": role.template() });
     let signers: Vec<_> = fleet.signers.iter().filter(|(role, _)| of(role)).map(scope).collect();
     let mut nats = json!({ "type": "account", "version": 2, "limits": limits, "signing_keys": signers });
@@ -151,7 +151,13 @@ fn signed_user(signer: &KeyPair, user: &User<'_>, name: &str, tags: &[String]) -
     jwt::sign(signer, claims(user.key, name, user.issued, user.expires, &nats))
 }
 
-fn claims(sub: &str, name: &str, issued: u64, expires: Option<u64>, nats: &Value) -> Map<String, Value> {
+pub(crate) fn claims(
+    sub: &str,
+    name: &str,
+    issued: u64,
+    expires: Option<u64>,
+    nats: &Value,
+) -> Map<String, Value> {
     let mut claims = Map::new();
     claims.insert("sub".to_owned(), json!(sub));
     claims.insert("name".to_owned(), json!(name));
@@ -163,7 +169,7 @@ fn claims(sub: &str, name: &str, issued: u64, expires: Option<u64>, nats: &Value
     claims
 }
 
-fn limits(storage: i64, streams: i64, consumers: i64) -> Value {
+pub(crate) fn limits(storage: i64, streams: i64, consumers: i64) -> Value {
     json!({
         "subs": UNLIMITED, "data": UNLIMITED, "payload": UNLIMITED, "imports": UNLIMITED, "exports": UNLIMITED,
         "wildcards": true, "conn": UNLIMITED, "leaf": UNLIMITED,

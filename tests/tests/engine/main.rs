@@ -11,4 +11,5 @@ mod on_an_engine {
     mod observe;
     mod refusals;
     mod runtime;
+    mod sites;
 }

@@ -61,6 +61,7 @@ fn fill(folder: &Path, args: &InitArgs, now: u64) -> Result<(), AuthError> {
         system_token: claims::system(&operator, &system.public_key(), now)?,
         signers: signers(folder)?,
         resolver_dir: args.resolver_dir.clone(),
+        sites: BTreeMap::new(),
     };
     vault::begin(folder, &authority, &Roster::default())?;
     let pusher = KeyPair::new_user();

@@ -13,7 +13,7 @@ use crate::reach;
 /// Hands the tokens over and waits until a server confirms each.
 pub(super) async fn run(
     vault: &Vault,
-    tokens: [String; 2],
+    tokens: Vec<String>,
     connection: &Connection,
 ) -> Result<(), AuthError> {
     // Whoever calls may have credentials of their own in the environment: those are not for this.

@@ -9,7 +9,8 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
-use muster_identity::{KeyPair, Role, Roster, claims};
+use muster_contract::SiteId;
+use muster_identity::{KeyPair, Role, Roster, claims, leaf};
 use serde::{Deserialize, Serialize};
 
 use super::error::AuthError;
@@ -20,8 +21,12 @@ const PRIVATE_FOLDER: u32 = 0o700;
 pub(super) const AUTHORITY: &str = "authority.json";
 pub(super) const OPERATOR_SEED: &str = "operator.seed";
 pub(super) const SYSTEM_SEED: &str = "system.seed";
-pub(super) const SERVER_CONFIG: &str = "nats-server.conf";
+pub(crate) const SERVER_CONFIG: &str = "nats-server.conf";
 pub(super) const PUSH_CREDS: &str = "creds/push.creds";
+/// Where what is made for the servers of sites is, a folder each.
+const LEAVES: &str = "leaves";
+/// By which a site's server comes in at the hub.
+pub(super) const LEAF_CREDS: &str = "leaf.creds";
 const ROSTER: &str = "roster.json";
 const LOCK: &str = "lock";
 
@@ -45,6 +50,9 @@ pub(super) struct Authority {
     pub(super) signers: BTreeMap<String, String>,
     /// Where nats-server keeps accounts.
     pub(super) resolver_dir: String,
+    /// The public key of the account of each site that has a server of its own.
+    #[serde(default)]
+    pub(super) sites: BTreeMap<SiteId, String>,
 }
 
 /// The directory, held by this process alone.
@@ -87,9 +95,14 @@ impl Vault {
         keep(&self.path(ROSTER), &(json(&self.roster) + "\n"), true)
     }
 
-    /// Signs the accounts as the roster now says, and keeps roster, tokens and the server's configuration; the tokens,
-    /// the devices' first.
-    pub(super) fn sign_accounts(&mut self, now: u64) -> Result<[String; 2], AuthError> {
+    /// Makes what was changed in the authority true.
+    pub(super) fn keep_authority(&self) -> Result<(), AuthError> {
+        keep(&self.path(AUTHORITY), &(json(&self.authority) + "\n"), true)
+    }
+
+    /// Signs the accounts as the roster now says, and keeps roster, tokens and the configuration of the hub's server and
+    /// of those of sites; the hub's tokens, the devices' first.
+    pub(super) fn sign_accounts(&mut self, now: u64) -> Result<Vec<String>, AuthError> {
         let issued = self.roster.next_signing(now);
         // The truth first: if the rest is cut short, the next signing makes up for it.
         self.keep_roster()?;
@@ -99,15 +112,30 @@ impl Vault {
         let revocations = self.roster.revocations();
         let Authority { name, hub, devices, .. } = &self.authority;
         let described = claims::Fleet { name, hub, devices, signers: &signers, revocations: &revocations };
-        let tokens = claims::fleet(&operator, &described, issued)?;
+        let mut tokens = Vec::from(claims::fleet(&operator, &described, issued)?);
+        for (site, key) in &self.authority.sites {
+            tokens.push(leaf::site_account(&operator, &described, (site, key), issued)?);
+        }
         keep(&self.path(SERVER_CONFIG), &server_config(&self.authority, &tokens), false)?;
+        let at_sites = leaf::devices_account(&operator, &described, issued)?;
+        for site in self.authority.sites.keys() {
+            let config = leaf_config(&self.authority, site, &at_sites);
+            keep(&self.leaf(site).join(SERVER_CONFIG), &config, false)?;
+        }
         Ok(tokens)
+    }
+
+    /// Where what is made for a site's server is.
+    pub(super) fn leaf(&self, site: &SiteId) -> PathBuf {
+        self.dir.join(LEAVES).join(site.as_str())
     }
 }
 
 /// The lines that a server's configuration includes.
-fn server_config(authority: &Authority, [of_devices, of_hub]: &[String; 2]) -> String {
-    let Authority { hub, devices, system, operator_token, system_token, resolver_dir, .. } = authority;
+fn server_config(authority: &Authority, tokens: &[String]) -> String {
+    let Authority { hub, devices, system, operator_token, system_token, resolver_dir, sites, .. } = authority;
+    let accounts = [devices, hub].into_iter().chain(sites.values()).zip(tokens);
+    let preload: String = accounts.map(|(account, token)| format!("  {account}: {token}\n")).collect();
     format!(
         "# Who may do what, for nats-server: include this in its configuration, beside a jetstream block and\n\
          #   tls {{ cert_file: \"…\", key_file: \"…\" }}\n\
@@ -115,7 +143,24 @@ fn server_config(authority: &Authority, [of_devices, of_hub]: &[String; 2]) -> S
          operator: {operator_token}\n\
          system_account: {system}\n\
          resolver: {{ type: full, dir: {resolver_dir:?}, allow_delete: false, interval: \"2m\" }}\n\
-         resolver_preload: {{\n  {system}: {system_token}\n  {hub}: {of_hub}\n  {devices}: {of_devices}\n}}\n"
+         resolver_preload: {{\n  {system}: {system_token}\n{preload}}}\n"
+    )
+}
+
+/// The lines that the configuration of a site's server includes.
+fn leaf_config(authority: &Authority, site: &SiteId, of_devices: &str) -> String {
+    let Authority { devices, system, operator_token, system_token, .. } = authority;
+    format!(
+        "# Who may do what on the leaf node of site {site}, for its nats-server: include this in its configuration, beside\n\
+         #   jetstream {{ domain: {site}, store_dir: \"…\" }}\n\
+         #   tls {{ cert_file: \"…\", key_file: \"…\" }}\n\
+         #   leafnodes {{ remotes: [{{ urls: [\"tls://HUB:7422\"], account: $DEVICES, credentials: \"…/{LEAF_CREDS}\" }}] }}\n\
+         # Made by `muster auth`; each signing writes it again. A server that runs takes it when it is told to reload.\n\
+         DEVICES: {devices}\n\
+         operator: {operator_token}\n\
+         system_account: {system}\n\
+         resolver: MEMORY\n\
+         resolver_preload: {{\n  {system}: {system_token}\n  {devices}: {of_devices}\n}}\n"
     )
 }
 

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::{Args, Subcommand};
-use muster_contract::DeviceKey;
+use muster_contract::{DeviceKey, SiteId};
 use muster_identity::Role;
 
 const DAY: u64 = 24 * 60 * 60;
@@ -25,7 +25,9 @@ Then for each device:
   muster enroll plant7/press-4 --key U… -o press-4.jwt
   muster-agent accept --data-dir DATA press-4.jwt   on the device
 And for each person who asks:
-  muster auth creds viewer --name anna -o anna.creds --valid 90d";
+  muster auth creds viewer --name anna -o anna.creds --valid 90d
+A site with a server of its own, to which its devices connect instead of the hub:
+  muster auth leaf plant7                           an account at the hub, and leaves/plant7 for the site's server";
 
 pub(super) const ENROLL_EXAMPLES: &str = "\
 The device's seed stays on the device; what is written here is no secret. Run it again before the end to renew: the
@@ -64,8 +66,20 @@ pub enum AuthCommand {
     List(VaultArgs),
     /// Make or renew the credentials of a service or a person
     Creds(CredsArgs),
-    /// Hand the account, with everybody who is out, to the running servers
+    /// Make or renew what a site with a server of its own needs: a leaf node, to which its devices connect
+    Leaf(LeafArgs),
+    /// Hand the accounts, with everybody who is out, to the running servers
     Push(VaultArgs),
+}
+
+/// `muster auth leaf`
+#[derive(Debug, Args)]
+pub struct LeafArgs {
+    /// The site
+    pub site: SiteId,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub vault: VaultArgs,
 }
 
 /// `muster auth init`

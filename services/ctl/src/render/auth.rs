@@ -6,7 +6,7 @@ use muster_identity::{Entry, OUT_WITHIN, Roster};
 use super::paint::{BAD, PLAIN, UNSURE, WELL, styled};
 use super::table::{Cell, Table};
 use super::words::{plural, span};
-use crate::auth::{Admitted, Made, Out};
+use crate::auth::{Admitted, Leaf, Made, Out, SERVER_CONFIG};
 
 /// A directory of keys that was made, and what comes next.
 pub fn made(made: &Made) -> String {
@@ -19,6 +19,27 @@ pub fn made(made: &Made) -> String {
          \x20  (by its path from that configuration; nats-server knows no other)\n\
          2. each service with its own credentials:                           --creds {dir}/creds/SERVICE.creds\n\
          3. each device:   muster enroll SITE/DEVICE --dir {dir} --key U…\n"
+    )
+}
+
+/// What was made for a site's server, and what comes next.
+pub fn leaf(made: &Leaf) -> String {
+    let Leaf { site, config, creds, new } = made;
+    let (config, creds) = (config.display(), creds.display());
+    let hub =
+        if *new { "`muster auth push`, so that its servers know the site's account; and in" } else { "in" };
+    format!(
+        "made {config} and {creds} for the server of {site}\n\
+         \n\
+         1. at the hub: {hub} its configuration\n\
+         \x20     leafnodes {{ listen: \"0.0.0.0:7422\", tls {{ cert_file: \"…\", key_file: \"…\" }} }}\n\
+         2. at the site, in the configuration of its nats-server, with the paths of the two files there:\n\
+         \x20     include {SERVER_CONFIG}\n\
+         \x20     jetstream {{ domain: {site}, store_dir: \"…\" }}\n\
+         \x20     leafnodes {{ remotes: [{{ urls: [\"tls://HUB:7422\"], account: $DEVICES, credentials: \"…\" }}] }}\n\
+         3. its devices:   --nats-url with the address of that server; their JWTs are the same\n\
+         \n\
+         Whom you put out later, that server learns from {config} as `muster revoke` writes it: carry it there and reload.\n"
     )
 }
 

@@ -10,6 +10,7 @@ use muster_contract::{SiteId, Timestamp};
 use super::doubt::{footer, heard, not_known, watermark};
 use super::frame::Frame;
 use super::paint::{self, BAD, BOLD, DIM, PLAIN, UNSURE, styled};
+use super::silence;
 use super::table::{Cell, Table};
 use super::words::{age, as_of, clean, counts, excerpt, freshness, percent, plural, span, states};
 
@@ -21,7 +22,8 @@ pub fn list(answer: &DeploymentsAnswer, frame: impl Into<Frame>) -> String {
         return format!("No deployment is targeted or leaving; {position}.\n");
     }
     let rows = rows(&answer.deployments).within(frame.width);
-    format!("{rows}\n{}; {position}.\n", footer(&answer.deployments))
+    let silent = silence::lines(&answer.silent_sites, frame.now);
+    format!("{rows}\n{silent}{}; {position}.\n", footer(&answer.deployments))
 }
 
 /// The deployments that a site has, each as a whole.
@@ -68,19 +70,24 @@ pub fn rows<'a>(views: impl IntoIterator<Item = &'a DeploymentView>) -> Table {
 
 /// One deployment: its view, and the lines that the answer has.
 pub fn one(answer: &DeploymentAnswer, frame: impl Into<Frame>) -> String {
-    view_and_lines(&answer.view, &answer.devices, frame.into())
+    let frame = frame.into();
+    let silent = silence::lines(&answer.silent_sites, frame.now);
+    view_and_lines(&answer.view, &silent, &answer.devices, frame)
 }
 
 /// One deployment without lines.
 pub fn view(view: &DeploymentView, frame: impl Into<Frame>) -> String {
-    view_and_lines(view, &[], frame.into())
+    view_and_lines(view, "", &[], frame.into())
 }
 
-fn view_and_lines(view: &DeploymentView, devices: &[StandingLine], frame: Frame) -> String {
+fn view_and_lines(view: &DeploymentView, silent: &str, devices: &[StandingLine], frame: Frame) -> String {
     let verdict = styled(paint::verdict(view.verdict), view.verdict.as_str());
     let mut text = format!("{}  {verdict}\n\n{}", styled(BOLD, view.deployment.as_str()), facts(view));
     if view.targets > 0 {
         let _ = write!(text, "\n{}", standings(view).within(frame.width));
+    }
+    if !silent.is_empty() {
+        let _ = write!(text, "\n{silent}");
     }
     if !view.components.is_empty() {
         let _ = write!(text, "\n{}", components(view, frame));

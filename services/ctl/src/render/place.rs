@@ -4,15 +4,18 @@ use std::fmt::Write as _;
 
 use muster_contract::Timestamp;
 use muster_contract::groups::GroupView;
+use muster_contract::silence::SilentSites;
 use muster_contract::view::{FleetView, SiteView, Split, Tally};
 
 use super::doubt::watermark;
 use super::paint::{self, BAD, BOLD, styled};
+use super::silence;
 use super::words::{as_of, counts, plural};
 
-/// A site.
-pub fn site(view: &SiteView, now: Timestamp) -> String {
-    format!("{}\n\n{}", styled(BOLD, &format!("site {}", view.site)), tally(&view.tally, now))
+/// A site, and since when nobody there is heard.
+pub fn site(view: &SiteView, silent: &SilentSites, now: Timestamp) -> String {
+    let name = styled(BOLD, &format!("site {}", view.site));
+    format!("{name}\n{}\n{}", silence::lines(silent, now), tally(&view.tally, now))
 }
 
 /// A group of devices.

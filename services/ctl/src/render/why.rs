@@ -3,11 +3,13 @@
 use std::fmt::Write as _;
 
 use muster_contract::Timestamp;
+use muster_contract::silence::SilentSite;
 use muster_contract::view::Verdict;
 use muster_contract::why::{Because, Evidence, EvidenceKind, WhyAnswer};
 
 use super::frame::Frame;
 use super::paint::{self, BOLD, DIM, styled};
+use super::silence;
 use super::table::{Cell, Table};
 use super::words::{age, as_of, clean, freshness, plural};
 
@@ -17,7 +19,15 @@ pub fn answer(answer: &WhyAnswer, frame: impl Into<Frame>) -> String {
     let verdict = styled(paint::verdict(answer.verdict), answer.verdict.as_str());
     let mut text = format!("{}  {verdict}: {}\n", styled(BOLD, answer.deployment.as_str()), answer.rule);
     let _ = writeln!(text, "{}\n", share(answer));
-    for because in &answer.standings {
+    let told = silence::told(&answer.silent_sites, &answer.standings);
+    let named = silence::lines(&answer.silent_sites, frame.now);
+    if !named.is_empty() {
+        let _ = writeln!(text, "{named}");
+    }
+    for (site, effects) in &told.folded {
+        text += &folded(site, effects);
+    }
+    for because in told.rest {
         text += &standing(because, answer.verdict, frame);
     }
     if let Some(next) = &answer.next {
@@ -38,6 +48,18 @@ fn share(answer: &WhyAnswer) -> String {
         1 => format!("because of 1 of {of}"),
         many => format!("because of {many} of {of}"),
     }
+}
+
+/// What a silent site does, a line for each of its devices here.
+fn folded(site: &SilentSite, effects: &[&Because]) -> String {
+    let of = plural(effects.len() as u64, "device");
+    let mut text =
+        format!("{}  because it is silent, {of} here:\n", styled(BOLD, &format!("site {}", site.site)));
+    for because in effects {
+        let (standing, freshness) = (because.standing.as_str(), freshness(because.freshness));
+        let _ = writeln!(text, "  {}  {standing}, {freshness}", because.key.device);
+    }
+    text + "\n"
 }
 
 fn standing(because: &Because, verdict: Verdict, frame: Frame) -> String {

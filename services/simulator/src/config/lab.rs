@@ -3,9 +3,11 @@
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
+use muster_contract::SiteId;
 use muster_service::config::{Common, Problems};
 
 use super::LogArgs;
+use super::carrier::Server;
 use crate::lab::Lab;
 
 /// Shown below the help.
@@ -15,6 +17,7 @@ in: it is no way to run a fleet for others.
 
 Examples:
   muster-simulator lab prepare --dir /lab --name nats --name link
+  muster-simulator lab prepare --dir /lab --site harbour --site quarry --uplink nats:7422
   muster-simulator lab admit --dir /lab --repository git://git/fleet.git";
 
 /// Names in the certificate where none are given.
@@ -57,6 +60,24 @@ pub struct PrepareArgs {
         value_delimiter = ','
     )]
     name: Vec<String>,
+    /// Site with a server of its own; may be given several times
+    #[arg(
+        long = "lab-site",
+        visible_alias = "site",
+        env = "MUSTER_LAB_SITE",
+        value_name = "SITE",
+        value_delimiter = ','
+    )]
+    site: Vec<String>,
+    /// Where the servers of sites reach the hub
+    #[arg(
+        long = "lab-uplink",
+        visible_alias = "uplink",
+        env = "MUSTER_LAB_UPLINK",
+        value_name = "HOST:PORT",
+        default_value = "link:7422"
+    )]
+    uplink: String,
     #[command(flatten)]
     place: PlaceArgs,
 }
@@ -95,6 +116,10 @@ pub struct Prepare {
     pub lab: Lab,
     /// Names in the certificate.
     pub names: Vec<String>,
+    /// Sites with a server of their own.
+    pub sites: Vec<SiteId>,
+    /// Where those reach the hub.
+    pub uplink: Server,
     /// What every service has.
     pub common: Common,
 }
@@ -130,7 +155,12 @@ impl PrepareArgs {
         let mut problems = Problems::default();
         let (lab, common) = self.place.check(&mut problems);
         let names = if self.name.is_empty() { NAMES_DEFAULT.map(str::to_owned).into() } else { self.name };
-        problems.finish(|| Some(Prepare { lab, names, common: common? }))
+        let sites: Vec<_> = self.site.iter().map(|site| problems.parse("--lab-site", site)).collect();
+        let uplink = problems.parse("--lab-uplink", &self.uplink);
+        problems.finish(|| {
+            let sites = sites.into_iter().collect::<Option<_>>()?;
+            Some(Prepare { lab, names, sites, uplink: uplink?, common: common? })
+        })
     }
 }
 
@@ -166,6 +196,9 @@ mod tests {
         let dir = dir.path().to_str().unwrap();
         let Ok(Settings::Prepare(config)) = check(&["lab", "prepare", "--dir", dir]) else { panic!() };
         assert_eq!(config.names, ["nats", "link", "localhost", "127.0.0.1"]);
+        let bad = check(&["lab", "prepare", "--dir", dir, "--site", "Harbour", "--uplink", "nowhere"]);
+        let bad = bad.unwrap_err().to_string();
+        assert!(bad.contains("'Harbour'") && bad.contains("must be HOST:PORT"), "{bad}");
         let option = check(&["lab", "admit", "--dir", dir, "--repository=--upload-pack=x"]).unwrap_err();
         assert!(option.to_string().contains("git can push to"), "{option}");
     }

@@ -7,19 +7,19 @@ use std::path::Path;
 
 use muster_identity::Role;
 
-use super::{Lab, certificate, fleet, folder, keep, muster, run};
+use super::{Lab, certificate, fleet, folder, keep, muster, run, site};
 use crate::config::lab::Prepare;
 use crate::error::Error;
 use crate::repository::Repository;
 
-const SECRET: u32 = 0o600;
-const PUBLIC: u32 = 0o644;
+pub(super) const SECRET: u32 = 0o600;
+pub(super) const PUBLIC: u32 = 0o644;
 /// Where nats-server keeps its things, seen from its container.
 const HUB_DATA: &str = "/data/state";
 /// Where it finds what is prepared for it.
 const HUB_FOLDER: &str = "/data/hub";
-/// What nats-server includes of `muster auth init`.
-const ACCOUNTS: &str = "nats-server.conf";
+/// What nats-server includes of `muster auth`.
+pub(super) const ACCOUNTS: &str = "nats-server.conf";
 
 /// Prepares a lab. Nothing that exists is changed, but for copies of what `muster auth` keeps.
 ///
@@ -35,37 +35,42 @@ pub async fn run_once(config: &Prepare) -> Result<(), Error> {
         muster(&["auth", "init", "--dir", &auth, "--resolver-dir", &resolver]).await?;
         tracing::info!(auth.dir = auth, "made the operator's keys");
     }
-    certify(lab, &config.names)?;
+    certify(&config.names, &lab.hub(), &lab.authority())?;
+    site::prepare(config).await?;
     let accounts = lab.auth().join(ACCOUNTS);
     copy(&accounts, &lab.hub().join(ACCOUNTS), PUBLIC)?;
-    keep(&lab.hub().join("hub.conf"), &hub_config(), PUBLIC)?;
+    keep(&lab.hub().join("hub.conf"), &hub_config(!config.sites.is_empty()), PUBLIC)?;
     hand_out(lab)?;
     repository(lab).await
 }
 
-fn certify(lab: &Lab, names: &[String]) -> Result<(), Error> {
+/// Makes a certificate for a server of these names into its folder, and its authority's into a file for everybody.
+pub(super) fn certify(names: &[String], folder: &Path, authority: &Path) -> Result<(), Error> {
     // The authority is written last: with it the certificate is whole.
-    if lab.authority().exists() {
+    if authority.exists() {
         return Ok(());
     }
     let made = certificate::certified(names)
         .map_err(|error| Error::Certificate { names: names.join(", "), source: error })?;
-    keep(&lab.hub().join("cert.pem"), &made.certificate, PUBLIC)?;
-    keep(&lab.hub().join("key.pem"), &made.key, SECRET)?;
-    keep(&lab.authority(), &made.authority, PUBLIC)?;
-    tracing::info!(names = names.join(", "), "made a certificate for the hub");
+    keep(&folder.join("cert.pem"), &made.certificate, PUBLIC)?;
+    keep(&folder.join("key.pem"), &made.key, SECRET)?;
+    keep(authority, &made.authority, PUBLIC)?;
+    tracing::info!(names = names.join(", "), "made a certificate");
     Ok(())
 }
 
 /// What nats-server is started with. `include` counts from the file that includes.
-fn hub_config() -> String {
+fn hub_config(with_sites: bool) -> String {
+    let tls = format!("tls {{ cert_file: \"{HUB_FOLDER}/cert.pem\", key_file: \"{HUB_FOLDER}/key.pem\" }}");
+    let sites = if with_sites { site::at_the_hub(&tls) } else { String::new() };
     format!(
         "# The hub of this lab, for nats-server. Made anew at every start.\n\
          server_name: hub\n\
          listen: \"0.0.0.0:4222\"\n\
          http: \"0.0.0.0:8222\"\n\
          jetstream {{ store_dir: \"{HUB_DATA}/jetstream\" }}\n\
-         tls {{ cert_file: \"{HUB_FOLDER}/cert.pem\", key_file: \"{HUB_FOLDER}/key.pem\" }}\n\
+         {tls}\n\
+         {sites}\
          include \"{ACCOUNTS}\"\n"
     )
 }
@@ -81,7 +86,7 @@ fn hand_out(lab: &Lab) -> Result<(), Error> {
     Ok(())
 }
 
-fn copy(from: &Path, to: &Path, mode: u32) -> Result<(), Error> {
+pub(super) fn copy(from: &Path, to: &Path, mode: u32) -> Result<(), Error> {
     let text =
         std::fs::read_to_string(from).map_err(|source| Error::Prepare { path: from.to_owned(), source })?;
     if std::fs::read_to_string(to).is_ok_and(|there| there == text) {

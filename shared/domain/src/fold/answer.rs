@@ -34,8 +34,9 @@ impl Fleet {
     ) -> Option<DeploymentAnswer> {
         let number = *self.totals.deployment_numbers.get(id)?;
         let view = self.view_of(number)?;
+        let silent_sites = self.silent_sites(site, Some(number));
         if output == Output::Summary {
-            return Some(DeploymentAnswer { view, devices: Vec::new(), next: None });
+            return Some(DeploymentAnswer { view, silent_sites, devices: Vec::new(), next: None });
         }
         let devices = self.devices_after(site, page.after.as_ref(), Some(number));
         let lines = devices.flat_map(|device| {
@@ -43,7 +44,7 @@ impl Fleet {
             row.and_then(|row| self.standing_line(device, row, output))
         });
         let (devices, next) = cut_page(lines, page.limit, |line| line.key.to_string());
-        Some(DeploymentAnswer { view, devices, next })
+        Some(DeploymentAnswer { view, silent_sites, devices, next })
     }
 
     /// The views of all deployments, or of those that a site has. None where there is no such site.
@@ -56,12 +57,13 @@ impl Fleet {
             Some(id) => Some(self.totals.site(*self.totals.site_numbers.get(id)?)),
             None => None,
         };
+        let silent_sites = self.silent_sites(site.map(|site| &site.id), None);
         let from = page.after.as_ref().map_or(Unbounded, Excluded);
         let numbers = self.totals.deployment_numbers.range::<DeploymentId, _>((from, Unbounded));
         let wanted = numbers.filter(|(_, number)| site.is_none_or(|at| at.deployments.contains_key(number)));
         let views = wanted.filter_map(|(_, number)| self.view_of(*number));
         let (deployments, next) = cut_page(views, page.limit, |view| view.deployment.to_string());
-        Some(DeploymentsAnswer { as_of: self.as_of, deployments, next })
+        Some(DeploymentsAnswer { as_of: self.as_of, deployments, silent_sites, next })
     }
 
     /// All devices, or those of a site; retired ones too. None where there is no such site.

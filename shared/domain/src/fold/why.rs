@@ -36,7 +36,8 @@ impl Fleet {
         });
         let (standings, next) = cut_page(speaking, page.limit, |because| because.key.to_string());
         let of = if verdict == Verdict::Removing { group.leaving() } else { group.targets() };
-        Some(self.answer(id, verdict, (group.because(verdict), of), standings, next))
+        let why = self.answer(id, verdict, (group.because(verdict), of), standings, next);
+        Some(WhyAnswer { silent_sites: self.silent_sites(site, Some(number)), ..why })
     }
 
     /// Why a deployment's standing on one device is what it is. None where the device has none.
@@ -45,7 +46,8 @@ impl Fleet {
         let device = self.find(key)?;
         let because = device.because(number, None)?;
         let speaks = device.share(number).speaks_for(verdict);
-        Some(self.answer(id, verdict, (speaks.into(), 1), vec![because], None))
+        let why = self.answer(id, verdict, (speaks.into(), 1), vec![because], None);
+        Some(WhyAnswer { silent_sites: self.silent_sites(Some(&key.site), Some(number)), ..why })
     }
 
     fn judged(&self, id: &DeploymentId) -> Option<(u32, Verdict)> {
@@ -63,7 +65,17 @@ impl Fleet {
         next: Option<String>,
     ) -> WhyAnswer {
         let rule = verdict.rule().to_owned();
-        WhyAnswer { as_of: self.as_of, deployment: id.clone(), verdict, rule, because, of, standings, next }
+        WhyAnswer {
+            as_of: self.as_of,
+            deployment: id.clone(),
+            verdict,
+            rule,
+            because,
+            of,
+            silent_sites: Default::default(),
+            standings,
+            next,
+        }
     }
 }
 

@@ -19,7 +19,7 @@ const AGENTS: u64 = 12;
 /// How long every link is cut.
 const CUT: Duration = Duration::from_secs(20);
 /// Time in which any state of the fleet has come true, on a machine that does other things as well.
-const DEADLINE: Duration = Duration::from_secs(90);
+pub(super) const DEADLINE: Duration = Duration::from_secs(90);
 /// Time between two looks that are a program each.
 const LOOK: Duration = Duration::from_millis(500);
 /// What goes on once it is up.
@@ -28,14 +28,20 @@ const SERVICES: [&str; 8] = ["nats", "git", "admit", "publisher", "ingest", "rol
 const IMAGE_BYTES_MAX: u64 = if cfg!(debug_assertions) { 45 << 20 } else { 30 << 20 };
 
 /// A fleet with somebody who asks it.
-struct Fleet {
-    stack: Stack,
-    hub: Hub,
-    bus: Bus,
+pub(super) struct Fleet {
+    pub(super) stack: Stack,
+    pub(super) hub: Hub,
+    pub(super) bus: Bus,
 }
 
 impl Fleet {
-    async fn until(&self, what: &str, holds: impl Fn(&BTreeMap<String, DeploymentView>) -> bool) {
+    /// Somebody who asks a fleet that is up.
+    pub(super) async fn of(stack: Stack) -> Self {
+        let (bus, asking) = (stack.bus("subscriber").await, stack.bus("operator").await);
+        Self { stack, hub: Hub::new(asking), bus }
+    }
+
+    pub(super) async fn until(&self, what: &str, holds: impl Fn(&BTreeMap<String, DeploymentView>) -> bool) {
         let look = async || match self.hub.deployments().await {
             Ok(views) => views.into_iter().map(|view| (view.deployment.to_string(), view)).collect(),
             Err(_) => BTreeMap::new(),
@@ -63,13 +69,13 @@ impl Fleet {
         .await;
     }
 
-    async fn until_devices(&self, what: &str, fresh: u64, stale: u64) {
+    pub(super) async fn until_devices(&self, what: &str, fresh: u64, stale: u64) {
         let look = async || self.hub.fleet().await.map(|view| view.tally.devices).unwrap_or_default();
         within(DEADLINE, what, look, |devices| (devices.fresh, devices.stale) == (fresh, stale)).await;
     }
 
     /// Waits until the publisher has taken a commit.
-    async fn until_published(&self, revision: &str) {
+    pub(super) async fn until_published(&self, revision: &str) {
         let status = async || {
             sleep(LOOK).await;
             self.stack.muster(&["publisher", "status", "--format", "json"]).unwrap_or_else(|error| error)
@@ -77,8 +83,35 @@ impl Fleet {
         within(DEADLINE, "the publisher has the commit", status, |said| said.contains(revision)).await;
     }
 
+    /// Waits until every report is accounted for. Links go on breaking: some may be under way for a moment.
+    pub(super) async fn until_nothing_is_missing(&self) {
+        let audit = async || {
+            sleep(LOOK).await;
+            self.stack.muster(&["audit"])
+        };
+        let audit = within(DEADLINE, "nothing is missing", audit, Result::is_ok).await.unwrap();
+        println!("{audit}");
+    }
+
+    /// Waits until the views are those that follow from LEDGER's facts, by a fold of the test's own and by the rollup's
+    /// own proof.
+    pub(super) async fn until_every_view_is_that_of_a_rebuild(&self) {
+        let look = async || {
+            let mut rebuild = Rebuild::default();
+            ledger::read(&self.bus, |entry| rebuild.apply(entry)).await.unwrap();
+            let rebuilt: BTreeMap<_, _> =
+                rebuild.digests().into_iter().map(|(key, digest)| (key.to_string(), Some(digest))).collect();
+            (rebuilt, ledger::shown(&self.bus).await.unwrap())
+        };
+        let same = |(rebuilt, shown): &(BTreeMap<_, _>, BTreeMap<_, _>)| rebuilt == shown;
+        let (rebuilt, _) = within(DEADLINE, "every view is that of a rebuild", look, same).await;
+        assert!(rebuilt.len() >= 5, "three deployments, a site and the fleet: {rebuilt:?}");
+        let verified = self.stack.muster(&["verify"]).unwrap();
+        println!("{verified}");
+    }
+
     /// What is published for the whole fleet, changed and pushed.
-    fn push(&self, message: &str, file: &str, from: &str, to: &str) {
+    pub(super) fn push(&self, message: &str, file: &str, from: &str, to: &str) {
         self.stack.push(message, |clone: &Path| {
             let path = clone.join(file);
             let text = std::fs::read_to_string(&path).unwrap();
@@ -94,8 +127,7 @@ async fn started() -> Fleet {
     let began = Instant::now();
     stack.up(&["--scale", &agents]);
     let up = began.elapsed();
-    let (bus, asking) = (stack.bus("subscriber").await, stack.bus("operator").await);
-    let fleet = Fleet { stack, hub: Hub::new(asking), bus };
+    let fleet = Fleet::of(stack).await;
     fleet.until_all_converged("up, and everything runs").await;
     println!("{AGENTS} agents behind flapping links: up in {up:.1?}, converged in {:.1?}", began.elapsed());
     fleet
@@ -243,21 +275,6 @@ async fn a_device_is_made_anew_and_is_the_same(fleet: &Fleet) -> Vec<String> {
 
 async fn nothing_is_lost_and_every_view_is_that_of_a_rebuild(fleet: &Fleet) {
     fleet.until_all_converged("everything runs at the end").await;
-    // Links go on breaking: reports may be under way for a moment.
-    let audit = async || {
-        sleep(LOOK).await;
-        fleet.stack.muster(&["audit"])
-    };
-    let audit = within(DEADLINE, "nothing is missing", audit, Result::is_ok).await.unwrap();
-    println!("{audit}");
-    let look = async || {
-        let mut rebuild = Rebuild::default();
-        ledger::read(&fleet.bus, |entry| rebuild.apply(entry)).await.unwrap();
-        let rebuilt: BTreeMap<_, _> =
-            rebuild.digests().into_iter().map(|(key, digest)| (key.to_string(), Some(digest))).collect();
-        (rebuilt, ledger::shown(&fleet.bus).await.unwrap())
-    };
-    let same = |(rebuilt, shown): &(BTreeMap<_, _>, BTreeMap<_, _>)| rebuilt == shown;
-    let (rebuilt, _) = within(DEADLINE, "every view is that of a rebuild", look, same).await;
-    assert!(rebuilt.len() >= 5, "three deployments, a site and the fleet: {rebuilt:?}");
+    fleet.until_nothing_is_missing().await;
+    fleet.until_every_view_is_that_of_a_rebuild().await;
 }

@@ -1,0 +1,70 @@
+//! Sites with a server of their own: what each of those servers needs, by `muster auth leaf`, and what the hub's server
+//! needs to let them in.
+
+use muster_contract::SiteId;
+
+use super::prepare::{ACCOUNTS, PUBLIC, SECRET, certify, copy};
+use super::{folder, keep, muster};
+use crate::config::lab::Prepare;
+use crate::error::Error;
+
+/// Where a site's server finds what is prepared for it, seen from its container.
+const FOLDER: &str = "/data/leaf";
+/// Where it finds the authority of the hub's certificate.
+const HUB_AUTHORITY: &str = "/data/trust/ca.pem";
+/// Where it keeps its things.
+const DATA: &str = "/data/state";
+/// By which it comes in at the hub.
+const CREDS: &str = "leaf.creds";
+/// Both ends of an uplink look this often whether it still carries anything: two silent looks, and it is down.
+const PINGS: &str = "ping_interval: \"5s\"\nping_max: 2\n";
+
+/// Prepares what the servers of all sites need.
+pub(super) async fn prepare(config: &Prepare) -> Result<(), Error> {
+    for site in &config.sites {
+        one(config, site).await?;
+    }
+    Ok(())
+}
+
+async fn one(config: &Prepare, site: &SiteId) -> Result<(), Error> {
+    let lab = &config.lab;
+    let (auth, own) = (lab.auth(), lab.leaf(site));
+    folder(&own)?;
+    let made = auth.join("leaves").join(site.as_str());
+    if !made.join(CREDS).exists() {
+        let dir = auth.display().to_string();
+        muster(&["auth", "leaf", site.as_str(), "--dir", &dir]).await?;
+        tracing::info!(site = %site, "made what the site's server needs to reach the hub");
+    }
+    certify(&[format!("leaf-{site}"), "127.0.0.1".to_owned()], &own, &lab.authority_of(site))?;
+    copy(&made.join(ACCOUNTS), &own.join(ACCOUNTS), PUBLIC)?;
+    copy(&made.join(CREDS), &own.join(CREDS), SECRET)?;
+    keep(&own.join("leaf.conf"), &leaf_config(site, &config.uplink.0), PUBLIC)
+}
+
+/// What a site's server is started with: devices come in by TLS, and it goes to the hub by TLS.
+fn leaf_config(site: &SiteId, uplink: &str) -> String {
+    format!(
+        "# The server of site {site} in this lab, for nats-server. Made anew at every start.\n\
+         server_name: leaf-{site}\n\
+         listen: \"0.0.0.0:4222\"\n\
+         http: \"0.0.0.0:8222\"\n\
+         {PINGS}\
+         jetstream {{ domain: {site}, store_dir: \"{DATA}/jetstream\" }}\n\
+         tls {{ cert_file: \"{FOLDER}/cert.pem\", key_file: \"{FOLDER}/key.pem\" }}\n\
+         include \"{ACCOUNTS}\"\n\
+         leafnodes {{\n\
+         \x20 reconnect: \"1s\"\n\
+         \x20 remotes: [{{\n\
+         \x20   urls: [\"tls://{uplink}\"], account: $DEVICES, credentials: \"{FOLDER}/{CREDS}\"\n\
+         \x20   tls {{ ca_file: \"{HUB_AUTHORITY}\" }}\n\
+         \x20 }}]\n\
+         }}\n"
+    )
+}
+
+/// The lines by which the hub's server lets servers of sites in.
+pub(super) fn at_the_hub(tls: &str) -> String {
+    format!("{PINGS}leafnodes {{ listen: \"0.0.0.0:7422\", {tls} }}\n")
+}
