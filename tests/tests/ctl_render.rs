@@ -70,7 +70,7 @@ fn a_silent_site_is_one_cause_with_its_effects() {
     golden("status-silent-site", &render::deployment::list(&list, now()));
     golden("site-silent", &render::place::site(&example("SiteView.plant7"), &why.silent_sites, now()));
     let more = SilentSites { count: 3, ..why.silent_sites };
-    assert!(render::silence::lines(&more, now()).ends_with("and 2 sites more that are silent\n"));
+    assert!(render::silence::lines(&more, now()).ends_with("and 2 more sites that are silent\n"));
 }
 
 #[test]

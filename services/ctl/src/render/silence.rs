@@ -11,13 +11,20 @@ use super::words::{age, plural};
 
 /// A line for each: `site quarry is silent since 2026-11-21T22:41:03Z (2m ago): one cause for 6 devices, 18 targets`.
 pub fn lines(sites: &SilentSites, now: Timestamp) -> String {
-    let each = sites.first.iter().map(|site| line(site, now));
-    let more = sites.count.saturating_sub(sites.first.len() as u64);
-    let more = (more > 0).then(|| format!("and {} more that are silent\n", plural(more, "site")));
-    each.chain(more).collect()
+    sites.first.iter().map(|site| line(site, now)).chain([more(sites)]).collect()
 }
 
-fn line(silent: &SilentSite, now: Timestamp) -> String {
+/// Those that are not named.
+pub fn more(sites: &SilentSites) -> String {
+    match sites.count.saturating_sub(sites.first.len() as u64) {
+        0 => String::new(),
+        1 => "and 1 more site that is silent\n".to_owned(),
+        count => format!("and {count} more sites that are silent\n"),
+    }
+}
+
+/// One of them.
+pub fn line(silent: &SilentSite, now: Timestamp) -> String {
     let (devices, targets) = (plural(silent.devices, "device"), plural(silent.targets, "target"));
     let words =
         format!("site {} is silent {}: one cause for {devices}", silent.site, since(silent.since, now));

@@ -20,13 +20,11 @@ pub fn answer(answer: &WhyAnswer, frame: impl Into<Frame>) -> String {
     let mut text = format!("{}  {verdict}: {}\n", styled(BOLD, answer.deployment.as_str()), answer.rule);
     let _ = writeln!(text, "{}\n", share(answer));
     let told = silence::told(&answer.silent_sites, &answer.standings);
-    let named = silence::lines(&answer.silent_sites, frame.now);
-    if !named.is_empty() {
-        let _ = writeln!(text, "{named}");
+    for site in &answer.silent_sites.first {
+        let effects = told.folded.iter().find(|(folded, _)| *folded == site).map(|(_, effects)| effects);
+        text += &silent(site, effects.map_or(&[], Vec::as_slice), frame.now);
     }
-    for (site, effects) in &told.folded {
-        text += &folded(site, effects);
-    }
+    text += &silence::more(&answer.silent_sites);
     for because in told.rest {
         text += &standing(because, answer.verdict, frame);
     }
@@ -50,11 +48,9 @@ fn share(answer: &WhyAnswer) -> String {
     }
 }
 
-/// What a silent site does, a line for each of its devices here.
-fn folded(site: &SilentSite, effects: &[&Because]) -> String {
-    let of = plural(effects.len() as u64, "device");
-    let mut text =
-        format!("{}  because it is silent, {of} here:\n", styled(BOLD, &format!("site {}", site.site)));
+/// A silent site, and what that does: a line for each of its devices here.
+fn silent(site: &SilentSite, effects: &[&Because], now: Timestamp) -> String {
+    let mut text = silence::line(site, now);
     for because in effects {
         let (standing, freshness) = (because.standing.as_str(), freshness(because.freshness));
         let _ = writeln!(text, "  {}  {standing}, {freshness}", because.key.device);
