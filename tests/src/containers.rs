@@ -184,6 +184,20 @@ impl Stack {
         self.compose(&["down", "--volumes", "--remove-orphans", "--timeout", "20"]).unwrap();
     }
 
+    /// Ends everything by `compose/down.sh`, which also takes away what Compose leaves of containers that were made anew.
+    ///
+    /// # Panics
+    ///
+    /// If it refuses.
+    pub fn end(&self) {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../compose");
+        let mut command = Command::new(folder.join("down.sh"));
+        for file in &self.files {
+            command.arg("--file").arg(file);
+        }
+        said(command.envs(&self.variables)).unwrap();
+    }
+
     /// What is left of the project on the engine: containers, networks, volumes.
     pub fn remains(&self) -> Vec<String> {
         let mine = format!("label=com.docker.compose.project={}", self.project);

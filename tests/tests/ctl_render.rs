@@ -68,7 +68,9 @@ fn a_silent_site_is_one_cause_with_its_effects() {
     let list: DeploymentsAnswer = example("DeploymentsAnswer.two");
     let list = DeploymentsAnswer { silent_sites: why.silent_sites.clone(), ..list };
     golden("status-silent-site", &render::deployment::list(&list, now()));
-    golden("site-silent", &render::place::site(&example("SiteView.plant7"), &why.silent_sites, now()));
+    let mut own = why.silent_sites.clone();
+    own.first[0].site = "plant7".parse().unwrap();
+    golden("site-silent", &render::place::site(&example("SiteView.plant7"), &own, now()));
     let more = SilentSites { count: 3, ..why.silent_sites };
     assert!(render::silence::lines(&more, now()).ends_with("and 2 more sites that are silent\n"));
 }

@@ -133,7 +133,7 @@ mod tests {
             let (prefix, _) = subject.rsplit_once(".*.*").unwrap();
             json!(format!("{prefix}.{site}.*"))
         };
-        let offered: Vec<_> = OFFERED_SERVICES.iter().chain(&OFFERED_STREAMS).map(|it| own(&it)).collect();
+        let offered: Vec<_> = OFFERED_SERVICES.iter().chain(&OFFERED_STREAMS).map(own).collect();
         assert_eq!(taken, offered);
     }
 }

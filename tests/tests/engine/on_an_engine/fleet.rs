@@ -8,7 +8,7 @@ use muster_bus::Bus;
 use muster_contract::view::{DeploymentView, Verdict};
 use muster_simulator::hub::Hub;
 use muster_simulator::ledger::{self, Rebuild};
-use muster_tests::containers::{IMAGES, Stack, TAG, docker, try_docker};
+use muster_tests::containers::{IMAGES, Stack, TAG, compose_command, docker, try_docker};
 use muster_tests::wait::within;
 use serde_json::Value;
 use tokio::time::{Instant, sleep};
@@ -129,6 +129,7 @@ async fn started() -> Fleet {
     let up = began.elapsed();
     let fleet = Fleet::of(stack).await;
     fleet.until_all_converged("up, and everything runs").await;
+    println!("{} {}", compose_command().join(" "), fleet.stack.compose(&["version", "--short"]).unwrap());
     println!("{AGENTS} agents behind flapping links: up in {up:.1?}, converged in {:.1?}", began.elapsed());
     fleet
 }
@@ -147,12 +148,12 @@ async fn a_fleet_in_containers_converges_and_loses_nothing_whatever_is_done_to_i
     nothing_is_lost_and_every_view_is_that_of_a_rebuild(&fleet).await;
     let asked = fleet.stack.compose(&["run", "--rm", "-T", "muster", "status"]).unwrap();
     assert!(asked.contains("telemetry") && asked.contains("converged"), "{asked}");
-    fleet.stack.down();
-    assert_eq!(fleet.stack.remains(), Vec::<String>::new(), "`down -v` leaves nothing");
-    // But for what Compose handed from one container to the next: the engine no longer takes that for a container's own.
-    for volume in handed_on {
-        let _ = try_docker(&["volume", "rm", &volume]);
-    }
+    fleet.stack.end();
+    assert_eq!(fleet.stack.remains(), Vec::<String>::new(), "`down.sh` leaves nothing");
+    // Compose took them for nobody's, and gave them no label.
+    let left: Vec<_> =
+        handed_on.iter().filter(|name| try_docker(&["volume", "inspect", name]).is_ok()).collect();
+    assert_eq!(left, Vec::<&String>::new(), "`down.sh` leaves no volume that was handed on");
 }
 
 /// Each image is small, and says what it is.

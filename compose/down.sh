@@ -1,0 +1,22 @@
+#!/bin/sh
+# Ends a fleet and leaves nothing of it. `docker compose down --volumes` does the same, but for the volumes of devices whose
+# containers were made anew (--force-recreate, other settings): Compose hands those on, and takes them for nobody's then.
+#
+#   compose/down.sh                                                  the fleet of compose.yaml, or of $COMPOSE_FILE
+#   compose/down.sh --file compose.yaml --file compose.sites.yaml    arguments are Compose's, before `down`
+set -eu
+cd "$(dirname "$0")"
+
+if docker compose version >/dev/null 2>&1; then compose="docker compose"; else compose=docker-compose; fi
+containers=$($compose "$@" ps --all --quiet)
+volumes=
+if [ -n "$containers" ]; then
+    each='{{range .Mounts}}{{if eq .Type "volume"}}{{println .Name}}{{end}}{{end}}'
+    # Those without a name of ours: a container's own, first or later.
+    # shellcheck disable=SC2086
+    volumes=$(docker inspect --format "$each" $containers | grep -E '^[0-9a-f]{64}$' | sort -u || true)
+fi
+$compose "$@" down --volumes --remove-orphans
+for volume in $volumes; do
+    docker volume rm --force "$volume" >/dev/null
+done
