@@ -190,3 +190,24 @@ async fn a_site_whose_server_is_put_out_is_out_and_others_stay() {
     until("the one is out", || fetched(&crane, "harbour/crane"), Option::is_none).await;
     until("the other stays", || fetched(&mill, "quarry/mill"), Option::is_some).await;
 }
+
+#[tokio::test]
+async fn what_is_made_for_a_site_again_keeps_its_keys_and_a_site_that_is_new_needs_no_restart_of_the_hub() {
+    let stage = Stage::start().await;
+    let made = |site: &str| {
+        let told = stage.hub.decide(&["auth", "leaf", site, "--format", "json"]);
+        let told: serde_json::Value = serde_json::from_str(&told).unwrap();
+        let text = std::fs::read_to_string(told["creds"].as_str().unwrap()).unwrap();
+        (told["new"].as_bool().unwrap(), muster_identity::creds::seed(&text).unwrap().to_owned())
+    };
+    let again = made("harbour");
+    assert_eq!((again.0, made("harbour")), (false, again));
+    let (new, _) = made("mine");
+    assert!(new, "nobody knew that site");
+    stage.hub.decide(&["auth", "push"]);
+    stage.desire("mine/drill", "what mine/drill shall run").await;
+    stage.hub.enroll(&key("mine/drill"), "1h");
+    let leaf = Site::start(&stage.hub, &site("mine"));
+    let device = connect(leaf.device_config(&stage.hub, &key("mine/drill"))).await;
+    until("what it shall run", || fetched(&device, "mine/drill"), Option::is_some).await;
+}
