@@ -10,7 +10,7 @@ use muster_contract::canonical::Digest;
 use muster_contract::desired::{Component, ProfileType};
 use muster_contract::profile::Workload;
 use muster_contract::state::StatusError;
-use muster_tests::containers::{box_image, docker, listed};
+use muster_tests::containers::{box_image, docker, listed, try_docker};
 use serde_json::json;
 use tempfile::TempDir;
 use tokio::sync::mpsc;
@@ -85,6 +85,13 @@ impl Device {
 
     fn containers(&self) -> Vec<String> {
         self.all(&["ps", "--all"])
+    }
+
+    /// Makes a file in what runs: a container that waits for it goes on when the test wants it to.
+    fn touch(&self, path: &str) {
+        let running = self.all(&["ps"]);
+        let made = running.iter().filter(|id| try_docker(&["exec", id, "touch", path]).is_ok()).count();
+        assert!(made > 0, "nothing runs that could be told: {running:?}");
     }
 
     /// Everything of this device that the engine has.
@@ -165,13 +172,15 @@ async fn an_end_before_or_after_readiness_says_how_and_with_which_last_words() {
     assert!(error.message.contains("exit code 3") && error.message.contains("no disk"), "{}", error.message);
     assert_eq!(device.containers(), Vec::<String>::new(), "after an error nothing of it runs");
     let check = "    healthcheck: {test: [CMD, test, '!', -e, /tmp/ill], interval: 1s, retries: 2}\n";
-    let script = format!("sleep 5; touch /tmp/ill; {FOREVER}");
-    let ill = device.unit("ill", &project(&[service("web", &script, check)]));
+    let ill = device.unit("ill", &project(&[service("web", FOREVER, check)]));
     device.start(&ill).await;
+    device.touch("/tmp/ill");
     let exit = device.exit().await;
     assert_eq!(exit.error.code, code::UNHEALTHY, "{}", exit.error.message);
-    let brief = device.unit("brief", &project(&[service("web", "sleep 4; exit 0", "")]));
+    let script = "while test ! -e /tmp/done; do sleep 1; done; exit 0";
+    let brief = device.unit("brief", &project(&[service("web", script, "")]));
     device.start(&brief).await;
+    device.touch("/tmp/done");
     let exit = device.exit().await;
     assert!(exit.error.message.contains("exit code 0"), "{}", exit.error.message);
     let before = device.containers();
