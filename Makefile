@@ -41,9 +41,11 @@ build: ## all programs, for debugging, into target/debug
 tools: ## a NATS server and the Python packages that tests and demo need, into .tools
 	@.ci/tools >&2
 
-bench: ## throughput and latency from report to view, beside the raw hops
+bench: ## every number of the README: rates, latency, memory, restart, the past, and PostgreSQL at the same work
 	@.ci/fetch-nats-server >&2
 	@$(CARGO) build --locked --release --workspace --bins >&2
+	@$(CARGO) run --locked --release --package muster-domain --example fold_rate
+	@$(CARGO) run --locked --release --package muster-domain --example query_latency
 	@$(CARGO) bench --locked --package muster-tests
 
 clean: ## remove everything that was built, fetched or left by a demo
