@@ -83,7 +83,6 @@ impl Standing {
 
     /// Puts failed components back in line for another attempt. Gives what was wrong with the deployment as a whole: the
     /// hub goes on holding that until it is told something else.
-    #[must_use]
     pub fn retry(&mut self) -> Option<StatusError> {
         let taken = self.error.take();
         if taken.is_some() {
@@ -109,10 +108,12 @@ impl Standing {
         true
     }
 
-    /// What was begun or done is pending again, for a reason, but for these; false where nothing was.
-    pub fn interrupt(&mut self, reason: &str, but: &BTreeSet<ComponentName>) -> bool {
+    /// What was begun or done is pending again, for a reason, but for jobs that have done their work; false where nothing
+    /// was.
+    pub fn interrupt(&mut self, reason: &str) -> bool {
+        let done = self.jobs_done();
         let begun = |component: &&ComponentStatus| {
-            matches!(component.state, State::Installing | State::Installed) && !but.contains(&component.name)
+            matches!(component.state, State::Installing | State::Installed) && !done.contains(&component.name)
         };
         let names: Vec<_> =
             self.components.iter().filter(begun).map(|component| component.name.clone()).collect();

@@ -70,7 +70,7 @@ async fn put_away(runtime: &dyn Runtime, observer: &Observer, mut standing: Stan
         stop(runtime, &standing, component, timeout.min(killed_at.duration_since(Instant::now())))
     }))
     .await;
-    if standing.interrupt("stopped together with the agent", &done) {
+    if standing.interrupt("stopped together with the agent") {
         observer.tell(&standing).await;
     }
 }

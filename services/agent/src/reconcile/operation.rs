@@ -191,7 +191,7 @@ impl Operation {
 }
 
 /// Waits for a runtime that shall answer within a limit, and gives it up when it is wedged.
-async fn watched<T>(
+pub(super) async fn watched<T>(
     limit: Duration,
     answer: impl Future<Output = Result<T, StatusError>>,
     code: &str,

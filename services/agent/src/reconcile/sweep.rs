@@ -17,8 +17,9 @@ use muster_service::backoff::FullJitter;
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::Instant;
 
+use super::operation::watched;
 use super::{OPERATIONS_MAX, Retry};
-use crate::runtime::{Running, Runtime, UnitName};
+use crate::runtime::{Running, Runtime, UnitName, code};
 
 /// Time for which everything else waits for the first attempt.
 const FIRST_MAX: Duration = Duration::from_secs(30);
@@ -61,7 +62,10 @@ impl Sweep {
         self.at = None;
         self.first_until.get_or_insert(now + FIRST_MAX);
         let runtime = Arc::clone(runtime);
-        self.work.spawn(async move { Swept::Looked(runtime.inventory().await) });
+        self.work.spawn(async move {
+            let found = watched(Duration::ZERO, runtime.inventory(), code::INVENTORY_FAILED, "");
+            Swept::Looked(found.await)
+        });
     }
 
     /// The next thing that came of it; none while nothing is under way.
@@ -113,7 +117,8 @@ async fn stop(runtime: &dyn Runtime, name: UnitName) -> bool {
         deployment.id = %name.deployment, component.name = %name.component,
         "stopping a component of a deployment that is not desired"
     );
-    let stopped = runtime.remove(&name, STOP_TIMEOUT_DEFAULT).await;
+    let removal = runtime.remove(&name, STOP_TIMEOUT_DEFAULT);
+    let stopped = watched(STOP_TIMEOUT_DEFAULT, removal, code::STOP_FAILED, name.component.as_str()).await;
     if let Err(error) = &stopped {
         tracing::error!(
             error = error.message, deployment.id = %name.deployment, component.name = %name.component,

@@ -60,6 +60,11 @@ async fn strangers_are_stopped_at_once_and_hold_up_neither_the_others_nor_the_en
     trial.desire(document(2, vec![deployment("ghost", 2, &["ui"])]));
     trial.until("web@2 removed: ui=removed").await;
     trial.nothing_for(Duration::from_secs(60)).await;
+    assert_eq!(
+        trial.stage.running(),
+        ["ghost/ui"],
+        "what is wanted anew waits for the end of its own strangers"
+    );
     trial.restart().await;
     assert!(begun.elapsed() < Duration::from_secs(600), "{:?}", begun.elapsed());
 }
