@@ -282,7 +282,7 @@ mod tests {
     use muster_contract::fact::Fact;
     use muster_contract::subjects::LedgerSubject;
 
-    use super::super::apply::Position;
+    use super::super::Position;
     use super::*;
 
     /// Devices that shall run `web`, of which only the last has failed.
