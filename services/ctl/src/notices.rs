@@ -71,16 +71,18 @@ impl Notices {
     }
 
     /// The newest notice, where an earlier run has shown it: it is not given out again, but says how it is. None where
-    /// one that was not shown will be given out.
+    /// one that was not shown will be given out, or where it cannot be read now.
     ///
     /// # Errors
-    /// It cannot be read, or is no notice.
+    /// It is no notice.
     pub async fn known(&self) -> Result<Option<Notice>, CtlError> {
         if !self.is_told {
             return Ok(None);
         }
-        let newest = self.hub.bus().notice_last(&self.subscription.name).await?;
-        let Some(value) = newest.and_then(|entry| entry.value.ok()) else { return Ok(None) };
+        let newest = self.hub.bus().notice_last(&self.subscription.name).await;
+        let Some(value) = newest.ok().flatten().and_then(|entry| entry.value.ok()) else {
+            return Ok(None);
+        };
         let garbled = |source| CtlError::Notice { name: self.subscription.name.clone(), source };
         let notice: Notice = decode::parse(&value).map_err(garbled)?;
         Ok(Some(notice).filter(|notice| notice.number == self.shown))

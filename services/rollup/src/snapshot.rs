@@ -244,13 +244,11 @@ async fn copy(present: &Present, origin: Origin, changes: &mut Changes, longest:
 
 #[cfg(test)]
 mod tests {
-    use rusqlite::Connection;
-
     use super::*;
     use crate::history::store::Checkpoints;
     use crate::history::thinning::Room;
     use crate::store::Found;
-    use crate::store::tests::{fleet, hear, ledger_time};
+    use crate::store::tests::{fleet, hear, ledger_time, run};
 
     #[tokio::test]
     async fn what_a_failed_first_snapshot_of_a_new_ledger_had_copied_is_in_the_next() {
@@ -266,11 +264,10 @@ mod tests {
 
         present.start_over("2026-11-21T08:00:00Z".parse().unwrap());
         present.change(|now| (1..=3).for_each(|number| hear(now, number)));
-        let other = Connection::open(directory.path().join("snapshot.db")).unwrap();
-        other.execute_batch("ALTER TABLE device RENAME TO away").unwrap();
+        run(snapshots.store.as_ref().unwrap(), "ALTER TABLE device RENAME TO away");
         snapshots.save().await;
         assert!(snapshots.failed, "there is no table to write to");
-        other.execute_batch("ALTER TABLE away RENAME TO device").unwrap();
+        run(snapshots.store.as_ref().unwrap(), "ALTER TABLE away RENAME TO device");
         present.change(|now| hear(now, 4));
         snapshots.save().await;
         assert!(!snapshots.failed);

@@ -288,7 +288,8 @@ async fn whoever_comes_beyond_the_limit_is_refused_and_takes_nobody_elses_view()
     let taken = answers.iter().filter(|answer| answer["changed"] == true).count();
     let refused = answers.iter().filter(|answer| answer["error"]["code"] == "conflict").count();
     assert_eq!((taken, refused), (1, 2), "{answers:?}");
-    let views = || request(&hub, &format!("{QUERY_PREFIX}.views"), &none);
+    let subject = format!("{QUERY_PREFIX}.views");
+    let views = || request(&hub, &subject, &none);
     let count = |answer: &Value| answer["views"].as_array().map_or(0, Vec::len);
     until("as many as may be", views, |answer| count(answer) == DEFINED_VIEWS_MAX).await;
 

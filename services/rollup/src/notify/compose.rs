@@ -186,3 +186,29 @@ pub(super) fn packed(mut notice: Notice) -> (Notice, Bytes) {
         notice.changes.truncate(kept);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use muster_contract::Timestamp;
+
+    use super::*;
+
+    #[test]
+    fn of_another_ledger_nobody_remembers_what_has_changed() {
+        let (fleet, about) = (Fleet::default(), Subscription::named("a".parse().unwrap()));
+        let told = Told {
+            number: 1,
+            event: NoticeEvent::Present,
+            ledger_seq: 0,
+            at: Timestamp::UNIX_EPOCH,
+            digest: Digest::of_bytes(b"other"),
+        };
+        for (same_ledger, more_changes) in [(true, false), (false, true)] {
+            let seen = see(&fleet, &about, Some(told), same_ledger);
+            let Found::Told(findings) = seen.found(TellOn::Change) else { panic!("it can be told") };
+            assert!(findings.is_news(Some(told)));
+            let notice = findings.notice(&about.name, 2, Some(told), false);
+            assert_eq!(notice.omitted.more_changes, more_changes);
+        }
+    }
+}

@@ -20,6 +20,7 @@ use muster_domain::fold::NothingToTell;
 use muster_service::error::chain;
 use muster_service::health::Latch;
 use serde::Serialize;
+use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
 use super::{SharedRegister, held};
@@ -34,6 +35,10 @@ const DESCRIPTION: &str = "Tells subscribers how what they watch is, and when it
 const ENDPOINTS: [&str; 4] = ["subscribe", "confirm", "unsubscribe", "list"];
 /// Attempts to write where somebody else writes the same name.
 const ATTEMPTS_MAX: usize = 8;
+/// How long a request waits until it is known who has subscribed: less than people's programs wait for an answer.
+const KNOWN_WAIT: Duration = Duration::from_secs(2);
+/// Time between two looks whether it is.
+const KNOWN_LOOK: Duration = Duration::from_millis(20);
 /// Subscriptions in one answer, so that any list of filters fits into a message.
 const LINES_MAX: usize = 10;
 
@@ -79,8 +84,8 @@ impl NotifyDesk {
             "subscribe" => json(self.subscribe(read(request)?).await?),
             "confirm" => json(self.confirm(read(request)?).await?),
             "unsubscribe" => json(self.unsubscribe(read(request)?).await?),
-            "list" if request.is_empty() => json(self.list(&SubscriptionsQuery::default())?),
-            "list" => json(self.list(&read(request)?)?),
+            "list" if request.is_empty() => json(self.list(&SubscriptionsQuery::default()).await?),
+            "list" => json(self.list(&read(request)?).await?),
             other => Err(bad(format!("there is no request '{other}'"))),
         }
     }
@@ -89,7 +94,7 @@ impl NotifyDesk {
     async fn subscribe(&self, wanted: Subscription) -> Result<SubscriptionAnswer, ErrorBody> {
         wanted.check().map_err(|violation| bad(violation.to_string()))?;
         self.can_be_told(&wanted)?;
-        self.known()?;
+        self.known().await?;
         for _ in 0..ATTEMPTS_MAX {
             let Held { record, revision } = self.held(&wanted.name).await?;
             let told = self.told(&wanted.name).await?;
@@ -133,13 +138,18 @@ impl NotifyDesk {
         }
     }
 
-    /// Refuses until it is known who has subscribed: nobody would be an answer that is not true.
-    fn known(&self) -> Result<(), ErrorBody> {
-        if held(&self.register).is_known() {
-            return Ok(());
+    /// Waits until it is known who has subscribed, which is a moment after LEDGER is read. Where it takes longer, nobody
+    /// would be an answer that is not true.
+    async fn known(&self) -> Result<(), ErrorBody> {
+        let deadline = Instant::now() + KNOWN_WAIT;
+        while !held(&self.register).is_known() {
+            if Instant::now() >= deadline {
+                let message = "still reading who has subscribed; ask again in a moment".to_owned();
+                return Err(ErrorBody { code: ErrorCode::NotReady, message });
+            }
+            sleep(KNOWN_LOOK).await;
         }
-        let message = "still reading who has subscribed; ask again in a moment".to_owned();
-        Err(ErrorBody { code: ErrorCode::NotReady, message })
+        Ok(())
     }
 
     /// Remembers how far a subscriber is, and that it is still there.
@@ -177,9 +187,9 @@ impl NotifyDesk {
         Err(busy(&name))
     }
 
-    fn list(&self, request: &SubscriptionsQuery) -> Result<SubscriptionsAnswer, ErrorBody> {
+    async fn list(&self, request: &SubscriptionsQuery) -> Result<SubscriptionsAnswer, ErrorBody> {
         let limit = checked_limit(request.limit)?;
-        self.known()?;
+        self.known().await?;
         let (subscriptions, more) = held(&self.register).page(request.after.as_ref(), limit.min(LINES_MAX));
         let last = subscriptions.last().map(|line| line.subscription.name.clone());
         Ok(SubscriptionsAnswer { subscriptions, next: last.filter(|_| more) })

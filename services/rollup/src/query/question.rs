@@ -28,8 +28,10 @@ pub(super) fn read_of_a_point<T: DeserializeOwned + Default>(question: &[u8]) ->
     if question.is_empty() {
         return Ok(T::default());
     }
-    // The point is read by itself first: of a part of the question, an error does not name the field.
-    read::<Point>(question)?;
+    if question.trim_ascii_start().starts_with(b"{") {
+        // The point is read by itself first: of a part of the question, an error does not name the field.
+        read::<Point>(question)?;
+    }
     read(question)
 }
 

@@ -30,6 +30,11 @@ pub(crate) fn hear(fleet: &mut Fleet, number: u64) {
     fleet.apply(at, &subject, Fact::parse(&subject, fact.as_bytes()).unwrap());
 }
 
+/// Runs SQL on an open store, which lets nobody else in.
+pub(crate) fn run(store: &Store, sql: &str) {
+    store.connection.execute_batch(sql).unwrap();
+}
+
 fn changes(fleet: &Fleet, afresh: bool, skip: usize) -> Changes {
     Changes {
         afresh,
