@@ -96,13 +96,21 @@ impl Snapshots {
     }
 
     async fn until_due(&mut self, read_to: &mut watch::Receiver<u64>) {
-        let enough = self.stored.1.saturating_add(self.facts_enough());
         let deadline = Instant::now() + self.cadence.every;
         if self.failed || self.store.is_none() {
             return tokio::time::sleep_until(deadline).await;
         }
-        // The present outlives this task, so neither wait can end for want of a sender.
-        let _ = tokio::time::timeout_at(deadline, read_to.wait_for(|seq| *seq >= enough)).await;
+        let mut caught_up = self.present.caught_up();
+        loop {
+            // Before looking: from then on fewer facts are enough.
+            caught_up.mark_unchanged();
+            let enough = self.stored.1.saturating_add(self.facts_enough());
+            // The present outlives this task, so no wait can end for want of a sender.
+            tokio::select! {
+                _ = tokio::time::timeout_at(deadline, read_to.wait_for(|seq| *seq >= enough)) => return,
+                _ = caught_up.changed() => {}
+            }
+        }
     }
 
     /// While LEDGER is being caught up with, snapshots would take the time that reading needs: only those come that become
