@@ -157,7 +157,7 @@ fn take(held: &mut Defined, entry: &ViewEntry) {
     let read = entry.value.as_ref().map(|value| decode::parse::<ViewDefinition>(value));
     match read {
         Some(Ok(definition)) if definition.name == name => {
-            _ = held.insert(name, (entry.revision, definition))
+            held.insert(name, (entry.revision, definition));
         }
         None => _ = held.remove(&name),
         Some(other) => {

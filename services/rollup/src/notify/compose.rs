@@ -17,9 +17,16 @@ use super::register::Told;
 /// What the present says of a subscription, as it was seen: whoever looks holds up the fold, so it is judged afterwards.
 pub(super) enum Seen {
     /// A state, or that there is nothing.
-    Told { as_of: AsOf, state: Result<(NoticeState, NoticeOmitted), String>, changes: Changes },
+    Told(Box<Sight>),
     /// It cannot be told any more.
     TooWide,
+}
+
+/// A state as it was seen, or why there is none, and what has changed.
+pub(super) struct Sight {
+    as_of: AsOf,
+    state: Result<(NoticeState, NoticeOmitted), String>,
+    changes: Changes,
 }
 
 /// What follows from it.
@@ -57,13 +64,14 @@ pub(super) fn see(
         Some(told) if same_ledger => fleet.changes_since(subscription, told.ledger_seq),
         Some(_) => Changes { incomplete: true, ..Changes::default() },
     };
-    Seen::Told { as_of: fleet.as_of(), state, changes }
+    Seen::Told(Box::new(Sight { as_of: fleet.as_of(), state, changes }))
 }
 
 impl Seen {
     /// What follows from it, for whoever is told on this.
     pub(super) fn found(self, on: TellOn) -> Found {
-        let Self::Told { as_of, state, changes } = self else { return Found::TooWide };
+        let Self::Told(sight) = self else { return Found::TooWide };
+        let Sight { as_of, state, changes } = *sight;
         let state = state.map(|(state, omitted)| fitting(state, omitted));
         let digest = match &state {
             Ok((state, _)) => state.digest(on),
