@@ -294,7 +294,7 @@ mod tests {
             let at = Position { ledger_seq, stored_at: muster_contract::Timestamp::UNIX_EPOCH };
             fleet.apply(at, &subject, Fact::parse(&subject, body.as_bytes()).unwrap());
         };
-        let digest = "sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
+        let digest = "sha256:e9657e5ecece5d103f3901c3ca1262e6c54958a73a82aa4aff849dafb62ca87e";
         for device in 0..devices {
             fold(
                 "desired",
