@@ -294,7 +294,6 @@ mod tests {
             let at = Position { ledger_seq, stored_at: muster_contract::Timestamp::UNIX_EPOCH };
             fleet.apply(at, &subject, Fact::parse(&subject, body.as_bytes()).unwrap());
         };
-        // Of the entry as it stands below: what a desired state says of itself is checked.
         let digest = "sha256:e9657e5ecece5d103f3901c3ca1262e6c54958a73a82aa4aff849dafb62ca87e";
         for device in 0..devices {
             fold(
