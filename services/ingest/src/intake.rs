@@ -31,12 +31,18 @@ const RETRY_MAX: Duration = Duration::from_secs(10);
 pub struct Intake {
     bus: Bus,
     partition: u16,
-    deliveries: Option<Deliveries>,
+    /// The next reports. Never given up half-way: the way may be mended meanwhile.
+    reading: Option<Reading>,
+    /// The last stream sequence that has come.
+    handed_out: u64,
     /// The next word of the server on what waits: it may be long in coming, and no report waits for it.
     sounding: BoxFuture<'static, Result<Sounding, ReadError>>,
     retry: FullJitter,
     chance: Rng,
 }
+
+/// Deliveries, and what comes of them next.
+type Reading = BoxFuture<'static, (Deliveries, Result<Vec<Delivery>, ReadError>)>;
 
 /// What came.
 #[derive(Debug, Default)]
@@ -58,13 +64,13 @@ impl Intake {
     pub fn new(bus: Bus, partition: u16, chance: Rng) -> Self {
         let retry = FullJitter::new(RETRY_MIN, RETRY_MAX);
         let sounding = sound_later(&bus, partition);
-        Self { bus, partition, deliveries: None, sounding, retry, chance }
+        Self { bus, partition, reading: None, handed_out: 0, sounding, retry, chance }
     }
 
     /// What comes next. The first that comes says only that the way is open.
     pub async fn next(mut self) -> (Self, Came) {
         loop {
-            let Some(deliveries) = &mut self.deliveries else {
+            let Some(reading) = &mut self.reading else {
                 if self.open().await {
                     return (self, Came::default());
                 }
@@ -72,11 +78,11 @@ impl Intake {
             };
             tokio::select! {
                 biased;
-                batch = deliveries.next_batch(BATCH) => if let Some(came) = self.take(batch) {
+                (deliveries, batch) = reading => if let Some(came) = self.take(deliveries, batch) {
                     return (self, came);
                 },
                 sounding = &mut self.sounding => {
-                    let handed_out = deliveries.handed_out();
+                    let handed_out = self.handed_out;
                     self.sounding = sound_later(&self.bus, self.partition);
                     // One that failed is made up for by the next.
                     if let Some(at) = sounding.ok().and_then(|sounding| sounding.reached_by(handed_out)) {
@@ -91,7 +97,7 @@ impl Intake {
     async fn open(&mut self) -> bool {
         match self.bus.partition(self.partition).await {
             Ok(opened) => {
-                self.deliveries = Some(opened);
+                self.reading = Some(read(opened));
                 self.sounding = sound(&self.bus, self.partition);
                 true
             }
@@ -109,10 +115,12 @@ impl Intake {
         }
     }
 
-    fn take(&mut self, batch: Result<Vec<Delivery>, ReadError>) -> Option<Came> {
+    fn take(&mut self, deliveries: Deliveries, batch: Result<Vec<Delivery>, ReadError>) -> Option<Came> {
         match batch {
             Ok(reports) => {
                 self.retry.reset();
+                self.reading = Some(read(deliveries));
+                self.handed_out = reports.last().map_or(self.handed_out, |last| last.stream_seq);
                 let all_to = reports.last().map(|last| last.stored_at);
                 Some(Came { reports, all_to })
             }
@@ -122,11 +130,19 @@ impl Intake {
                     error = chain(&error),
                     "reports stopped coming; opening the way again"
                 );
-                self.deliveries = None;
+                self.reading = None;
                 None
             }
         }
     }
+}
+
+fn read(mut deliveries: Deliveries) -> Reading {
+    async move {
+        let batch = deliveries.next_batch(BATCH).await;
+        (deliveries, batch)
+    }
+    .boxed()
 }
 
 fn sound_later(bus: &Bus, partition: u16) -> BoxFuture<'static, Result<Sounding, ReadError>> {

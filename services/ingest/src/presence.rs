@@ -12,12 +12,9 @@ use muster_contract::presence::Heartbeat;
 use muster_contract::subjects::{self, origin, stream};
 use muster_service::backoff::FullJitter;
 use muster_service::error::chain;
-use tokio::time::timeout;
 
 /// Heartbeats taken at once.
 const BATCH: usize = 512;
-/// How long nothing may come before it is looked at whether anything can.
-const LOOK_AFTER: Duration = Duration::from_secs(1);
 /// Least and longest upper bound of the delay before another attempt to read.
 const RETRY_MIN: Duration = Duration::from_millis(100);
 /// See [`RETRY_MIN`].
@@ -31,10 +28,6 @@ impl Hears {
     /// True while they can.
     pub fn now(&self) -> bool {
         self.0.load(Ordering::Acquire)
-    }
-
-    fn set(&self, hears: bool) {
-        self.0.store(hears, Ordering::Release);
     }
 }
 
@@ -61,14 +54,10 @@ impl Presence {
     pub async fn next(mut self) -> (Self, Vec<Delivery>) {
         loop {
             let read = match &mut self.replay {
-                Some(replay) => {
-                    let came = timeout(LOOK_AFTER, replay.next_batch(BATCH)).await;
-                    self.hears.set(replay.is_whole());
-                    came.map_or(Ok(None), |batch| batch.map(Some))
-                }
-                None => self.open().await.map(|replay| {
+                Some(replay) => replay.next_batch(BATCH).await.map(Some),
+                None => self.open().await.map(|mut replay| {
+                    replay.tell(self.hears.0.clone());
                     self.replay = Some(replay);
-                    self.hears.set(true);
                     None
                 }),
             };
@@ -80,7 +69,7 @@ impl Presence {
                 }
                 Err(error) => {
                     self.replay = None;
-                    self.hears.set(false);
+                    self.hears.0.store(false, Ordering::Release);
                     let retry_in = self.retry.next(&mut self.chance);
                     tracing::warn!(
                         partition = self.partition,

@@ -173,11 +173,6 @@ impl Deliveries {
         }
     }
 
-    /// The last stream sequence handed out since the deliveries began, or began anew.
-    pub const fn handed_out(&self) -> u64 {
-        self.handed_out
-    }
-
     /// Leaves out what the server repeats because it was not acknowledged in time: the owner has it.
     fn fresh(&mut self, batch: Vec<Pulled>) -> Vec<Delivery> {
         let life = self.current_life.load(Ordering::Acquire);

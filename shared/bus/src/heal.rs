@@ -26,6 +26,8 @@ pub(crate) struct Pause {
     chance: Rng,
     failures: u32,
     last_attempt: Option<Instant>,
+    /// When the next attempt may come, if it is waited for: whoever stops waiting and comes again waits no longer.
+    next_attempt: Option<Instant>,
 }
 
 impl Pause {
@@ -35,21 +37,33 @@ impl Pause {
             chance: Rng::new(),
             failures: 0,
             last_attempt: None,
+            next_attempt: None,
         }
     }
 
-    /// Waits before an attempt: for the link, and longer after every attempt that went wrong.
+    /// Waits before an attempt: for the link, and longer after every attempt that went wrong. Cancel-safe.
     pub(crate) async fn before_attempt(&mut self, link: &watch::Receiver<Link>) {
+        let at = self.next_attempt();
+        tokio::time::sleep_until(at).await;
+        // An error means that the bus is gone; the attempt will say so.
+        let _ = link.clone().wait_for(|link| link.is_up()).await;
+        self.failures = self.failures.saturating_add(1);
+        self.last_attempt = Some(Instant::now());
+        self.next_attempt = None;
+    }
+
+    fn next_attempt(&mut self) -> Instant {
+        if let Some(at) = self.next_attempt {
+            return at;
+        }
         if self.last_attempt.is_some_and(|at| at.elapsed() > GOOD_LIFE) {
             self.reset();
         }
+        let mut at = Instant::now();
         if self.failures > 0 {
-            tokio::time::sleep(self.delay.next(&mut self.chance)).await;
+            at += self.delay.next(&mut self.chance);
         }
-        self.failures = self.failures.saturating_add(1);
-        // An error means that the bus is gone; the attempt will say so.
-        let _ = link.clone().wait_for(|link| link.is_up()).await;
-        self.last_attempt = Some(Instant::now());
+        *self.next_attempt.insert(at)
     }
 
     /// To be called when something was read.

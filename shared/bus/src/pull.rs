@@ -42,6 +42,8 @@ pub(crate) struct Pull {
     outstanding: usize,
     /// The consumer's count of deliveries at the next message.
     expected: u64,
+    /// When anything came last: silence goes on while nobody waits.
+    heard_at: Instant,
     broken: Option<Broken>,
 }
 
@@ -82,7 +84,19 @@ impl Pull {
         let subscribed = wire.client.subscribe(inbox.clone()).await;
         let messages = subscribed.map_err(|_| NoAnswer::Disconnected)?;
         let request = Subject::from(format!("$JS.API.CONSUMER.MSG.NEXT.{stream}.{consumer}"));
-        Ok(Self { wire, link, over, request, inbox, messages, outstanding: 0, expected, broken: None })
+        let heard_at = Instant::now();
+        Ok(Self {
+            wire,
+            link,
+            over,
+            request,
+            inbox,
+            messages,
+            outstanding: 0,
+            expected,
+            heard_at,
+            broken: None,
+        })
     }
 
     /// At least one message and at most `max`; waits for the first, never for the others. Cancel-safe.
@@ -107,7 +121,7 @@ impl Pull {
 
     async fn step(&mut self) -> Option<Pulled> {
         self.ask_ahead().await;
-        let silence = tokio::time::sleep_until(Instant::now() + SILENCE_MAX);
+        let silence = tokio::time::sleep_until(self.heard_at + SILENCE_MAX);
         let broken = tokio::select! {
             biased;
             message = self.messages.next() => match message {
@@ -138,6 +152,7 @@ impl Pull {
     }
 
     fn take(&mut self, message: Message) -> Option<Pulled> {
+        self.heard_at = Instant::now();
         match message.status {
             None | Some(StatusCode::OK) => self.take_message(message),
             Some(StatusCode::IDLE_HEARTBEAT) => None,

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use async_nats::jetstream::consumer::{AckPolicy, Config as Consumer, DeliverPolicy};
@@ -55,6 +56,8 @@ pub struct Replay {
     /// Nothing was left when the last one was sent.
     at_end: bool,
     life: Option<Life>,
+    /// Says whether there is a life.
+    whole: Arc<AtomicBool>,
     pause: Pause,
 }
 
@@ -96,6 +99,7 @@ impl Bus {
             read: 0,
             at_end: false,
             life: None,
+            whole: Arc::default(),
             pause: Pause::new(),
         };
         replay.waiting = replay.open().await?;
@@ -156,6 +160,12 @@ impl Replay {
         found.is_ok_and(|found| found.num_pending == 0)
     }
 
+    /// Has a flag say from now on whether what follows is on its way, also while somebody waits for it.
+    pub fn tell(&mut self, whole: Arc<AtomicBool>) {
+        whole.store(self.is_whole(), Ordering::Release);
+        self.whole = whole;
+    }
+
     /// True where what follows is on its way; otherwise the next reading begins with mending.
     pub const fn is_whole(&self) -> bool {
         self.life.is_some()
@@ -199,6 +209,7 @@ impl Replay {
             self.position = Some(created.delivered.stream_seq);
         }
         self.life = Some(Life { consumer, pull });
+        self.whole.store(true, Ordering::Release);
         Ok(created.num_pending)
     }
 
@@ -246,6 +257,7 @@ impl Replay {
 
     /// Gives the consumer back without waiting; the server forgets it by itself otherwise.
     fn leave(&mut self) {
+        self.whole.store(false, Ordering::Release);
         let Some(Life { consumer, .. }) = self.life.take() else { return };
         let consumer = consumer.name.unwrap_or_default();
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };

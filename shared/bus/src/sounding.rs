@@ -46,10 +46,11 @@ impl Bus {
 }
 
 impl Sounding {
-    /// The moment up to which the partition's only reader, to whom everything up to the stream sequence `handed_out` has
-    /// come, has every report; none where some were on their way.
+    /// The moment up to which the partition's only reader has every report, the last of them that of the stream sequence
+    /// `handed_out`; none where some were on their way.
     pub fn reached_by(&self, handed_out: u64) -> Option<Timestamp> {
-        let all_came = self.unacknowledged == 0 || self.delivered <= handed_out;
+        // Less than what has come is the beginning of another stream, or older than what has come.
+        let all_came = self.unacknowledged == 0 || self.delivered == handed_out;
         (self.waiting == 0 && all_came).then_some(self.at)
     }
 }
@@ -73,7 +74,7 @@ mod tests {
             ((0, 0, 0), 0, Some(at)),
             ((9, 0, 0), 0, Some(at)),
             ((9, 2, 0), 9, Some(at)),
-            ((9, 2, 0), 12, Some(at)),
+            ((9, 2, 0), 12, None),
             ((9, 2, 0), 8, None),
             ((9, 2, 0), 0, None),
             ((9, 2, 1), 9, None),

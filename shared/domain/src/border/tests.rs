@@ -418,6 +418,24 @@ fn a_heart_that_beats_on_opens_its_epoch_once_what_came_before_its_first_beat_is
 }
 
 #[test]
+fn a_backlog_that_has_grown_since_it_was_told_of_is_told_again_once_nothing_comes() {
+    let mut hub = Hub::new();
+    hub.report(&status(1, 1, 3));
+    hub.pass(1);
+    hub.pass(3);
+    let said = |hub: &Hub| {
+        hub.liveness().last().map(|fact| (fact.head, fact.account.clone().unwrap().missing.to_string()))
+    };
+    assert_eq!(said(&hub), Some((3, "1-3".to_owned())), "told before the first fact was confirmed");
+    hub.beat(1, 9, 0);
+    (0..4).for_each(|_| hub.pass(1));
+    assert_eq!(said(&hub), Some((9, "2-9".to_owned())));
+    let facts = hub.liveness().len();
+    (0..4).for_each(|_| hub.pass(1));
+    assert_eq!(hub.liveness().len(), facts, "once");
+}
+
+#[test]
 fn folded_numbers_declared_by_a_second_copy_are_not_lost() {
     let mut hub = Hub::new();
     hub.report(&status(1, 4, 4));

@@ -228,7 +228,10 @@ fn backlog_turns(device: &Device, told: Told, moment: Moment, now: Timestamp) ->
             let complete = device.confirmed().cursor.is_complete(device.head());
             !told.behind && device.heard.unsent > 0 && !complete
         }
-        Moment::Tick { .. } if told.behind => device.lack.is_none(),
+        Moment::Tick { .. } if told.behind => device.lack.as_ref().is_none_or(|lack| {
+            // It has grown beyond what is on record, and nothing comes that would say so itself.
+            device.latest().cursor.head() < device.head() && lack.rests(now, BACKLOG_GRACE)
+        }),
         Moment::Tick { .. } => device.lack.as_ref().is_some_and(|lack: &Lack| lack.lasts(now, BACKLOG_GRACE)),
     }
 }
