@@ -3,7 +3,7 @@
 
 use muster_agent::outbox::Summary;
 use muster_contract::State;
-use muster_contract::query::Output;
+use muster_contract::query::{Output, StandingLine};
 use muster_contract::view::{Freshness, Standing};
 
 use super::agenda::{MINUTE, Millis};
@@ -87,7 +87,9 @@ impl World {
         }
         let mut targets: Vec<_> = answer.deployments.iter().filter(|line| !line.leaving).collect();
         targets.sort_by(|one, other| one.deployment.cmp(&other.deployment));
-        let leaving = answer.deployments.len() - targets.len();
+        // That it is removed may be what a message says that nobody can read; then it is shown as leaving, and not as known.
+        let hidden = |line: &StandingLine| !line.known && !answer.device.in_doubt.is_empty();
+        let leaving = answer.deployments.iter().filter(|line| line.leaving && !hidden(line)).count();
         let right = leaving == 0
             && answer.device.freshness == Freshness::Fresh
             && answer.device.account.missing.is_empty()
