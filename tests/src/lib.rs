@@ -1,7 +1,8 @@
 //! What the end-to-end tests share: [`server`], a real nats-server for one test, and
 //! [`cluster`], three of them as one; [`system`], a whole system of processes;
-//! [`story`], what is told about one; [`guarded`], a hub with real rights over [`tls`], and [`leaf`], a site with a server of its own; [`raw`], a client without scruples;
-//! [`containers`], the engine and a fleet on it; [`backlog`], a device with much to tell, [`mod@ledger`], a fleet that has told it, and [`thin`], a link for it;
+//! [`story`], what is told about one; [`guarded`], a hub with real rights over [`tls`], and [`leaf`], a site with a server
+//! of its own; [`raw`], a client without scruples; [`containers`], the engine and a fleet on it; [`backlog`], a device with
+//! much to tell, [`mod@ledger`], a fleet that has told it, and [`thin`], a link for it;
 //! [`wait`], waiting for facts; [`golden`] files; [`python`], examples in another language; [`schemas`], the documents of
 //! `schemas/` as the code has them; and [`mod@bench`], what is measured and how it is told.
 //!

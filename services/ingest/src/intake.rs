@@ -7,7 +7,7 @@ use std::time::Duration;
 use fastrand::Rng;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use muster_bus::topology::ACK_PENDING_MAX;
+use muster_bus::deliveries::UNACKNOWLEDGED_MAX;
 use muster_bus::{Bus, Deliveries, Delivery, ReadError, Sounding};
 use muster_contract::Timestamp;
 use muster_domain::border::UNSETTLED_MAX;
@@ -16,9 +16,6 @@ use muster_service::error::chain;
 
 /// Reports taken at once.
 pub const BATCH: usize = 512;
-// What waits for a sum must not keep the server from delivering.
-const _: () = assert!(((UNSETTLED_MAX + 2 * BATCH) as i64) < ACK_PENDING_MAX);
-
 /// How often the server is asked whether something waits, while nothing comes. Reports that come say it themselves: they
 /// come in the order in which they were stored.
 const SOUND_EVERY: Duration = Duration::from_secs(1);
@@ -26,6 +23,9 @@ const SOUND_EVERY: Duration = Duration::from_secs(1);
 const RETRY_MIN: Duration = Duration::from_millis(100);
 /// See [`RETRY_MIN`].
 const RETRY_MAX: Duration = Duration::from_secs(10);
+
+// What waits for a sum, and one batch more, must not keep the server from delivering.
+const _: () = assert!(UNSETTLED_MAX + BATCH < UNACKNOWLEDGED_MAX);
 
 /// The reports of one partition.
 pub struct Intake {

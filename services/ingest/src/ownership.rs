@@ -53,6 +53,8 @@ pub struct Record {
     pub owner: String,
     /// The lanes there are.
     pub lanes: u16,
+    /// When LEDGER stored it.
+    pub stored_at: Timestamp,
 }
 
 /// A partition that this process has taken.
@@ -110,7 +112,7 @@ pub async fn record(bus: &Bus, partition: u16) -> Result<Option<Record>, ReadErr
     Ok(last.map(|delivery| {
         let said = decode::parse::<Ownership>(&delivery.payload).ok();
         let (owner, lanes) = said.map_or_else(Default::default, |said| (said.owner, said.lanes));
-        Record { seq: delivery.stream_seq, owner, lanes: lanes.max(1) }
+        Record { seq: delivery.stream_seq, owner, lanes: lanes.max(1), stored_at: delivery.stored_at }
     }))
 }
 

@@ -100,14 +100,16 @@ async fn read_on(
     take: &mut impl FnMut(&LedgerSubject, &Fact, Timestamp),
 ) -> Result<Restored, ReadError> {
     let mut replay = bus.replay(stream::LEDGER, &SUBJECTS, Start::After(after)).await?;
-    // Each message says what follows it: what has aged out in between is not waited for.
-    let mut waiting = replay.waiting();
     let mut restored = Restored { first: 0, position: after, facts: 0 };
-    while waiting > 0 || restored.position < through {
-        let silence = |_| ReadError::TimedOut { what: stream::LEDGER.to_owned() };
-        for delivery in timeout(PATIENCE, replay.next_batch(BATCH)).await.map_err(silence)?? {
+    let silence = |_| ReadError::TimedOut { what: stream::LEDGER.to_owned() };
+    loop {
+        let batch = match timeout(PATIENCE, replay.next_present(BATCH)).await.map_err(silence)?? {
+            Some(batch) => batch,
+            None if restored.position >= through => return Ok(restored),
+            None => timeout(PATIENCE, replay.next_batch(BATCH)).await.map_err(silence)??,
+        };
+        for delivery in batch {
             restored.facts += 1;
-            waiting = delivery.pending;
             if restored.first == 0 {
                 restored.first = delivery.stream_seq;
             }
@@ -119,7 +121,6 @@ async fn read_on(
             }
         }
     }
-    Ok(restored)
 }
 
 /// What no version of ours would have let in says nothing of a device.

@@ -32,7 +32,7 @@ use tokio_util::sync::CancellationToken;
 use self::compose::{Found, Seen, ending, packed, see};
 use self::metrics::{NoticeResult, NotifyMetrics};
 use self::register::{Line, Register, Told};
-use crate::present::{Origin, Present};
+use crate::present::{AHEAD_ASK, Origin, Present};
 
 /// Entries of the stream taken at once.
 const BATCH_MAX: usize = 256;
@@ -41,9 +41,6 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(25);
 /// Subscriptions looked at while the fold waits. As many notices are under way to the bus at once; the next look waits for
 /// the slowest of them.
 const LOOK_MAX: usize = 8;
-/// How long a notice of somebody who has read further is left alone before LEDGER's end is asked for, and again after
-/// that. Where LEDGER ends before it, it is of another one.
-const AHEAD_ASK: Duration = Duration::from_secs(5);
 /// How long it is waited for the stream's reader where it has to begin again and somebody is due all the time.
 const MEND_TURN: Duration = Duration::from_secs(1);
 /// How long the last notice of an ended subscription stays.

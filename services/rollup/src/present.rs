@@ -4,11 +4,16 @@
 //! whoever keeps something derived from it (snapshot, views) sees that and starts over too.
 
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::time::Duration;
 
 use muster_contract::Timestamp;
 use muster_contract::defined::ViewDefinition;
 use muster_domain::fold::Fleet;
 use tokio::sync::watch;
+
+/// How long a view or a notice of somebody who has read further than the present is left alone before LEDGER's end is asked
+/// for, and again after that. Where LEDGER ends before it, it is of another one.
+pub(crate) const AHEAD_ASK: Duration = Duration::from_secs(5);
 
 /// Which LEDGER a present is read from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -16,7 +16,7 @@ use muster_contract::{DeviceKey, Timestamp};
 use muster_domain::fold::{DeviceRecord, Fleet};
 use rusqlite::{Connection, ErrorCode, OptionalExtension, Transaction, params};
 
-use crate::intake;
+use crate::restore;
 
 /// Name of the file in the data directory.
 const FILE: &str = "snapshot.db";
@@ -353,7 +353,7 @@ fn load_fleet(connection: &Connection, as_of: AsOf) -> Result<Fleet, Damage> {
         part.map_err(Damage::Unreadable).map(|part| (!part.is_empty()).then_some(part)).transpose()
     };
     let understand_all = |part: Vec<Row>| part.into_iter().map(understand).collect();
-    intake::restore(as_of, std::iter::from_fn(part), understand_all, Damage::Counts)
+    restore::fleet(as_of, std::iter::from_fn(part), understand_all, Damage::Counts)
 }
 
 fn understand((key, record, mark): Row) -> Result<DeviceRecord, Damage> {

@@ -21,12 +21,16 @@ use crate::bus::Bus;
 use crate::converge::create_consumer;
 use crate::heal::Pause;
 use crate::message::Delivery;
-use crate::pull::{Broken, Pull, Pulled};
+use crate::pull::{BATCH, Broken, Pull, Pulled};
 use crate::read::ReadError;
-use crate::topology::{partition_consumer, partition_consumer_name};
+use crate::topology::{ACK_PENDING_MAX, partition_consumer, partition_consumer_name};
 use crate::wire::{ApiError, Wire};
 
 const CONSUMER_NOT_FOUND: u64 = 10014;
+
+/// Messages of a partition that may stay unacknowledged while more are still delivered: beside them, as many as are asked
+/// for ahead may be on their way.
+pub const UNACKNOWLEDGED_MAX: usize = ACK_PENDING_MAX as usize - 2 * BATCH;
 
 /// The deliveries of one partition, in stream order from the first one not acknowledged.
 #[derive(Debug)]

@@ -2,8 +2,8 @@
 //!
 //! Reading order: [`config`] and [`connect`] (a [`Bus`] and its [`Link`]), [`topology`] and [`converge`]
 //! (streams as data), [`message`] and [`event`], then the ways in ([`publish`], [`window`]) and the ways out ([`read`],
-//! [`replay`], [`deliveries`] with [`sounding`], [`views`], [`notices`]), and [`request`] with [`serve`] and [`answering`]. It moves bytes and
-//! positions; it parses no document and holds no rule of the domain.
+//! [`replay`], [`deliveries`] with [`sounding`], [`views`], [`notices`]), and [`request`] with [`serve`] and
+//! [`answering`]. It moves bytes and positions; it parses no document and holds no rule of the domain.
 
 pub mod answering;
 pub mod bus;

@@ -19,7 +19,7 @@ use crate::message::{Delivery, Headers};
 use crate::wire::{NoAnswer, Wire, ready};
 
 /// Messages asked for at once. Fewer cost throughput, more cost memory.
-const BATCH: usize = 1000;
+pub(crate) const BATCH: usize = 1000;
 /// Bytes asked for at once: large messages come in smaller batches.
 const BATCH_BYTES: usize = 16 * 1024 * 1024;
 /// How long a request stands at the server.

@@ -30,7 +30,7 @@ const PRESENCE_AGE_MAX: Duration = Duration::from_secs(60 * 60);
 /// Time a delivery may stay unacknowledged before the server repeats it.
 const ACK_WAIT: Duration = Duration::from_secs(60);
 /// Deliveries of one partition that may be unacknowledged at once.
-pub const ACK_PENDING_MAX: i64 = 8192;
+pub(crate) const ACK_PENDING_MAX: i64 = 8192;
 /// For ever, as the server counts deliveries: what cannot be processed goes to quarantine, by ingest's hand.
 const DELIVER_WITHOUT_END: i64 = -1;
 

@@ -1,9 +1,9 @@
 //! Who may do what on the bus: decentralised NATS identities as data and pure functions.
 //!
 //! [`roles`] lists the rights of every role, in one place. [`jwt`] is the signed envelope, [`claims`] what stands in it
-//! for an operator, an account and a user, [`leaf`] in those of a site with a server of its own; [`creds`] reads and writes credentials files. [`roster`] remembers whom an
-//! operator let in and put out. Nothing here reads a file, a clock or a source of chance: keys, times and texts are
-//! arguments.
+//! for an operator, an account and a user, [`leaf`] in those of a site with a server of its own; [`creds`] reads and
+//! writes credentials files. [`roster`] remembers whom an operator let in and put out. Nothing here reads a file, a clock
+//! or a source of chance: keys, times and texts are arguments.
 
 pub mod claims;
 pub mod creds;

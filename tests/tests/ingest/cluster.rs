@@ -6,7 +6,6 @@ use std::time::Duration;
 use muster_bus::{Bus, BusConfig, Outgoing, Stored, TopologyError};
 use muster_contract::Timestamp;
 use muster_contract::subjects::{LedgerSubject, ViewKey, stream};
-use muster_ingest::consume::TAKEN_WITHIN;
 use muster_ingest::ownership::{Claim, claim, record};
 use muster_simulator::child::{Child, Spec};
 use muster_simulator::ledger::Rebuild;
@@ -15,7 +14,6 @@ use muster_tests::server::{Server, device};
 use muster_tests::system::{ROLLUP, program};
 use muster_tests::wait::{until, within};
 use serde_json::{Value, json};
-use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::crash::{everything_is_held_once, fleet, traffic};
@@ -97,7 +95,7 @@ async fn nothing_is_lost_or_doubled_when_leaders_are_killed_in_mid_traffic() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_standby_takes_over_on_a_cluster_and_nothing_is_in_twice() {
     let (_cluster, mut hub) = start().await;
-    hub.started(1).await;
+    hub.owns_all().await;
     let spec = Spec { name: "second".to_owned(), ..hub.spec.clone() };
     let second = Child::start(spec, hub.dir.path()).unwrap();
     let log = || async { std::fs::read_to_string(second.log()).unwrap_or_default() };
@@ -105,9 +103,7 @@ async fn a_standby_takes_over_on_a_cluster_and_nothing_is_in_twice() {
     let sending = tokio::spawn(traffic(hub.bus.clone(), fleet(), Duration::from_millis(10)));
     ledger_grows(&hub, PROGRESS).await;
     hub.kill_ingest().await;
-    let killed = Instant::now();
     until("it takes over", log, |log| log.matches("taking it over").count() == 16).await;
-    assert!(killed.elapsed() < TAKEN_WITHIN, "{:?}", killed.elapsed());
     sending.await.unwrap();
     everything_is_held_once(&hub, &fleet()).await;
 }

@@ -88,6 +88,12 @@ impl Hub {
         until("ingest starts", count, |count| *count >= times).await;
     }
 
+    /// Waits until every partition is its own.
+    async fn owns_all(&self) {
+        let owned = || async { self.log().matches("the partition is ours").count() };
+        until("ingest owns every partition", owned, |count| *count >= 16).await;
+    }
+
     fn log(&self) -> String {
         std::fs::read_to_string(self.dir.path().join("logs/muster-ingest.log")).unwrap_or_default()
     }

@@ -42,7 +42,7 @@ async fn signal_owner(hub: &Hub, signal: Signal) -> Pid {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_standby_takes_over_when_the_owner_is_killed() {
     let mut hub = Hub::start(&[]).await;
-    hub.started(1).await;
+    hub.owns_all().await;
     hub.send(&device("first"), &status(1, 1, 1)).await;
     hub.statuses_are(&device("first"), 1).await;
     let _second = second(&hub);
@@ -62,7 +62,7 @@ async fn a_standby_takes_over_when_the_owner_is_killed() {
 async fn an_owner_that_stood_still_is_fenced_and_what_it_had_under_way_is_refused() {
     // The bus recognises nothing: only the fence does.
     let mut hub = Hub::start(&[]).await;
-    hub.started(1).await;
+    hub.owns_all().await;
     let _second = second(&hub);
     stands_by(&hub, "second").await;
     edit(&hub.bus, stream::LEDGER, |config| {

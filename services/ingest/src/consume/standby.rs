@@ -2,12 +2,14 @@
 //!
 //! The owner answers whoever asks for it. A process that is killed no longer does, because the server knows that its
 //! connection is gone; one that stands still does not either. After [`SILENCES`] unanswered questions the partition is
-//! taken: within [`TAKEN_WITHIN`] of the owner's death, as far as this waiting goes. A process that has just started, and finds
-//! nobody listening at all, takes it at once. To be wrong is safe: LEDGER refuses whoever lost the partition.
+//! taken: within [`TAKEN_WITHIN`] of the owner's death, as far as this waiting goes. A process that has just started and
+//! finds nobody listening at all takes it at once, but from an owner of this moment: on a cluster the word that somebody
+//! listens may still be on its way. To be wrong is safe: LEDGER refuses whoever lost the partition.
 
 use std::time::Duration;
 
 use muster_bus::{Answering, ReadError, RequestError};
+use muster_contract::Timestamp;
 use muster_contract::subjects::ask_owner;
 use muster_service::error::chain;
 use muster_service::health::Latch;
@@ -27,12 +29,15 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(1);
 const SILENCES: u32 = 3;
 /// How long a partition stays without an owner: the questions, and some time to read the end of LEDGER.
 pub const TAKEN_WITHIN: Duration = Duration::from_secs(10);
+/// How long a server of a cluster may take to hear that an owner listens at another one.
+const HEARD_OF_WITHIN: Duration = Duration::from_secs(2);
 /// Time between two readings of the end of LEDGER while standing by: what is left to read at the end is little.
 const READ_EVERY: Duration = Duration::from_secs(60);
 
 const _: () = {
     let asking = (ASK_EVERY.as_secs() + ANSWER_WITHIN.as_secs()) * SILENCES as u64;
     assert!(asking < TAKEN_WITHIN.as_secs());
+    assert!(HEARD_OF_WITHIN.as_secs() <= asking);
     assert!(READ_EVERY.as_secs() > TAKEN_WITHIN.as_secs());
 };
 
@@ -143,7 +148,9 @@ impl Partition {
                     self.catch_up(0).await?;
                 }
             }
-            Err(RequestError::NoResponders { .. }) if !self.waiting.standing_by => {
+            Err(RequestError::NoResponders { .. })
+                if !self.waiting.standing_by && !is_of_this_moment(record, self.around.clock.now()) =>
+            {
                 self.waiting.silences = SILENCES;
             }
             Err(RequestError::NoResponders { .. } | RequestError::Timeout { .. }) => {
@@ -200,5 +207,30 @@ impl Partition {
         {
             self.border.desire(&wish.key, &wish.state, wish.stored_at);
         }
+    }
+}
+
+/// A record that LEDGER has stored so lately that not every server knows its writer.
+fn is_of_this_moment(record: Option<&Record>, now: Timestamp) -> bool {
+    let age = record.map(|record| Duration::try_from(now.duration_since(record.stored_at)));
+    // A time to come is a clock that goes wrong, and no reason to wait.
+    matches!(age, Some(Ok(age)) if age < HEARD_OF_WITHIN)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_owner_of_this_moment_is_one_whose_record_is_younger_than_word_takes_to_spread() {
+        let now: Timestamp = "2026-11-22T10:00:00Z".parse().unwrap();
+        let of = |stored_at: Timestamp| Record { seq: 7, owner: "a/1/b".to_owned(), lanes: 1, stored_at };
+        let table = [(0, true), (1_999, true), (2_000, false), (3_600_000, false), (-1, false)];
+        for (age_ms, young) in table {
+            let stored_at = Timestamp::from_millisecond(now.as_millisecond() - age_ms).unwrap();
+            let record = of(stored_at);
+            assert_eq!(is_of_this_moment(Some(&record), now), young, "{age_ms} ms");
+        }
+        assert!(!is_of_this_moment(None, now), "nobody");
     }
 }

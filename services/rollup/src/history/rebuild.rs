@@ -127,8 +127,9 @@ impl Rebuilder {
         Ok(message.map(|message| message.stored_at))
     }
 
-    /// The fold of a checkpoint; none where it does not hold, which drops it, or cannot be read now, which does not. LEDGER must say the same of its fact, as far
-    /// as it holds it: one that was set back to a backup and has grown again has another there.
+    /// The fold of a checkpoint; none where it does not hold, which drops it, or cannot be read now, which does not. LEDGER
+    /// must say the same of its fact, as far as it holds it: one that was set back to a backup and has grown again has
+    /// another there.
     ///
     /// # Errors
     /// LEDGER cannot be read.

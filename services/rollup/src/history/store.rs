@@ -15,7 +15,7 @@ use muster_domain::fold::{DeviceRecord, Fleet};
 use rusqlite::{Connection, OptionalExtension, Transaction, params};
 
 use super::thinning::{Mark, Room, surplus};
-use crate::intake;
+use crate::restore;
 use crate::store::{Damage, Kind, Store, StoreError, connect, put_aside, write_error};
 
 /// Name of the file in the data directory.
@@ -210,7 +210,7 @@ impl Checkpoints {
         let parts =
             statement.query_map([seq], |row| row.get::<_, Vec<u8>>(0)).map_err(LoadError::Unreadable)?;
         let parts = parts.map(|part| part.map_err(LoadError::Unreadable));
-        let fleet = intake::restore(mark.as_of, parts, |part| unpack(&part), LoadError::Counts)?;
+        let fleet = restore::fleet(mark.as_of, parts, |part| unpack(&part), LoadError::Counts)?;
         if fleet.devices_known() as u64 != mark.devices
             || Some(fleet.fleet_view().tally.digest.to_string()) != digest
         {

@@ -6,16 +6,13 @@
 //! ends before it, what is there was derived from another LEDGER (one restored from a backup has lower sequences), and it
 //! is written over. How far LEDGER goes is asked now and then.
 
-use std::time::Duration;
-
 use muster_bus::ViewEntry;
 use muster_contract::canonical::Digest;
 use muster_contract::view::AsOf;
 use serde::Deserialize;
 use tokio::time::Instant;
 
-/// How long a view that has read further is left alone before LEDGER's end is asked for, and again after that.
-pub(super) const AHEAD_ASK: Duration = Duration::from_secs(5);
+use crate::present::AHEAD_ASK;
 
 /// What is held under a key.
 #[derive(Debug, Clone, Copy)]

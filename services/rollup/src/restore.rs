@@ -16,7 +16,7 @@ const PARTS_WAITING_MAX: usize = 4;
 
 /// The fleet of all parts as of a position. The first failure of reading, decoding or taking in ends it; `lost` is said
 /// where a thread is lost.
-pub(crate) fn restore<P: Send, E: Send>(
+pub(crate) fn fleet<P: Send, E: Send>(
     as_of: AsOf,
     parts: impl Iterator<Item = Result<P, E>>,
     decode: impl Fn(P) -> Result<Vec<DeviceRecord>, E> + Sync,
