@@ -30,6 +30,10 @@ const ROUNDS: u64 = 2;
 /// Time an answer may take.
 const PATIENCE: Duration = Duration::from_secs(10);
 
+// As in muster-rollup.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 #[tokio::main]
 async fn main() {
     let words: Vec<String> = std::env::args().skip(1).collect();

@@ -20,6 +20,10 @@ const DEVICES: usize = 100_000;
 /// Facts under way at once while LEDGER is filled.
 const WINDOW: usize = 1024;
 
+// As in muster-ingest.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 #[tokio::main]
 async fn main() {
     let words: Vec<String> = std::env::args().skip(1).collect();

@@ -9,6 +9,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use sha2::{Digest as _, Sha256};
 
 const PREFIX: &str = "sha256:";
+const HEX: &[u8; 16] = b"0123456789abcdef";
 
 /// `sha256:` and 64 lower-case hex digits.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -44,10 +45,29 @@ pub fn canonical_json<T: Serialize>(value: &T) -> Vec<u8> {
     serde_json_canonicalizer::to_vec(value).expect("documents of the contract are JSON")
 }
 
+/// A digest as text; every report and every view has some.
+struct Text([u8; PREFIX.len() + 64]);
+
+impl Text {
+    fn of(digest: &Digest) -> Self {
+        let mut text = [0; PREFIX.len() + 64];
+        let (prefix, digits) = text.split_at_mut(PREFIX.len());
+        prefix.copy_from_slice(PREFIX.as_bytes());
+        for (pair, byte) in digits.chunks_exact_mut(2).zip(digest.0) {
+            pair.copy_from_slice(&[HEX[usize::from(byte >> 4)], HEX[usize::from(byte & 15)]]);
+        }
+        Self(text)
+    }
+
+    fn as_str(&self) -> &str {
+        // ASCII, as it was made.
+        std::str::from_utf8(&self.0).unwrap_or_default()
+    }
+}
+
 impl fmt::Display for Digest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(PREFIX)?;
-        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+        f.write_str(Text::of(self).as_str())
     }
 }
 
@@ -89,7 +109,7 @@ const fn nibble(digit: u8) -> Option<u8> {
 
 impl Serialize for Digest {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
+        serializer.serialize_str(Text::of(self).as_str())
     }
 }
 

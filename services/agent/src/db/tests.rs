@@ -225,7 +225,7 @@ async fn nobody_else_may_read_what_a_new_database_holds() {
     db.run(add(1)).await.unwrap();
     let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
     assert_eq!(mode(&dir), 0o700);
-    for file in ["agent.db", "agent.db-wal", "agent.db-shm"] {
+    for file in ["agent.db", "agent.db-wal"] {
         assert_eq!(mode(&dir.join(file)), 0o600, "{file}");
     }
 }

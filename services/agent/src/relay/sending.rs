@@ -79,6 +79,8 @@ pub struct Sending {
     epoch: Option<Epoch>,
     /// Rows without an answer, with their bytes.
     under_way: BTreeMap<u64, usize>,
+    /// The bytes of all of them: it is asked for with every answer.
+    under_way_bytes: usize,
     /// Rows with a good answer that the outbox does not know of yet.
     acknowledged: BTreeSet<u64>,
     parked: BTreeSet<u64>,
@@ -100,6 +102,7 @@ impl Sending {
             width: WIDTH_START.min(window.rows),
             epoch: None,
             under_way: BTreeMap::new(),
+            under_way_bytes: 0,
             acknowledged: BTreeSet::new(),
             parked: BTreeSet::new(),
             passed: 0,
@@ -116,6 +119,7 @@ impl Sending {
             self.parked.clear();
         }
         self.under_way.clear();
+        self.under_way_bytes = 0;
         // Any of them may be one.
         self.heads.clone_from(&self.acknowledged);
         self.passed = 0;
@@ -143,7 +147,7 @@ impl Sending {
     /// What to read, if there is room and may be something.
     pub fn ask(&self) -> Option<Ask> {
         let rows = self.width.saturating_sub(self.under_way.len());
-        let bytes = self.bytes().saturating_sub(self.under_way.values().sum());
+        let bytes = self.bytes().saturating_sub(self.under_way_bytes);
         // Reading for every single answer would cost more than it sends: a quarter of the window at a time.
         let unnoted = self.acknowledged.len() >= UNNOTED_MAX;
         let room = self.under_way.is_empty() || (rows >= self.width.div_ceil(4) && bytes > 0);
@@ -169,31 +173,30 @@ impl Sending {
         }
         self.more = !batch.rows.is_empty();
         self.behind &= self.more;
-        let mut bytes: usize = self.under_way.values().sum();
         let mut send = Vec::with_capacity(batch.rows.len());
         for row in batch.rows {
-            let room = self.under_way.len() < self.width && bytes + row.bytes <= self.bytes();
+            let room = self.under_way.len() < self.width && self.under_way_bytes + row.bytes <= self.bytes();
             if !room && !self.under_way.is_empty() {
                 break;
             }
-            bytes += row.bytes;
+            self.under_way_bytes += row.bytes;
             if row.newest {
                 self.heads.insert(row.seq);
             } else {
                 self.passed = self.passed.max(row.seq);
             }
-            self.under_way.insert(row.seq, row.bytes);
+            let before = self.under_way.insert(row.seq, row.bytes);
+            self.under_way_bytes -= before.unwrap_or_default();
             send.push(row);
         }
-        self.behind |= self.under_way.len() >= self.width || bytes >= self.bytes();
+        self.behind |= self.under_way.len() >= self.width || self.under_way_bytes >= self.bytes();
         Some(send)
     }
 
     /// Takes the answer to a row, which came so long after it was sent.
     pub fn answered(&mut self, seq: u64, answer: Result<(), PublishErrorKind>, after: Duration) -> Next {
-        if self.under_way.remove(&seq).is_none() {
-            return Next::Continue;
-        }
+        let Some(bytes) = self.under_way.remove(&seq) else { return Next::Continue };
+        self.under_way_bytes -= bytes;
         match answer {
             Ok(()) => {
                 self.acknowledged.insert(seq);
