@@ -20,7 +20,7 @@ use muster_service::backoff::FullJitter;
 use muster_service::clock::Clock;
 use muster_service::error::chain;
 use muster_service::health::Latch;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -63,6 +63,8 @@ pub struct Announcer<D> {
     chance: Rng,
     roster: Roster,
     orders: mpsc::Receiver<Order>,
+    /// Tells requests that what is published is known.
+    known: watch::Sender<bool>,
     retry: FullJitter,
     retry_at: Instant,
     /// The trace that all documents of a commit share.
@@ -87,7 +89,7 @@ fn names(devices: &SomeDevices) -> String {
 impl<D: Downlink> Announcer<D> {
     /// An announcer that holds nothing yet, and the way to it.
     pub fn new(downlink: D, around: Surroundings, mut chance: Rng) -> (Self, Desk) {
-        let (desk, orders) = Desk::new();
+        let (desk, orders, known) = Desk::new();
         let announcer = Self {
             downlink,
             around,
@@ -95,6 +97,7 @@ impl<D: Downlink> Announcer<D> {
             chance,
             roster: Roster::default(),
             orders,
+            known,
             retry: FullJitter::new(RETRY_MIN, RETRY_MAX),
             retry_at: Instant::now(),
             commit_under_way: false,
@@ -110,6 +113,7 @@ impl<D: Downlink> Announcer<D> {
             return;
         }
         recovered.release();
+        self.known.send_replace(true);
         loop {
             tokio::select! {
                 biased;
@@ -127,7 +131,10 @@ impl<D: Downlink> Announcer<D> {
         match order {
             Order::Commit(fleet, answer) => {
                 // The poller may have left; the commit stands.
-                let _ = answer.send(self.accept(fleet));
+                let _ = answer.send(self.accept(fleet, Roster::accept));
+            }
+            Order::Resume(fleet, answer) => {
+                let _ = answer.send(self.accept(fleet, Roster::resume));
             }
             Order::LastPublished(answer) => {
                 // Who asked may have left.
@@ -142,10 +149,14 @@ impl<D: Downlink> Announcer<D> {
         }
     }
 
-    fn accept(&mut self, fleet: Fleet) -> Result<(), Problems> {
+    fn accept(
+        &mut self,
+        fleet: Fleet,
+        take: fn(&mut Roster, Fleet) -> Result<usize, Problems>,
+    ) -> Result<(), Problems> {
         let (revision, devices) = (fleet.revision.clone(), fleet.devices.len());
         let returning = SomeDevices::of(self.roster.brought_back(&fleet), NAMED_MAX);
-        let due = self.roster.accept(fleet)?;
+        let due = take(&mut self.roster, fleet)?;
         if !returning.is_empty() {
             let devices = names(&returning);
             tracing::warn!(commit.id = revision, devices, "folders in Git bring retired devices back");

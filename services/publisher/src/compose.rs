@@ -69,7 +69,8 @@ pub fn commit(key: &DeviceKey, fleet: &Fleet, held: &Held) -> Option<Wanted> {
         return None;
     }
     let contents = merge(git.into_iter().flatten(), held.requested());
-    Some(Wanted { retired: false, source: git_source(fleet), labels: fleet.labels_of(key), contents })
+    let labels = labels(key, Git::Known(fleet), held);
+    Some(Wanted { retired: false, source: git_source(fleet), labels, contents })
 }
 
 /// What is published for a device already, to be said again.
@@ -166,7 +167,10 @@ pub fn remove(
     let left = held.requested().filter(|content| id.is_some_and(|id| content.id() != id));
     let contents = merge(git_part(key, git, held), left);
     let (source, labels) = (base(key, git, held, request), labels(key, git, held));
-    Ok(Wanted { retired: false, source, labels, contents })
+    let wanted = Wanted { retired: false, source, labels, contents };
+    // What a request stood in for may be larger than it was.
+    wanted.check().map_err(|over| RequestRefused::TooMuch(key.clone(), over))?;
+    Ok(wanted)
 }
 
 /// The device leaves the fleet, with everything applied to it. One that nothing was ever published for may leave too,
@@ -209,11 +213,11 @@ pub fn is_new(key: &DeviceKey, git: Git<'_>, held: &Held) -> bool {
     held.generation.is_none() && !in_git
 }
 
-/// What groups a device: only Git can say it, and what it said last holds where it cannot be asked.
+/// What groups a device: only Git can say it, and what it said last holds where it cannot be asked or has the device no more.
 fn labels(key: &DeviceKey, git: Git<'_>, held: &Held) -> Arc<Labels> {
     match git {
-        Git::Known(fleet) => fleet.labels_of(key),
-        Git::Absent | Git::Unknown => held.labels(),
+        Git::Known(fleet) if fleet.devices.contains_key(key) => fleet.labels_of(key),
+        Git::Known(_) | Git::Absent | Git::Unknown => held.labels(),
     }
 }
 

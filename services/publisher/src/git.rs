@@ -63,16 +63,25 @@ impl Repository {
             return Ok(None);
         }
         let branch = self.branch.reference();
-        let revision = match self.fetch(&branch, MIRRORED, &head).await {
-            Ok(revision) => revision,
-            // The repository answers and yet nothing can be fetched: the mirror may be what is broken.
-            Err(error) => {
-                tracing::debug!(%error, "making the mirror anew");
+        self.have(&branch, MIRRORED, &head).await.map(Some)
+    }
+
+    /// The files of a branch or a commit. Where the repository answers and they yet cannot be fetched or read, the mirror may
+    /// be what is broken, as after a power cut: it is made anew, once. A repository that is slow is not asked for more.
+    async fn have(&self, what: &str, name: &str, like: &str) -> Result<Tree, GitError> {
+        match self.fetch_and_list(what, name, like).await {
+            Err(error) if error.may_be_the_mirrors() => {
+                tracing::info!(%error, "making the mirror of the repository anew");
                 self.remove_mirror().await?;
-                self.fetch(&branch, MIRRORED, &head).await?
+                self.fetch_and_list(what, name, like).await
             }
-        };
-        listing::tree(&self.git, &in_mirror(&self.mirror), &revision).await.map(Some)
+            had => had,
+        }
+    }
+
+    async fn fetch_and_list(&self, what: &str, name: &str, like: &str) -> Result<Tree, GitError> {
+        let revision = self.fetch(what, name, like).await?;
+        listing::tree(&self.git, &in_mirror(&self.mirror), &revision).await
     }
 
     /// The files of a commit that the branch may have left behind. Some servers give no commit that no branch is at.
@@ -86,8 +95,7 @@ impl Repository {
             return Err(unexpected("name a commit", revision.as_bytes()));
         }
         self.git.check_token().await?;
-        let revision = self.fetch(revision, MIRRORED_OLDER, revision).await?;
-        listing::tree(&self.git, &in_mirror(&self.mirror), &revision).await
+        self.fetch_and_list(revision, MIRRORED_OLDER, revision).await
     }
 
     /// The commit the branch is at.

@@ -90,11 +90,16 @@ impl Held {
     }
 
     /// This reading of a subject after `before`. A generation once seen is never given again, even if the stream
-    /// has lost it; a document that the stream has lost is remembered.
+    /// has lost it; a document that the stream has lost is remembered, also where it holds an older one since, as after a
+    /// restore from a backup.
     #[must_use]
     pub fn after(self, before: &Self) -> Self {
-        let document = self.document.or_else(|| before.document.clone());
-        Self { generation: self.generation.max(before.generation), document, ..self }
+        let generation = self.generation.max(before.generation);
+        let of = |held: &Self| held.document.as_ref().map(|document| document.generation);
+        if of(before) > of(&self) {
+            return Self { generation, document: before.document.clone(), stands: false, ..self };
+        }
+        Self { generation, ..self }
     }
 
     /// The same where generations up to `generation` are known to be given.
@@ -185,6 +190,16 @@ mod tests {
         assert_eq!(Held::default().after(&before), Held { sequence: 0, ..before.clone() });
         let now = Held { sequence: 3, generation: Generation::new(8), ..Held::default() };
         assert_eq!(now.clone().after(&before), now);
+    }
+
+    #[test]
+    fn a_stream_that_came_back_from_a_backup_makes_nobody_forget_what_was_published_since() {
+        let mut interner = Interner::default();
+        let (restored, known) = (Held::of(3, state(5), &mut interner), Held::of(9, state(6), &mut interner));
+        let held = restored.clone().after(&known);
+        assert_eq!((held.sequence, &held.document), (3, &known.document));
+        assert!(held.is_due_again());
+        assert_eq!(known.clone().after(&restored), known, "and what is newer is simply newer");
     }
 
     fn state(generation: u64) -> DesiredState {

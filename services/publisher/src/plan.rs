@@ -44,6 +44,13 @@ pub struct Draft {
     document: Document,
 }
 
+impl Draft {
+    /// True where this very document is what is held.
+    pub fn is_what(&self, held: &Held) -> bool {
+        held.stands && held.document.as_ref() == Some(&self.document)
+    }
+}
+
 impl Wanted {
     /// Whether one message can say it.
     ///

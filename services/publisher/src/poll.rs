@@ -175,7 +175,7 @@ impl Poller {
 
     async fn hand_on(&mut self, tree: Tree) -> Result<(), Problems> {
         let fleet = self.read(tree).await?;
-        self.desk.commit(fleet).await?;
+        self.desk.resume(fleet).await?;
         self.handed_on = true;
         Ok(())
     }

@@ -57,6 +57,28 @@ impl Roster {
         Ok(self.due.len())
     }
 
+    /// Takes the commit again that was published last before the start, as far as that can be told from the documents. One
+    /// that would change a document of another commit or of a request may be older than that, so it is refused: what is
+    /// published must not go back.
+    ///
+    /// # Errors
+    /// Why it is refused as a whole; everything stays as it was.
+    pub fn resume(&mut self, fleet: Fleet) -> Result<usize, Problems> {
+        let changed = compose::changes(&fleet, &self.held)?;
+        let of_another = |key: &&DeviceKey| {
+            let document = self.held.get(*key).and_then(|held| held.document.as_ref());
+            document.is_some_and(|document| document.source.revision != fleet.revision)
+        };
+        if let Some(key) = changed.iter().find(of_another) {
+            let mut problems = Problems::default();
+            let rule = "would go back behind what was published for the device since: nothing of the commit is taken, and \
+                        devices keep what they have until a good one comes";
+            problems.push(&format!("sites/{key}"), || None, "", rule);
+            return problems.or(0);
+        }
+        self.accept(fleet)
+    }
+
     /// Up to `max` documents that are due. Planned on what is held now, so whatever became unnecessary is due no
     /// more.
     pub fn next(&mut self, max: usize) -> Vec<(DeviceKey, Draft)> {
@@ -231,6 +253,53 @@ mod tests {
         assert!(roster.accept(fleet("c2", &[("a/one", &many)])).is_err());
         assert_eq!(publish_all(&mut roster), ["a/one"]);
         assert_eq!(roster.applied(), Some("c1"));
+    }
+
+    /// A roster after a restart, with the documents as they are in the stream.
+    fn restarted(before: Roster) -> Roster {
+        Roster::recovered(before.held)
+    }
+
+    #[test]
+    fn a_commit_that_broke_off_is_resumed_and_one_that_others_followed_is_not() {
+        let log = [content("log", "run")];
+        let mut before = Roster::default();
+        before.accept(fleet("c1", &[("a/one", &log), ("a/two", &log)])).unwrap();
+        let (first, draft) = before.next(1).remove(0);
+        before.stored(&first, draft, 1);
+        let mut broken_off = restarted(before);
+        assert_eq!(broken_off.resume(fleet("c1", &[("a/one", &log), ("a/two", &log)])).unwrap(), 1);
+        publish_all(&mut broken_off);
+
+        // The next commit changes one device alone, and the other one's document is said again after that.
+        let newer = [content("log", "newer")];
+        broken_off.accept(fleet("c2", &[("a/one", &log), ("a/two", &newer)])).unwrap();
+        publish_all(&mut broken_off);
+        let one = key("a/one");
+        broken_off.held.get_mut(&one).unwrap().sequence = 99;
+        let mut after = restarted(broken_off);
+        assert_eq!(after.last_published(), Some("c1"), "the newest message is of the older commit");
+        let refused = after.resume(fleet("c1", &[("a/one", &log), ("a/two", &log)])).unwrap_err();
+        assert!(refused.into_list()[0].rule.contains("go back"));
+        assert!(publish_all(&mut after).is_empty() && matches!(after.git(true), Git::Unknown));
+    }
+
+    #[test]
+    fn a_device_that_was_retired_is_not_brought_back_by_a_commit_of_before() {
+        let log = [content("log", "run")];
+        let mut before = Roster::default();
+        before.accept(fleet("c1", &[("a/one", &log), ("a/two", &log)])).unwrap();
+        publish_all(&mut before);
+        before.accept(fleet("c2", &[("a/one", &log)])).unwrap();
+        publish_all(&mut before);
+        let two = key("a/two");
+        let gone = compose::retire(&two, Git::Absent, &before.held(&two), true, &request("r")).unwrap();
+        let retired = draft(&before.held(&two), &gone).unwrap();
+        before.stored(&two, retired, 9);
+        let mut after = restarted(before);
+        assert_eq!(after.last_published(), Some("c1"));
+        assert!(after.resume(fleet("c1", &[("a/one", &log), ("a/two", &log)])).is_err());
+        assert!(publish_all(&mut after).is_empty());
     }
 
     #[test]

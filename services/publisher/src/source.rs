@@ -89,7 +89,8 @@ pub fn wants(path: &str) -> bool {
 /// Everything that is wrong with it, by file, line, field and rule.
 pub fn read(tree: &Tree) -> Result<Fleet, Problems> {
     let mut reading = Reading::default();
-    let mut files: Vec<_> = tree.files.iter().filter(|file| is_ours(&file.path)).collect();
+    let concerns_us = |file: &&File| is_ours(&file.path) || resembles_ours(&file.path);
+    let mut files: Vec<_> = tree.files.iter().filter(concerns_us).collect();
     files.sort_by(|one, other| one.path.cmp(&other.path));
     for file in files {
         reading.file(file);
@@ -137,8 +138,19 @@ fn place(path: &str) -> Result<Place, LabelError> {
     }
 }
 
+/// The folders that are read.
+const FOLDERS: [&str; 2] = ["fleet", "sites"];
+
 fn is_ours(path: &str) -> bool {
-    path.starts_with("fleet/") || path.starts_with("sites/")
+    path.split_once('/').is_some_and(|(top, _)| FOLDERS.contains(&top))
+}
+
+/// The name of one of our folders in other letters, or on something that is no folder. Passed over, all that it holds would
+/// be taken from every device.
+fn resembles_ours(path: &str) -> bool {
+    let (top, is_folder) = path.split_once('/').map_or((path, false), |(top, _)| (top, true));
+    let folder = FOLDERS.into_iter().find(|folder| top.eq_ignore_ascii_case(folder));
+    folder.is_some_and(|folder| top != folder || !is_folder)
 }
 
 fn is_yaml(path: &str) -> bool {
@@ -178,6 +190,12 @@ impl<'a> Reading<'a> {
             }
             (Body::Submodule, _) => {
                 self.refuse(file, "is a submodule, and its files are not read: copy them");
+            }
+            _ if resembles_ours(&file.path) => {
+                self.refuse(
+                    file,
+                    "is not read: there must be folders named fleet and sites, in these letters",
+                );
             }
             (_, Some(_)) if !is_yaml(&file.path) => {}
             (Body::Text(text), Some(level)) if labels::is_labels(&file.path) => {

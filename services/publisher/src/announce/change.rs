@@ -11,7 +11,7 @@ use super::Announcer;
 use crate::compose;
 use crate::downlink::Downlink;
 use crate::held::Held;
-use crate::plan::{Wanted, draft};
+use crate::plan::{Draft, Wanted, draft};
 use crate::requests::{Change, Request, conflict, internal};
 
 /// Attempts for one request before somebody else's luck is conceded.
@@ -24,18 +24,19 @@ impl<D: Downlink> Announcer<D> {
     pub(super) async fn change(&mut self, request: &Request) -> Result<PublishAnswer, ErrorBody> {
         let (key, source) = (&request.key, self.request_id());
         let trace = Trace::begin(&mut self.chance);
-        let (mut tried, mut first) = (None, None);
+        let (mut tried, mut first): (Option<Draft>, _) = (None, None);
         let mut trouble = String::new();
         for _ in 0..ATTEMPTS {
             self.read_again(key).await.map_err(|error| unread(&error))?;
             let held = self.roster.held(key);
+            // A document without an answer may have arrived all the same. Then there is nothing left to take back.
+            if tried.as_ref().is_some_and(|tried| tried.is_what(&held)) {
+                return answer(&held, true, first.unwrap_or_default());
+            }
             let wanted = self.wanted(request, &held, &source).await?;
             let news = first.get_or_insert_with(|| self.news(request, &held)).clone();
-            let Some(draft) = draft(&held, &wanted) else {
-                // A document without an answer may have arrived all the same.
-                return answer(&held, tried.is_some() && tried == held.generation, news);
-            };
-            tried = Some(draft.generation);
+            let Some(draft) = draft(&held, &wanted) else { return answer(&held, false, news) };
+            tried = Some(draft.clone());
             let letter = self.letter(key, &draft, trace);
             match self.downlink.publish(vec![letter]).await.pop() {
                 Some(Ok(sequence)) => {

@@ -1,8 +1,11 @@
 //! The way to the announcer, for who has a commit or a request: one order at a time, each with its answer.
 
+use std::time::Duration;
+
 use muster_contract::query::{ErrorBody, PublishAnswer};
 use muster_contract::{DeviceKey, Generation};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::timeout;
 
 use crate::problems::Problems;
 use crate::requests::{Request, not_ready};
@@ -10,11 +13,16 @@ use crate::source::Fleet;
 
 /// Orders that wait while a round is under way.
 const ORDERS_WAITING: usize = 64;
+/// How long a change waits for the announcer to know what is published. Less than who asks waits for an answer, and than
+/// a process has for its end.
+const KNOWN_WITHIN: Duration = Duration::from_secs(3);
 
 /// What the announcer is told.
 pub(super) enum Order {
     /// Git wants this now. The answer is whether it can have it; publishing comes after.
     Commit(Fleet, oneshot::Sender<Result<(), Problems>>),
+    /// Git wanted this before the start. The answer is whether it still can have it.
+    Resume(Fleet, oneshot::Sender<Result<(), Problems>>),
     /// The poller wants to know which commit was published last.
     LastPublished(oneshot::Sender<Option<String>>),
     /// Devices are at these generations.
@@ -25,13 +33,17 @@ pub(super) enum Order {
 
 /// The way to the announcer. Clones lead to the same one.
 #[derive(Debug, Clone)]
-pub struct Desk(mpsc::Sender<Order>);
+pub struct Desk {
+    orders: mpsc::Sender<Order>,
+    /// Whether the announcer knows what is published.
+    knows: watch::Receiver<bool>,
+}
 
 impl Desk {
-    /// A way, and its other end.
-    pub(super) fn new() -> (Self, mpsc::Receiver<Order>) {
-        let (desk, orders) = mpsc::channel(ORDERS_WAITING);
-        (Self(desk), orders)
+    /// A way, its other end, and where the announcer says that it knows what is published.
+    pub(super) fn new() -> (Self, mpsc::Receiver<Order>, watch::Sender<bool>) {
+        let ((orders, waiting), (known, knows)) = (mpsc::channel(ORDERS_WAITING), watch::channel(false));
+        (Self { orders, knows }, waiting, known)
     }
 
     /// Hands a commit over. Waits while the announcer is busy, but not until the commit is published.
@@ -39,9 +51,24 @@ impl Desk {
     /// # Errors
     /// Why it is refused as a whole, after all: what devices run by request already counts as well.
     pub async fn commit(&self, fleet: Fleet) -> Result<(), Problems> {
+        self.hand_over(|answer| Order::Commit(fleet, answer)).await
+    }
+
+    /// Hands over the commit that was published last before the start.
+    ///
+    /// # Errors
+    /// Why it is refused as a whole: also that something was published since.
+    pub async fn resume(&self, fleet: Fleet) -> Result<(), Problems> {
+        self.hand_over(|answer| Order::Resume(fleet, answer)).await
+    }
+
+    async fn hand_over(
+        &self,
+        order: impl FnOnce(oneshot::Sender<Result<(), Problems>>) -> Order,
+    ) -> Result<(), Problems> {
         let (answer, answered) = oneshot::channel();
         // Without an announcer the process is leaving; the next one starts with this commit.
-        if self.0.send(Order::Commit(fleet, answer)).await.is_err() {
+        if self.orders.send(order(answer)).await.is_err() {
             return Ok(());
         }
         answered.await.unwrap_or(Ok(()))
@@ -50,13 +77,13 @@ impl Desk {
     /// The commit of the newest document from Git, if there is one.
     pub async fn last_published(&self) -> Option<String> {
         let (answer, answered) = oneshot::channel();
-        self.0.send(Order::LastPublished(answer)).await.ok()?;
+        self.orders.send(Order::LastPublished(answer)).await.ok()?;
         answered.await.ok()?
     }
 
     /// Tells at which generations devices are; false where nobody listens any more.
     pub async fn heard(&self, beats: Vec<(DeviceKey, Generation)>) -> bool {
-        self.0.send(Order::Heard(beats)).await.is_ok()
+        self.orders.send(Order::Heard(beats)).await.is_ok()
     }
 
     /// Has a change made.
@@ -65,8 +92,14 @@ impl Desk {
     /// Why it was not made, for who asked.
     pub async fn change(&self, request: Request) -> Result<PublishAnswer, ErrorBody> {
         let leaving = || not_ready("the publisher is stopping: ask again");
+        let mut knows = self.knows.clone();
+        if timeout(KNOWN_WITHIN, knows.wait_for(|knows| *knows)).await.is_err() {
+            return Err(not_ready(
+                "the publisher cannot read yet what is published (DOWNLINK and LEDGER); its log says why. Ask again",
+            ));
+        }
         let (answer, answered) = oneshot::channel();
-        self.0.send(Order::Change(request, answer)).await.map_err(|_| leaving())?;
+        self.orders.send(Order::Change(request, answer)).await.map_err(|_| leaving())?;
         answered.await.unwrap_or_else(|_| Err(leaving()))
     }
 }

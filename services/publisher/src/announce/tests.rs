@@ -285,6 +285,12 @@ async fn a_request_whose_answer_is_lost_is_still_a_change_made_once() {
         assert_eq!(stream.0.lock().unwrap().generations[&key(0)].len(), before + 1 + others, "{fault:?}");
         assert_eq!(ids(&stream, 0), ["log", "web"], "{fault:?}");
     }
+    let web = || Change::Remove(Some("web".parse().unwrap()));
+    stream.0.lock().unwrap().faults.push_back(Fault::Unanswered);
+    let answer = publisher.change(0, web()).await.unwrap();
+    assert!(answer.changed, "what is gone was taken back by this very request: {answer:?}");
+    assert_eq!(ids(&stream, 0), ["log"]);
+    assert_eq!(publisher.change(0, web()).await.unwrap_err().code, ErrorCode::NotFound);
     assert!(rising(&stream));
 }
 
@@ -300,6 +306,18 @@ async fn a_request_gives_up_rather_than_wait_for_ever() {
     stream.0.lock().unwrap().reads_fail = 1;
     let refused = publisher.change(0, applying("web", "run")).await.unwrap_err();
     assert_eq!(refused.code, ErrorCode::Internal);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_is_answered_although_what_is_published_cannot_be_read() {
+    let stream = Stream::default();
+    stream.0.lock().unwrap().reads_fail = usize::MAX;
+    let publisher = Running::start(&stream);
+    let refused = publisher.change(0, applying("web", "run")).await.unwrap_err();
+    assert!(refused.code == ErrorCode::NotReady && refused.message.contains("DOWNLINK"), "{refused:?}");
+    stream.0.lock().unwrap().reads_fail = 0;
+    while publisher.change(0, applying("web", "run")).await.is_err() {}
+    assert_eq!(ids(&stream, 0), ["web"]);
 }
 
 #[tokio::test(start_paused = true)]

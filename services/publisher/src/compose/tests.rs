@@ -176,6 +176,32 @@ fn what_is_put_in_the_place_of_git_is_known() {
 }
 
 #[test]
+fn a_request_is_not_taken_back_where_what_it_stood_in_for_is_too_much() {
+    let web = |command: &str| content("web", &"x".repeat(200 * 1024).replace('x', command));
+    let fleet = fleet("c1", &[web("x")]);
+    let held = hold(&Held::default(), &commit(&key(), &fleet, &Held::default()).unwrap());
+    let held = hold(&held, &apply_one(Git::Known(&fleet), &held, "web", "small", "r1"));
+    let large = "y".repeat(60 * 1024);
+    let held = hold(&held, &apply_one(Git::Known(&fleet), &held, "db", &large, "r2"));
+    let id = "web".parse().unwrap();
+    let refused = remove(&key(), Git::Known(&fleet), &held, Some(&id), &request("r3")).unwrap_err();
+    assert!(matches!(refused, RequestRefused::TooMuch(..)), "{refused}");
+}
+
+#[test]
+fn a_device_that_git_has_no_more_keeps_its_labels() {
+    let labels: Arc<Labels> = Arc::new(serde_json::from_str(r#"{"ring":"canary"}"#).unwrap());
+    let mut with = fleet("c1", &[content("log", "run")]);
+    with.labels.insert(key(), labels.clone());
+    let held = hold(&Held::default(), &commit(&key(), &with, &Held::default()).unwrap());
+    let without = Fleet { revision: "c2".to_owned(), ..Fleet::default() };
+    assert_eq!(commit(&key(), &without, &held).unwrap().labels, labels);
+    let mut untagged = fleet("c3", &[content("log", "run")]);
+    untagged.labels.clear();
+    assert!(commit(&key(), &untagged, &held).unwrap().labels.is_empty(), "Git has it, and says so");
+}
+
+#[test]
 fn a_commit_that_asks_too_much_of_a_device_is_refused_with_its_folder() {
     let many: Vec<_> = (0..128).map(|at| content(&format!("d{at}"), "run")).collect();
     let held = hold(&Held::default(), &apply_one(Git::Absent, &Held::default(), "own", "api", "r1"));

@@ -6,6 +6,7 @@ use std::ffi::OsStr;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
+use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process_group};
@@ -53,6 +54,8 @@ pub(super) struct Git {
     program: PathBuf,
     token_file: Option<PathBuf>,
     config: Vec<(String, String)>,
+    /// What must not be seen in git's complaints.
+    hidden: Option<Arc<str>>,
 }
 
 impl Git {
@@ -64,7 +67,8 @@ impl Git {
             config.push(("credential.helper".to_owned(), String::new()));
             config.push((format!("credential.{origin}.helper"), token_helper(url)));
         }
-        Self { program, token_file, config }
+        let hidden = url.http_user().map(Arc::from);
+        Self { program, token_file, config, hidden }
     }
 
     /// Runs git to its end and gives what it says. `what` is its purpose, as in "git could not …".
@@ -108,6 +112,7 @@ impl Git {
             group: child.id().and_then(|id| Pid::from_raw(id.cast_signed())),
             child,
             what: what.to_owned(),
+            hidden: self.hidden.clone(),
         })
     }
 
@@ -177,6 +182,7 @@ pub(super) struct Run {
     pub(super) child: Child,
     group: Option<Pid>,
     what: String,
+    hidden: Option<Arc<str>>,
 }
 
 impl Run {
@@ -203,7 +209,10 @@ impl Run {
         if status.success() {
             return Ok(());
         }
-        let complaint = String::from_utf8_lossy(complaint);
+        let mut complaint = String::from_utf8_lossy(complaint).into_owned();
+        if let Some(hidden) = self.hidden.as_deref().filter(|hidden| !hidden.is_empty()) {
+            complaint = complaint.replace(hidden, "…");
+        }
         let lines: Vec<_> = complaint.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
         Err(GitError::Failed { what: self.what.clone(), status, complaint: lines.join("; ") })
     }

@@ -100,3 +100,10 @@ pub enum GitError {
         said: String,
     },
 }
+
+impl GitError {
+    /// True where a mirror that is damaged would look the same.
+    pub(super) const fn may_be_the_mirrors(&self) -> bool {
+        matches!(self, Self::Failed { .. } | Self::Talk { .. } | Self::Unexpected { .. })
+    }
+}

@@ -52,6 +52,11 @@ impl GitUrl {
         host.is_some_and(|host| !["127.", "localhost", "[::1]"].iter().any(|local| host.starts_with(local)))
     }
 
+    /// The user of an HTTP address, who may be a token: git says it in its complaints.
+    pub fn http_user(&self) -> Option<&str> {
+        self.http_origin().and(userinfo(&self.0))
+    }
+
     /// True where the address names a user.
     pub fn names_user(&self) -> bool {
         userinfo(&self.0).is_some()

@@ -8,12 +8,15 @@ use std::fmt;
 use serde::de::{DeserializeSeed, Deserializer, EnumAccess, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 
+use super::FILE_BYTES_MAX;
 use super::key::Key;
 use super::path::{Path, Step};
 use super::words::syntax;
 
 /// Values one file may hold, counted after its aliases are followed.
 pub(super) const NODES_MAX: usize = 100_000;
+/// Bytes of text that one file may hold, counted in the same way: four times what a file may have.
+pub(super) const TEXT_BYTES_MAX: usize = 4 * FILE_BYTES_MAX;
 /// Documents one file may hold.
 pub(super) const DOCUMENTS_MAX: usize = 1024;
 /// Largest integer that every JSON reader keeps exact: 2^53 - 1.
@@ -54,6 +57,7 @@ pub(super) fn documents(text: &str) -> Vec<Result<Value, Unreadable>> {
 #[derive(Default)]
 struct Builder {
     nodes: Cell<usize>,
+    bytes: Cell<usize>,
     path: RefCell<Path>,
     rule: RefCell<Option<String>>,
 }
@@ -67,7 +71,8 @@ impl Builder {
 
     /// True where the last document was refused for a rule of ours, so that the parser is still sound.
     fn may_go_on(&self) -> bool {
-        self.rule.borrow().is_some() && self.nodes.get() <= NODES_MAX
+        let within = self.nodes.get() <= NODES_MAX && self.bytes.get() <= TEXT_BYTES_MAX;
+        self.rule.borrow().is_some() && within
     }
 
     fn refuse<E: Error>(&self, rule: impl Into<String>) -> E {
@@ -78,7 +83,8 @@ impl Builder {
     /// A field's name, refused while the parser still stands on it if the mapping has it already.
     fn admit(&self, key: &str, taken: &Map<String, Value>) -> Result<String, &'static str> {
         if !taken.contains_key(key) {
-            return Ok(key.to_owned());
+            let weighed: Result<(), serde::de::value::Error> = self.weigh(key);
+            return weighed.map(|()| key.to_owned()).map_err(|_| "refused");
         }
         self.path.borrow_mut().enter(Step::Key(key.to_owned()));
         *self.rule.borrow_mut() = Some("is there twice in one mapping".to_owned());
@@ -92,6 +98,17 @@ impl Builder {
         }
         Err(self
             .refuse(format!("the file holds more than {NODES_MAX} values (its aliases followed): split it")))
+    }
+
+    /// Counts a text before it is copied: an alias of a long one costs a file two bytes.
+    fn weigh<E: Error>(&self, text: &str) -> Result<(), E> {
+        self.bytes.set(self.bytes.get().saturating_add(text.len()));
+        if self.bytes.get() <= TEXT_BYTES_MAX {
+            return Ok(());
+        }
+        Err(self.refuse(format!(
+            "the file holds more than {TEXT_BYTES_MAX} bytes of text (its aliases followed): split it"
+        )))
     }
 
     fn inside<T, E>(&self, step: Step, read: impl FnOnce() -> Result<T, E>) -> Result<T, E> {
@@ -175,7 +192,9 @@ impl<'de> Visitor<'de> for Seed<'_> {
     }
 
     fn visit_str<E: Error>(self, value: &str) -> Result<Value, E> {
-        self.0.count().map(|()| Value::String(value.to_owned()))
+        self.0.count()?;
+        self.0.weigh(value)?;
+        Ok(Value::String(value.to_owned()))
     }
 
     fn visit_enum<A: EnumAccess<'de>>(self, _: A) -> Result<Value, A::Error> {
@@ -262,6 +281,20 @@ mod tests {
         }
         let read = documents(&text);
         assert!(read[0].as_ref().unwrap_err().rule.contains("values"), "{read:?}");
+    }
+
+    #[test]
+    fn a_long_text_is_not_copied_as_often_as_a_file_can_name_it() {
+        let long = "x".repeat(FILE_BYTES_MAX / 2);
+        for (text, fits) in [
+            (format!("a: &a \"{long}\"\nb: [{}]\n", ["*a"; 6].join(",")), true),
+            (format!("a: &a \"{long}\"\nb: [{}]\n", ["*a"; 8].join(",")), false),
+            (format!("a: &a \"{long}\"\nb: [{}]\n", ["{*a : 1}"; 8].join(",")), false),
+        ] {
+            let read = documents(&text).remove(0).map(drop).map_err(|error| error.rule);
+            assert_eq!(read.is_ok(), fits, "{read:?}");
+            assert!(read.is_ok() || read.unwrap_err().contains("bytes of text"));
+        }
     }
 
     #[test]

@@ -96,6 +96,12 @@ fn what_is_no_file_or_too_long_is_named() {
         ("sites/a/one", Body::Link, "symbolic link"),
         ("sites/a/one", Body::Submodule, "submodule"),
         ("fleet/x.yaml", Body::TooLong(2_000_000), "2000000 bytes"),
+        // Passed over, they would take everything from every device.
+        ("fleet", Body::Link, "symbolic link"),
+        ("sites", Body::Submodule, "submodule"),
+        ("fleet", Body::Unread, "named fleet"),
+        ("Fleet/x.yaml", Body::Unread, "named fleet"),
+        ("SITES/a/one/x.yaml", Body::Unread, "in these letters"),
     ] {
         let file = File { path: path.to_owned(), body };
         let problems = read(&Tree { revision: "r".to_owned(), files: vec![file] }).unwrap_err().to_string();

@@ -56,6 +56,15 @@ async fn a_failure_is_told_in_gits_own_words_and_no_setting_of_the_shell_gets_th
 }
 
 #[tokio::test]
+async fn a_token_as_the_user_of_the_address_is_not_repeated() {
+    let url = "https://ghp_secret@git.example/fleet.git".parse().unwrap();
+    let git = Git::new(PathBuf::from("sh"), &url, None);
+    let script = "echo \"could not read Password for 'https://ghp_secret@git.example'\" >&2; exit 1";
+    let failed = git.run("ask", LOCAL_LIMIT, ["-c", script]).await.unwrap_err().to_string();
+    assert!(failed.contains("https://…@git.example") && !failed.contains("ghp_secret"), "{failed}");
+}
+
+#[tokio::test]
 async fn a_missing_git_is_said_clearly() {
     let git = Git::new(PathBuf::from("no-such-git"), &"/nowhere".parse().unwrap(), None);
     let missing = git.run("do it", LOCAL_LIMIT, ["x"]).await.unwrap_err().to_string();
