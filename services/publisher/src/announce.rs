@@ -71,6 +71,8 @@ pub struct Announcer<D> {
     commit_trace: Trace,
     /// Whether a commit was taken that is not published whole yet.
     commit_under_way: bool,
+    /// Why some of what is due is not published yet, as of the last round.
+    trouble: Option<String>,
     /// When a device's word alone had its document published again.
     said_again: BTreeMap<DeviceKey, Instant>,
     /// Devices without a folder that the log has named.
@@ -101,6 +103,7 @@ impl<D: Downlink> Announcer<D> {
             retry: FullJitter::new(RETRY_MIN, RETRY_MAX),
             retry_at: Instant::now(),
             commit_under_way: false,
+            trouble: None,
             said_again: BTreeMap::new(),
             told_left_over: BTreeSet::new(),
         };
@@ -143,6 +146,7 @@ impl<D: Downlink> Announcer<D> {
             Order::Heard(beats) => self.heard(beats).await,
             Order::Change(request, answer) => {
                 let done = self.change(&request).await;
+                self.conclude();
                 // Who asked may have left; the change stands.
                 let _ = answer.send(done);
             }
@@ -170,7 +174,7 @@ impl<D: Downlink> Announcer<D> {
         self.commit_under_way = true;
         self.retry.reset();
         self.retry_at = Instant::now();
-        self.tell(None);
+        self.tell();
         Ok(())
     }
 
@@ -188,6 +192,11 @@ impl<D: Downlink> Announcer<D> {
             }
         }
         self.pause(failed);
+        self.conclude();
+    }
+
+    /// Says that a commit is published, once it is: the last document may have gone out with a request.
+    fn conclude(&mut self) {
         if self.commit_under_way
             && let Some(revision) = self.roster.applied().map(str::to_owned)
         {
@@ -225,14 +234,15 @@ impl<D: Downlink> Announcer<D> {
             self.retry.reset();
         }
         let left = |error| format!("{} desired states are not published yet: {error}", self.roster.due());
-        self.tell(failed.map(left));
+        self.trouble = failed.map(left);
+        self.tell();
     }
 
     fn applied(&mut self, revision: &str) {
         self.commit_under_way = false;
         tracing::info!(commit.id = revision, devices = self.roster.devices(), "the commit is published");
         self.around.metrics.commit(CommitResult::Applied, 1);
-        self.tell(None);
+        self.tell();
         self.tell_of_left_over();
     }
 
@@ -267,9 +277,10 @@ impl<D: Downlink> Announcer<D> {
         }
     }
 
-    fn tell(&self, error: Option<String>) {
+    fn tell(&self) {
         let census = self.roster.census();
-        self.around.status.stands(&census, self.roster.applied(), error);
+        let trouble = self.trouble.clone().filter(|_| self.roster.due() > 0);
+        self.around.status.stands(&census, self.roster.applied(), trouble);
         self.around.metrics.devices.set(i64::try_from(census.devices).unwrap_or(i64::MAX));
         self.around.metrics.due.set(i64::try_from(self.roster.due()).unwrap_or(i64::MAX));
     }

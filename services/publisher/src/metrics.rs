@@ -43,7 +43,7 @@ pub enum CommitResult {
 }
 
 impl CommitResult {
-    const fn label(self) -> CommitLabels {
+    pub(crate) const fn label(self) -> CommitLabels {
         let result = match self {
             Self::Applied => "applied",
             Self::Refused => "refused",

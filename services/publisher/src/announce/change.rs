@@ -41,7 +41,7 @@ impl<D: Downlink> Announcer<D> {
             match self.downlink.publish(vec![letter]).await.pop() {
                 Some(Ok(sequence)) => {
                     self.stored(key, draft, sequence);
-                    self.tell(None);
+                    self.tell();
                     return answer(&self.roster.held(key), true, news);
                 }
                 Some(Err(error)) if error.kind == PublishErrorKind::Permanent => {

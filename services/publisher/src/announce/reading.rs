@@ -40,7 +40,7 @@ impl<D: Downlink> Announcer<D> {
                 "DOWNLINK has lost documents, or holds some that their devices are past; publishing them again"
             );
         }
-        self.tell(None);
+        self.tell();
     }
 
     async fn everything(&self) -> Result<BTreeMap<DeviceKey, Held>, ReadError> {
@@ -119,7 +119,7 @@ impl<D: Downlink> Announcer<D> {
                 published = published.map_or(0, Generation::get),
                 "the device is past what is published, as after a restore of DOWNLINK; publishing it again, above"
             );
-            self.tell(None);
+            self.tell();
         }
     }
 }

@@ -145,6 +145,7 @@ impl Downlink for Stream {
 struct Running {
     desk: Desk,
     status: Arc<Status>,
+    metrics: Metrics,
     stop: CancellationToken,
     ended: tokio::task::JoinHandle<()>,
 }
@@ -152,10 +153,11 @@ struct Running {
 impl Running {
     fn start(stream: &Stream) -> Self {
         let status = Status::new(Some((&"/fleet".parse().unwrap(), &"main".parse().unwrap())));
+        let metrics = Metrics::default();
         let around = Surroundings {
             clock: Arc::new(ManualClock::at(Timestamp::UNIX_EPOCH)),
             status: Arc::new(status),
-            metrics: Metrics::default(),
+            metrics: metrics.clone(),
             git: true,
         };
         let status = around.status.clone();
@@ -163,7 +165,7 @@ impl Running {
         let stop = CancellationToken::new();
         let latch = Life::new().health().latch("desired state");
         let ended = tokio::spawn(announcer.run(latch, stop.clone()));
-        Self { desk, status, stop, ended }
+        Self { desk, status, metrics, stop, ended }
     }
 
     /// Waits until a commit is published whole.
@@ -306,6 +308,23 @@ async fn a_request_gives_up_rather_than_wait_for_ever() {
     stream.0.lock().unwrap().reads_fail = 1;
     let refused = publisher.change(0, applying("web", "run")).await.unwrap_err();
     assert_eq!(refused.code, ErrorCode::Internal);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_commit_whose_last_document_goes_out_with_a_request_is_published_all_the_same() {
+    let stream = Stream::default();
+    let publisher = Running::start(&stream);
+    stream.0.lock().unwrap().faults = [Fault::Lost].into();
+    publisher.desk.commit(fleet("c1", 1, "run")).await.unwrap();
+    while !stream.0.lock().unwrap().faults.is_empty() {
+        tokio::task::yield_now().await;
+    }
+    publisher.change(0, applying("web", "run")).await.unwrap();
+    publisher.applied("c1").await;
+    let counted = publisher.metrics.commits.get_or_create(&CommitResult::Applied.label()).get();
+    assert_eq!(counted, 1);
+    let status = publisher.status.answer();
+    assert_eq!(status.git.and_then(|git| git.error), None);
 }
 
 #[tokio::test(start_paused = true)]

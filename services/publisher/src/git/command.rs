@@ -1,6 +1,6 @@
-//! One run of the git command: its environment, its time limit, its end. It asks nobody anything, takes no setting
-//! from the shell that started the publisher, and gets the token from its file by itself, so that the token is
-//! neither in an argument, nor in an environment, nor in this process.
+//! One run of the git command: its environment, its time limit, its end. It asks nobody anything, takes nothing from the
+//! shell that started the publisher that would lead it elsewhere, and gets the token from its file by itself, so that the
+//! token is neither in an argument nor in an environment.
 
 use std::ffi::OsStr;
 use std::io;
@@ -27,8 +27,9 @@ const COMPLAINT_BYTES_MAX: u64 = 8 * 1024;
 /// Bytes one run may say, such as the list of the files of a commit.
 const OUTPUT_BYTES_MAX: u64 = 256 * 1024 * 1024;
 
-/// Variables that would turn git to another repository or make it log what it sends.
-const UNWANTED: [&str; 12] = [
+/// Variables that would turn git to another repository, make it log what it sends, or send it to anybody. What is left says
+/// how to reach the repository, as `GIT_SSH_COMMAND` with a key of its own.
+const UNWANTED: [&str; 19] = [
     "GIT_DIR",
     "GIT_WORK_TREE",
     "GIT_INDEX_FILE",
@@ -41,6 +42,13 @@ const UNWANTED: [&str; 12] = [
     "GIT_TRACE_CURL",
     "GIT_TRACE_PACKET",
     "GIT_CURL_VERBOSE",
+    "GIT_TRACE2",
+    "GIT_TRACE2_EVENT",
+    "GIT_TRACE2_PERF",
+    "GIT_SSL_NO_VERIFY",
+    "GIT_SHALLOW_FILE",
+    "GIT_GRAFT_FILE",
+    "GIT_QUARANTINE_PATH",
 ];
 
 /// Variable in which git's credential helper finds the path of the token file.
