@@ -11,16 +11,17 @@ mod push;
 mod send;
 mod vault;
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use muster_contract::{SiteId, Timestamp};
+use muster_contract::{DeviceKey, SiteId, Timestamp};
 use muster_identity::{Entry, KeyPair, Role, claims, creds};
 use muster_service::clock::Clock;
 use serde::Serialize;
 
 pub use error::AuthError;
 
-pub(crate) use self::vault::SERVER_CONFIG;
+pub(crate) use self::vault::{LEAVES, SERVER_CONFIG};
 use self::vault::{Vault, failed, keep};
 use crate::config::{AuthCommand, Connection, ConnectionArgs, CredsArgs, EnrollArgs, Format, RevokeArgs};
 use crate::error::CtlError;
@@ -85,6 +86,9 @@ pub struct Admitted {
 pub struct Out {
     /// Their entries.
     pub revoked: Vec<Entry>,
+    /// The sites of theirs that have a server of their own. It learns of this from a file that somebody carries there;
+    /// until then they are in at it.
+    pub sites: BTreeSet<SiteId>,
 }
 
 /// `muster auth …`
@@ -111,8 +115,8 @@ pub async fn run(office: &mut Office<'_>, command: AuthCommand) -> Result<(), Ct
             let mut vault = Vault::open(&args.dir)?;
             let tokens = vault.sign_accounts(office.now())?;
             push::run(&vault, tokens, &connection).await?;
-            let out = vault.roster.users.into_iter().filter(Entry::is_revoked).collect();
-            office.show(&Out { revoked: out }, |out, _| render::auth::pushed(out))
+            let out = vault.roster.users.iter().filter(|entry| entry.is_revoked()).cloned().collect();
+            office.show(&Out::of(&vault, out), |out, _| render::auth::pushed(out))
         }
     }
 }
@@ -120,7 +124,7 @@ pub async fn run(office: &mut Office<'_>, command: AuthCommand) -> Result<(), Ct
 /// `muster enroll`
 ///
 /// # Errors
-/// As [`run`].
+/// As [`run`]; also when another key is out and no server could be told, and then the token is given out all the same.
 pub async fn enroll(office: &mut Office<'_>, args: EnrollArgs) -> Result<(), CtlError> {
     // Bad settings are said before anything is changed.
     let connection = if args.replace || args.send { Some(office.connection.check()?) } else { None };
@@ -137,6 +141,43 @@ pub async fn enroll(office: &mut Office<'_>, args: EnrollArgs) -> Result<(), Ctl
     let others_out = before != vault.roster.revocations();
     let accounts = if others_out { Some(vault.sign_accounts(office.now())?) } else { None };
     vault.keep_roster()?;
+    // Whoever is out is told of first: what comes after may fail, or find nobody who reads it, and nothing tells later.
+    let pushed = match (accounts, &connection) {
+        (Some(accounts), Some(connection)) => told(&vault, accounts, connection).await,
+        _ => Ok(()),
+    };
+    let known = entry.clone();
+    let given = give(&vault, &args, (entry, token), pair, connection.as_ref()).await;
+    if others_out {
+        // The output may be the token alone.
+        office.terminal.say(&render::auth::not_yet(&Out::of(&vault, vec![known])));
+    }
+    let shown =
+        given.map_err(CtlError::from).and_then(|admitted| office.show(&admitted, render::auth::admitted));
+    both(office, pushed, shown)
+}
+
+/// The errors of two things that were both tried. One that is not returned is said.
+fn both(
+    office: &mut Office<'_>,
+    pushed: Result<(), AuthError>,
+    shown: Result<(), CtlError>,
+) -> Result<(), CtlError> {
+    let Err(unpushed) = pushed else { return shown };
+    if let Some(words) = shown.err().and_then(|error| error.words()) {
+        office.terminal.say(&words);
+    }
+    Err(unpushed.into())
+}
+
+/// Gives the token out: into a file, over the hub, or to be shown.
+async fn give(
+    vault: &Vault,
+    args: &EnrollArgs,
+    (entry, token): (Entry, String),
+    pair: Option<(KeyPair, bool)>,
+    connection: Option<&Connection>,
+) -> Result<Admitted, AuthError> {
     let (file, key_made_here) = match (&args.creds_file, pair, &args.output) {
         (Some(file), Some((pair, new)), _) => {
             keep(file, &creds::written(&token, &init::seed(&pair)?), true)?;
@@ -148,16 +189,12 @@ pub async fn enroll(office: &mut Office<'_>, args: EnrollArgs) -> Result<(), Ctl
         }
         _ => (None, false),
     };
-    let sent = match connection.as_ref().filter(|_| args.send) {
-        Some(connection) => send::run(&vault, &args.device, &token, connection).await.map(|()| true)?,
+    let sent = match connection.filter(|_| args.send) {
+        Some(connection) => send::run(vault, &args.device, &token, connection).await.map(|()| true)?,
         None => false,
     };
     let jwt = (file.is_none() && !sent).then_some(token);
-    office.show(&Admitted { entry, jwt, file, key_made_here, sent }, render::auth::admitted)?;
-    if let (Some(accounts), Some(connection)) = (accounts, connection) {
-        told(&vault, accounts, &connection).await?;
-    }
-    Ok(())
+    Ok(Admitted { entry, jwt, file, key_made_here, sent })
 }
 
 /// `muster revoke`
@@ -167,11 +204,15 @@ pub async fn enroll(office: &mut Office<'_>, args: EnrollArgs) -> Result<(), Ctl
 pub async fn revoke(office: &mut Office<'_>, args: RevokeArgs) -> Result<(), CtlError> {
     let connection = office.connection.check()?;
     let mut vault = Vault::open(&args.vault.dir)?;
-    let whom = args.device.map(|device| device.to_string()).or(args.key).unwrap_or_default();
-    let revoked = vault.roster.revoke(&whom, office.now()).map_err(AuthError::from)?;
+    let (roster, now) = (&mut vault.roster, office.now());
+    let revoked = match &args.device {
+        Some(device) => roster.revoke_name(&device.to_string(), now),
+        None => roster.revoke_key(args.key.as_deref().unwrap_or_default(), now),
+    };
+    let revoked = revoked.map_err(AuthError::from)?;
     let accounts = vault.sign_accounts(office.now())?;
     told(&vault, accounts, &connection).await?;
-    office.show(&Out { revoked }, |out, _| render::auth::revoked(out))
+    office.show(&Out::of(&vault, revoked), |out, _| render::auth::revoked(out))
 }
 
 async fn told(vault: &Vault, accounts: Vec<String>, connection: &Connection) -> Result<(), AuthError> {
@@ -237,6 +278,15 @@ fn key_of_file(path: &Path) -> Result<(KeyPair, bool), AuthError> {
     }
 }
 
+impl Out {
+    fn of(vault: &Vault, revoked: Vec<Entry>) -> Self {
+        let devices = revoked.iter().filter(|entry| entry.role == Role::Device.as_str());
+        let sites = devices.filter_map(|entry| Some(entry.name.parse::<DeviceKey>().ok()?.site));
+        let sites = sites.filter(|site| vault.authority.sites.contains_key(site)).collect();
+        Self { revoked, sites }
+    }
+}
+
 impl Office<'_> {
     fn now(&self) -> u64 {
         u64::try_from(self.clock.now().as_second()).unwrap_or(0)
@@ -252,5 +302,32 @@ impl Office<'_> {
             Format::Table => render(found, self.clock.now()),
         };
         Ok(self.terminal.print(&text)?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{InitArgs, LeafArgs, VaultArgs};
+
+    #[test]
+    fn only_sites_with_a_server_of_their_own_have_yet_to_hear_who_is_out() {
+        let place = tempfile::tempdir().unwrap();
+        let args = VaultArgs { dir: place.path().join("auth") };
+        let (name, resolver_dir) = ("fleet".to_owned(), "accounts".to_owned());
+        init::run(&InitArgs { vault: args.clone(), name, resolver_dir }, 1).unwrap();
+        let site = "harbour".parse().unwrap();
+        leaf::run(&LeafArgs { site, vault: args.clone() }, 1).unwrap();
+        let mut vault = Vault::open(&args.dir).unwrap();
+        let mut out = |name: &str, role: Role| {
+            let key = KeyPair::new_user().public_key();
+            vault.roster.admit(name, role.as_str(), &key, (1, None), false).unwrap();
+            let revoked = vault.roster.revoke_key(&key, 2).unwrap();
+            Out::of(&vault, revoked)
+        };
+        let shown = serde_json::to_value(out("harbour/crane", Role::Device)).unwrap();
+        assert_eq!(shown["sites"], serde_json::json!(["harbour"]));
+        assert!(out("plant7/press-4", Role::Device).sites.is_empty(), "its server is the hub's");
+        assert!(out("harbour", Role::Ingest).sites.is_empty(), "no device");
     }
 }

@@ -135,10 +135,16 @@ impl CtlError {
         }
     }
 
-    /// The exit code. A reader of the output that has seen enough is no failure.
+    /// Whether all that is wrong is that the reader of the output has gone.
+    pub fn is_reader_gone(&self) -> bool {
+        matches!(self, Self::Output(error) if error.kind() == io::ErrorKind::BrokenPipe)
+    }
+
+    /// The exit code. A reader of the output that has seen enough is no failure; a command whose exit code is its
+    /// answer has [`settled`] that before.
     pub fn code(&self) -> u8 {
         match self {
-            Self::Output(error) if error.kind() == io::ErrorKind::BrokenPipe => YES,
+            error if error.is_reader_gone() => YES,
             Self::Unknown { .. } | Self::NotQuarantined(_) | Self::Definition { .. } => NO,
             Self::Auth(error) if error.is_no() => NO,
             Self::Ask(AskError::Refused(body)) => match body.code {
@@ -154,6 +160,14 @@ impl CtlError {
         let lines = || clean_lines(&chain(self)).collect::<Vec<_>>().join("\n");
         (self.code() != YES).then(|| format!("muster: {}\n", lines()))
     }
+}
+
+/// What came of showing an answer that the exit code gives as well: it is the same where nobody reads the words.
+///
+/// # Errors
+/// The output cannot be written for any other reason.
+pub fn settled(shown: Result<(), CtlError>) -> Result<(), CtlError> {
+    shown.or_else(|error| if error.is_reader_gone() { Ok(()) } else { Err(error) })
 }
 
 fn hint(near: &[String]) -> String {
@@ -173,6 +187,14 @@ mod tests {
         assert_eq!((error.code(), error.words()), (YES, None));
         let full = CtlError::Output(io::ErrorKind::StorageFull.into());
         assert_eq!(full.code(), USAGE);
+    }
+
+    #[test]
+    fn an_answer_that_is_the_exit_code_outlives_its_reader() {
+        let output = |kind: io::ErrorKind| Err(CtlError::Output(kind.into()));
+        assert!(settled(Ok(())).is_ok() && settled(output(io::ErrorKind::BrokenPipe)).is_ok());
+        assert!(settled(output(io::ErrorKind::StorageFull)).is_err());
+        assert!(settled(Err(CtlError::NotQuarantined(4))).is_err());
     }
 
     #[test]

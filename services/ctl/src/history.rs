@@ -10,7 +10,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::ask::{AskError, understood};
 use crate::config::DiffArgs;
-use crate::error::CtlError;
+use crate::error::{CtlError, settled};
 use crate::render;
 use crate::session::Session;
 use crate::status::with_near_deployments;
@@ -43,9 +43,9 @@ pub async fn diff(session: &mut Session<'_>, args: DiffArgs) -> Result<(), CtlEr
         limit: Some(args.limit.into()),
         after: args.after,
     };
-    let frame = session.frame();
+    let (frame, is_first) = (session.frame(), query.after.is_none());
     match patiently(session, "diff", &query).await {
-        Ok(answer) => session.show(&answer, |answer, _| render::history::diff(answer, frame)),
+        Ok(answer) => session.show(&answer, |answer, _| render::history::diff_page(answer, is_first, frame)),
         Err(error) => Err(with_near_deployments(session, error, &args.deployment).await),
     }
 }
@@ -58,7 +58,7 @@ pub async fn verify(session: &mut Session<'_>) -> Result<bool, CtlError> {
     let answer = patiently(session, "verify", &Query::default()).await?;
     let same = understood::<VerifyAnswer>(&answer)?.same;
     let frame = session.frame();
-    session.show(&answer, |answer, _| render::history::verify(answer, frame))?;
+    settled(session.show(&answer, |answer, _| render::history::verify(answer, frame)))?;
     Ok(same)
 }
 

@@ -70,6 +70,11 @@ impl Notices {
         })
     }
 
+    /// True where an earlier run has shown all that was told: what comes next is new.
+    pub const fn is_told(&self) -> bool {
+        self.is_told
+    }
+
     /// The newest notice, where an earlier run has shown it: it is not given out again, but says how it is. None where
     /// one that was not shown will be given out, or where it cannot be read now.
     ///

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use muster_bus::{Bus, Delivery, ReadError, Start};
+use muster_bus::{Bus, Delivery, Start};
 use muster_contract::decode;
 use muster_contract::fact::QuarantineFact;
 use muster_contract::quarantine::{
@@ -13,10 +13,10 @@ use muster_contract::subjects::{LedgerSubject, stream};
 use muster_contract::{DeviceKey, Refusal, Timestamp};
 use serde::Serialize;
 
-use crate::ask::understood;
+use crate::ask::{AskError, Hub, understood};
 use crate::config::JudgeArgs;
 use crate::devices;
-use crate::error::CtlError;
+use crate::error::{CtlError, settled};
 use crate::render;
 use crate::session::Session;
 
@@ -122,29 +122,47 @@ pub async fn show(session: &mut Session<'_>, ledger_seq: u64) -> Result<(), CtlE
 /// Has ingest judge messages again, or drop them; true where none of them stays.
 ///
 /// # Errors
-/// When one of them is no message in quarantine, or nobody answers. Those before it are judged.
+/// When one of them is no message in quarantine, and then nothing is judged; or nobody answers: what was judged before
+/// is shown.
 pub async fn judge(
     session: &mut Session<'_>,
     action: QuarantineAction,
     args: JudgeArgs,
 ) -> Result<bool, CtlError> {
-    let mut judgements = Judgements::default();
+    let mut asked = Vec::with_capacity(args.ledger_seqs.len());
     for ledger_seq in args.ledger_seqs {
-        let held = find(session.hub.bus(), ledger_seq).await?;
-        let request = QuarantineRequest { action, ledger_seq, reason: args.reason.clone() };
-        let answer = session.hub.quarantine(held.device.as_ref(), &request).await?;
+        // A message may be large: what is kept of it is whose it is.
+        let device = find(session.hub.bus(), ledger_seq).await?.device;
+        asked.push((device, QuarantineRequest { action, ledger_seq, reason: args.reason.clone() }));
+    }
+    let mut judgements = Judgements::default();
+    let failure = judge_all(&session.hub, &asked, &mut judgements).await.err();
+    let shown = match judgements.messages.is_empty() {
+        true => Ok(()),
+        false => session.show_own(&judgements, |judgements, _| render::quarantine::judgements(judgements)),
+    };
+    match failure {
+        // Why it went no further matters more than that it could not be shown how far.
+        Some(error) => Err(error.into()),
+        None => settled(shown).map(|()| judgements.messages.iter().all(|message| message.verdict.is_some())),
+    }
+}
+
+/// Has each judged in turn. What was gathered stays where a later one fails.
+async fn judge_all(
+    hub: &Hub,
+    asked: &[(Option<DeviceKey>, QuarantineRequest)],
+    judgements: &mut Judgements,
+) -> Result<(), AskError> {
+    for (device, request) in asked {
+        let answer = hub.quarantine(device.as_ref(), request).await?;
         judgements.messages.push(understood(&answer)?);
     }
-    session.show_own(&judgements, |judgements, _| render::quarantine::judgements(judgements))?;
-    Ok(judgements.messages.iter().all(|message| message.verdict.is_some()))
+    Ok(())
 }
 
 async fn find(bus: &Bus, ledger_seq: u64) -> Result<Held, CtlError> {
-    let found = match bus.at(stream::LEDGER, ledger_seq).await {
-        // No ledger at all.
-        Err(ReadError::Missing { .. }) => None,
-        found => found?,
-    };
+    let found = bus.at(stream::LEDGER, ledger_seq).await?;
     let subject = found.as_ref().and_then(|delivery| LedgerSubject::parse(&delivery.subject));
     match (found, subject) {
         (Some(delivery), Some(LedgerSubject::Quarantine(_))) => {
@@ -183,17 +201,14 @@ async fn verdicts(bus: &Bus, filter: &str, start: Start) -> Result<Verdicts, Ctl
     Ok(verdicts)
 }
 
-/// Reads what the ledger holds now.
+/// Reads what the ledger holds now. A ledger that cannot be reached is no empty one.
 async fn read(
     bus: &Bus,
     filter: &str,
     start: Start,
     mut take: impl FnMut(&Delivery) -> Result<(), Refusal>,
 ) -> Result<(), CtlError> {
-    let mut replay = match bus.replay(stream::LEDGER, &[filter], start).await {
-        Err(ReadError::Missing { .. }) => return Ok(()),
-        replay => replay?,
-    };
+    let mut replay = bus.replay(stream::LEDGER, &[filter], start).await?;
     while let Some(batch) = replay.next_present(BATCH).await? {
         for delivery in batch {
             let ledger_seq = delivery.stream_seq;

@@ -16,9 +16,10 @@ use crate::status::{known_deployments, with_near_deployments};
 /// # Errors
 /// When nobody answers, or there is no such deployment, site or device.
 pub async fn run(session: &mut Session<'_>, args: WhyArgs) -> Result<(), CtlError> {
-    let frame = session.frame();
+    // Pages that were skipped because they are empty leave this one the first.
+    let (frame, is_first) = (session.frame(), args.after.is_none());
     match asked(session, &args).await {
-        Ok(answer) => session.show(&answer, |answer, _| render::why::answer(answer, frame)),
+        Ok(answer) => session.show(&answer, |answer, _| render::why::page(answer, is_first, frame)),
         Err(error) => Err(with_near_names(session, error, &args).await),
     }
 }

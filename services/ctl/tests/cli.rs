@@ -2,9 +2,11 @@
 
 #![allow(clippy::unwrap_used, reason = "a failure here is the test's result")]
 
-use std::io::{Read as _, Write as _};
-use std::net::TcpListener;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
 use std::process::{Command, Output, Stdio};
+
+use muster_identity::KeyPair;
 
 /// The program in an environment without anybody's settings.
 fn muster(words: &[&str]) -> Command {
@@ -190,4 +192,101 @@ fn wrong_credentials_are_said_at_once_and_nothing_else_is() {
         shown.starts_with(&format!("muster: authorization violation: the NATS server at {url}")),
         "{shown}"
     );
+}
+
+/// A listener that is a NATS server without JetStream: nobody answers anything.
+fn without_streams() -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("nats://{}", listener.local_addr().unwrap());
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let stream = stream.unwrap();
+            std::thread::spawn(|| answer_nobody(stream));
+        }
+    });
+    url
+}
+
+fn answer_nobody(mut stream: TcpStream) -> Option<()> {
+    const NOBODY: &str = "NATS/1.0 503\r\n\r\n";
+    let info =
+        r#"{"server_id":"X","version":"2.15.1","jetstream":true,"headers":true,"max_payload":1048576}"#;
+    stream.write_all(format!("INFO {info}\r\n").as_bytes()).ok()?;
+    let mut subscriptions = Vec::new();
+    for line in BufReader::new(stream.try_clone().ok()?).lines() {
+        let line = line.ok()?;
+        let words: Vec<_> = line.split_ascii_whitespace().collect();
+        let said = match words[..] {
+            ["PING"] => "PONG\r\n".to_owned(),
+            ["SUB", subject, sid] => {
+                subscriptions.push((subject.trim_end_matches('*').to_owned(), sid.to_owned()));
+                continue;
+            }
+            ["PUB", _, reply, _] => {
+                let (_, sid) = subscriptions.iter().find(|(subject, _)| reply.starts_with(subject))?;
+                let length = NOBODY.len();
+                format!("HMSG {reply} {sid} {length} {length}\r\n{NOBODY}\r\n")
+            }
+            _ => continue,
+        };
+        stream.write_all(said.as_bytes()).ok()?;
+    }
+    None
+}
+
+#[test]
+fn a_ledger_that_cannot_be_reached_is_no_empty_quarantine() {
+    let url = without_streams();
+    for words in [&["list"][..], &["show", "7"], &["requeue", "7"], &["drop", "7"]] {
+        let output = run(&[&["--nats-url", &url, "--timeout", "2s", "quarantine"], words].concat());
+        let shown = err(&output);
+        assert_eq!((output.status.code(), out(&output)), (Some(2), ""), "{words:?}: {shown}");
+        assert!(shown.contains("LEDGER") && shown.contains("there is none now"), "{words:?}: {shown}");
+    }
+}
+
+/// `muster auth init` and a device that is in; the directory.
+fn with_a_device(place: &tempfile::TempDir) -> String {
+    let dir = place.path().join("auth").display().to_string();
+    let key = KeyPair::new_user().public_key();
+    for words in [&["auth", "init"][..], &["enroll", "plant7/press-4", "--key", &key]] {
+        let output = run(&[words, &["--dir", &dir]].concat());
+        assert!(output.status.success(), "{}", err(&output));
+    }
+    dir
+}
+
+#[test]
+fn a_key_that_is_out_is_told_of_whether_or_not_somebody_reads_the_new_token() {
+    let place = tempfile::tempdir().unwrap();
+    let dir = with_a_device(&place);
+    let replace = |key: &str| {
+        let words = ["--nats-url", &nowhere(), "enroll", "plant7/press-4", "--replace", "--key", key];
+        muster(&[&words[..], &["--dir", &dir]].concat())
+    };
+    let key = KeyPair::new_user().public_key();
+    let output = replace(&key).output().unwrap();
+    let shown = err(&output);
+    assert!(output.status.code() == Some(2) && shown.contains("NO SERVER KNOWS YET"), "{shown}");
+    assert_eq!(muster_identity::jwt::read(out(&output).trim()).unwrap().sub, key, "the token is there");
+
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let output = replace(&KeyPair::new_user().public_key()).stdout(writer).output().unwrap();
+    let shown = err(&output);
+    assert!(output.status.code() == Some(2) && shown.contains("NO SERVER KNOWS YET"), "{shown}");
+}
+
+#[test]
+fn a_key_to_put_out_is_a_key_and_a_seed_is_not_repeated() {
+    let place = tempfile::tempdir().unwrap();
+    let dir = with_a_device(&place);
+    let seed = KeyPair::new_user().seed().unwrap();
+    for given in ["ingest", "plant7/press-4", &seed] {
+        let output = run(&["--nats-url", &nowhere(), "revoke", "--key", given, "--dir", &dir]);
+        let shown = err(&output);
+        assert!(output.status.code() == Some(1) && shown.contains("is not the public key"), "{shown}");
+        assert!(!shown.contains(&seed[1..]), "a seed is shown");
+    }
+    assert!(!out(&run(&["auth", "list", "--dir", &dir])).contains(" out "), "nobody was put out");
 }

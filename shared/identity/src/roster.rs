@@ -67,6 +67,16 @@ pub enum RosterError {
     Nobody(String),
 }
 
+impl RosterError {
+    fn not_a_key(given: &str) -> Self {
+        Self::NotAKey(fit_for_a_log(given))
+    }
+
+    fn nobody(given: &str) -> Self {
+        Self::Nobody(fit_for_a_log(given))
+    }
+}
+
 impl Entry {
     /// Whether its last token counts at a time.
     pub fn is_in(&self, now: u64) -> bool {
@@ -127,18 +137,32 @@ impl Roster {
         Ok(entry)
     }
 
-    /// Puts out every key of a name, or one key; the entries as they are then. Doing it twice changes nothing.
+    /// Puts out every key of a name; the entries as they are then. Doing it twice changes nothing.
     ///
     /// # Errors
-    /// There is no such name or key.
-    pub fn revoke(&mut self, name_or_key: &str, now: u64) -> Result<Vec<Entry>, RosterError> {
-        let named = |entry: &&mut Entry| entry.name == name_or_key || entry.key == name_or_key;
-        let mut out = Vec::new();
-        for entry in self.users.iter_mut().filter(named) {
+    /// There is no such name.
+    pub fn revoke_name(&mut self, name: &str, now: u64) -> Result<Vec<Entry>, RosterError> {
+        let out = self.revoke(|entry| entry.name == name, now);
+        if out.is_empty() { Err(RosterError::nobody(name)) } else { Ok(out) }
+    }
+
+    /// Puts out one key, whoever has it; its entry as it is then. Doing it twice changes nothing.
+    ///
+    /// # Errors
+    /// It is no key, or was never let in.
+    pub fn revoke_key(&mut self, key: &str, now: u64) -> Result<Vec<Entry>, RosterError> {
+        // A name that stands where a key is expected must put nobody out.
+        check_key(key)?;
+        let out = self.revoke(|entry| entry.key == key, now);
+        if out.is_empty() { Err(RosterError::nobody(key)) } else { Ok(out) }
+    }
+
+    fn revoke(&mut self, whom: impl Fn(&Entry) -> bool, now: u64) -> Vec<Entry> {
+        let out = self.users.iter_mut().filter(|entry| whom(entry)).map(|entry| {
             put_out(entry, now);
-            out.push(entry.clone());
-        }
-        if out.is_empty() { Err(RosterError::Nobody(name_or_key.to_owned())) } else { Ok(out) }
+            entry.clone()
+        });
+        out.collect()
     }
 
     /// The keys that are out, each with the second up to which its tokens are: for the account.
@@ -165,10 +189,15 @@ fn put_out(entry: &mut Entry, now: u64) {
 fn check_key(key: &str) -> Result<(), RosterError> {
     let user =
         KeyPair::from_public_key(key).is_ok_and(|pair| matches!(pair.key_pair_type(), KeyPairType::User));
-    // Somebody may give a seed by mistake, which must not get into a log as well.
-    let shown =
-        |key: &str| if key.starts_with('S') { "S…".to_owned() } else { key.chars().take(64).collect() };
-    if user { Ok(()) } else { Err(RosterError::NotAKey(shown(key))) }
+    if user { Ok(()) } else { Err(RosterError::not_a_key(key)) }
+}
+
+/// What was given, as an error may repeat it: somebody may give a seed by mistake, which must not get into a log too.
+fn fit_for_a_log(given: &str) -> String {
+    match given.trim_start().starts_with('S') {
+        true => "S…".to_owned(),
+        false => given.chars().take(64).collect(),
+    }
 }
 
 #[cfg(test)]
@@ -210,9 +239,9 @@ mod tests {
         let mut roster = Roster::default();
         // Its clock was ahead of ours.
         roster.admit("a/b", "device", &key(1), (200, None), false).unwrap();
-        let out = roster.revoke("a/b", 150).unwrap();
+        let out = roster.revoke_name("a/b", 150).unwrap();
         assert_eq!((out[0].revoked, out[0].is_revoked(), out[0].is_in(150)), (Some(200), true, false));
-        assert_eq!(roster.revoke(&key(1), 300).unwrap()[0].revoked, Some(200), "twice is once");
+        assert_eq!(roster.revoke_key(&key(1), 300).unwrap()[0].revoked, Some(200), "twice is once");
         let back = roster.admit("a/b", "device", &key(1), (200, None), false).unwrap();
         assert_eq!((back.issued, back.is_in(200)), (201, true));
         assert_eq!(roster.revocations(), BTreeMap::from([(key(1), 200)]), "the older token stays out");
@@ -221,7 +250,8 @@ mod tests {
     #[test]
     fn nobody_and_no_key_are_refused() {
         let mut roster = Roster::default();
-        assert!(matches!(roster.revoke("a/b", 1), Err(RosterError::Nobody(_))));
+        assert!(matches!(roster.revoke_name("a/b", 1), Err(RosterError::Nobody(_))));
+        assert!(matches!(roster.revoke_key(&key(1), 1), Err(RosterError::Nobody(_))));
         let account = KeyPair::new_from_raw(KeyPairType::Account, [1; 32]).unwrap().public_key();
         let seed = KeyPair::new_from_raw(KeyPairType::User, [1; 32]).unwrap().seed().unwrap();
         for bad in ["", "U", "*", &account, &key(1)[1..]] {
@@ -230,9 +260,27 @@ mod tests {
                 "{bad}"
             );
         }
-        let refusal = roster.admit("a/b", "device", &seed, (1, None), false).unwrap_err().to_string();
-        assert!(!refusal.contains(&seed[1..10]), "{refusal}");
+        for refusal in [
+            roster.admit("a/b", "device", &seed, (1, None), false).unwrap_err(),
+            roster.revoke_key(&seed, 1).unwrap_err(),
+            roster.revoke_key(&format!(" {seed}"), 1).unwrap_err(),
+            roster.revoke_name(&seed, 1).unwrap_err(),
+        ] {
+            let said = refusal.to_string();
+            assert!(!said.contains(&seed[1..10]) && said.contains("S…"), "{said}");
+        }
         assert_eq!(roster, Roster::default());
+    }
+
+    #[test]
+    fn a_name_is_no_key_and_a_key_no_name() {
+        let mut roster = Roster::default();
+        roster.admit("ingest", "ingest", &key(1), (100, None), false).unwrap();
+        let held = roster.clone();
+        assert!(matches!(roster.revoke_key("ingest", 101), Err(RosterError::NotAKey(_))));
+        assert!(matches!(roster.revoke_name(&key(1), 101), Err(RosterError::Nobody(_))));
+        assert_eq!(roster, held, "a refusal puts nobody out");
+        assert!(roster.revoke_key(&key(1), 101).unwrap()[0].is_revoked());
     }
 
     #[test]

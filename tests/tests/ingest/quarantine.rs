@@ -60,6 +60,9 @@ async fn what_was_cut_short_cannot_be_judged_again_and_what_is_dropped_stays_cou
     assert_eq!(code, 1, "{said}");
     assert!(said["messages"][0]["refused"].as_str().unwrap().contains("are kept"), "{said}");
     assert!(said["messages"][1]["refused"].as_str().unwrap().contains("exploded"), "{said}");
+    let (code, said) = muster(&hub, &["drop", &numbers[0], "1"]).await;
+    assert_eq!(code, 1, "{said}");
+    assert_eq!(list_len(&hub).await, 2, "a wrong number changes nothing");
     let (code, said) = muster(&hub, &["drop", &numbers[0], &numbers[1], "--reason", "a test"]).await;
     assert_eq!((code, &said["messages"][1]["verdict"]), (0, &json!("dropped")), "{said}");
     // To ask twice does no harm.

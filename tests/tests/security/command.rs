@@ -87,6 +87,8 @@ fn refusals_say_what_to_do_and_change_nothing() {
         (&["enroll", "plant7/press-4", "--key", &other], "--replace"),
         (&["enroll", "plant7/press-5", "--key", &seed], "is not the public key of a user"),
         (&["revoke", "plant7/press-9"], "never let in"),
+        (&["revoke", "--key", &seed], "is not the public key of a user"),
+        (&["revoke", "--key", "viewer"], "is not the public key of a user"),
         (&["auth", "creds", "viewer", "--name", "../x"], "is not a valid"),
     ] {
         let output = muster(&dir, args);

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use super::{Audit, ViewAudit, ViewVerdict, view_verdict};
 use crate::ask::understood;
 use crate::devices;
-use crate::error::CtlError;
+use crate::error::{CtlError, settled};
 use crate::render;
 use crate::session::Session;
 
@@ -31,13 +31,13 @@ pub async fn run(session: &mut Session<'_>, site: Option<SiteId>) -> Result<bool
         (Err(error), None) => return Err(error.into()),
     };
     let keys = match site {
-        Some(site) => BTreeSet::from([ViewKey::Site(site)]),
+        Some(_) => site_keys(&answer.devices),
         None => all_keys(session, &answer.devices).await?,
     };
     let views = views(session, keys).await?;
     let audit = Audit::of(answer.as_of, &answer.devices, views);
     let frame = session.frame();
-    session.show_own(&audit, |audit, _| render::audit::audit(audit, frame))?;
+    settled(session.show_own(&audit, |audit, _| render::audit::audit(audit, frame)))?;
     Ok(audit.explained)
 }
 
@@ -45,11 +45,15 @@ async fn all_keys(session: &Session<'_>, devices: &[DeviceLine]) -> Result<BTree
     let answer = session.hub.pages("deployments", "deployments", Query::default()).await?;
     let answer = understood::<DeploymentsAnswer>(&answer)?;
     let deployments = answer.deployments.into_iter().map(|view| ViewKey::Deployment(view.deployment));
-    let present = devices.iter().filter(|device| !device.retired);
-    let sites = present.map(|device| ViewKey::Site(device.key.site.clone()));
-    let mut keys: BTreeSet<_> = deployments.chain(sites).chain([ViewKey::Fleet]).collect();
+    let mut keys: BTreeSet<_> = deployments.chain(site_keys(devices)).chain([ViewKey::Fleet]).collect();
     keys.extend(group_keys(session).await?);
     Ok(keys)
+}
+
+/// The views of the devices' sites. One whose devices are all retired has none.
+fn site_keys(devices: &[DeviceLine]) -> BTreeSet<ViewKey> {
+    let present = devices.iter().filter(|device| !device.retired);
+    present.map(|device| ViewKey::Site(device.key.site.clone())).collect()
 }
 
 /// The views of groups that have a device, and of what people have defined as far as it is counted.
@@ -85,4 +89,22 @@ async fn views(session: &Session<'_>, keys: BTreeSet<ViewKey>) -> Result<Vec<Vie
         views.push(ViewAudit { key: key.to_string(), verdict });
     }
     Ok(views)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_site_has_a_view_while_a_device_of_it_is_not_retired() {
+        let two = include_bytes!("../../../../schemas/examples/good/DevicesAnswer.two.json");
+        let mut devices = serde_json::from_slice::<DevicesAnswer>(two).unwrap().devices;
+        let site = ViewKey::Site(devices[0].key.site.clone());
+        devices[0].retired = true;
+        assert_eq!(site_keys(&devices), BTreeSet::from([site]));
+        devices.iter_mut().for_each(|device| device.retired = true);
+        assert!(site_keys(&devices).is_empty());
+        let as_of = serde_json::from_slice::<DevicesAnswer>(two).unwrap().as_of;
+        assert!(Audit::of(as_of, &devices, Vec::new()).explained, "nobody's business any more");
+    }
 }

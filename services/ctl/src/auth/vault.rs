@@ -24,7 +24,7 @@ pub(super) const SYSTEM_SEED: &str = "system.seed";
 pub(crate) const SERVER_CONFIG: &str = "nats-server.conf";
 pub(super) const PUSH_CREDS: &str = "creds/push.creds";
 /// Where what is made for the servers of sites is, a folder each.
-const LEAVES: &str = "leaves";
+pub(crate) const LEAVES: &str = "leaves";
 /// By which a site's server comes in at the hub.
 pub(super) const LEAF_CREDS: &str = "leaf.creds";
 const ROSTER: &str = "roster.json";

@@ -170,11 +170,19 @@ impl From<Depth> for Output {
 impl StatusArgs {
     /// True where the views answer: no filter but a site for the list of deployments, and nothing else is asked for.
     pub fn is_of_views(&self) -> bool {
-        let Self { app, device, component, .. } = self;
-        let filtered = !(app.is_empty() && device.is_empty() && component.is_empty());
         let at_sites = !self.site.is_empty() && (self.deployment.is_some() || self.site.len() > 1);
         let more = self.axis.is_some() || self.limit.is_some() || self.after.is_some() || self.list.is_some();
-        !(filtered || at_sites || more)
+        self.is_only_at_sites() && !(at_sites || more)
+    }
+
+    /// True where only some targets or components pass.
+    pub fn is_filtered(&self) -> bool {
+        !self.site.is_empty() || !self.is_only_at_sites()
+    }
+
+    /// True where at most sites are named.
+    fn is_only_at_sites(&self) -> bool {
+        self.app.is_empty() && self.device.is_empty() && self.component.is_empty()
     }
 
     /// The question for the query service.
@@ -194,6 +202,26 @@ impl StatusArgs {
             limit: None,
             after: self.after.clone(),
             point: self.point.into(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_filter_alone_makes_what_passes_a_part() {
+        let none = StatusArgs::default;
+        assert!(!none().is_filtered() && none().is_of_views());
+        let at_a_site = StatusArgs { site: vec!["plant7".parse().unwrap()], ..none() };
+        assert!(at_a_site.is_filtered() && at_a_site.is_of_views(), "the list of a site is a view's");
+        for filtered in [
+            StatusArgs { device: vec!["plant7/press-4".parse().unwrap()], ..none() },
+            StatusArgs { app: vec!["shop".to_owned()], ..none() },
+            StatusArgs { component: vec!["db".parse().unwrap()], ..none() },
+        ] {
+            assert!(filtered.is_filtered() && !filtered.is_of_views(), "{filtered:?}");
         }
     }
 }

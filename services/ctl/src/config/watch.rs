@@ -32,7 +32,8 @@ const WITHIN_MIN: Duration = Duration::from_millis(1);
 pub struct WatchArgs {
     /// The deployment; all of them if left out
     pub deployment: Option<DeploymentId>,
-    /// End with exit code 0 when this is its verdict
+    /// End with exit code 0 when this is its verdict; one that holds already ends it at once, and standard error says
+    /// as of which number of LEDGER: right after a push that may be the state before it
     #[arg(long, value_enum, requires = "deployment")]
     pub until: Option<Until>,
     /// End after this time, with exit code 1 where something was waited for; as in 90s or 10m

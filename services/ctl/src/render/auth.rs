@@ -6,7 +6,7 @@ use muster_identity::{Entry, OUT_WITHIN, Roster};
 use super::paint::{BAD, PLAIN, UNSURE, WELL, styled};
 use super::table::{Cell, Table};
 use super::words::{plural, span};
-use crate::auth::{Admitted, Leaf, Made, Out, SERVER_CONFIG};
+use crate::auth::{Admitted, LEAVES, Leaf, Made, Out, SERVER_CONFIG};
 
 /// A directory of keys that was made, and what comes next.
 pub fn made(made: &Made) -> String {
@@ -87,12 +87,25 @@ pub fn revoked(out: &Out) -> String {
         let seconds = OUT_WITHIN.as_secs();
         format!("{} ({}, {}) is out within {seconds} seconds\n", entry.name, entry.role, entry.key)
     };
-    out.revoked.iter().map(line).collect::<String>() + "a server confirmed it\n"
+    out.revoked.iter().map(line).collect::<String>() + "a server confirmed it\n" + &not_yet(out)
 }
 
 /// The account that was handed to the servers.
 pub fn pushed(out: &Out) -> String {
-    format!("a server confirmed the accounts, with {} out\n", plural(out.revoked.len() as u64, "key"))
+    let keys = plural(out.revoked.len() as u64, "key");
+    format!("a server confirmed the accounts, with {keys} out\n{}", not_yet(out))
+}
+
+/// Where those who are out are in until somebody carries a file: no site's server hears of it from the hub.
+pub fn not_yet(out: &Out) -> String {
+    let line = |site| {
+        let words = format!(
+            "whoever of {site} is out is still in at the site's own server, until {LEAVES}/{site}/{SERVER_CONFIG} is \
+             carried there and that server has reloaded"
+        );
+        styled(UNSURE, &words) + "\n"
+    };
+    out.sites.iter().map(line).collect()
 }
 
 fn until(entry: &Entry, now: Timestamp) -> String {
@@ -107,6 +120,28 @@ fn seconds(now: Timestamp) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn whoever_is_out_is_in_at_a_sites_own_server_until_it_is_told() {
+        let entry = Entry {
+            name: "harbour/crane".to_owned(),
+            role: "device".to_owned(),
+            key: "U".to_owned(),
+            issued: 100,
+            expires: None,
+            revoked: Some(100),
+        };
+        let out = |sites| Out { revoked: vec![entry.clone()], sites };
+        let nowhere = out(Default::default());
+        assert!(!revoked(&nowhere).contains("carried") && !pushed(&nowhere).contains("carried"));
+        let harbour = out(["harbour".parse().unwrap()].into());
+        for shown in [revoked(&harbour), pushed(&harbour)] {
+            assert!(
+                shown.contains("is still in at the site's own server, until leaves/harbour/nats-server.conf"),
+                "{shown}"
+            );
+        }
+    }
 
     #[test]
     fn a_roster_says_who_is_in_and_who_is_out() {

@@ -46,8 +46,13 @@ pub fn moment(answer: &MomentAnswer) -> String {
     text
 }
 
-/// Counts before and after, and the devices that changed with the facts that did it.
+/// Counts before and after, and the devices that changed with the facts that did it: the first page.
 pub fn diff(answer: &DiffAnswer, frame: impl Into<Frame>) -> String {
+    diff_page(answer, true, frame)
+}
+
+/// A page; of a later one nobody knows how many were on those before it.
+pub fn diff_page(answer: &DiffAnswer, is_first: bool, frame: impl Into<Frame>) -> String {
     let frame = frame.into();
     let verdict = |side: &DiffSide| styled(paint::verdict(side.verdict), side.verdict.as_str());
     let mut text = format!(
@@ -64,12 +69,13 @@ pub fn diff(answer: &DiffAnswer, frame: impl Into<Frame>) -> String {
         text += &device(change, frame);
     }
     if let Some(next) = &answer.next {
-        let left = answer.changed.saturating_sub(answer.devices.len() as u64);
-        let _ = writeln!(
-            text,
-            "{} differ; {left} more: --after {next}, or --limit\n",
-            plural(answer.changed, "device")
-        );
+        let differ = plural(answer.changed, "device");
+        let _ = match answer.changed.saturating_sub(answer.devices.len() as u64) {
+            left if is_first && left > 0 => {
+                writeln!(text, "{differ} differ; {left} more: --after {next}, or --limit\n")
+            }
+            _ => writeln!(text, "{differ} differ; there are more: --after {next}\n"),
+        };
     }
     let (from, to) = (answer.from.as_of, answer.to.as_of);
     let _ = writeln!(
@@ -104,7 +110,7 @@ fn sides(from: &DiffSide, to: &DiffSide) -> Table {
     }
     row("converged at least".to_owned(), from.converged.lo, to.converged.lo);
     row("converged at most".to_owned(), from.converged.hi, to.converged.hi);
-    let unknown = |side: &DiffSide| side.complete.of - side.complete.devices;
+    let unknown = |side: &DiffSide| side.complete.of.saturating_sub(side.complete.devices);
     row("not known".to_owned(), unknown(from), unknown(to));
     row("reports missing".to_owned(), from.complete.missing_reports, to.complete.missing_reports);
     row("overdue".to_owned(), from.overdue, to.overdue);
@@ -174,4 +180,36 @@ pub fn verify(answer: &VerifyAnswer, frame: impl Into<Frame>) -> String {
 fn value(value: Option<&Value>) -> String {
     let Some(value) = value else { return "nothing".to_owned() };
     super::cut::end(&clean(&value.to_string()), VALUE_CHARS_MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use muster_contract::Timestamp;
+
+    use super::*;
+
+    fn example() -> DiffAnswer {
+        let bytes = include_bytes!("../../../../schemas/examples/good/DiffAnswer.one-device.json");
+        serde_json::from_slice(bytes).unwrap()
+    }
+
+    #[test]
+    fn how_many_are_left_is_said_only_where_it_is_known() {
+        let mut answer = example();
+        answer.next = Some("a/b".to_owned());
+        let shown = answer.devices.len() as u64;
+        answer.changed = shown + 2;
+        let text = |answer: &_, is_first| diff_page(answer, is_first, Timestamp::UNIX_EPOCH);
+        assert!(text(&answer, true).contains("2 more: --after a/b, or --limit\n"));
+        assert!(text(&answer, false).contains("there are more: --after a/b\n"));
+        answer.changed = shown;
+        assert!(text(&answer, true).contains("there are more: --after a/b\n"));
+    }
+
+    #[test]
+    fn more_known_than_there_are_is_none_unknown() {
+        let mut answer = example();
+        answer.to.complete.devices = answer.to.complete.of + 1;
+        assert!(diff(&answer, Timestamp::UNIX_EPOCH).contains("BEFORE"));
+    }
 }

@@ -2,7 +2,7 @@
 //! that changed.
 
 use muster_contract::notify::{EndReason, Notice, NoticeEvent, StandingChange, Stood};
-use muster_contract::view::{DeploymentView, Freshness, Verdict};
+use muster_contract::view::{AsOf, DeploymentView, Freshness, Verdict};
 use muster_contract::{DeploymentId, Timestamp};
 
 use super::paint::{self, DIM, UNSURE, styled};
@@ -56,6 +56,14 @@ pub fn over(wanted: &str, verdict: Option<Verdict>) -> String {
     format!("muster: the time is over: {wanted} was waited for, {now} is what it is\n")
 }
 
+/// What a watch says that has nothing to wait for.
+pub fn already(deployment: &DeploymentId, verdict: Option<Verdict>, as_of: AsOf) -> String {
+    let (verdict, seq) = (verdict.map_or("there", Verdict::as_str), as_of.ledger_seq);
+    format!(
+        "muster: {deployment} was {verdict} already as of ledger {seq}; what the hub had yet to read is not in it\n"
+    )
+}
+
 fn change(change: &StandingChange) -> String {
     let StandingChange { key, from, to, at, .. } = change;
     let words = match (from, to) {
@@ -99,6 +107,13 @@ mod tests {
     use muster_contract::view::Standing;
 
     use super::*;
+
+    #[test]
+    fn what_held_before_says_as_of_when() {
+        let as_of = AsOf { ledger_seq: 12, at: Timestamp::UNIX_EPOCH };
+        let said = already(&"web".parse().unwrap(), Some(Verdict::Converged), as_of);
+        assert!(said.starts_with("muster: web was converged already as of ledger 12;"), "{said}");
+    }
 
     #[test]
     fn a_change_says_what_was_what_is_and_what_is_in_doubt() {

@@ -13,8 +13,13 @@ use super::silence;
 use super::table::{Cell, Table};
 use super::words::{age, as_of, clean, freshness, plural};
 
-/// The rule, how many make it hold, and the facts behind each that the answer has.
+/// The rule, how many make it hold, and the facts behind each that the answer has: the first page.
 pub fn answer(answer: &WhyAnswer, frame: impl Into<Frame>) -> String {
+    page(answer, true, frame)
+}
+
+/// A page; of a later one nobody knows how many were on those before it.
+pub fn page(answer: &WhyAnswer, is_first: bool, frame: impl Into<Frame>) -> String {
     let frame = frame.into();
     let verdict = styled(paint::verdict(answer.verdict), answer.verdict.as_str());
     let mut text = format!("{}  {verdict}: {}\n", styled(BOLD, answer.deployment.as_str()), answer.rule);
@@ -29,8 +34,11 @@ pub fn answer(answer: &WhyAnswer, frame: impl Into<Frame>) -> String {
         text += &standing(because, answer.verdict, frame);
     }
     if let Some(next) = &answer.next {
-        let left = answer.because.saturating_sub(answer.standings.len() as u64);
-        let _ = writeln!(text, "and {left} more: --after {next}, or --limit\n");
+        // A page may be the last without saying so.
+        let _ = match answer.because.saturating_sub(answer.standings.len() as u64) {
+            left if is_first && left > 0 => writeln!(text, "and {left} more: --after {next}, or --limit\n"),
+            _ => writeln!(text, "there may be more: --after {next}\n"),
+        };
     }
     let _ = writeln!(text, "{}.", as_of(answer.as_of, frame.now));
     text
@@ -101,5 +109,28 @@ pub(super) const fn kind(kind: EvidenceKind) -> &'static str {
         EvidenceKind::Deadline => "deadline",
         EvidenceKind::Head => "head",
         EvidenceKind::Quarantine => "quarantine",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn example() -> WhyAnswer {
+        let bytes = include_bytes!("../../../../schemas/examples/good/WhyAnswer.failing.json");
+        serde_json::from_slice(bytes).unwrap()
+    }
+
+    #[test]
+    fn how_many_are_left_is_said_only_where_it_is_known() {
+        let mut answer = example();
+        answer.next = Some("a/b".to_owned());
+        let shown = answer.standings.len() as u64;
+        answer.because = shown + 2;
+        let text = |answer: &_, is_first| page(answer, is_first, Timestamp::UNIX_EPOCH);
+        assert!(text(&answer, true).contains("2 more: --after a/b, or --limit\n"));
+        assert!(text(&answer, false).contains("there may be more: --after a/b\n"));
+        answer.because = shown;
+        assert!(text(&answer, true).contains("there may be more: --after a/b\n"));
     }
 }

@@ -4,7 +4,7 @@
 use muster_contract::DeploymentId;
 use muster_contract::query::{Output, PAGE_MAX, Query};
 use muster_contract::status::{AppStatus, StatusAnswer, StatusQuery};
-use muster_contract::view::DeploymentView;
+use muster_contract::view::{DeploymentView, ErrorCount};
 
 use crate::ask::{AskError, Hub, PAGES_MAX, understood};
 use crate::config::{Export, StatusArgs};
@@ -63,9 +63,8 @@ async fn resource_group(
     let text = if args.aggregate {
         let query = StatusQuery { output: Output::Summary, ..query };
         let answer = all(&session.hub, &query, None).await?;
-        let view = session.hub.query("deployment", &view_query(id, args)).await?;
-        let view: DeploymentView = understood(&view["view"])?;
-        Group::of_counts(id, &answer, &view.errors, view.omitted.errors).within(budget, spelling)
+        let (errors, left_out) = errors(&session.hub, id, args).await?;
+        Group::of_counts(id, &answer, &errors, left_out).within(budget, spelling)
     } else {
         let answer = all(&session.hub, &query, None).await?;
         let group = match args.device.as_slice() {
@@ -77,6 +76,17 @@ async fn resource_group(
     Ok(session.terminal.print(&text)?)
 }
 
+/// The errors of a deployment by frequency, and how many codes are left out. The view counts them over all targets, so
+/// beside counts of a part there are none.
+async fn errors(hub: &Hub, id: &DeploymentId, args: &StatusArgs) -> Result<(Vec<ErrorCount>, u64), AskError> {
+    if args.is_filtered() || args.after.is_some() {
+        return Ok((Vec::new(), 0));
+    }
+    let answer = hub.query("deployment", &view_query(id, args)).await?;
+    let view: DeploymentView = understood(&answer["view"])?;
+    Ok((view.errors, view.omitted.errors))
+}
+
 fn view_query(id: &DeploymentId, args: &StatusArgs) -> Query {
     Query { id: Some(id.clone()), point: args.point.into(), ..Query::default() }
 }
@@ -86,6 +96,10 @@ async fn gathered(hub: &Hub, args: &StatusArgs) -> Result<StatusAnswer, AskError
     let most = args.limit.map(usize::from);
     let query = args.query();
     let mut answer = all(hub, &query, most).await?;
+    if is_part(&answer, &query) {
+        // An application's counts are of the lines that were gathered, beside which stand those of all.
+        answer.apps.clear();
+    }
     // The counts say what passes, however few lines are shown of it, and from wherever.
     if !answer.whole || query.after.is_some() {
         let counts = StatusQuery { output: Output::Summary, after: None, ..query };
@@ -95,6 +109,11 @@ async fn gathered(hub: &Hub, args: &StatusArgs) -> Result<StatusAnswer, AskError
         answer.total = counts.total;
     }
     Ok(answer)
+}
+
+/// Whether there are lines that were not gathered.
+const fn is_part(answer: &StatusAnswer, query: &StatusQuery) -> bool {
+    answer.next.is_some() || query.after.is_some()
 }
 
 /// The pages of an answer as one, up to so many lines.
@@ -158,6 +177,16 @@ mod tests {
             total: None,
             next: next.map(str::to_owned),
         }
+    }
+
+    #[test]
+    fn lines_before_and_behind_those_gathered_make_them_a_part() {
+        let (all, after) =
+            (StatusQuery::default(), StatusQuery { after: Some("a/b".to_owned()), ..StatusQuery::default() });
+        assert!(!is_part(&page(3, true, None), &all));
+        // The counts may be whole where the lines are not.
+        assert!(is_part(&page(3, true, Some("a/b")), &all));
+        assert!(is_part(&page(3, false, None), &after));
     }
 
     #[test]

@@ -34,14 +34,15 @@ pub(super) async fn run(
     deployment: DeploymentId,
     args: &WatchArgs,
 ) -> Result<bool, CtlError> {
-    let mut notices = subscribe(session, &deployment, args).await?;
+    let (mut notices, is_there) = subscribe(session, &deployment, args).await?;
     let wanted = args.until.map(Verdict::from);
     let over = args.within.map(|within| Instant::now() + within);
-    let mut picture = Picture::new(deployment);
+    let mut picture = Picture::new(deployment, is_there && !notices.is_told());
     if let Some(known) = notices.known().await? {
         picture.know(&known);
         if wanted.is_some() && picture.verdict == wanted {
             // What is waited for is there, and was shown before.
+            picture.tell_of_before(session, &known);
             return Ok(true);
         }
     }
@@ -49,15 +50,27 @@ pub(super) async fn run(
     if args.name.is_none() {
         notices.close().await;
     }
-    end
+    answered(end, wanted, picture.verdict)
 }
 
-/// Subscribes. A deployment that is not there yet is said to be missing, and waited for.
+/// The end of a watch. One that waits for a verdict has it or not, also where its reader has gone.
+fn answered(
+    end: Result<bool, CtlError>,
+    wanted: Option<Verdict>,
+    verdict: Option<Verdict>,
+) -> Result<bool, CtlError> {
+    match end {
+        Err(error) if wanted.is_some() && error.is_reader_gone() => Ok(verdict == wanted),
+        end => end,
+    }
+}
+
+/// Subscribes; whether the deployment is there. One that is not there yet is said to be missing, and waited for.
 async fn subscribe(
     session: &mut Session<'_>,
     deployment: &DeploymentId,
     args: &WatchArgs,
-) -> Result<Notices, CtlError> {
+) -> Result<(Notices, bool), CtlError> {
     let mut subscription = Subscription {
         id: Some(deployment.clone()),
         on: TellOn::Change,
@@ -71,9 +84,9 @@ async fn subscribe(
         Err(CtlError::Ask(AskError::Refused(body))) if body.code == ErrorCode::NotFound => {
             session.terminal.say(&format!("muster: {}; waiting for it\n", body.message));
             subscription.wait_for = true;
-            Notices::open(&session.hub, subscription).await
+            Ok((Notices::open(&session.hub, subscription).await?, false))
         }
-        opened => opened,
+        opened => Ok((opened?, true)),
     }
 }
 
@@ -112,8 +125,12 @@ async fn follow(
                     return Ok(false);
                 }
                 if wanted.is_some() && picture.verdict == wanted {
+                    if picture.is_of_before {
+                        picture.tell_of_before(session, &read.notice);
+                    }
                     return Ok(true);
                 }
+                picture.is_of_before = false;
             }
             _ = ticks.tick() => picture.redraw(session)?,
             Ok(()) = link.changed() => picture.tell(session, link.borrow_and_update().is_up())?,
@@ -138,11 +155,19 @@ struct Picture {
     recent: VecDeque<String>,
     drawn: bool,
     is_up: bool,
+    /// What comes next is how it was when this began.
+    is_of_before: bool,
 }
 
 impl Picture {
-    const fn new(deployment: DeploymentId) -> Self {
-        Self { deployment, verdict: None, state: None, recent: VecDeque::new(), drawn: false, is_up: true }
+    const fn new(deployment: DeploymentId, is_of_before: bool) -> Self {
+        let recent = VecDeque::new();
+        Self { deployment, verdict: None, state: None, recent, drawn: false, is_up: true, is_of_before }
+    }
+
+    /// Says that nothing was waited for: whoever has just published something sees here whether it was read by then.
+    fn tell_of_before(&self, session: &mut Session<'_>, notice: &Notice) {
+        session.terminal.say(&render::notice::already(&self.deployment, self.verdict, notice.as_of));
     }
 
     /// Takes in what an earlier run has shown.
@@ -203,3 +228,22 @@ impl Picture {
 }
 
 const _: () = assert!(Duration::from_secs(LEASE_SECONDS).as_millis() > 4 * WINDOW_MS as u128);
+
+#[cfg(test)]
+mod tests {
+    use std::io::ErrorKind;
+
+    use super::*;
+
+    #[test]
+    fn a_reader_that_went_away_before_the_verdict_came_has_no_yes() {
+        let gone = || Err(CtlError::Output(ErrorKind::BrokenPipe.into()));
+        let wanted = Some(Verdict::Converged);
+        assert!(matches!(answered(gone(), wanted, Some(Verdict::Failing)), Ok(false)));
+        assert!(matches!(answered(gone(), wanted, None), Ok(false)));
+        assert!(matches!(answered(gone(), wanted, wanted), Ok(true)));
+        assert!(answered(gone(), None, None).is_err(), "nothing was asked");
+        let full = Err(CtlError::Output(ErrorKind::StorageFull.into()));
+        assert!(answered(full, wanted, wanted).is_err());
+    }
+}
