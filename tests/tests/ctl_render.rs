@@ -57,14 +57,14 @@ fn devices_and_one_device() {
 
 #[test]
 fn why_a_verdict_and_why_a_standing() {
-    golden("why", &render::why::answer(&example("WhyAnswer.failing"), now()));
-    golden("why-one-device", &render::why::answer(&example("WhyAnswer.one-device"), now()));
+    golden("why", &render::why::answer(&example("WhyAnswer.failing"), true, now()));
+    golden("why-one-device", &render::why::answer(&example("WhyAnswer.one-device"), true, now()));
 }
 
 #[test]
 fn a_silent_site_is_one_cause_with_its_effects() {
     let why: WhyAnswer = example("WhyAnswer.silent-site");
-    golden("why-silent-site", &render::why::answer(&why, now()));
+    golden("why-silent-site", &render::why::answer(&why, true, now()));
     let list: DeploymentsAnswer = example("DeploymentsAnswer.two");
     let list = DeploymentsAnswer { silent_sites: why.silent_sites.clone(), ..list };
     golden("status-silent-site", &render::deployment::list(&list, now()));
@@ -77,7 +77,7 @@ fn a_silent_site_is_one_cause_with_its_effects() {
 
 #[test]
 fn the_past_and_the_proof() {
-    golden("diff", &render::history::diff(&example("DiffAnswer.one-device"), now()));
+    golden("diff", &render::history::diff(&example("DiffAnswer.one-device"), true, now()));
     golden("verify-same", &render::history::verify(&example("VerifyAnswer.same"), now()));
     golden("verify-different", &render::history::verify(&example("VerifyAnswer.different"), now()));
     golden("moment", &render::history::moment(&example("MomentAnswer.known-by-now")));

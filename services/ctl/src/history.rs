@@ -45,7 +45,7 @@ pub async fn diff(session: &mut Session<'_>, args: DiffArgs) -> Result<(), CtlEr
     };
     let (frame, is_first) = (session.frame(), query.after.is_none());
     match patiently(session, "diff", &query).await {
-        Ok(answer) => session.show(&answer, |answer, _| render::history::diff_page(answer, is_first, frame)),
+        Ok(answer) => session.show(&answer, |answer, _| render::history::diff(answer, is_first, frame)),
         Err(error) => Err(with_near_deployments(session, error, &args.deployment).await),
     }
 }

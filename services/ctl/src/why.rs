@@ -19,7 +19,7 @@ pub async fn run(session: &mut Session<'_>, args: WhyArgs) -> Result<(), CtlErro
     // Pages that were skipped because they are empty leave this one the first.
     let (frame, is_first) = (session.frame(), args.after.is_none());
     match asked(session, &args).await {
-        Ok(answer) => session.show(&answer, |answer, _| render::why::page(answer, is_first, frame)),
+        Ok(answer) => session.show(&answer, |answer, _| render::why::answer(answer, is_first, frame)),
         Err(error) => Err(with_near_names(session, error, &args).await),
     }
 }

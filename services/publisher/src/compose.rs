@@ -213,7 +213,8 @@ pub fn is_new(key: &DeviceKey, git: Git<'_>, held: &Held) -> bool {
     held.generation.is_none() && !in_git
 }
 
-/// What groups a device: only Git can say it, and what it said last holds where it cannot be asked or has the device no more.
+/// What groups a device: only Git can say it, and what it said last holds where it cannot be asked or has the device no
+/// more.
 fn labels(key: &DeviceKey, git: Git<'_>, held: &Held) -> Arc<Labels> {
     match git {
         Git::Known(fleet) if fleet.devices.contains_key(key) => fleet.labels_of(key),

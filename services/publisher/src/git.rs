@@ -63,22 +63,20 @@ impl Repository {
             return Ok(None);
         }
         let branch = self.branch.reference();
-        self.have(&branch, MIRRORED, &head).await.map(Some)
-    }
-
-    /// The files of a branch or a commit. Where the repository answers and they yet cannot be fetched or read, the mirror may
-    /// be what is broken, as after a power cut: it is made anew, once. A repository that is slow is not asked for more.
-    async fn have(&self, what: &str, name: &str, like: &str) -> Result<Tree, GitError> {
-        match self.fetch_and_list(what, name, like).await {
+        let tree = match self.fetch_and_list(&branch, MIRRORED, &head).await {
+            // The repository answers, and yet its files cannot be had: the mirror may be what is broken, as after a power
+            // cut. A repository that is slow is not asked for more.
             Err(error) if error.may_be_the_mirrors() => {
                 tracing::info!(%error, "making the mirror of the repository anew");
                 self.remove_mirror().await?;
-                self.fetch_and_list(what, name, like).await
+                self.fetch_and_list(&branch, MIRRORED, &head).await
             }
-            had => had,
-        }
+            tree => tree,
+        };
+        tree.map(Some)
     }
 
+    /// Brings a branch or a commit into the mirror and gives its files; see [`Self::fetch`].
     async fn fetch_and_list(&self, what: &str, name: &str, like: &str) -> Result<Tree, GitError> {
         let revision = self.fetch(what, name, like).await?;
         listing::tree(&self.git, &in_mirror(&self.mirror), &revision).await

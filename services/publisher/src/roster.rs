@@ -190,7 +190,9 @@ impl Roster {
         self.fleet.as_ref().filter(|_| self.due.is_empty()).map(|fleet| fleet.revision.as_str())
     }
 
-    /// The commit of the newest document from Git: the last one that changed anything, published whole or not.
+    /// The commit of the newest document from Git, published whole or not. It need not be the last commit: an older document
+    /// that was said again is newer, and a commit whose only documents others have followed is in none. [`Self::resume`]
+    /// therefore looks at all of them.
     pub fn last_published(&self) -> Option<&str> {
         let documents = self.held.values().filter_map(|held| Some((held.sequence, held.document.as_ref()?)));
         let from_git = documents.filter(|(_, document)| document.source.kind == SourceKind::Git);
@@ -255,11 +257,6 @@ mod tests {
         assert_eq!(roster.applied(), Some("c1"));
     }
 
-    /// A roster after a restart, with the documents as they are in the stream.
-    fn restarted(before: Roster) -> Roster {
-        Roster::recovered(before.held)
-    }
-
     #[test]
     fn a_commit_that_broke_off_is_resumed_and_one_that_others_followed_is_not() {
         let log = [content("log", "run")];
@@ -267,7 +264,7 @@ mod tests {
         before.accept(fleet("c1", &[("a/one", &log), ("a/two", &log)])).unwrap();
         let (first, draft) = before.next(1).remove(0);
         before.stored(&first, draft, 1);
-        let mut broken_off = restarted(before);
+        let mut broken_off = Roster::recovered(before.held);
         assert_eq!(broken_off.resume(fleet("c1", &[("a/one", &log), ("a/two", &log)])).unwrap(), 1);
         publish_all(&mut broken_off);
 
@@ -277,7 +274,7 @@ mod tests {
         publish_all(&mut broken_off);
         let one = key("a/one");
         broken_off.held.get_mut(&one).unwrap().sequence = 99;
-        let mut after = restarted(broken_off);
+        let mut after = Roster::recovered(broken_off.held);
         assert_eq!(after.last_published(), Some("c1"), "the newest message is of the older commit");
         let refused = after.resume(fleet("c1", &[("a/one", &log), ("a/two", &log)])).unwrap_err();
         assert!(refused.into_list()[0].rule.contains("go back"));
@@ -296,7 +293,7 @@ mod tests {
         let gone = compose::retire(&two, Git::Absent, &before.held(&two), true, &request("r")).unwrap();
         let retired = draft(&before.held(&two), &gone).unwrap();
         before.stored(&two, retired, 9);
-        let mut after = restarted(before);
+        let mut after = Roster::recovered(before.held);
         assert_eq!(after.last_published(), Some("c1"));
         assert!(after.resume(fleet("c1", &[("a/one", &log), ("a/two", &log)])).is_err());
         assert!(publish_all(&mut after).is_empty());

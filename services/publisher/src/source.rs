@@ -145,8 +145,8 @@ fn is_ours(path: &str) -> bool {
     path.split_once('/').is_some_and(|(top, _)| FOLDERS.contains(&top))
 }
 
-/// The name of one of our folders in other letters, or on something that is no folder. Passed over, all that it holds would
-/// be taken from every device.
+/// The name of one of our folders in other letters, or on something that is no folder. Passed over, all that it holds
+/// would be taken from every device.
 fn resembles_ours(path: &str) -> bool {
     let (top, is_folder) = path.split_once('/').map_or((path, false), |(top, _)| (top, true));
     let folder = FOLDERS.into_iter().find(|folder| top.eq_ignore_ascii_case(folder));
@@ -194,7 +194,7 @@ impl<'a> Reading<'a> {
             _ if resembles_ours(&file.path) => {
                 self.refuse(
                     file,
-                    "is not read: there must be folders named fleet and sites, in these letters",
+                    "is not read: the folders are named fleet and sites, in these letters; rename it",
                 );
             }
             (_, Some(_)) if !is_yaml(&file.path) => {}

@@ -12,7 +12,7 @@ use serde_json::Value;
 use super::frame::Frame;
 use super::paint::{self, BAD, BOLD, DIM, UNSURE, WELL, styled};
 use super::table::{Cell, Table};
-use super::words::{as_of, clean, freshness, plural, span};
+use super::words::{as_of, clean, freshness, left, plural, span};
 
 /// Longest value of a difference that is shown whole.
 const VALUE_CHARS_MAX: usize = 200;
@@ -46,13 +46,8 @@ pub fn moment(answer: &MomentAnswer) -> String {
     text
 }
 
-/// Counts before and after, and the devices that changed with the facts that did it: the first page.
-pub fn diff(answer: &DiffAnswer, frame: impl Into<Frame>) -> String {
-    diff_page(answer, true, frame)
-}
-
-/// A page; of a later one nobody knows how many were on those before it.
-pub fn diff_page(answer: &DiffAnswer, is_first: bool, frame: impl Into<Frame>) -> String {
+/// Counts before and after, and the devices that changed with the facts that did it; `is_first` where no page came before.
+pub fn diff(answer: &DiffAnswer, is_first: bool, frame: impl Into<Frame>) -> String {
     let frame = frame.into();
     let verdict = |side: &DiffSide| styled(paint::verdict(side.verdict), side.verdict.as_str());
     let mut text = format!(
@@ -63,18 +58,16 @@ pub fn diff_page(answer: &DiffAnswer, is_first: bool, frame: impl Into<Frame>) -
     );
     let _ = writeln!(text, "{}", sides(&answer.from, &answer.to).within(frame.width));
     if answer.devices.is_empty() {
-        text += "No device differs.\n\n";
+        text += if is_first { "No device differs.\n\n" } else { "No further device differs.\n\n" };
     }
     for change in &answer.devices {
         text += &device(change, frame);
     }
     if let Some(next) = &answer.next {
         let differ = plural(answer.changed, "device");
-        let _ = match answer.changed.saturating_sub(answer.devices.len() as u64) {
-            left if is_first && left > 0 => {
-                writeln!(text, "{differ} differ; {left} more: --after {next}, or --limit\n")
-            }
-            _ => writeln!(text, "{differ} differ; there are more: --after {next}\n"),
+        let _ = match left(answer.changed, answer.devices.len(), is_first) {
+            Some(left) => writeln!(text, "{differ} differ; {left} more: --after {next}, or --limit\n"),
+            None => writeln!(text, "{differ} differ; there are more: --after {next}\n"),
         };
     }
     let (from, to) = (answer.from.as_of, answer.to.as_of);
@@ -194,22 +187,21 @@ mod tests {
     }
 
     #[test]
-    fn how_many_are_left_is_said_only_where_it_is_known() {
+    fn a_later_page_says_neither_that_nothing_differs_nor_how_many_are_left() {
         let mut answer = example();
-        answer.next = Some("a/b".to_owned());
-        let shown = answer.devices.len() as u64;
-        answer.changed = shown + 2;
-        let text = |answer: &_, is_first| diff_page(answer, is_first, Timestamp::UNIX_EPOCH);
+        (answer.next, answer.changed) = (Some("a/b".to_owned()), answer.devices.len() as u64 + 2);
+        let text = |answer: &_, is_first| diff(answer, is_first, Timestamp::UNIX_EPOCH);
         assert!(text(&answer, true).contains("2 more: --after a/b, or --limit\n"));
         assert!(text(&answer, false).contains("there are more: --after a/b\n"));
-        answer.changed = shown;
-        assert!(text(&answer, true).contains("there are more: --after a/b\n"));
+        answer.devices.clear();
+        assert!(text(&answer, false).contains("No further device differs.\n"));
     }
 
     #[test]
-    fn more_known_than_there_are_is_none_unknown() {
+    fn more_known_than_there_are_breaks_nothing() {
         let mut answer = example();
         answer.to.complete.devices = answer.to.complete.of + 1;
-        assert!(diff(&answer, Timestamp::UNIX_EPOCH).contains("BEFORE"));
+        // An unchecked difference would panic here.
+        assert!(diff(&answer, true, Timestamp::UNIX_EPOCH).contains("BEFORE"));
     }
 }

@@ -11,15 +11,10 @@ use super::frame::Frame;
 use super::paint::{self, BOLD, DIM, styled};
 use super::silence;
 use super::table::{Cell, Table};
-use super::words::{age, as_of, clean, freshness, plural};
+use super::words::{age, as_of, clean, freshness, left, plural};
 
-/// The rule, how many make it hold, and the facts behind each that the answer has: the first page.
-pub fn answer(answer: &WhyAnswer, frame: impl Into<Frame>) -> String {
-    page(answer, true, frame)
-}
-
-/// A page; of a later one nobody knows how many were on those before it.
-pub fn page(answer: &WhyAnswer, is_first: bool, frame: impl Into<Frame>) -> String {
+/// The rule, how many make it hold, and the facts behind each that the answer has; `is_first` where no page came before.
+pub fn answer(answer: &WhyAnswer, is_first: bool, frame: impl Into<Frame>) -> String {
     let frame = frame.into();
     let verdict = styled(paint::verdict(answer.verdict), answer.verdict.as_str());
     let mut text = format!("{}  {verdict}: {}\n", styled(BOLD, answer.deployment.as_str()), answer.rule);
@@ -35,9 +30,9 @@ pub fn page(answer: &WhyAnswer, is_first: bool, frame: impl Into<Frame>) -> Stri
     }
     if let Some(next) = &answer.next {
         // A page may be the last without saying so.
-        let _ = match answer.because.saturating_sub(answer.standings.len() as u64) {
-            left if is_first && left > 0 => writeln!(text, "and {left} more: --after {next}, or --limit\n"),
-            _ => writeln!(text, "there may be more: --after {next}\n"),
+        let _ = match left(answer.because, answer.standings.len(), is_first) {
+            Some(left) => writeln!(text, "and {left} more: --after {next}, or --limit\n"),
+            None => writeln!(text, "there may be more: --after {next}\n"),
         };
     }
     let _ = writeln!(text, "{}.", as_of(answer.as_of, frame.now));
@@ -116,21 +111,12 @@ pub(super) const fn kind(kind: EvidenceKind) -> &'static str {
 mod tests {
     use super::*;
 
-    fn example() -> WhyAnswer {
-        let bytes = include_bytes!("../../../../schemas/examples/good/WhyAnswer.failing.json");
-        serde_json::from_slice(bytes).unwrap()
-    }
-
     #[test]
-    fn how_many_are_left_is_said_only_where_it_is_known() {
-        let mut answer = example();
-        answer.next = Some("a/b".to_owned());
-        let shown = answer.standings.len() as u64;
-        answer.because = shown + 2;
-        let text = |answer: &_, is_first| page(answer, is_first, Timestamp::UNIX_EPOCH);
-        assert!(text(&answer, true).contains("2 more: --after a/b, or --limit\n"));
-        assert!(text(&answer, false).contains("there may be more: --after a/b\n"));
-        answer.because = shown;
-        assert!(text(&answer, true).contains("there may be more: --after a/b\n"));
+    fn a_page_that_may_be_the_last_promises_nothing() {
+        let bytes = include_bytes!("../../../../schemas/examples/good/WhyAnswer.failing.json");
+        let mut why: WhyAnswer = serde_json::from_slice(bytes).unwrap();
+        (why.next, why.because) = (Some("a/b".to_owned()), why.standings.len() as u64 + 2);
+        assert!(answer(&why, true, Timestamp::UNIX_EPOCH).contains("and 2 more: --after a/b, or --limit\n"));
+        assert!(answer(&why, false, Timestamp::UNIX_EPOCH).contains("there may be more: --after a/b\n"));
     }
 }

@@ -36,6 +36,12 @@ pub fn plural(count: u64, thing: &str) -> String {
     if count == 1 { format!("1 {thing}") } else { format!("{count} {thing}s") }
 }
 
+/// How many of all are behind a page that shows some. Nobody knows it of a later page, because a page does not say how many
+/// came before it; nor where the count is behind the page itself.
+pub fn left(all: u64, shown: usize, is_first: bool) -> Option<u64> {
+    all.checked_sub(shown as u64).filter(|left| is_first && *left > 0)
+}
+
 /// `9,412`: a number that may be large, legible.
 pub fn grouped(number: u64) -> String {
     let digits = number.to_string();
@@ -150,6 +156,15 @@ fn is_hostile(char: char) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn how_many_are_left_is_known_of_the_first_page_alone() {
+        for (all, shown, is_first, expected) in
+            [(120, 50, true, Some(70)), (120, 50, false, None), (50, 50, true, None), (49, 50, true, None)]
+        {
+            assert_eq!(left(all, shown, is_first), expected, "{shown} of {all}");
+        }
+    }
 
     #[test]
     fn ages_are_in_the_largest_unit() {

@@ -224,11 +224,10 @@ mod tests {
     #[test]
     fn an_owner_of_this_moment_is_one_whose_record_is_younger_than_word_takes_to_spread() {
         let now: Timestamp = "2026-11-22T10:00:00Z".parse().unwrap();
-        let of = |stored_at: Timestamp| Record { seq: 7, owner: "a/1/b".to_owned(), lanes: 1, stored_at };
         let table = [(0, true), (1_999, true), (2_000, false), (3_600_000, false), (-1, false)];
         for (age_ms, young) in table {
             let stored_at = Timestamp::from_millisecond(now.as_millisecond() - age_ms).unwrap();
-            let record = of(stored_at);
+            let record = Record { seq: 7, owner: "a/1/b".to_owned(), lanes: 1, stored_at };
             assert_eq!(is_of_this_moment(Some(&record), now), young, "{age_ms} ms");
         }
         assert!(!is_of_this_moment(None, now), "nobody");

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use muster_contract::query::{ErrorBody, PublishAnswer};
 use muster_contract::{DeviceKey, Generation};
+use muster_service::life::DRAIN_DEADLINE;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::timeout;
 
@@ -13,9 +14,12 @@ use crate::source::Fleet;
 
 /// Orders that wait while a round is under way.
 const ORDERS_WAITING: usize = 64;
-/// How long a change waits for the announcer to know what is published. Less than who asks waits for an answer, and than
-/// a process has for its end.
+/// How long a change waits for the announcer to know what is published: less than `muster` waits for an answer (5 s where
+/// nothing is said).
 const KNOWN_WITHIN: Duration = Duration::from_secs(3);
+
+// Whoever waits when the process is to end is answered before its time is up.
+const _: () = assert!(2 * KNOWN_WITHIN.as_secs() < DRAIN_DEADLINE.as_secs());
 
 /// What the announcer is told.
 pub(super) enum Order {
@@ -74,7 +78,7 @@ impl Desk {
         answered.await.unwrap_or(Ok(()))
     }
 
-    /// The commit of the newest document from Git, if there is one.
+    /// The commit of the newest document from Git, if there is one: what may be [resumed](Self::resume).
     pub async fn last_published(&self) -> Option<String> {
         let (answer, answered) = oneshot::channel();
         self.orders.send(Order::LastPublished(answer)).await.ok()?;

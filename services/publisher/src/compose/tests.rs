@@ -177,8 +177,7 @@ fn what_is_put_in_the_place_of_git_is_known() {
 
 #[test]
 fn a_request_is_not_taken_back_where_what_it_stood_in_for_is_too_much() {
-    let web = |command: &str| content("web", &"x".repeat(200 * 1024).replace('x', command));
-    let fleet = fleet("c1", &[web("x")]);
+    let fleet = fleet("c1", &[content("web", &"x".repeat(200 * 1024))]);
     let held = hold(&Held::default(), &commit(&key(), &fleet, &Held::default()).unwrap());
     let held = hold(&held, &apply_one(Git::Known(&fleet), &held, "web", "small", "r1"));
     let large = "y".repeat(60 * 1024);
@@ -196,8 +195,7 @@ fn a_device_that_git_has_no_more_keeps_its_labels() {
     let held = hold(&Held::default(), &commit(&key(), &with, &Held::default()).unwrap());
     let without = Fleet { revision: "c2".to_owned(), ..Fleet::default() };
     assert_eq!(commit(&key(), &without, &held).unwrap().labels, labels);
-    let mut untagged = fleet("c3", &[content("log", "run")]);
-    untagged.labels.clear();
+    let untagged = fleet("c3", &[content("log", "run")]);
     assert!(commit(&key(), &untagged, &held).unwrap().labels.is_empty(), "Git has it, and says so");
 }
 

@@ -27,8 +27,8 @@ const COMPLAINT_BYTES_MAX: u64 = 8 * 1024;
 /// Bytes one run may say, such as the list of the files of a commit.
 const OUTPUT_BYTES_MAX: u64 = 256 * 1024 * 1024;
 
-/// Variables that would turn git to another repository, make it log what it sends, or send it to anybody. What is left says
-/// how to reach the repository, as `GIT_SSH_COMMAND` with a key of its own.
+/// Variables that would turn git to another repository, make it log what it sends, or send it to anybody. What is left
+/// says how to reach the repository, as `GIT_SSH_COMMAND` with a key of its own.
 const UNWANTED: [&str; 19] = [
     "GIT_DIR",
     "GIT_WORK_TREE",
@@ -218,7 +218,7 @@ impl Run {
             return Ok(());
         }
         let mut complaint = String::from_utf8_lossy(complaint).into_owned();
-        if let Some(hidden) = self.hidden.as_deref().filter(|hidden| !hidden.is_empty()) {
+        if let Some(hidden) = self.hidden.as_deref() {
             complaint = complaint.replace(hidden, "…");
         }
         let lines: Vec<_> = complaint.lines().map(str::trim).filter(|line| !line.is_empty()).collect();

@@ -54,7 +54,7 @@ impl GitUrl {
 
     /// The user of an HTTP address, who may be a token: git says it in its complaints.
     pub fn http_user(&self) -> Option<&str> {
-        self.http_origin().and(userinfo(&self.0))
+        self.http_origin().and(userinfo(&self.0)).filter(|user| !user.is_empty())
     }
 
     /// True where the address names a user.

@@ -39,7 +39,7 @@ const PORTS: std::ops::Range<u16> = 10_240..32_000;
 /// Ports tried before giving up.
 const PORT_TRIES: usize = 1000;
 /// The files of an agent's database.
-const AGENT_FILES: [&str; 3] = ["agent.db", "agent.db-wal", "agent.db-shm"];
+const AGENT_FILES: [&str; 2] = ["agent.db", "agent.db-wal"];
 /// Pause between two agents that are started: together they would only wait for each other.
 const SPREAD: Duration = Duration::from_millis(20);
 
