@@ -1,6 +1,6 @@
 # Muster: the verbs of this repository. `make` lists them. A fresh machine needs Rust, make and python3 with pip.
 .DEFAULT_GOAL := help
-.PHONY: help demo chaos test build tools bench clean
+.PHONY: help demo chaos test laws build tools bench clean
 
 CARGO ?= cargo
 target := $(or $(CARGO_TARGET_DIR),target)
@@ -13,6 +13,8 @@ CHAOS_SECONDS ?= 600
 CHAOS_AGENTS ?= 200
 CHAOS_SITES ?= 8
 CHAOS_SEED ?=
+# Cases that `make laws` tries of each law; `make test` tries 256.
+LAWS_CASES ?= 10000
 
 demo_flags := $(if $(DEMO_SECONDS),--seconds '$(DEMO_SECONDS)') $(if $(filter 1 true yes,$(DEMO_JSON)),--json)
 
@@ -34,6 +36,10 @@ chaos: ## kill, stall, cut off and fill up everything for ten minutes; nothing m
 
 test: ## everything that must hold before a change is shared; says at the end what ran
 	@.ci/test
+
+laws: ## the properties of the rules with far more cases than in a test; a case that breaks one is kept (LAWS_CASES=10000)
+	@PROPTEST_CASES='$(LAWS_CASES)' $(CARGO) test --locked --no-fail-fast --package muster-domain --package muster-contract \
+		--package muster-publisher --lib --test 'fold_*'
 
 build: ## all programs, for debugging, into target/debug
 	@$(CARGO) build --locked --workspace --bins

@@ -115,11 +115,10 @@ proptest! {
         prop_assert_eq!(rests.late_reports, 0);
         let then = up_to(&ledger, at);
         for id in DEPLOYMENTS.map(|id| id.parse::<DeploymentId>().unwrap()) {
-            let view = |fleet: &Fleet| fleet.deployment_view(&id).map(|view| (view.targets, view.leaving, view.counts, view.errors));
-            if view(&fleet) != view(&then) {
-                // A gap that closed later may only ever show that a memory was lost.
-                prop_assert_eq!(view(&fleet).map(|view| view.0), view(&then).map(|view| view.0));
-            }
+            // A gap that closed later, or a message that nobody can read, may show that a memory was lost, or leave it open:
+            // what a device that shall not run it holds counts as leaving, or not at all. What shall run does not change.
+            let targets = |fleet: &Fleet| fleet.deployment_view(&id).map_or(0, |view| view.targets);
+            prop_assert_eq!(targets(&fleet), targets(&then));
         }
     }
 }

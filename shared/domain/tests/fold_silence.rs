@@ -45,8 +45,6 @@ fn silent_by_lines(lines: &[DeviceLine]) -> Vec<SilentSite> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 256, ..ProptestConfig::default() })]
-
     #[test]
     fn a_site_is_silent_where_the_lines_of_its_devices_say_so(ledger in ledgers()) {
         let fleet = ledger.fold();

@@ -40,9 +40,8 @@ fn main() -> ExitCode {
     let base = std::env::var_os("BENCH_DIR").unwrap_or_else(|| env!("CARGO_TARGET_TMPDIR").into());
     let dir = tempfile::tempdir_in(base).unwrap();
     let runtime = tokio::runtime::Runtime::new().unwrap();
-    // In a task of a runtime with several threads, as the agent's writer is.
-    let measured = runtime.spawn(measure(dir.path().to_owned(), kept, rounds));
-    let figures = runtime.block_on(measured).unwrap();
+    // On a thread of its own beside those of the runtime, as the agent's writer is.
+    let figures = runtime.block_on(measure(dir.path().to_owned(), kept, rounds));
     bench::tell(&table::render(kept, rounds, &figures))
 }
 

@@ -163,8 +163,6 @@ fn rises(before: &Held, draft: &Draft) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(200))]
-
     #[test]
     fn any_history_keeps_the_rules_and_survives_a_restart_at_any_point(acts in acts()) {
         let mut world = World::default();

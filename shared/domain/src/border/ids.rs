@@ -25,9 +25,10 @@ pub(super) fn quarantine(key: Option<&DeviceKey>, position: u64, stored_at: Time
     }
 }
 
-/// The same of the last message of a sum, with `.sum.<messages>`
+/// The same of the last message of a sum, with `.sum.<messages>`; a sum of one is that message.
 pub(super) fn summed(key: Option<&DeviceKey>, position: u64, stored_at: Timestamp, messages: u64) -> String {
-    format!("{}.sum.{messages}", quarantine(key, position, stored_at))
+    let last = quarantine(key, position, stored_at);
+    if messages == 1 { last } else { format!("{last}.sum.{messages}") }
 }
 
 /// `<subject>.again.<second>`; of messages in quarantine, which share a subject, with the moment at which each came.

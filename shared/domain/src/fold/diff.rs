@@ -171,9 +171,10 @@ fn facts(from: Option<Seen<'_>>, to: Option<Seen<'_>>, since: u64, device: &Devi
     if was.is_none_or(|(_, was)| was.freshness() != about.freshness()) {
         facts.extend(about.liveness_evidence());
     }
-    let overdue = row.and_then(Row::overdue);
-    if was.and_then(|(row, _)| row.overdue()).is_none() {
-        facts.extend(overdue.map(Deadline::evidence));
+    let is_overdue = |row: &Row| row.overdue().is_some();
+    if was.is_some_and(|(row, _)| is_overdue(row)) != row.is_some_and(is_overdue) {
+        // Also one of a target that is still to come: it took the place of the one that was passed.
+        facts.extend(row.and_then(|row| row.deadline.as_deref()).map(Deadline::evidence));
     }
     if was.is_none_or(|(_, was)| was.holdings.missing() != about.holdings.missing()) {
         facts.extend(about.gap_evidence());

@@ -116,8 +116,6 @@ fn m32_two_hours_without_ingest_expire_nothing_and_blame_nobody() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(200))]
-
     #[test]
     fn m16_whatever_the_order_in_which_two_consumers_hand_reports_over_the_views_are_the_same(
         order in Just((1..=24_u64).collect::<Vec<_>>()).prop_shuffle(),

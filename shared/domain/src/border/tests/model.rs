@@ -285,9 +285,11 @@ impl World {
     fn check_no_poison_is_there_twice(&self) {
         let mut seen = BTreeSet::new();
         for said in &self.ledger {
-            // What is recognised beyond a few refusals is recognised by number alone.
+            // What is recognised beyond a few refusals is recognised by number alone. A sum that arrives after its messages
+            // came again is one more word of the same numbers, which count once.
             if let Fact::Quarantine(fact) = &said.fact
                 && fact.count_for_device <= REFUSALS_KEPT as u64
+                && fact.others == 0
             {
                 assert!(seen.insert((&fact.subject, &fact.payload_base64)), "{fact:?} is there twice");
             }
@@ -342,8 +344,6 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(200))]
-
     #[test]
     fn nothing_acknowledged_is_lost_and_no_number_is_in_ledger_twice(
         uplink in prop::collection::vec(message(), 1..60),

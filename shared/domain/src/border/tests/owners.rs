@@ -216,8 +216,6 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(300))]
-
     #[test]
     fn two_owners_by_mistake_put_nothing_into_ledger_twice_and_lose_nothing(
         uplink in prop::collection::vec(

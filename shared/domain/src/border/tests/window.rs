@@ -141,8 +141,6 @@ fn event() -> impl Strategy<Value = Event> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(100))]
-
     #[test]
     fn a_window_of_ledger_has_the_views_of_all_of_it(events in prop::collection::vec(event(), 1..40)) {
         let hub = Hub::new();
