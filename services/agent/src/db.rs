@@ -31,6 +31,7 @@ mod writer;
 use std::fmt;
 use std::fs::File;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -161,6 +162,17 @@ pub enum Error {
 pub struct Db {
     worker: Worker,
     damaged: CancellationToken,
+    undone: Undone,
+}
+
+/// How many transactions were undone. What somebody has in memory of the tables may be otherwise after each.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Undone(Arc<AtomicU64>);
+
+impl Undone {
+    pub(crate) fn count(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
 }
 
 /// Who does the work.
@@ -200,14 +212,22 @@ impl Db {
         let (jobs, queue) = mpsc::channel(JOBS_WAITING_MAX);
         let damaged = CancellationToken::new();
         let (marker, dir) = (marker(&path), path.clone());
-        let store = Store { connection, path: path.into(), marker, damaged: damaged.clone(), _lock: lock };
+        let undone = Undone::default();
+        let store = Store {
+            connection,
+            path: path.into(),
+            marker,
+            damaged: damaged.clone(),
+            undone: undone.clone(),
+            _lock: lock,
+        };
         let desk = Desk::new(store);
         let writer = Writer { desk: desk.clone(), queue };
         std::thread::Builder::new()
             .name("database".to_owned())
             .spawn(move || writer.run())
             .map_err(|source| Error::Directory { dir, source })?;
-        Ok(Self { worker: Worker::Thread(jobs, desk), damaged })
+        Ok(Self { worker: Worker::Thread(jobs, desk), damaged, undone })
     }
 
     /// A database that is in memory only and lives as long as its clones, for devices that are simulated in virtual
@@ -222,7 +242,7 @@ impl Db {
         connection.set_prepared_statement_cache_capacity(STATEMENTS_KEPT);
         connection.execute_batch(schema).map_err(failed)?;
         let worker = Worker::Caller(Arc::new(Mutex::new(connection)));
-        Ok(Self { worker, damaged: CancellationToken::new() })
+        Ok(Self { worker, damaged: CancellationToken::new(), undone: Undone::default() })
     }
 
     /// Runs `work` on the database and waits until what it did is durable.
@@ -242,7 +262,7 @@ impl Db {
                 // Whoever panicked left a transaction behind, and that is undone.
                 let mut connection = connection.lock().unwrap_or_else(PoisonError::into_inner);
                 // The answer says whether it went well.
-                _ = carry_out(&mut connection, &Path::new(MEMORY).into(), vec![work]);
+                _ = carry_out(&mut connection, &Path::new(MEMORY).into(), &self.undone, vec![work]);
             }
         }
         receiver.await.map_err(|_| Error::Closed)?
@@ -291,6 +311,11 @@ impl Db {
             // An answer and its absence mean the same: the writer is gone.
             _ = receiver.await;
         }
+    }
+
+    /// How many transactions were undone so far. Asked by a job, which is told of all before it.
+    pub(crate) fn undone(&self) -> Undone {
+        self.undone.clone()
     }
 
     /// Waits until the file is found damaged.

@@ -10,7 +10,9 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::{Connection, Error, JOBS_PER_COMMIT_MAX, SqlError, SqlResult, code_of, explain, is_damage};
+use super::{
+    Connection, Error, JOBS_PER_COMMIT_MAX, SqlError, SqlResult, Undone, code_of, explain, is_damage,
+};
 
 /// How often, and for how long, the thread gives way at most, in all of one commit, to those who were answered together
 /// the last time: less time than a commit takes. On a busy machine a single turn may take longer than all of that.
@@ -66,13 +68,14 @@ pub(super) struct Store {
     pub(super) path: Arc<Path>,
     pub(super) marker: PathBuf,
     pub(super) damaged: CancellationToken,
+    pub(super) undone: Undone,
     pub(super) _lock: File,
 }
 
 impl Store {
     /// Does all of it in one transaction, then answers.
     pub(super) fn commit(&mut self, works: Vec<Box<dyn Work>>) {
-        if let Err(error) = carry_out(&mut self.connection, &self.path, works)
+        if let Err(error) = carry_out(&mut self.connection, &self.path, &self.undone, works)
             && is_damage(&error)
         {
             self.mark_damaged();
@@ -195,13 +198,33 @@ impl Patience {
     }
 }
 
+/// Counts as undone what does not end well, also where whoever works panics.
+struct Undoing<'a>(Option<&'a Undone>);
+
+impl Undoing<'_> {
+    fn ended(mut self, well: bool) {
+        self.0 = self.0.filter(|_| !well);
+    }
+}
+
+impl Drop for Undoing<'_> {
+    fn drop(&mut self) {
+        if let Some(undone) = self.0 {
+            undone.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
 /// Does all of it in one transaction, then answers.
 pub(super) fn carry_out(
     connection: &mut Connection,
     path: &Arc<Path>,
+    undone: &Undone,
     mut works: Vec<Box<dyn Work>>,
 ) -> Result<(), Arc<SqlError>> {
+    let undoing = Undoing(Some(undone));
     let end = transact(connection, &mut works).map_err(Arc::new);
+    undoing.ended(end.is_ok());
     for work in works {
         work.answer(path, end.clone());
     }

@@ -2,10 +2,11 @@
 
 use muster_contract::SeqRanges;
 
+use super::index::{Index, Tables};
 use super::passage::{COVERED, QUEUED, Stage};
 use super::rows::{bytes_of, declared, from_text};
-use super::{Limits, RANGES_PER_ROW_MAX, REMOVALS_PER_APPEND_MAX, passage};
-use crate::db::{Connection, OptionalExtension, SqlResult, params};
+use super::{Limits, RANGES_PER_ROW_MAX, REMOVALS_PER_APPEND_MAX, passage, rows};
+use crate::db::{Connection, SqlResult, params};
 
 /// How a row goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,25 +19,15 @@ enum Removal {
     Drop(u64),
 }
 
-type Sort = fn(u64) -> Removal;
-
-/// Candidates, each the lowest number of its sort. None of them is covered: those have gone before.
-const PASSING: &str = "SELECT seq FROM lookup INDEXED BY lookup_passing \
-                       WHERE terminal = 0 AND seq NOT IN (SELECT seq FROM newest) ORDER BY seq LIMIT 1";
-// Only the newest of each deployment can stand before the first that is found.
-const SUPERSEDED: &str =
-    "SELECT seq FROM lookup NOT INDEXED WHERE seq NOT IN (SELECT seq FROM newest) ORDER BY seq LIMIT 1";
-const ANY: &str = "SELECT min(seq) FROM lookup";
-
 /// Removes rows until the limits hold, or as many as one append may. `written` is the row just written: it stays, and no
 /// relay has seen it. Nor has one seen any row after `frozen`.
-pub(super) fn make_room(connection: &Connection, limits: Limits, frozen: u64, written: u64) -> SqlResult<()> {
+pub(super) fn make_room(tables: &mut Tables<'_>, limits: Limits, frozen: u64, written: u64) -> SqlResult<()> {
     for _ in 0..REMOVALS_PER_APPEND_MAX {
-        if within(connection, limits)? {
+        if within(tables.index, limits) {
             return Ok(());
         }
-        let Some(removal) = choose(connection, written)? else { return Ok(()) };
-        let removed = remove(connection, removal, frozen, written)? || drop_lowest(connection, written)?;
+        let Some(removal) = choose(tables.index, written) else { return Ok(()) };
+        let removed = remove(tables, removal, frozen, written)? || drop_lowest(tables, written)?;
         if !removed {
             return Ok(());
         }
@@ -44,35 +35,38 @@ pub(super) fn make_room(connection: &Connection, limits: Limits, frozen: u64, wr
     Ok(())
 }
 
-fn within(connection: &Connection, limits: Limits) -> SqlResult<bool> {
-    connection
-        .prepare_cached("SELECT rows <= ?1 AND bytes <= ?2 FROM usage")?
-        .query_row(params![limits.rows, limits.bytes], |row| row.get(0))
+fn within(index: &Index, limits: Limits) -> bool {
+    index.count() <= limits.rows && index.bytes() <= limits.bytes
 }
 
-fn choose(connection: &Connection, written: u64) -> SqlResult<Option<Removal>> {
-    if let Some(covered) = passage::lowest(connection, |state| state == COVERED)?.filter(|seq| *seq < written)
-    {
-        return Ok(Some(Removal::Forget(covered)));
+/// The row to go next, the lowest of the first sort that has any. None but the first is covered: those have gone before.
+fn choose(index: &Index, written: u64) -> Option<Removal> {
+    let covered = passage::lowest(index, |state| state == COVERED);
+    [
+        covered.map(Removal::Forget),
+        index.lowest_passing().map(Removal::Fold),
+        index.lowest_superseded().map(Removal::Drop),
+        index.lowest().map(Removal::Drop),
+    ]
+    .into_iter()
+    .flatten()
+    .find(|removal| removal.seq() < written)
+}
+
+impl Removal {
+    const fn seq(self) -> u64 {
+        let (Self::Forget(seq) | Self::Fold(seq) | Self::Drop(seq)) = self;
+        seq
     }
-    let sorts: [(&str, Sort); 3] =
-        [(PASSING, Removal::Fold), (SUPERSEDED, Removal::Drop), (ANY, Removal::Drop)];
-    for (select, removal) in sorts {
-        let lowest = connection.prepare_cached(select)?.query_row([], |row| row.get(0)).optional()?.flatten();
-        if let Some(seq) = lowest.filter(|seq: &u64| *seq < written) {
-            return Ok(Some(removal(seq)));
-        }
-    }
-    Ok(None)
 }
 
 /// Removes a row and sees to its declaration; false where no row has room to declare it, and so it stays.
-fn remove(connection: &Connection, removal: Removal, frozen: u64, written: u64) -> SqlResult<bool> {
+fn remove(tables: &mut Tables<'_>, removal: Removal, frozen: u64, written: u64) -> SqlResult<bool> {
     let (seq, same_deployment) = match removal {
         Removal::Forget(seq) => {
-            delete(connection, seq)?;
+            rows::delete(tables, seq, seq)?;
             // It was the lowest that is covered: of those below it none is left.
-            passage::change(connection, 1, seq, |run| match run.is.state {
+            passage::change(tables, 1, seq, |run| match run.is.state {
                 COVERED => Stage::default(),
                 _ => run.is,
             })?;
@@ -81,12 +75,12 @@ fn remove(connection: &Connection, removal: Removal, frozen: u64, written: u64) 
         Removal::Fold(seq) => (seq, true),
         Removal::Drop(seq) => (seq, false),
     };
-    let mut gone = ranges_of(connection, seq)?;
+    let mut gone = ranges_of(tables.connection, seq)?;
     gone.insert(seq);
-    let next = next_after(connection, seq, frozen, same_deployment)?;
+    let next = next_after(tables.index, seq, frozen, same_deployment);
     for declarer in next.into_iter().chain([written]) {
-        if declare(connection, declarer, &gone)? {
-            delete(connection, seq)?;
+        if declare(tables, declarer, &gone)? {
+            rows::delete(tables, seq, seq)?;
             return Ok(true);
         }
     }
@@ -95,42 +89,29 @@ fn remove(connection: &Connection, removal: Removal, frozen: u64, written: u64) 
 
 /// Removes the lowest row of all where single numbers no longer fit anywhere. Every number below it is the hub's, or
 /// declared by a row that is here, so one range says it all; false where not even that fits.
-fn drop_lowest(connection: &Connection, written: u64) -> SqlResult<bool> {
-    let lowest: Option<u64> = connection.prepare_cached(ANY)?.query_row([], |row| row.get(0))?;
-    let Some(lowest) = lowest.filter(|seq| *seq < written) else { return Ok(false) };
-    let declared = declare(connection, written, &SeqRanges::span(1, lowest))?;
+fn drop_lowest(tables: &mut Tables<'_>, written: u64) -> SqlResult<bool> {
+    let Some(lowest) = tables.index.lowest().filter(|seq| *seq < written) else { return Ok(false) };
+    let declared = declare(tables, written, &SeqRanges::span(1, lowest))?;
     if declared {
-        delete(connection, lowest)?;
+        rows::delete(tables, lowest, lowest)?;
     }
     Ok(declared)
 }
 
 /// The next newer row that no relay has seen, of the same deployment or of any.
-fn next_after(
-    connection: &Connection,
-    seq: u64,
-    frozen: u64,
-    same_deployment: bool,
-) -> SqlResult<Option<u64>> {
-    let select = if same_deployment {
-        "SELECT seq FROM lookup INDEXED BY lookup_of WHERE seq > ?2 \
-         AND deployment IS (SELECT deployment FROM lookup WHERE seq = ?1) ORDER BY seq"
+fn next_after(index: &Index, seq: u64, frozen: u64, same_deployment: bool) -> Option<u64> {
+    let unseen = seq.max(frozen);
+    let is_queued = |later: &u64| passage::state(index, *later) == QUEUED;
+    if same_deployment {
+        index.after_in_line(seq, unseen).find(is_queued)
     } else {
-        "SELECT seq FROM lookup WHERE seq > ?1 AND seq > ?2 ORDER BY seq"
-    };
-    let mut select = connection.prepare_cached(select)?;
-    let mut found = select.query(params![seq, seq.max(frozen)])?;
-    while let Some(row) = found.next()? {
-        let later: u64 = row.get(0)?;
-        if passage::stage(connection, later)?.state == QUEUED {
-            return Ok(Some(later));
-        }
+        index.after(unseen).find(is_queued)
     }
-    Ok(None)
 }
 
 /// Adds numbers to what a row declares; false where it has no room for them.
-fn declare(connection: &Connection, declarer: u64, gone: &SeqRanges) -> SqlResult<bool> {
+fn declare(tables: &mut Tables<'_>, declarer: u64, gone: &SeqRanges) -> SqlResult<bool> {
+    let connection = tables.connection;
     let mut ranges = ranges_of(connection, declarer)?;
     ranges.extend(gone);
     if ranges.len() > RANGES_PER_ROW_MAX {
@@ -144,6 +125,7 @@ fn declare(connection: &Connection, declarer: u64, gone: &SeqRanges) -> SqlResul
     connection
         .prepare_cached("UPDATE outbox SET coalesced = ?2, bytes = ?3 WHERE seq = ?1")?
         .execute(params![declarer, text, bytes])?;
+    tables.index.resize(declarer, bytes);
     Ok(true)
 }
 
@@ -152,8 +134,4 @@ fn ranges_of(connection: &Connection, seq: u64) -> SqlResult<SeqRanges> {
         .prepare_cached("SELECT coalesced FROM outbox WHERE seq = ?1")?
         .query_row([seq], |row| row.get(0))?;
     text.as_deref().map_or_else(|| Ok(SeqRanges::new()), from_text)
-}
-
-fn delete(connection: &Connection, seq: u64) -> SqlResult<()> {
-    connection.prepare_cached("DELETE FROM outbox WHERE seq = ?1")?.execute([seq]).map(drop)
 }

@@ -6,19 +6,13 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::CapabilitiesBody;
+use super::index::Tables;
 use crate::db::{Connection, OptionalExtension, SqlResult, corrupt, params};
 
-/// The last number given; 0 before the first.
-pub(super) fn head(connection: &Connection) -> SqlResult<u64> {
-    connection.prepare_cached("SELECT head FROM usage")?.query_row([], |row| row.get(0))
-}
-
 /// Keeps the last number given, where no row has it any more.
-pub(super) fn keep_head(connection: &Connection) -> SqlResult<()> {
-    let rows = "SELECT ifnull(max(seq), 0) FROM outbox";
-    let highest: u64 = connection.prepare_cached(rows)?.query_row([], |row| row.get(0))?;
-    let head = head(connection)?;
-    if head > highest && get(connection, "head")? != Some(head) {
+pub(super) fn keep_head(tables: &Tables<'_>) -> SqlResult<()> {
+    let (connection, head) = (tables.connection, tables.index.head());
+    if tables.index.highest() < Some(head) && head > 0 && get(connection, "head")? != Some(head) {
         set(connection, "head", &head)
     } else {
         Ok(())
@@ -26,9 +20,9 @@ pub(super) fn keep_head(connection: &Connection) -> SqlResult<()> {
 }
 
 /// Starts counting again, after `head`.
-pub(super) fn restart(connection: &Connection, head: u64) -> SqlResult<()> {
-    connection.execute("UPDATE usage SET head = ?1", [head])?;
-    set(connection, "head", &head)
+pub(super) fn restart(tables: &mut Tables<'_>, head: u64) -> SqlResult<()> {
+    tables.index.set_head(head);
+    set(tables.connection, "head", &head)
 }
 
 /// The epoch, if it is fixed.

@@ -5,6 +5,7 @@
 
 use std::collections::HashSet;
 
+use super::index::{Index, Tables};
 use crate::db::{Connection, SqlResult, SqlRow, params};
 
 /// It waits for the relay.
@@ -48,7 +49,7 @@ impl<T: Copy> Run<T> {
 
 /// Changes how far the numbers `from..=to` have come; `next` is asked once for each run of them.
 pub(super) fn change(
-    connection: &Connection,
+    tables: &mut Tables<'_>,
     from: u64,
     to: u64,
     mut next: impl FnMut(&Run<Stage>) -> Stage,
@@ -58,15 +59,15 @@ pub(super) fn change(
     };
     // With the neighbours: what has come equally far shall be one run.
     let around = (from - 1, (to + 1).min(LAST));
-    let before = runs(connection, around.0, around.1)?;
+    let before = runs(tables.connection, around.0, around.1)?;
     let inner: Vec<_> =
         pieces(&before, from, to).into_iter().map(|run| Run { is: next(&run), ..run }).collect();
     let states = inner.iter().map(|run| Run { first: run.first, last: run.last, is: run.is.state });
     let after = spliced(&before, from, to, inner.iter().copied());
-    write(connection, &before, &after)?;
-    let before = stretches(connection, around.0, around.1)?;
-    let after = spliced(&before, from, to, states);
-    write_stretches(connection, &before, &after)
+    write(tables.connection, &before, &after)?;
+    let before = tables.index.stretches(around.0, around.1);
+    tables.index.stretch(&before, &spliced(&before, from, to, states));
+    Ok(())
 }
 
 /// All numbers of `from..=to` in order, those without a run too.
@@ -126,13 +127,19 @@ fn run_of(row: &SqlRow<'_>) -> SqlResult<Run<Stage>> {
 }
 
 /// How far a row has come.
+#[cfg(test)]
 pub(super) fn stage(connection: &Connection, seq: u64) -> SqlResult<Stage> {
     Ok(runs(connection, seq, seq)?.first().map_or_else(Stage::default, |run| run.is))
 }
 
+/// [`QUEUED`], [`SENT`] or [`COVERED`].
+pub(super) fn state(index: &Index, seq: u64) -> i64 {
+    index.stretches(seq, seq).first().map_or(QUEUED, |run| run.is)
+}
+
 /// Every number in runs of the same state, in order, but only the states that are wanted.
-pub(super) fn spans(connection: &Connection, wanted: impl Fn(i64) -> bool) -> SqlResult<Vec<(u64, u64)>> {
-    let all = pieces(&stretches(connection, 1, LAST)?, 1, LAST);
+pub(super) fn spans(index: &Index, wanted: impl Fn(i64) -> bool) -> Vec<(u64, u64)> {
+    let all = pieces(&index.stretches(1, LAST), 1, LAST);
     let wanted = all.into_iter().filter(|run| wanted(run.is));
     // Neighbours of two states that are both wanted are one.
     let mut spans: Vec<(u64, u64)> = Vec::new();
@@ -142,36 +149,31 @@ pub(super) fn spans(connection: &Connection, wanted: impl Fn(i64) -> bool) -> Sq
             _ => spans.push((run.first, run.last)),
         }
     }
-    Ok(spans)
+    spans
 }
 
 /// The lowest row in one of these states.
-pub(super) fn lowest(connection: &Connection, wanted: impl Fn(i64) -> bool) -> SqlResult<Option<u64>> {
-    let mut select = connection.prepare_cached("SELECT min(seq) FROM lookup WHERE seq BETWEEN ?1 AND ?2")?;
-    for (first, last) in spans(connection, wanted)? {
-        let seq: Option<u64> = select.query_row([first, last], |row| row.get(0))?;
-        if seq.is_some() {
-            return Ok(seq);
-        }
-    }
-    Ok(None)
+pub(super) fn lowest(index: &Index, wanted: impl Fn(i64) -> bool) -> Option<u64> {
+    spans(index, wanted).into_iter().find_map(|(first, last)| index.within(first..=last).next())
 }
 
 /// How many rows are in one of these states.
-pub(super) fn count(connection: &Connection, wanted: impl Fn(i64) -> bool) -> SqlResult<u64> {
-    spans(connection, wanted)?.into_iter().map(|(first, last)| rows_within(connection, first, last)).sum()
-}
-
-/// How many rows have one of these numbers.
-pub(super) fn rows_within(connection: &Connection, first: u64, last: u64) -> SqlResult<u64> {
-    let select = "SELECT count(*) FROM lookup WHERE seq BETWEEN ?1 AND ?2";
-    connection.prepare_cached(select)?.query_row([first, last], |row| row.get(0))
+pub(super) fn count(index: &Index, wanted: impl Fn(i64) -> bool) -> u64 {
+    spans(index, wanted).into_iter().map(|(first, last)| index.count_within(first..=last)).sum()
 }
 
 /// Nothing was ever sent.
-pub(super) fn clear(connection: &Connection) -> SqlResult<()> {
-    connection.execute("DELETE FROM passage", [])?;
-    connection.execute("DELETE FROM stretch", []).map(drop)
+pub(super) fn clear(tables: &mut Tables<'_>) -> SqlResult<()> {
+    tables.index.clear_stretches();
+    tables.connection.execute("DELETE FROM passage", []).map(drop)
+}
+
+/// What the file says of how far numbers have come, neighbours of the same state as one.
+pub(super) fn all_stretches(connection: &Connection) -> SqlResult<Vec<Run<i64>>> {
+    let select = "SELECT first, last, state FROM passage WHERE state > 0 ORDER BY first";
+    let run = |row: &SqlRow<'_>| Ok(Run { first: row.get(0)?, last: row.get(1)?, is: row.get(2)? });
+    let runs: Vec<_> = connection.prepare_cached(select)?.query_map([], run)?.collect::<SqlResult<_>>()?;
+    Ok(spliced(&runs, LAST, LAST, std::iter::empty()))
 }
 
 fn write(connection: &Connection, before: &[Run<Stage>], after: &[Run<Stage>]) -> SqlResult<()> {
@@ -185,29 +187,6 @@ fn write(connection: &Connection, before: &[Run<Stage>], after: &[Run<Stage>]) -
     let mut put = connection.prepare_cached(put)?;
     for Run { first, last, is } in new {
         put.execute(params![first, last, is.state, is.round, is.sent, is.covered])?;
-    }
-    Ok(())
-}
-
-fn stretches(connection: &Connection, from: u64, to: u64) -> SqlResult<Vec<Run<i64>>> {
-    let select = "SELECT first, last, state FROM stretch \
-                  WHERE first BETWEEN ifnull((SELECT max(first) FROM stretch WHERE first <= ?1), ?1) AND ?2 \
-                  AND last >= ?1 ORDER BY first";
-    let run = |row: &SqlRow<'_>| Ok(Run { first: row.get(0)?, last: row.get(1)?, is: row.get(2)? });
-    connection.prepare_cached(select)?.query_map([from, to], run)?.collect()
-}
-
-fn write_stretches(connection: &Connection, before: &[Run<i64>], after: &[Run<i64>]) -> SqlResult<()> {
-    let (gone, new) = difference(before, after);
-    let mut delete = connection.prepare_cached("DELETE FROM stretch WHERE first = ?1")?;
-    for run in gone {
-        delete.execute([run.first])?;
-    }
-    let put = "INSERT INTO stretch VALUES (?1, ?2, ?3) ON CONFLICT DO UPDATE SET last = excluded.last, \
-               state = excluded.state";
-    let mut put = connection.prepare_cached(put)?;
-    for Run { first, last, is } in new {
-        put.execute(params![first, last, is])?;
     }
     Ok(())
 }
@@ -242,22 +221,25 @@ mod tests {
         ) {
             let connection = Connection::open_in_memory().unwrap();
             connection.execute_batch(SCHEMA).unwrap();
+            let mut index = Index::default();
             let mut expected: BTreeMap<u64, Stage> = BTreeMap::new();
             for (from, more, state, round) in changes {
                 let stage = Stage { state, round, ..Stage::default() };
-                change(&connection, from, from + more, |_| stage).unwrap();
+                let mut tables = Tables { connection: &connection, index: &mut index };
+                change(&mut tables, from, from + more, |_| stage).unwrap();
                 (from..=from + more).for_each(|seq| _ = expected.insert(seq, stage));
                 let all = runs(&connection, 1, 100).unwrap();
                 for seq in 1..100 {
                     let said = all.iter().find(|run| run.first <= seq && seq <= run.last).map(|run| run.is);
                     prop_assert_eq!(said.unwrap_or_default(), expected.get(&seq).copied().unwrap_or_default());
                     prop_assert_eq!(stage_of(&connection, seq), said.unwrap_or_default());
+                    prop_assert_eq!(super::state(&index, seq), said.unwrap_or_default().state);
                 }
                 prop_assert!(all.windows(2).all(|two| two[0].last < two[1].first));
                 let joined = |two: &[Run<Stage>]| two[0].last + 1 == two[1].first && two[0].is == two[1].is;
                 prop_assert!(!all.windows(2).any(joined) && all.iter().all(|run| run.is != Stage::default()));
                 for wanted in [QUEUED, SENT, COVERED] {
-                    let spans = spans(&connection, |state| state == wanted).unwrap();
+                    let spans = spans(&index, |state| state == wanted);
                     for seq in 1..100 {
                         let within = spans.iter().any(|(first, last)| (*first..=*last).contains(&seq));
                         let state = expected.get(&seq).map_or(QUEUED, |stage| stage.state);
@@ -265,19 +247,8 @@ mod tests {
                     }
                 }
             }
-            let kept = stretches(&connection, 1, LAST).unwrap();
-            made_anew(&connection);
-            prop_assert_eq!(stretches(&connection, 1, LAST).unwrap(), kept, "as after a start");
+            prop_assert_eq!(Index::of(&connection).unwrap(), index, "as after a start");
         }
-    }
-
-    /// What is in memory, from what is in the file.
-    fn made_anew(connection: &Connection) {
-        let things = "SELECT group_concat('DROP ' || type || ' temp.' || name || ';', ' ') FROM temp.sqlite_master \
-                      WHERE type IN ('table', 'trigger')";
-        let drop: String = connection.query_row(things, [], |row| row.get(0)).unwrap();
-        connection.execute_batch(&drop).unwrap();
-        connection.execute_batch(SCHEMA).unwrap();
     }
 
     fn stage_of(connection: &Connection, seq: u64) -> Stage {

@@ -7,6 +7,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use uuid::Uuid;
 
+use super::index::{Index, Tables};
 use super::passage::{QUEUED, SENT, Stage};
 use super::{
     Ask, Batch, Body, Effect, Entry, Kept, READ_BYTES_MAX, READ_ROWS_MAX, ROW_BYTES, Row, Summary, memory,
@@ -15,27 +16,23 @@ use super::{
 use crate::db::{Connection, SqlResult, SqlRow, corrupt, params};
 use crate::store;
 
-const HEADS: &str = "SELECT seq FROM newest ORDER BY seq";
-const ROWS: &str = "SELECT seq, \
-                    EXISTS (SELECT 1 FROM newest WHERE deployment = ifnull(outbox.deployment, '') AND seq = outbox.seq), \
-                    message_id, bytes, body, coalesced FROM outbox WHERE seq BETWEEN ?1 AND ?2 ORDER BY seq";
+const ROWS: &str =
+    "SELECT seq, message_id, bytes, body, coalesced FROM outbox WHERE seq BETWEEN ?1 AND ?2 ORDER BY seq";
 
 /// Writes reports under the next numbers, with what goes with them, and gives the last number. Of what a later one of
 /// them supersedes, only the report is written.
-pub(super) fn append(connection: &Connection, entries: &[Entry]) -> SqlResult<u64> {
+pub(super) fn append(tables: &mut Tables<'_>, entries: &[Entry]) -> SqlResult<u64> {
     let last: HashMap<_, _> =
         entries.iter().enumerate().map(|(at, entry)| (entry.body.deployment(), at)).collect();
-    let mut seq = memory::head(connection)?;
     for (at, entry) in entries.iter().enumerate() {
         let deployment = entry.body.deployment();
         let newest = last.get(&deployment) == Some(&at);
         if newest {
-            bring_about(connection, entry)?;
+            bring_about(tables.connection, entry)?;
         }
-        seq += 1;
-        write(connection, seq, newest, &entry.body, &SeqRanges::new())?;
+        write(tables, newest, &entry.body, &SeqRanges::new())?;
     }
-    Ok(seq)
+    Ok(tables.index.head())
 }
 
 fn bring_about(connection: &Connection, entry: &Entry) -> SqlResult<()> {
@@ -51,45 +48,49 @@ fn bring_about(connection: &Connection, entry: &Entry) -> SqlResult<()> {
 }
 
 /// Writes a report under the next number, declaring `coalesced`.
-pub(super) fn insert(connection: &Connection, body: &Body, coalesced: &SeqRanges) -> SqlResult<u64> {
-    let seq = memory::head(connection)? + 1;
-    write(connection, seq, true, body, coalesced)?;
-    Ok(seq)
+pub(super) fn insert(tables: &mut Tables<'_>, body: &Body, coalesced: &SeqRanges) -> SqlResult<()> {
+    write(tables, true, body, coalesced)
 }
 
-fn write(
-    connection: &Connection,
-    seq: u64,
-    newest: bool,
-    body: &Body,
-    coalesced: &SeqRanges,
-) -> SqlResult<()> {
+fn write(tables: &mut Tables<'_>, newest: bool, body: &Body, coalesced: &SeqRanges) -> SqlResult<()> {
     let text = Kept::of(body).map_err(|error| corrupt("outbox", &error))?;
     let (text, declared) = (text.as_str(), declared(coalesced)?);
+    let (seq, bytes) = (tables.index.head() + 1, bytes_of(text, declared.as_deref()));
+    let (deployment, terminal) = (body.deployment().map(DeploymentId::as_str), body.is_terminal());
     let insert = "INSERT INTO outbox (seq, deployment, newest, terminal, bytes, observed, message_id, coalesced, body) \
                   VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)";
-    connection
-        .prepare_cached(insert)?
-        .execute(params![
-            seq,
-            body.deployment().map(DeploymentId::as_str),
-            newest,
-            body.is_terminal(),
-            bytes_of(text, declared.as_deref()),
-            body.observed_at().as_millisecond(),
-            message_id(body.observed_at()),
-            declared,
-            text
-        ])
-        .map(drop)
+    tables.connection.prepare_cached(insert)?.execute(params![
+        seq,
+        deployment,
+        newest,
+        terminal,
+        bytes,
+        body.observed_at().as_millisecond(),
+        message_id(body.observed_at()),
+        declared,
+        text
+    ])?;
+    tables.index.insert(seq, deployment, newest, terminal, bytes);
+    Ok(())
+}
+
+/// Removes the rows with these numbers. What a removed row superseded does not become the newest of its deployment again.
+pub(super) fn delete(tables: &mut Tables<'_>, first: u64, last: u64) -> SqlResult<()> {
+    let gone: Vec<u64> = tables.index.within(first..=last).collect();
+    let superseded: Vec<u64> = gone.into_iter().flat_map(|seq| tables.index.remove(seq)).collect();
+    let delete = "DELETE FROM outbox WHERE seq BETWEEN ?1 AND ?2";
+    tables.connection.prepare_cached(delete)?.execute([first, last])?;
+    let mut note =
+        tables.connection.prepare_cached("UPDATE outbox SET newest = 0 WHERE seq = ?1 AND newest = 1")?;
+    superseded.into_iter().try_for_each(|seq| note.execute([seq]).map(drop))
 }
 
 /// The next rows to send.
-pub(super) fn read(connection: &Connection, ask: &Ask) -> SqlResult<Batch> {
-    let batch =
-        Batch { epoch: memory::epoch(connection)?, head: memory::head(connection)?, rows: Vec::new() };
-    let mut reading = Reading { connection, ask, batch, bytes: 0 };
-    let waiting = passage::spans(connection, |state| state == QUEUED)?;
+pub(super) fn read(tables: &Tables<'_>, ask: &Ask) -> SqlResult<Batch> {
+    let (epoch, head) = (memory::epoch(tables.connection)?, tables.index.head());
+    let batch = Batch { epoch, head, rows: Vec::new() };
+    let mut reading = Reading { tables, ask, batch, bytes: 0 };
+    let waiting = passage::spans(tables.index, |state| state == QUEUED);
     let mut is_full = ask.newest_first && reading.heads(&waiting)?;
     // The newest went first; behind number 0 are all of them.
     let after = if ask.newest_first { ask.after } else { 0 };
@@ -104,7 +105,7 @@ pub(super) fn read(connection: &Connection, ask: &Ask) -> SqlResult<Batch> {
 
 /// A batch that is being read.
 struct Reading<'a> {
-    connection: &'a Connection,
+    tables: &'a Tables<'a>,
     ask: &'a Ask,
     batch: Batch,
     bytes: usize,
@@ -113,10 +114,7 @@ struct Reading<'a> {
 impl Reading<'_> {
     /// Takes the newest row of each deployment that waits; true when nothing more fits.
     fn heads(&mut self, waiting: &[(u64, u64)]) -> SqlResult<bool> {
-        let mut select = self.connection.prepare_cached(HEADS)?;
-        let mut found = select.query([])?;
-        while let Some(row) = found.next()? {
-            let seq: u64 = row.get(0)?;
+        for seq in self.tables.index.newest() {
             let waits = waiting.iter().any(|(first, last)| (*first..=*last).contains(&seq));
             if waits && !self.ask.except.contains(&seq) && self.rows(seq, seq, true)? {
                 return Ok(true);
@@ -132,18 +130,19 @@ impl Reading<'_> {
 
     /// Takes rows of `first..=last`, all of which wait; true when nothing more fits.
     fn rows(&mut self, first: u64, last: u64, heads: bool) -> SqlResult<bool> {
-        let again = passage::runs(self.connection, first, last)?;
-        let mut select = self.connection.prepare_cached(ROWS)?;
+        let again = passage::runs(self.tables.connection, first, last)?;
+        let mut select = self.tables.connection.prepare_cached(ROWS)?;
         let mut found = select.query([first, last])?;
         while let Some(row) = found.next()? {
-            let (seq, newest): (u64, bool) = (row.get(0)?, row.get(1)?);
+            let seq: u64 = row.get(0)?;
+            let newest = self.tables.index.is_newest(seq);
             let passed = self.ask.newest_first && newest != heads;
             if passed || self.ask.except.contains(&seq) {
                 continue;
             }
             let round =
                 again.iter().find(|run| run.last >= seq && run.first <= seq).map_or(0, |run| run.is.round);
-            if !self.take(row_of(row, round)?) {
+            if !self.take(row_of(row, newest, round)?) {
                 return Ok(true);
             }
         }
@@ -164,17 +163,17 @@ impl Reading<'_> {
 
 /// Notes that the bus holds these rows, if their numbers still mean the same.
 pub(super) fn mark_sent(
-    connection: &Connection,
+    tables: &mut Tables<'_>,
     epoch: Epoch,
     seqs: &[u64],
     now: Timestamp,
 ) -> SqlResult<()> {
-    if memory::epoch(connection)? != Some(epoch) {
+    if memory::epoch(tables.connection)? != Some(epoch) {
         return Ok(());
     }
-    for (from, to) in joined(connection, seqs)? {
+    for (from, to) in joined(tables.index, seqs) {
         let sent = Stage { state: SENT, sent: Some(now.as_millisecond()), ..Stage::default() };
-        passage::change(connection, from, to, |run| match run.is.state {
+        passage::change(tables, from, to, |run| match run.is.state {
             QUEUED => Stage { round: run.is.round, covered: run.is.covered, ..sent },
             _ => run.is,
         })?;
@@ -183,28 +182,24 @@ pub(super) fn mark_sent(
 }
 
 /// Rows that follow each other as one range, also where numbers between them were folded: nobody has those any more.
-fn joined(connection: &Connection, seqs: &[u64]) -> SqlResult<Vec<(u64, u64)>> {
+fn joined(index: &Index, seqs: &[u64]) -> Vec<(u64, u64)> {
     let mut ranges = SeqRanges::new();
     seqs.iter().for_each(|seq| _ = ranges.insert(*seq));
-    let mut before = connection.prepare_cached("SELECT max(seq) FROM lookup WHERE seq < ?1")?;
     let mut joined: Vec<(u64, u64)> = Vec::new();
     for (from, to) in ranges.iter() {
-        let previous: Option<u64> = before.query_row([from], |row| row.get(0))?;
+        let previous = index.before(from);
         match joined.last_mut() {
             Some((_, last)) if previous.is_none_or(|previous| previous <= *last) => *last = to,
             _ => joined.push((from, to)),
         }
     }
-    Ok(joined)
+    joined
 }
 
 /// What there is, in numbers.
-pub(super) fn summary(connection: &Connection) -> SqlResult<Summary> {
-    let (rows, bytes): (u64, u64) = connection
-        .prepare_cached("SELECT rows, bytes FROM usage")?
-        .query_row([], |row| Ok((row.get(0)?, row.get(1)?)))?;
-    let passed = passage::count(connection, |state| state != QUEUED)?;
-    let oldest = passage::lowest(connection, |state| state == QUEUED)?;
+pub(super) fn summary(tables: &Tables<'_>) -> SqlResult<Summary> {
+    let Tables { connection, index } = tables;
+    let oldest = passage::lowest(index, |state| state == QUEUED);
     let observed = |seq: u64| {
         let select = "SELECT observed FROM outbox WHERE seq = ?1";
         connection.prepare_cached(select)?.query_row([seq], |row| row.get(0))
@@ -212,17 +207,17 @@ pub(super) fn summary(connection: &Connection) -> SqlResult<Summary> {
     let oldest: Option<i64> = oldest.map(observed).transpose()?;
     Ok(Summary {
         epoch: memory::epoch(connection)?,
-        head: memory::head(connection)?,
-        unsent: rows - passed,
+        head: index.head(),
+        unsent: index.count() - passage::count(index, |state| state != QUEUED),
         oldest_unsent_at: oldest.and_then(|at| Timestamp::from_millisecond(at).ok()),
-        rows,
-        bytes,
+        rows: index.count(),
+        bytes: index.bytes(),
     })
 }
 
 /// What a row counts against the limits.
-pub(super) fn bytes_of(body: &str, coalesced: Option<&str>) -> usize {
-    body.len() + coalesced.map_or(0, str::len) + ROW_BYTES
+pub(super) fn bytes_of(body: &str, coalesced: Option<&str>) -> u32 {
+    u32::try_from(body.len() + coalesced.map_or(0, str::len) + ROW_BYTES).unwrap_or(u32::MAX)
 }
 
 /// A new message id (UUIDv7). Its random part is what nobody else can know.
@@ -245,14 +240,14 @@ pub(super) fn from_text<T: DeserializeOwned>(text: &str) -> SqlResult<T> {
     serde_json::from_str(text).map_err(|error| corrupt("outbox", &error))
 }
 
-fn row_of(row: &SqlRow<'_>, round: u64) -> SqlResult<Row> {
-    let (id, body): (String, String) = (row.get(2)?, row.get(4)?);
-    let coalesced: Option<String> = row.get(5)?;
+fn row_of(row: &SqlRow<'_>, newest: bool, round: u64) -> SqlResult<Row> {
+    let (id, body): (String, String) = (row.get(1)?, row.get(3)?);
+    let coalesced: Option<String> = row.get(4)?;
     Ok(Row {
         seq: row.get(0)?,
-        newest: row.get(1)?,
+        newest,
         message_id: if round == 0 { id } else { format!("{id}-{round}") },
-        bytes: row.get(3)?,
+        bytes: row.get(2)?,
         body: Kept::found(body).map_err(|error| corrupt("outbox", &error))?,
         coalesced: coalesced.as_deref().map(from_text).transpose()?.unwrap_or_default(),
     })

@@ -136,7 +136,7 @@ impl Device {
 
     /// What it holds.
     pub(super) async fn state(&self) -> Result<model::Model, crate::db::Error> {
-        self.db.run(model::Model::of).await
+        self.db.run(self.outbox.job(model::Model::of)).await
     }
 
     fn plan<T>(&self, change: impl FnOnce(&mut Plan) -> T) -> T {

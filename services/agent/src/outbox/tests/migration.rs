@@ -91,7 +91,7 @@ async fn a_file_of_format_2_is_opened_with_all_it_holds() {
     old_file(dir.path());
     for life in 0..2 {
         let (db, outbox) = open(dir.path(), AMPLE).await;
-        assert_eq!(db.run(Model::of).await.unwrap(), expected(), "life {life}");
+        assert_eq!(db.run(outbox.job(Model::of)).await.unwrap(), expected(), "life {life}");
         let ids: Vec<_> =
             outbox.read(all()).await.unwrap().rows.into_iter().map(|row| (row.seq, row.message_id)).collect();
         let ids_expected = [(9, "id-9"), (8, "id-8-1"), (10, "id-10")].map(|(seq, id)| (seq, id.to_owned()));
@@ -125,6 +125,6 @@ async fn a_file_of_format_2_for_which_the_disk_has_no_room_is_left_as_it_is() {
     assert_eq!(left, (2, ROWS.len() as u64));
     connection.execute_batch("DROP TABLE standing_3").unwrap();
     drop(connection);
-    let (db, _) = open(dir.path(), AMPLE).await;
-    assert_eq!(db.run(Model::of).await.unwrap(), expected());
+    let (db, outbox) = open(dir.path(), AMPLE).await;
+    assert_eq!(db.run(outbox.job(Model::of)).await.unwrap(), expected());
 }

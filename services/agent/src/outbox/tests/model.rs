@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use muster_contract::limits::COVERED_AGE_KEPT;
 
 use super::*;
-use crate::db::{Connection, SqlResult};
+use crate::db::SqlResult;
 
 /// A row, as far as anybody can tell one from another.
 #[derive(Debug, Clone, PartialEq)]
@@ -26,7 +26,7 @@ impl Line {
 
     fn bytes(&self) -> u64 {
         let declared = rows::declared(&self.coalesced).unwrap();
-        rows::bytes_of(&rows::to_text(&self.body).unwrap(), declared.as_deref()) as u64
+        u64::from(rows::bytes_of(&rows::to_text(&self.body).unwrap(), declared.as_deref()))
     }
 
     fn passes(&self) -> bool {
@@ -248,27 +248,27 @@ impl Model {
     }
 
     /// What a database holds. Fails where memory and file of it do not say the same.
-    pub(super) fn of(connection: &Connection) -> SqlResult<Self> {
-        agree(connection)?;
-        let mut statement = connection.prepare(
-            "SELECT seq, body, seq IN (SELECT seq FROM newest), coalesced, deployment, terminal, bytes FROM outbox",
-        )?;
+    pub(super) fn of(tables: &mut Tables<'_>) -> SqlResult<Self> {
+        let Tables { connection, index } = tables;
+        assert_eq!(**index, Index::of(connection)?, "what finds a row, as it was kept and as the file says");
+        let mut statement =
+            connection.prepare("SELECT seq, body, coalesced, deployment, terminal, bytes FROM outbox")?;
         let mut found = statement.query([])?;
         let mut lines = BTreeMap::new();
         while let Some(row) = found.next()? {
-            let coalesced: Option<String> = row.get(3)?;
+            let coalesced: Option<String> = row.get(2)?;
             let passage::Stage { state, round, sent, covered } = passage::stage(connection, row.get(0)?)?;
             let line = Line {
                 body: rows::from_text(&row.get::<_, String>(1)?)?,
-                newest: row.get(2)?,
+                newest: index.is_newest(row.get(0)?),
                 state,
                 round,
                 coalesced: coalesced.map_or(Ok(SeqRanges::new()), |text| rows::from_text(&text))?,
                 sent,
                 covered,
             };
-            let deployment: Option<String> = row.get(4)?;
-            let same = (deployment.as_deref(), row.get(5)?, row.get(6)?)
+            let deployment: Option<String> = row.get(3)?;
+            let same = (deployment.as_deref(), row.get(4)?, row.get(5)?)
                 == (line.body.deployment().map(DeploymentId::as_str), line.body.is_terminal(), line.bytes());
             assert!(same, "the columns of {line:?}");
             lines.insert(row.get(0)?, line);
@@ -276,7 +276,7 @@ impl Model {
         let standings = store::all_standings(connection)?;
         Ok(Self {
             lines,
-            head: memory::head(connection)?,
+            head: index.head(),
             epoch: memory::epoch(connection)?,
             receipt: memory::receipt(connection)?,
             capabilities: memory::capabilities(connection)?,
@@ -285,23 +285,6 @@ impl Model {
             declared: memory::get(connection, "declared")?,
         })
     }
-}
-
-/// What is kept in memory is what the rows say.
-fn agree(connection: &Connection) -> SqlResult<()> {
-    let columns = "seq, ifnull(deployment, ''), terminal";
-    for (one, other) in [("outbox", "lookup"), ("lookup", "outbox")] {
-        let differing = format!(
-            "SELECT count(*) FROM (SELECT {columns} FROM {one} EXCEPT SELECT {columns} FROM {other})"
-        );
-        let count: u64 = connection.query_row(&differing, [], |row| row.get(0))?;
-        assert_eq!(count, 0, "rows of {one} that are not in {other}");
-    }
-    let sums = "SELECT (SELECT count(*) FROM outbox), (SELECT ifnull(sum(bytes), 0) FROM outbox), rows, bytes FROM usage";
-    let row: [u64; 4] =
-        connection.query_row(sums, [], |row| Ok([row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?]))?;
-    assert_eq!(row[..2], row[2..], "rows and bytes, as they are and as they are counted");
-    Ok(())
 }
 
 fn once(last: &mut Option<i64>, interval: Duration, now: Timestamp) -> bool {
