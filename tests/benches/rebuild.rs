@@ -1,5 +1,5 @@
 //! How fast a rollup reads LEDGER from its start until its fold has everything, beside a bare consumer of the same stream
-//! that looks at nothing. Both run in turn on one server with one LEDGER, and the ratio is of medians of one run, because
+//! that looks at nothing. Both run in turn on one server with one LEDGER, and the ratio is the middle one of the rounds, because
 //! machines are shared and noisy. It measures; it asserts only that all was read.
 //!
 //! `cargo bench -p muster-tests --bench rebuild`; `BENCH_DEVICES=20000 BENCH_ROUNDS=5` for other sizes: eight facts a device.
@@ -15,7 +15,7 @@ use muster_contract::subjects::stream;
 use muster_rollup::app::start;
 use muster_rollup::config::Cli;
 use muster_service::life::Life;
-use muster_tests::bench::{self, median, say, setting, thousands};
+use muster_tests::bench::{self, ratio, say, setting, thousands};
 use muster_tests::ledger;
 use muster_tests::server::Server;
 use tokio_util::sync::CancellationToken;
@@ -55,7 +55,7 @@ async fn measure(devices: usize, rounds: usize) -> String {
         bare.push(end as f64 / read(&bus, end).await.as_secs_f64());
         rebuilt.push(end as f64 / rebuild(&server, end).await.as_secs_f64());
     }
-    let ratio = median(&rebuilt) / median(&bare);
+    let ratio = ratio(&rebuilt, &bare);
     [
         format!(
             "{end} facts of {devices} devices, median of {rounds} rounds (spread = (max - min) / median)"

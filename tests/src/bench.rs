@@ -43,6 +43,16 @@ pub fn median(figures: &[f64]) -> f64 {
     sorted[sorted.len() / 2]
 }
 
+/// What one side reaches of the other, as the middle one of the rounds says it: a machine that others use, too, is now fast
+/// and now slow, and both sides of a round see the same of that.
+///
+/// # Panics
+/// There are none, or not as many of the one as of the other.
+pub fn ratio(of: &[f64], to: &[f64]) -> f64 {
+    assert_eq!(of.len(), to.len(), "both sides of each round");
+    median(&of.iter().zip(to).map(|(of, to)| of / to).collect::<Vec<_>>())
+}
+
 /// (max - min) / median of the figures, in percent.
 pub fn spread(figures: &[f64]) -> f64 {
     let (min, max) =
@@ -62,5 +72,10 @@ mod tests {
     #[test]
     fn a_figure_is_told_with_its_spread() {
         assert_eq!(thousands(&[30_000.0, 20_000.0, 21_000.0]), "21.0 k (± 48 %)");
+    }
+
+    #[test]
+    fn a_round_on_a_slow_machine_is_compared_with_itself() {
+        assert!((ratio(&[9.0, 4.0, 8.0], &[10.0, 5.0, 10.0]) - 0.8).abs() < f64::EPSILON);
     }
 }

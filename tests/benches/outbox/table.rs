@@ -1,6 +1,6 @@
 //! The closing table: rates with their spread, and ratios.
 
-use muster_tests::bench::{median, spread};
+use muster_tests::bench::{median, ratio, spread};
 
 use super::{Figures, GROUP, Pair};
 
@@ -29,7 +29,7 @@ pub(crate) fn render(kept: usize, rounds: usize, figures: &Figures) -> String {
 }
 
 fn line(name: &str, Pair { bare, outbox }: &Pair) -> String {
-    let ratio = median(outbox) / median(bare);
+    let ratio = ratio(outbox, bare);
     format!("| {name} | {} | {} | {ratio:.2} |", rate(bare), rate(outbox))
 }
 

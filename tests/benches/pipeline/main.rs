@@ -1,5 +1,5 @@
 //! What the way from a report to a view costs, beside the bare hops of the same way: publish → UPLINK → consume →
-//! publish → LEDGER → consume. Both run in turn on fresh servers, and ratios are of medians of one run, because
+//! publish → LEDGER → consume. Both run in turn on fresh servers, and ratios are the middle ones of the rounds, because
 //! machines are shared and noisy. It measures; it asserts only that nothing was lost on the way.
 //!
 //! `make bench`; `BENCH_REPORTS=200000 BENCH_ROUNDS=5 make bench` for other sizes.

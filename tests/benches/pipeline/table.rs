@@ -1,6 +1,6 @@
 //! The closing table: figures with their spread, and ratios.
 
-use muster_tests::bench::{median, thousands};
+use muster_tests::bench::{median, ratio, thousands};
 
 use super::Figures;
 use super::load::{DEVICES, EVENTS_PER_SECOND, Latency, SHARED_DEPLOYMENTS};
@@ -31,7 +31,7 @@ pub(crate) fn render(reports: usize, rounds: usize, figures: &Figures) -> String
 }
 
 fn rates_line(fleet: &str, raw: &[f64], muster: &[f64]) -> String {
-    let ratio = median(muster) / median(raw);
+    let ratio = ratio(muster, raw);
     format!("| events/s, {fleet} | {} | {} | {ratio:.2} |", thousands(raw), thousands(muster))
 }
 

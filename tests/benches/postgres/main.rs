@@ -22,7 +22,7 @@ use muster_bus::Bus;
 use muster_rollup::app::start;
 use muster_rollup::config::Cli;
 use muster_service::life::Life;
-use muster_tests::bench::{self, median, say, setting, thousands};
+use muster_tests::bench::{self, ratio, say, setting, thousands};
 use muster_tests::ledger::{self, DEPLOYMENTS};
 use muster_tests::server::Server;
 use tokio_util::sync::CancellationToken;
@@ -61,7 +61,7 @@ fn main() -> ExitCode {
         say(&format!("round {round} of {rounds}: Muster with its history"));
         muster.push(runtime.block_on(rollup(devices)));
     }
-    let ratio = |base: &[f64]| median(&muster) / median(base);
+    let ratio = |base: &[f64]| ratio(&muster, base);
     let lines = [
         format!(
             "{} reports of {devices} devices about standings that are there, {} reports a transaction; median of {rounds} rounds (spread = (max - min) / median)",

@@ -1,6 +1,6 @@
 //! How fast a long backlog goes up: from a device's outbox through the agent's own relay into UPLINK, beside a raw
 //! pipelined publish of the very same messages with the same window. Both run in turn on fresh servers, and the ratio is
-//! of medians of one run, because machines are shared and noisy. And what an agent costs: bytes on the wire for a report,
+//! the middle one of the rounds, because machines are shared and noisy. And what an agent costs: bytes on the wire for a report,
 //! and memory while nothing happens. It measures; it asserts only that nothing was lost.
 //!
 //! `make bench`; `BENCH_BACKLOG=200000 BENCH_ROUNDS=5 make bench` for other sizes.
@@ -16,7 +16,7 @@ use muster_contract::limits::IN_FLIGHT_MAX;
 use muster_contract::subjects::{self, stream};
 use muster_simulator::child::{Child, Spec};
 use muster_tests::backlog::Backlog;
-use muster_tests::bench::{self, median, say, setting, thousands};
+use muster_tests::bench::{self, ratio, say, setting, thousands};
 use muster_tests::server::{Server, device};
 use muster_tests::system::program;
 use muster_tests::thin::Thin;
@@ -25,7 +25,7 @@ use tokio_util::sync::CancellationToken;
 /// Reports of one round.
 const BACKLOG_DEFAULT: usize = 100_000;
 /// Rounds of each side.
-const ROUNDS_DEFAULT: usize = 3;
+const ROUNDS_DEFAULT: usize = 5;
 /// Deployments they are about.
 const DEPLOYMENTS: usize = 8;
 /// Reports by which the cost on the wire is measured, over a link that holds nobody up.
@@ -73,7 +73,7 @@ impl Pair {
     }
 
     fn line(&self, name: &str) -> String {
-        let ratio = median(&self.relayed) / median(&self.raw);
+        let ratio = ratio(&self.relayed, &self.raw);
         format!("| {name} | {} | {} | {ratio:.2} |", thousands(&self.raw), thousands(&self.relayed))
     }
 }
@@ -109,14 +109,14 @@ async fn replay(backlog: usize, bits_a_second: Option<u64>) -> (f64, Vec<Outgoin
     (rate, messages(&bus, &device, reports as usize).await)
 }
 
-/// Messages a second, made before the clock starts, over a window of the same size.
+/// Messages a second, made before the clock starts, over a window of the same size; both sides have yet to connect.
 async fn publish(messages: Vec<Outgoing>, bits_a_second: Option<u64>) -> f64 {
     let server = Server::start();
     let bus = converged(&server).await;
     let count = messages.len();
     let (settings, _link) = way(&server, bits_a_second).await;
-    let sender = Bus::connect(settings, &CancellationToken::new()).await.unwrap();
     let begin = Instant::now();
+    let sender = Bus::connect(settings, &CancellationToken::new()).await.unwrap();
     let mut window = sender.window(IN_FLIGHT_MAX);
     for message in messages {
         window.send(message, ()).await;
