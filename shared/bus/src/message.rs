@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use async_nats::{HeaderMap, Message};
+use async_nats::{HeaderMap, HeaderName, Message};
 use bytes::Bytes;
 use muster_contract::Timestamp;
 use muster_contract::headers::{EXPECTED_STREAM, MSG_ID};
@@ -131,14 +131,12 @@ impl Headers {
     }
 
     /// Sets a header in place of one of the same name. Line breaks in a value become spaces.
-    pub fn insert(&mut self, name: &'static str, value: impl AsRef<str>) {
-        let value = value.as_ref();
+    pub fn insert(&mut self, name: &'static str, value: impl Into<String>) {
+        let value = value.into();
         // Hardly any value has one, and a copy of each would cost more than to look.
-        if value.bytes().any(|byte| matches!(byte, b'\r' | b'\n')) {
-            self.0.insert(name, value.replace(['\r', '\n'], " "));
-        } else {
-            self.0.insert(name, value);
-        }
+        let is_line = !value.bytes().any(|byte| matches!(byte, b'\r' | b'\n'));
+        let value = if is_line { value } else { value.replace(['\r', '\n'], " ") };
+        self.0.insert(HeaderName::from_static(name), value);
     }
 
     /// The last value of a header.

@@ -1,6 +1,6 @@
 //! The closing table: figures with their spread, and ratios.
 
-use muster_tests::bench::{median, ratio, thousands};
+use muster_tests::bench::{ratio, thousands};
 
 use super::Figures;
 use super::load::{DEVICES, EVENTS_PER_SECOND, Latency, SHARED_DEPLOYMENTS};
