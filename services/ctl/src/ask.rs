@@ -66,6 +66,17 @@ pub enum AskError {
 }
 
 impl AskError {
+    /// True where the same question may be answered in a moment: nobody was there, or nobody who knew it yet.
+    pub const fn may_pass(&self) -> bool {
+        match self {
+            Self::NoService { .. } | Self::Request { .. } => true,
+            Self::Refused(body) => matches!(body.code, ErrorCode::NotReady | ErrorCode::Internal),
+            Self::Garbled { .. } | Self::Misunderstood(_) | Self::Endless { .. } => false,
+        }
+    }
+}
+
+impl AskError {
     /// What the service says, where it says that there is no such thing.
     pub fn not_found(&self) -> Option<String> {
         match self {
@@ -276,5 +287,21 @@ mod tests {
         append(&mut whole, json!({"asOf": {"ledgerSeq": 9}, "devices": [4]}), "devices");
         assert_eq!(taken_next(&mut whole), None);
         assert_eq!(whole, json!({"asOf": {"ledgerSeq": 5}, "devices": [1, 2, 3, 4]}));
+    }
+    #[test]
+    fn only_what_the_question_itself_causes_stays_as_it_is() {
+        let refused = |code| AskError::Refused(ErrorBody { code, message: "no".to_owned() });
+        let table = [
+            (AskError::NoService { service: "muster-rollup", subject: "a".to_owned() }, true),
+            (refused(ErrorCode::NotReady), true),
+            (refused(ErrorCode::Internal), true),
+            (refused(ErrorCode::NotFound), false),
+            (refused(ErrorCode::BadRequest), false),
+            (refused(ErrorCode::Conflict), false),
+            (AskError::Endless { what: "devices" }, false),
+        ];
+        for (error, passes) in table {
+            assert_eq!(error.may_pass(), passes, "{error}");
+        }
     }
 }

@@ -157,7 +157,14 @@ impl Notices {
     }
 
     async fn subscribe_again(&mut self) -> Result<(), CtlError> {
-        let answer = self.hub.notify("subscribe", &self.subscription).await?;
+        let answer = match self.hub.notify("subscribe", &self.subscription).await {
+            // A hub that is only just coming back: who was away for longer than a lease meets it often.
+            Err(error) if error.may_pass() => {
+                self.renewals.reset_after(LOOK_EVERY);
+                return Ok(());
+            }
+            answer => answer?,
+        };
         let answer: SubscriptionAnswer = understood(&answer)?;
         self.shown = answer.seen;
         self.look_now = true;

@@ -1,11 +1,15 @@
-//! How fast a long backlog goes up: from a device's outbox through the agent's own relay into UPLINK, beside a raw
-//! pipelined publish of the very same messages with the same window. Both run in turn on fresh servers, and the ratio is
-//! the middle one of the rounds, because machines are shared and noisy. And what an agent costs: bytes on the wire for a report,
-//! and memory while nothing happens. It measures; it asserts only that nothing was lost.
+//! How fast a long backlog goes up: from a device's outbox through the agent's own relay into UPLINK, beside two raw
+//! pipelined publishes of the very same messages with the same window, which are in memory from the start: the one of the
+//! client's library, which is what a program without Muster would do, and the agent's own window with nothing around it.
+//! All run in turn on fresh servers, and a ratio is the middle one of the rounds, because machines are shared and noisy.
+//! And what an agent costs: bytes on the wire for a report, and memory while nothing happens. It measures; it asserts only
+//! that nothing was lost.
 //!
 //! `make bench`; `BENCH_BACKLOG=200000 BENCH_ROUNDS=5 make bench` for other sizes.
 
 #![allow(clippy::unwrap_used, reason = "a failure here is the test's result")]
+
+mod library;
 
 use std::net::Ipv4Addr;
 use std::process::ExitCode;
@@ -47,7 +51,7 @@ fn main() -> ExitCode {
     let backlog = setting("BENCH_BACKLOG", BACKLOG_DEFAULT);
     let rounds = setting("BENCH_ROUNDS", ROUNDS_DEFAULT).max(1);
     let runtime = tokio::runtime::Runtime::new().unwrap();
-    let [mut loopback, mut link] = [Pair::default(), Pair::default()];
+    let [mut loopback, mut link] = [Rates::default(), Rates::default()];
     for round in 1..=rounds {
         say(&format!("round {round} of {rounds}"));
         runtime.block_on(loopback.measure(backlog, None));
@@ -58,23 +62,27 @@ fn main() -> ExitCode {
     bench::tell(&format!("{table}\n\n{wire}\n{memory}"))
 }
 
-/// Rates of both sides, in reports a second, round by round.
+/// Rates of all sides, in reports a second, round by round.
 #[derive(Default)]
-struct Pair {
-    raw: Vec<f64>,
+struct Rates {
+    library: Vec<f64>,
+    window: Vec<f64>,
     relayed: Vec<f64>,
 }
 
-impl Pair {
+impl Rates {
     async fn measure(&mut self, backlog: usize, bits_a_second: Option<u64>) {
         let (rate, messages) = replay(backlog, bits_a_second).await;
         self.relayed.push(rate);
-        self.raw.push(publish(messages, bits_a_second).await);
+        self.library.push(library::publish(messages.clone(), bits_a_second).await);
+        self.window.push(publish(messages, bits_a_second).await);
     }
 
     fn line(&self, name: &str) -> String {
-        let ratio = ratio(&self.relayed, &self.raw);
-        format!("| {name} | {} | {} | {ratio:.2} |", thousands(&self.raw), thousands(&self.relayed))
+        let [library, window] = [&self.library, &self.window];
+        let ratios = [library, window].map(|base| format!("{:.2}", ratio(&self.relayed, base)));
+        let rates = [library, window, &self.relayed].map(|rates| thousands(rates));
+        format!("| {name} | {} | {} |", rates.join(" | "), ratios.join(" | "))
     }
 }
 
@@ -109,7 +117,7 @@ async fn replay(backlog: usize, bits_a_second: Option<u64>) -> (f64, Vec<Outgoin
     (rate, messages(&bus, &device, reports as usize).await)
 }
 
-/// Messages a second, made before the clock starts, over a window of the same size; both sides have yet to connect.
+/// Messages a second, made before the clock starts, over a window of the same size; all sides have yet to connect.
 async fn publish(messages: Vec<Outgoing>, bits_a_second: Option<u64>) -> f64 {
     let server = Server::start();
     let bus = converged(&server).await;
@@ -196,15 +204,16 @@ async fn messages(bus: &Bus, backlog: &Backlog, count: usize) -> Vec<Outgoing> {
     messages
 }
 
-fn table(backlog: usize, rounds: usize, loopback: &Pair, link: &Pair) -> String {
+fn table(backlog: usize, rounds: usize, loopback: &Rates, link: &Rates) -> String {
     let of_link = format!("{} over {} Mbit/s", backlog.min(LINK_REPORTS), LINK_BITS_A_SECOND / 1_000_000);
     [
         format!(
             "{IN_FLIGHT_MAX} reports under way; median of {rounds} rounds (spread = (max - min) / median)"
         ),
         String::new(),
-        "| reports/s from outbox to UPLINK | raw publish | Muster's relay | ratio |".to_owned(),
-        "|---|---:|---:|---:|".to_owned(),
+        "| reports/s into UPLINK | the library's publish | the window alone | outbox and relay | of the library | of the window |"
+            .to_owned(),
+        "|---|---:|---:|---:|---:|---:|".to_owned(),
         loopback.line(&format!("{backlog} over loopback, server and device on the same cores")),
         link.line(&of_link),
     ]
