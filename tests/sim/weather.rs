@@ -93,7 +93,7 @@ impl World {
         }
         if self.chance.u8(0..8) == 0 {
             self.devices[device].version += 1;
-            // What a database keeps in memory only is made anew from the file.
+            // The file is all there is: nothing that was in memory helps whoever starts on it.
             self.devices[device].disk = Image::of(&self.devices[device].disk).restore();
             rows::set_full(&self.devices[device].disk, self.devices[device].full);
         }

@@ -28,6 +28,7 @@ use muster_service::{Life, Stage};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinError;
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 use crate::capabilities::Probe;
 use crate::config::{Config, PINGS_PER_HEARTBEAT, RuntimeKind};
@@ -205,10 +206,13 @@ async fn work(
 }
 
 /// Work on a thread of its own: it waits for the disk most of the time, and to make room for others on a thread that they
-/// share, and to be given it back, costs a twentieth of what a commit costs.
+/// share, and to be given it back, costs a twentieth of what a commit costs. If this is dropped, the work is dropped where it
+/// waits next.
 async fn apart(work: impl Future<Output = ()> + Send + 'static) -> Result<(), JoinError> {
-    let runtime = tokio::runtime::Handle::current();
-    tokio::task::spawn_blocking(move || runtime.block_on(work)).await
+    let (runtime, dropped) = (tokio::runtime::Handle::current(), CancellationToken::new());
+    let _guard = dropped.clone().drop_guard();
+    let whole = async move { _ = dropped.run_until_cancelled(work).await };
+    tokio::task::spawn_blocking(move || runtime.block_on(whole)).await
 }
 
 /// Says in the body of `/ready` whether reports can be kept, until nobody keeps any.

@@ -165,7 +165,8 @@ pub struct Db {
     undone: Undone,
 }
 
-/// How many transactions were undone. What somebody has in memory of the tables may be otherwise after each.
+/// How many transactions were undone as a whole. What somebody has in memory of the tables may be otherwise after each. A
+/// job that is undone alone is not counted: nobody but that job can have had its changes in memory.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Undone(Arc<AtomicU64>);
 
@@ -446,6 +447,11 @@ fn is_damage(error: &rusqlite::Error) -> bool {
 pub(crate) fn corrupt(table: &str, error: &dyn std::error::Error) -> rusqlite::Error {
     let code = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_CORRUPT);
     rusqlite::Error::SqliteFailure(code, Some(format!("table {table}: {error}")))
+}
+
+/// What cannot be read as what this program writes is damage, too, although SQLite had nothing against it.
+pub(crate) fn unreadable(table: &str, error: rusqlite::Error) -> rusqlite::Error {
+    if error.sqlite_error_code().is_some() { error } else { corrupt(table, &error) }
 }
 
 fn code_of(error: &rusqlite::Error) -> rusqlite::ffi::Error {

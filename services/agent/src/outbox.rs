@@ -269,7 +269,8 @@ pub struct Outbox {
 }
 
 impl Outbox {
-    /// The outbox in a database that was opened with this room's tables.
+    /// The outbox in a database that was opened with this room's tables. Opened once for a database; whoever else needs it
+    /// has a clone.
     ///
     /// # Errors
     /// The database cannot be read.
@@ -293,9 +294,11 @@ impl Outbox {
             // Whoever panicked had taken it out.
             let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
             let undone = undone.count();
-            let mut index = match kept.take() {
-                Some((as_of, index)) if as_of == undone => index,
-                _ => Index::of(connection)?,
+            // What is not believed is gone before another is made: there is room for one.
+            let believed = kept.take().filter(|(as_of, _)| *as_of == undone);
+            let mut index = match believed {
+                Some((_, index)) => index,
+                None => Index::of(connection)?,
             };
             let done = work(&mut Tables { connection, index: &mut index })?;
             *kept = Some((undone, index));

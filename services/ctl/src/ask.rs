@@ -70,13 +70,11 @@ impl AskError {
     pub const fn may_pass(&self) -> bool {
         match self {
             Self::NoService { .. } | Self::Request { .. } => true,
-            Self::Refused(body) => matches!(body.code, ErrorCode::NotReady | ErrorCode::Internal),
+            Self::Refused(body) => matches!(body.code, ErrorCode::NotReady),
             Self::Garbled { .. } | Self::Misunderstood(_) | Self::Endless { .. } => false,
         }
     }
-}
 
-impl AskError {
     /// What the service says, where it says that there is no such thing.
     pub fn not_found(&self) -> Option<String> {
         match self {
@@ -288,13 +286,14 @@ mod tests {
         assert_eq!(taken_next(&mut whole), None);
         assert_eq!(whole, json!({"asOf": {"ledgerSeq": 5}, "devices": [1, 2, 3, 4]}));
     }
+
     #[test]
     fn only_what_the_question_itself_causes_stays_as_it_is() {
         let refused = |code| AskError::Refused(ErrorBody { code, message: "no".to_owned() });
         let table = [
             (AskError::NoService { service: "muster-rollup", subject: "a".to_owned() }, true),
             (refused(ErrorCode::NotReady), true),
-            (refused(ErrorCode::Internal), true),
+            (refused(ErrorCode::Internal), false),
             (refused(ErrorCode::NotFound), false),
             (refused(ErrorCode::BadRequest), false),
             (refused(ErrorCode::Conflict), false),

@@ -6,7 +6,7 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use super::passage::{self, Run};
-use crate::db::{Connection, OptionalExtension, SqlResult};
+use crate::db::{Connection, OptionalExtension, SqlResult, unreadable};
 
 /// What stands for a deployment's name where a row is of none: the capabilities supersede each other likewise.
 const CAPABILITIES: &str = "";
@@ -38,8 +38,8 @@ struct Place {
     bytes: u32,
 }
 
-/// The rows of one deployment. Which they are is found by looking through all: that is asked where room is made, and a set
-/// of them would take a quarter more memory for every row.
+/// The rows of one deployment. Which they are is found by looking through all: that is asked where room is made, where a
+/// newest row goes before older ones, and by a new epoch; a set of them would take a quarter more memory for every row.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Line {
     count: u64,
@@ -49,6 +49,10 @@ struct Line {
 impl Index {
     /// What the file says.
     pub(super) fn of(connection: &Connection) -> SqlResult<Self> {
+        Self::read(connection).map_err(|error| unreadable("outbox", error))
+    }
+
+    fn read(connection: &Connection) -> SqlResult<Self> {
         let mut index = Self::default();
         let select = "SELECT seq, deployment, newest, terminal, bytes FROM outbox ORDER BY seq";
         let mut statement = connection.prepare_cached(select)?;
@@ -117,7 +121,10 @@ impl Index {
     /// The rows above a number that are of the same deployment as another row, in order.
     pub(super) fn after_in_line(&self, of: u64, seq: u64) -> impl Iterator<Item = u64> + '_ {
         let name = self.rows.get(&of).map(|place| &place.deployment);
-        let later = self.rows.range(seq.saturating_add(1)..);
+        // None of a line is above its newest: most that are asked for have nothing there, and are not looked for.
+        let newest = name.and_then(|name| self.lines.get(name)).and_then(|line| line.newest);
+        let (from, to) = (seq.saturating_add(1), newest.unwrap_or(u64::MAX));
+        let later = (from <= to).then(|| self.rows.range(from..=to)).into_iter().flatten();
         later.filter(move |(_, place)| name == Some(&place.deployment)).map(|(seq, _)| *seq)
     }
 

@@ -12,7 +12,7 @@ use crate::db::{Connection, OptionalExtension, SqlResult, corrupt, params};
 /// Keeps the last number given, where no row has it any more.
 pub(super) fn keep_head(tables: &Tables<'_>) -> SqlResult<()> {
     let (connection, head) = (tables.connection, tables.index.head());
-    if tables.index.highest() < Some(head) && head > 0 && get(connection, "head")? != Some(head) {
+    if tables.index.highest().unwrap_or(0) < head && get(connection, "head")? != Some(head) {
         set(connection, "head", &head)
     } else {
         Ok(())

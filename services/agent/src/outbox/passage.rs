@@ -6,7 +6,7 @@
 use std::collections::HashSet;
 
 use super::index::{Index, Tables};
-use crate::db::{Connection, SqlResult, SqlRow, params};
+use crate::db::{Connection, SqlError, SqlResult, SqlRow, corrupt, params};
 
 /// It waits for the relay.
 pub(super) const QUEUED: i64 = 0;
@@ -96,8 +96,13 @@ fn spliced<T: Copy + Default + PartialEq>(
 ) -> Vec<Run<T>> {
     let below = runs.iter().filter_map(|run| run.within(0, from - 1));
     let above = runs.iter().filter_map(|run| run.within(to.saturating_add(1), u64::MAX));
-    let mut all: Vec<Run<T>> = Vec::with_capacity(runs.len() + 2);
-    for run in below.chain(inner).chain(above).filter(|run| run.is != T::default()) {
+    joined(below.chain(inner).chain(above).filter(|run| run.is != T::default()))
+}
+
+/// Neighbours that are alike as one.
+fn joined<T: PartialEq>(runs: impl Iterator<Item = Run<T>>) -> Vec<Run<T>> {
+    let mut all: Vec<Run<T>> = Vec::new();
+    for run in runs {
         match all.last_mut() {
             Some(last) if last.last + 1 == run.first && last.is == run.is => last.last = run.last,
             _ => all.push(run),
@@ -123,7 +128,12 @@ pub(super) fn covered_by(connection: &Connection, limit: i64) -> SqlResult<Vec<R
 
 fn run_of(row: &SqlRow<'_>) -> SqlResult<Run<Stage>> {
     let is = Stage { state: row.get(2)?, round: row.get(3)?, sent: row.get(4)?, covered: row.get(5)? };
-    Ok(Run { first: row.get(0)?, last: row.get(1)?, is })
+    let (first, last): (u64, u64) = (row.get(0)?, row.get(1)?);
+    // Nobody writes such a run.
+    if first > last {
+        return Err(corrupt("passage", &SqlError::IntegralValueOutOfRange(1, row.get(1)?)));
+    }
+    Ok(Run { first, last, is })
 }
 
 /// How far a row has come.
@@ -170,10 +180,10 @@ pub(super) fn clear(tables: &mut Tables<'_>) -> SqlResult<()> {
 
 /// What the file says of how far numbers have come, neighbours of the same state as one.
 pub(super) fn all_stretches(connection: &Connection) -> SqlResult<Vec<Run<i64>>> {
-    let select = "SELECT first, last, state FROM passage WHERE state > 0 ORDER BY first";
-    let run = |row: &SqlRow<'_>| Ok(Run { first: row.get(0)?, last: row.get(1)?, is: row.get(2)? });
-    let runs: Vec<_> = connection.prepare_cached(select)?.query_map([], run)?.collect::<SqlResult<_>>()?;
-    Ok(spliced(&runs, LAST, LAST, std::iter::empty()))
+    let select =
+        "SELECT first, last, state, round, sent, covered FROM passage WHERE state > 0 ORDER BY first";
+    let runs: Vec<_> = connection.prepare_cached(select)?.query_map([], run_of)?.collect::<SqlResult<_>>()?;
+    Ok(joined(runs.iter().map(|run| Run { first: run.first, last: run.last, is: run.is.state })))
 }
 
 fn write(connection: &Connection, before: &[Run<Stage>], after: &[Run<Stage>]) -> SqlResult<()> {

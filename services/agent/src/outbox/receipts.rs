@@ -227,6 +227,8 @@ fn renumber(tables: &mut Tables<'_>, now: Timestamp) -> SqlResult<()> {
     for (old, new) in seqs.iter().zip(first..) {
         statement.execute(params![old, new, message_id(now)])?;
     }
+    // Not both at once.
+    *tables.index = Index::default();
     *tables.index = Index::of(connection)?;
     memory::restart(tables, first - 1 + seqs.len() as u64)
 }

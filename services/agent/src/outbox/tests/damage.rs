@@ -270,3 +270,49 @@ async fn write_until_refused(dir: &Path) {
     device.db.close().await;
     assert_eq!(Device::open(dir, AMPLE).await.state().await.unwrap(), before, "also after a start");
 }
+
+#[tokio::test]
+async fn what_nobody_wrote_is_damage_although_the_database_has_nothing_against_it() {
+    let eaten = [
+        "UPDATE outbox SET deployment = CAST(x'77e562' AS TEXT)",
+        "UPDATE outbox SET bytes = -bytes",
+        "UPDATE passage SET last = first - 1",
+    ];
+    for change in eaten {
+        let dir = tempfile::tempdir().unwrap();
+        let (db, outbox) = open(dir.path(), AMPLE).await;
+        outbox.append(one(entry("web", State::Installed, 1))).await.unwrap();
+        let epoch = outbox.fix_epoch(at(0)).await.unwrap();
+        outbox.mark_sent(epoch, vec![1], at(0)).await.unwrap();
+        db.close().await;
+        rusqlite::Connection::open(dir.path().join("agent.db")).unwrap().execute(change, []).unwrap();
+
+        let device = "plant7/press-4".parse().unwrap();
+        let db = Db::open(dir.path(), &device, &crate::app::schema(), at(0)).unwrap();
+        let found = Outbox::open(db.clone(), AMPLE).await.unwrap_err();
+        assert!(matches!(found, crate::db::Error::Damaged { .. }), "{change}: {found}");
+        db.close().await;
+        let (_, outbox) = open(dir.path(), AMPLE).await;
+        assert_eq!(outbox.summary().await.unwrap(), Summary::default(), "{change}: it was set aside");
+    }
+}
+
+#[tokio::test]
+async fn a_job_that_fails_beside_others_leaves_what_finds_a_row_as_the_rows_are() {
+    let dir = tempfile::tempdir().unwrap();
+    let (db, outbox) = open(dir.path(), AMPLE).await;
+    let broken = async || {
+        let append = outbox.job(|tables| {
+            rows::append(tables, &one(entry("b", State::Failed, 2)))?;
+            tables.connection.execute("no statement", []).map(drop)
+        });
+        db.run(append).await.unwrap_err();
+    };
+    for mark in 0..20 {
+        let good = async |name| outbox.append(one(entry(name, State::Installed, mark))).await.unwrap();
+        tokio::join!(good("a"), broken(), good("c"), broken(), good("d"));
+        // Fails where the two do not say the same.
+        db.run(outbox.job(Model::of)).await.unwrap();
+    }
+    assert_eq!(outbox.summary().await.unwrap().rows, 60);
+}
