@@ -28,6 +28,7 @@ use tokio_util::sync::CancellationToken;
 
 use self::attempt::{Attempt, Connection, End};
 use self::budget::Budget;
+use self::message::Letterhead;
 use self::sending::Sending;
 use crate::db;
 use crate::metrics::Metrics;
@@ -141,7 +142,7 @@ impl Relay {
             agent_version: muster_service::VERSION.to_owned(),
             storing: self.trouble.borrow_and_update().is_none(),
         };
-        let beat = message::heartbeat(&self.device, &heartbeat, self.clock.now());
+        let beat = Letterhead::of(&self.device).heartbeat(&heartbeat, self.clock.now());
         self.budget.charge(beat.wire_bytes(), Instant::now());
         // One that does not get through is made up for by the next; whether the link is up is known elsewhere.
         if let Err(error) = bus.publish_core(&beat.subject, beat.headers, beat.payload).await {

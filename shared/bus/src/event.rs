@@ -1,7 +1,7 @@
 //! What every document of ours carries beside it: CloudEvents attributes and a W3C trace context. What the document says,
 //! and whether anybody follows the trace, is not known here.
 
-use std::fmt;
+use std::fmt::{self, Write};
 
 use fastrand::Rng;
 use muster_contract::headers::{
@@ -64,9 +64,17 @@ pub fn attributes(source: &str, kind: &str, id: &str, trace: Trace) -> Headers {
     headers.insert(CE_SPECVERSION, CE_SPECVERSION_VALUE);
     headers.insert(CE_ID, id);
     headers.insert(CE_SOURCE, source);
-    headers.insert(CE_TYPE, format!("{CE_TYPE_PREFIX}{kind}"));
-    headers.insert(TRACEPARENT, trace.to_string());
+    headers.insert(CE_TYPE, [CE_TYPE_PREFIX, kind].concat());
+    headers.insert(TRACEPARENT, text(trace));
     headers
+}
+
+/// The `traceparent`, in one piece of memory from the start: every message of a long backlog has one.
+fn text(trace: Trace) -> String {
+    let mut text = String::with_capacity(PARTS.iter().sum::<usize>() + PARTS.len() - 1);
+    // Writing to a string cannot fail.
+    let _ = write!(text, "{trace}");
+    text
 }
 
 #[cfg(test)]

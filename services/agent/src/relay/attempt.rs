@@ -11,12 +11,14 @@ use muster_service::error::chain;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
 
+use super::Relay;
 use super::budget::Allowance;
+use super::message::Letterhead;
 use super::sending::{Next, WIDTH_MIN};
-use super::{Relay, message};
 use crate::db;
-use crate::outbox::{News, Row};
+use crate::outbox::{Ask, Batch, News, Row};
 
 /// How long acknowledged rows wait for others to be noted with.
 const NOTE_INTERVAL: Duration = Duration::from_millis(100);
@@ -96,12 +98,15 @@ pub(super) struct Attempt<'a> {
     relay: &'a mut Relay,
     connection: Connection<'a>,
     window: muster_bus::Window<Sent>,
+    letterhead: Letterhead,
     /// A long backlog is under way.
     long: bool,
     /// When backlog may go on.
     next_fill: Option<Instant>,
     next_beat: Instant,
     next_note: Option<Instant>,
+    /// The next rows of a backlog, read while those before them are on their way.
+    ahead: Option<AbortOnDropHandle<Result<Batch, db::Error>>>,
     /// Acknowledged rows that are being noted, while others are sent.
     noting: Option<Pin<Box<dyn Future<Output = Noted> + Send>>>,
     note_failed: bool,
@@ -112,15 +117,17 @@ pub(super) struct Attempt<'a> {
 impl<'a> Attempt<'a> {
     pub(super) fn begin(relay: &'a mut Relay, connection: Connection<'a>) -> Self {
         let window = connection.bus.window(IN_FLIGHT_MAX);
-        let now = Instant::now();
+        let (letterhead, now) = (Letterhead::of(&relay.device), Instant::now());
         Self {
             relay,
             connection,
             window,
+            letterhead,
             long: false,
             next_fill: None,
             next_beat: now,
             next_note: None,
+            ahead: None,
             noting: None,
             note_failed: false,
             next_tidy: now,
@@ -162,7 +169,7 @@ impl<'a> Attempt<'a> {
                         return Ok(End::Failed);
                     }
                 }
-                Happening::News => self.relay.sending.news(),
+                Happening::News => self.begin_anew(),
                 Happening::FillDue => {}
                 Happening::NoteDue => self.begin_note(),
                 Happening::Noted(noted) => self.noted(noted),
@@ -238,7 +245,7 @@ impl<'a> Attempt<'a> {
                     break;
                 }
             }
-            let batch = self.relay.outbox.read(ask).await?;
+            let batch = self.read(ask).await?;
             let head = batch.head;
             let Some(rows) = self.relay.sending.offer(batch) else { return Ok(false) };
             if rows.is_empty() {
@@ -252,8 +259,34 @@ impl<'a> Attempt<'a> {
             for row in rows {
                 self.send(&row, epoch, head).await;
             }
+            self.read_ahead();
         }
         Ok(true)
+    }
+
+    /// What was read ahead, or else what is asked for.
+    async fn read(&mut self, ask: Ask) -> Result<Batch, db::Error> {
+        match self.ahead.take() {
+            Some(ahead) => ahead.await.unwrap_or(Err(db::Error::Closed)),
+            None => self.relay.outbox.read(ask).await,
+        }
+    }
+
+    /// Begins to read what goes next, so that a full window does not wait for the database. Not under a limit: there it
+    /// would not wait, and how much may go is known only when it goes.
+    fn read_ahead(&mut self) {
+        if self.relay.budget.is_unlimited()
+            && let Some(ask) = self.relay.sending.ask_ahead()
+        {
+            let outbox = self.relay.outbox.clone();
+            self.ahead = Some(AbortOnDropHandle::new(tokio::spawn(async move { outbox.read(ask).await })));
+        }
+    }
+
+    /// The outbox has changed: what was read ahead may no longer be what goes next.
+    fn begin_anew(&mut self) {
+        self.ahead = None;
+        self.relay.sending.news();
     }
 
     /// Backlog waits for the budget.
@@ -266,7 +299,7 @@ impl<'a> Attempt<'a> {
     }
 
     async fn send(&mut self, row: &Row, epoch: Epoch, head: u64) {
-        if let Some(message) = message::report(&self.relay.device, row, epoch, head) {
+        if let Some(message) = self.letterhead.report(row, epoch, head) {
             let at = Instant::now();
             self.relay.budget.charge(message.wire_bytes(), at);
             self.window.send(message, Sent { seq: row.seq, at }).await;

@@ -103,6 +103,11 @@ impl Budget {
         Self { limit: rate.map(limit) }
     }
 
+    /// True where backlog never waits.
+    pub(super) const fn is_unlimited(&self) -> bool {
+        self.limit.is_none()
+    }
+
     /// What backlog may cost now.
     pub(super) fn allowance(&mut self, now: Instant) -> Allowance {
         let Some(limit) = &mut self.limit else { return Allowance::Bytes(usize::MAX) };

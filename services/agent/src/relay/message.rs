@@ -9,28 +9,42 @@ use muster_contract::{DeviceKey, Epoch, Timestamp};
 
 use crate::outbox::{Row, new_message_id};
 
-/// A report under its row's message id. `None` for a number that no report can have.
-pub(super) fn report(device: &DeviceKey, row: &Row, epoch: Epoch, head: u64) -> Option<Outgoing> {
-    let letter = row.letter(epoch, head)?;
-    Some(Outgoing {
-        headers: headers(device, letter.kind, &row.message_id),
-        message_id: Some(row.message_id.clone()),
-        expected_stream: Some(stream::UPLINK),
-        ..Outgoing::new(subjects::report(device), letter.bytes)
-    })
+/// What every message of a device says of it, written once: a long backlog is many messages.
+pub(super) struct Letterhead {
+    report: String,
+    presence: String,
+    source: String,
 }
 
-/// A heartbeat: nobody waits for an answer to it.
-pub(super) fn heartbeat(device: &DeviceKey, heartbeat: &Heartbeat, now: Timestamp) -> Outgoing {
-    Outgoing {
-        headers: headers(device, Heartbeat::KIND, &new_message_id(now)),
-        ..Outgoing::new(subjects::presence(device), to_bytes(heartbeat))
+impl Letterhead {
+    pub(super) fn of(device: &DeviceKey) -> Self {
+        let (report, presence) = (subjects::report(device), subjects::presence(device));
+        Self { report, presence, source: format!("muster/{device}") }
     }
-}
 
-/// CloudEvents attributes and the beginning of a trace, both from one unique id.
-fn headers(device: &DeviceKey, kind: &str, id: &str) -> Headers {
-    attributes(&format!("muster/{device}"), kind, id, Trace::of_id(uuid(id)))
+    /// A report under its row's message id. `None` for a number that no report can have.
+    pub(super) fn report(&self, row: &Row, epoch: Epoch, head: u64) -> Option<Outgoing> {
+        let letter = row.letter(epoch, head)?;
+        Some(Outgoing {
+            headers: self.headers(letter.kind, &row.message_id),
+            message_id: Some(row.message_id.clone()),
+            expected_stream: Some(stream::UPLINK),
+            ..Outgoing::new(self.report.clone(), letter.bytes)
+        })
+    }
+
+    /// A heartbeat: nobody waits for an answer to it.
+    pub(super) fn heartbeat(&self, heartbeat: &Heartbeat, now: Timestamp) -> Outgoing {
+        Outgoing {
+            headers: self.headers(Heartbeat::KIND, &new_message_id(now)),
+            ..Outgoing::new(self.presence.clone(), to_bytes(heartbeat))
+        }
+    }
+
+    /// CloudEvents attributes and the beginning of a trace, both from one unique id.
+    fn headers(&self, kind: &str, id: &str) -> Headers {
+        attributes(&self.source, kind, id, Trace::of_id(uuid(id)))
+    }
 }
 
 /// The UUID that a message id begins with.

@@ -31,6 +31,9 @@ pub const UNNOTED_MAX: usize = 10_000;
 /// Acknowledged rows that are noted together.
 pub const ACKNOWLEDGED_MAX: usize = 2_048;
 
+/// One part in so many of the window is read at a time: to read for every single answer would cost more than it sends.
+const READ_PART: usize = 4;
+
 /// Rows under way while nobody knows yet what the link carries.
 pub const WIDTH_START: usize = 32;
 /// Rows under way at least, on any link.
@@ -42,7 +45,7 @@ pub const SLOW: Duration = Duration::from_secs(3);
 
 const _: () = {
     assert!(ACKNOWLEDGED_MAX < UNNOTED_MAX);
-    assert!(WIDTH_MIN < WIDTH_START && WIDTH_START < IN_FLIGHT_MAX);
+    assert!(READ_PART < WIDTH_MIN && WIDTH_MIN < WIDTH_START && WIDTH_START < IN_FLIGHT_MAX);
     assert!(QUICK.as_millis() < SLOW.as_millis() && 2 * SLOW.as_secs() < CONFIRM_TIMEOUT.as_secs());
 };
 
@@ -148,13 +151,23 @@ impl Sending {
     pub fn ask(&self) -> Option<Ask> {
         let rows = self.width.saturating_sub(self.under_way.len());
         let bytes = self.bytes().saturating_sub(self.under_way_bytes);
-        // Reading for every single answer would cost more than it sends: a quarter of the window at a time.
-        let unnoted = self.acknowledged.len() >= UNNOTED_MAX;
-        let room = self.under_way.is_empty() || (rows >= self.width.div_ceil(4) && bytes > 0);
-        (self.more && room && !unnoted).then(|| {
-            let (newest_first, except, after) = (self.behind, self.except(), self.passed);
-            Ask { newest_first, except, after, rows, bytes }
-        })
+        let room = self.under_way.is_empty() || (rows >= self.width.div_ceil(READ_PART) && bytes > 0);
+        (room && self.may_read()).then(|| self.ask_for(rows, bytes))
+    }
+
+    /// What to read while there is no room, so that it is here when there is: what a full window sends next. Whatever the
+    /// outbox tells meanwhile goes before it, so it is thrown away at [`news`](Self::news).
+    pub fn ask_ahead(&self) -> Option<Ask> {
+        let ahead = self.behind && !self.under_way.is_empty() && self.may_read();
+        ahead.then(|| self.ask_for(self.width.div_ceil(READ_PART), self.bytes().div_ceil(READ_PART)))
+    }
+
+    fn may_read(&self) -> bool {
+        self.more && self.acknowledged.len() < UNNOTED_MAX
+    }
+
+    fn ask_for(&self, rows: usize, bytes: usize) -> Ask {
+        Ask { newest_first: self.behind, except: self.except(), after: self.passed, rows, bytes }
     }
 
     /// What must not be read again. While a backlog drains these are few: what was passed needs no mention.

@@ -356,6 +356,7 @@ enum Chance {
     Note,
     Restart,
     Requeue(usize),
+    Ahead,
 }
 
 fn chances() -> impl Strategy<Value = Vec<Chance>> {
@@ -367,6 +368,7 @@ fn chances() -> impl Strategy<Value = Vec<Chance>> {
         2 => Just(Chance::Note),
         1 => Just(Chance::Restart),
         1 => any::<usize>().prop_map(Chance::Requeue),
+        3 => Just(Chance::Ahead),
     ];
     prop::collection::vec(chance, 0..150)
 }
@@ -376,12 +378,15 @@ struct World {
     sending: Sending,
     rows: Rows,
     under_way: Vec<u64>,
+    /// What was read ahead.
+    ahead: Option<Batch>,
 }
 
 impl World {
     fn fill(&mut self) {
         while let Some(ask) = self.sending.ask() {
-            let offered = self.sending.offer(self.rows.read(&ask)).unwrap();
+            let batch = self.ahead.take().unwrap_or_else(|| self.rows.read(&ask));
+            let offered = self.sending.offer(batch).unwrap();
             if offered.is_empty() {
                 return;
             }
@@ -410,7 +415,19 @@ impl World {
         }
     }
 
+    fn read_ahead(&mut self) {
+        if self.ahead.is_none() {
+            self.ahead = self.sending.ask_ahead().map(|ask| self.rows.read(&ask));
+        }
+    }
+
+    fn news(&mut self) {
+        self.ahead = None;
+        self.sending.news();
+    }
+
     fn restart(&mut self) {
+        self.ahead = None;
         self.under_way.clear();
         self.sending.begin(self.rows.epoch());
     }
@@ -418,11 +435,12 @@ impl World {
     fn happens(&mut self, chance: &Chance) {
         match *chance {
             Chance::Write(deployment) => self.rows.write(char::from(b'a' + deployment)),
-            Chance::News => self.sending.news(),
+            Chance::News => self.news(),
             Chance::Fill => self.fill(),
             Chance::Answer(at, good) => self.answer(at, good),
             Chance::Note => self.note(),
             Chance::Restart => self.restart(),
+            Chance::Ahead => self.read_ahead(),
             Chance::Requeue(at) => {
                 if let Some(seq) = self.rows.sent.iter().nth(at % self.rows.sent.len().max(1)).copied() {
                     self.rows.sent.remove(&seq);
@@ -437,14 +455,16 @@ proptest! {
     #[test]
     fn every_row_goes_and_none_twice_at_once(chances in chances(), rows in 1_usize..9) {
         let window = Window { rows, bytes: 10_000 };
-        let mut world = World { sending: Sending::new(window), rows: Rows::default(), under_way: Vec::new() };
+        let (sending, rows) = (Sending::new(window), Rows::default());
+        let mut world = World { sending, rows, under_way: Vec::new(), ahead: None };
         world.restart();
         for chance in chances {
             world.happens(&chance);
         }
-        world.sending.news();
+        world.news();
         for _ in 0..1_000 {
             world.fill();
+            world.read_ahead();
             while !world.under_way.is_empty() {
                 world.answer(0, true);
             }
