@@ -24,7 +24,7 @@ use crate::error::StartError;
 use crate::metrics::Metrics;
 use crate::outlet::HighWater;
 use crate::restore::{self, Restored};
-use crate::{guard, ownership, trim};
+use crate::{guard, lag, ownership, trim};
 
 const NAME: &str = "muster-ingest";
 /// Pings in a lease: a dead link is found within three of them, before the lease of anybody runs out.
@@ -153,6 +153,8 @@ fn followers(
     let follower = Follower::new(bus.clone(), wishes, Rng::new());
     life.spawn(Stage::Intake, "desired", follower.run(stop.clone()));
     life.spawn(Stage::Intake, "guard", guard::watch(bus.clone(), around.high_water.clone(), stop.clone()));
+    let lags = config.partitions.iter().map(|number| (number, metrics.partition(number).lag)).collect();
+    life.spawn(Stage::Intake, "lag", lag::follow(bus.clone(), lags, stop.clone()));
     if config.partitions.contains(trim::TRIMMER) {
         let trimming = trim::run(bus.clone(), around.clock.clone(), metrics.trimmed.clone(), stop);
         life.spawn(Stage::Intake, "trim", trimming);

@@ -11,8 +11,9 @@
 //! rebuilt from it at the start, and read again from it whenever the fate of a publication is unknown. A report is
 //! acknowledged last, when everything it led to is in LEDGER.
 //!
-//! Reading order: [`consume`] (the corridor), then [`intake`], [`presence`], [`desired`], [`elders`] (what comes in), [`outlet`],
-//! [`letter`] (what goes out), [`ownership`] (whose a partition is), [`restore`], [`trim`], [`guard`], and [`app`] (how it is put together). The rules are
+//! Reading order: [`consume`] (the corridor), then [`intake`], [`presence`], [`desired`], [`elders`] (what comes in),
+//! [`outlet`], [`letter`] (what goes out), [`ownership`] (whose a partition is), [`restore`], [`trim`], [`guard`], [`lag`]
+//! (beside it), and [`app`] (how it is put together). The rules are
 //! `muster_domain::border`.
 
 pub mod app;
@@ -23,6 +24,7 @@ pub mod elders;
 pub mod error;
 pub mod guard;
 pub mod intake;
+pub mod lag;
 pub mod letter;
 pub mod metrics;
 pub mod outlet;

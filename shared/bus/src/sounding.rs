@@ -46,6 +46,11 @@ impl Bus {
 }
 
 impl Sounding {
+    /// Reports that nobody is done with.
+    pub const fn outstanding(&self) -> u64 {
+        self.unacknowledged + self.waiting
+    }
+
     /// The moment up to which the partition's only reader has every report, the last of them that of the stream sequence
     /// `handed_out`; none where some were on their way.
     pub fn reached_by(&self, handed_out: u64) -> Option<Timestamp> {

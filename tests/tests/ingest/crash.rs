@@ -110,7 +110,7 @@ async fn nothing_is_lost_or_doubled_when_the_server_is_killed_in_mid_traffic() {
     assert!(told.iter().all(|state| *state == muster_contract::fact::Liveness::Fresh), "{told:?}");
 }
 
-async fn get(path: &str, port: u16) -> Option<String> {
+pub(crate) async fn get(path: &str, port: u16) -> Option<String> {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).await.ok()?;
     let request = format!("GET {path} HTTP/1.1\r\nhost: ingest\r\nconnection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).await.ok()?;

@@ -9,6 +9,7 @@ use muster_tests::server::device;
 use muster_tests::wait::until;
 use serde_json::json;
 
+use crate::crash::get;
 use crate::{Hub, edit, status, with};
 
 #[tokio::test]
@@ -51,6 +52,28 @@ async fn a_full_ledger_holds_everything_back_and_nothing_is_lost() {
     edit(&hub.bus, stream::LEDGER, |config| config["max_msgs"] = json!(-1)).await;
     hub.statuses_are(&key, 5).await;
     hub.receipt_is(&key, 1, 5, "").await;
+}
+
+#[tokio::test]
+async fn what_waits_is_told_also_where_nothing_can_be_taken_in() {
+    let port = fastrand::u16(32_700..32_760);
+    let hub = Hub::start(&["--http-addr", &format!("127.0.0.1:{port}")]).await;
+    let key = device("press-4");
+    hub.send(&key, &status(1, 1, 1)).await;
+    hub.statuses_are(&key, 1).await;
+    edit(&hub.bus, stream::LEDGER, |config| config["max_msgs"] = json!(1)).await;
+    for seq in 2..=5 {
+        hub.send(&key, &status(1, seq, 5)).await;
+    }
+    let waiting = || async {
+        let told = get("/metrics", port).await.unwrap_or_default();
+        let lags = told.lines().filter(|line| line.starts_with("muster_ingest_lag{"));
+        lags.filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok()).sum::<u64>()
+    };
+    until("all four wait", waiting, |waiting| *waiting == 4).await;
+    edit(&hub.bus, stream::LEDGER, |config| config["max_msgs"] = json!(-1)).await;
+    hub.statuses_are(&key, 5).await;
+    until("nothing waits", waiting, |waiting| *waiting == 0).await;
 }
 
 #[tokio::test]

@@ -155,9 +155,6 @@ impl<'a> Session<'a> {
     }
 
     async fn take_reports(&mut self, came: Came) -> Result<(), PublishError> {
-        if let Some(last) = came.reports.last() {
-            self.own.metrics.lag.set(i64::try_from(last.pending).unwrap_or(i64::MAX));
-        }
         self.own.ready.take().into_iter().for_each(Latch::release);
         let now = self.own.around.clock.now();
         for delivery in came.reports {
