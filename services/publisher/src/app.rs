@@ -34,6 +34,8 @@ const NAME: &str = "muster-publisher";
 pub struct Handle {
     /// What it says of itself.
     pub status: Arc<Status>,
+    /// The way to what it publishes.
+    pub desk: Desk,
     /// The mirror's place, if it is to go with the publisher.
     _mirror: Option<TempDir>,
 }
@@ -81,17 +83,17 @@ pub async fn start(config: Config, life: &Life) -> Result<Handle, StartError> {
 
     let (announcer, desk) = Announcer::new(bus.clone(), around.clone(), Rng::new());
     life.spawn(Stage::Publish, "announce", announcer.run(recovered, life.token(Stage::Publish)));
-    let renewing = renew::run(bus.clone(), around.clock.clone(), life.token(Stage::Intake));
+    let renewing = renew::run(bus.clone(), desk.clone(), around.clock.clone(), life.token(Stage::Intake));
     life.spawn(Stage::Intake, "renew", renewing);
     let counter = Counter { desk: desk.clone(), status: status.clone() };
     life.spawn(Stage::Intake, "requests", counter.serve(bus.clone(), offered, life.token(Stage::Intake)));
     let listening = presence::run(bus.clone(), desk.clone(), Rng::new(), life.token(Stage::Intake));
     life.spawn(Stage::Intake, "presence", listening);
     if let Some(git) = config.git {
-        let poller = poller(git, &place, desk, around);
+        let poller = poller(git, &place, desk.clone(), around);
         life.spawn(Stage::Intake, "poll", poller.run(life.token(Stage::Intake)));
     }
-    Ok(Handle { status, _mirror: mirror })
+    Ok(Handle { status, desk, _mirror: mirror })
 }
 
 /// Where the mirror lies, and the private directory if it is one.

@@ -104,6 +104,13 @@ impl Roster {
         self.due.remove(key);
     }
 
+    /// A device's document was put in its own place, where nothing else was stored since.
+    pub fn renewed(&mut self, key: &DeviceKey, before: u64, now: u64) {
+        if let Some(held) = self.held.get_mut(key).filter(|held| held.sequence == before) {
+            held.sequence = now;
+        }
+    }
+
     /// A device's subject was read again.
     pub fn read_again(&mut self, key: &DeviceKey, held: Held) {
         self.held.insert(key.clone(), held);

@@ -10,6 +10,7 @@ use muster_contract::desired::DesiredState;
 use muster_contract::query::{ErrorReply, PublisherStatus};
 use muster_contract::subjects::{self, stream};
 use muster_contract::{DeviceKey, decode};
+use muster_publisher::announce::Desk;
 use muster_publisher::app::{self, Handle};
 use muster_publisher::config::{Config, GitConfig};
 use muster_publisher::status::Status;
@@ -38,6 +39,7 @@ pub(crate) struct Stage {
 pub(crate) struct Publisher {
     pub life: Life,
     pub status: Arc<Status>,
+    pub desk: Desk,
     _handle: Handle,
 }
 
@@ -86,7 +88,7 @@ impl Stage {
         let life = Life::new();
         let handle = app::start(config, &life).await.unwrap();
         until("the publisher is ready", async || life.health().missing(), Vec::is_empty).await;
-        Publisher { life, status: handle.status.clone(), _handle: handle }
+        Publisher { life, status: handle.status.clone(), desk: handle.desk.clone(), _handle: handle }
     }
 
     /// Commits the work tree; gives the commit.

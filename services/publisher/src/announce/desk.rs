@@ -31,6 +31,8 @@ pub(super) enum Order {
     LastPublished(oneshot::Sender<Option<String>>),
     /// Devices are at these generations.
     Heard(Vec<(DeviceKey, Generation)>),
+    /// A device's document was put in its own place by this process: it stood at the first sequence and stands at the second.
+    Renewed(DeviceKey, u64, u64),
     /// Somebody wants this, and an answer.
     Change(Request, oneshot::Sender<Result<PublishAnswer, ErrorBody>>),
 }
@@ -88,6 +90,12 @@ impl Desk {
     /// Tells at which generations devices are; false where nobody listens any more.
     pub async fn heard(&self, beats: Vec<(DeviceKey, Generation)>) -> bool {
         self.orders.send(Order::Heard(beats)).await.is_ok()
+    }
+
+    /// Tells that a device's document was put in its own place, from one sequence to another.
+    pub async fn renewed(&self, key: DeviceKey, before: u64, now: u64) {
+        // Without an announcer the process is leaving; the next one reads where it stands.
+        let _ = self.orders.send(Order::Renewed(key, before, now)).await;
     }
 
     /// Has a change made.

@@ -67,8 +67,17 @@ impl<D: Downlink> Announcer<D> {
 
     /// Reads a device again.
     pub(super) async fn read_again(&mut self, key: &DeviceKey) -> Result<(), ReadError> {
-        let mut interner = Interner::default();
         let message = self.downlink.last(key).await?;
+        self.take_in(key, message).await
+    }
+
+    /// Takes in the last message of a device.
+    pub(super) async fn take_in(
+        &mut self,
+        key: &DeviceKey,
+        message: Option<Message>,
+    ) -> Result<(), ReadError> {
+        let mut interner = Interner::default();
         let held = message.map(|message| read(&message, &mut interner)).unwrap_or_default();
         let mut held = held.after(&self.roster.held(key));
         if held.document.is_none() {

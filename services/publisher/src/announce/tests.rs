@@ -1,5 +1,7 @@
 //! The announcer against a stream that refuses, forgets to answer and has other writers.
 
+mod writers;
+
 use std::collections::VecDeque;
 use std::sync::Mutex;
 
@@ -49,6 +51,10 @@ struct Stored {
     garbage: BTreeMap<DeviceKey, u64>,
     faults: VecDeque<Fault>,
     reads_fail: usize,
+    /// Single devices that were read.
+    reads: usize,
+    /// How long that takes each time.
+    read_takes: Duration,
 }
 
 impl Stored {
@@ -59,6 +65,13 @@ impl Stored {
         self.garbage.remove(key);
         self.last.insert(key.clone(), (self.sequence, document));
         self.sequence
+    }
+
+    /// Puts the last document of a device in its own place; where it stood, and where it stands.
+    fn say_again(&mut self, key: &DeviceKey) -> (u64, u64) {
+        self.sequence += 1;
+        let (sequence, _) = self.last.get_mut(key).unwrap();
+        (std::mem::replace(sequence, self.sequence), self.sequence)
     }
 
     fn spoil(&mut self, key: &DeviceKey) {
@@ -126,7 +139,10 @@ impl Downlink for Stream {
     }
 
     async fn last(&self, key: &DeviceKey) -> Result<Option<Message>, ReadError> {
+        let takes = self.0.lock().unwrap().read_takes;
+        tokio::time::sleep(takes).await;
         let mut stored = self.0.lock().unwrap();
+        stored.reads += 1;
         stored.read()?;
         Ok(stored.message(key))
     }
