@@ -17,7 +17,7 @@ use muster_ctl::config::Cli;
 use muster_ctl::terminal::Terminal;
 use muster_tests::schemas;
 use muster_tests::server::{Server, Setup};
-use muster_tests::wait::until;
+use muster_tests::wait::{soon, until};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
@@ -160,6 +160,29 @@ async fn quarantine_is_read_from_the_ledger() {
         assert_eq!(said.code, 1, "{}", said.out);
         assert!(said.err.contains(&format!("ledger {seq} is no message in quarantine")), "{}", said.err);
     }
+}
+
+#[tokio::test]
+async fn a_ledger_that_falls_silent_is_not_waited_for_longer_than_any_answer() {
+    let deaf =
+        "authorization { users = [ { user: hub, password: hub }, { user: deaf, password: deaf, permissions: {
+        publish: { deny: \"$JS.API.CONSUMER.MSG.NEXT.>\" } } } ] }";
+    let server = Server::start_with(Setup { more: deaf.to_owned(), ..Setup::default() });
+    let url = |user: &str| server.url().replace("//", &format!("//{user}:{user}@"));
+    let config = muster_bus::BusConfig { url: url("hub"), ..server.config("hub") };
+    let bus = Bus::connect(config, &CancellationToken::new()).await.unwrap();
+    bus.converge().await.unwrap();
+    let fact = example("QuarantineFact.with-a-number").to_string();
+    bus.publish(Outgoing::new("muster.quarantine.plant7.press-4", fact)).await.unwrap();
+    let (url, err) = (url("deaf"), Page::default());
+    let words = ["muster", "--nats-url", &url, "--timeout", "300ms", "quarantine", "list"];
+    let mut terminal = Terminal::of(Page::default(), err.clone());
+    let ended = Box::pin(app::run(Cli::try_parse_from(words), &mut terminal));
+    let code = soon("the end of the list", ended).await;
+    assert_eq!(code, 2);
+    let said = err.text();
+    assert!(said.contains("reading muster.quarantine.> of LEDGER: nothing more came within 300ms"), "{said}");
+    assert!(said.contains("after 0 messages; ask again") && said.contains("--timeout"), "{said}");
 }
 
 #[tokio::test]
