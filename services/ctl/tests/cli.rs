@@ -5,6 +5,7 @@
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
 
 use muster_identity::KeyPair;
 
@@ -275,6 +276,36 @@ fn a_key_that_is_out_is_told_of_whether_or_not_somebody_reads_the_new_token() {
     let output = replace(&KeyPair::new_user().public_key()).stdout(writer).output().unwrap();
     let shown = err(&output);
     assert!(output.status.code() == Some(2) && shown.contains("NO SERVER KNOWS YET"), "{shown}");
+}
+
+#[test]
+fn a_reader_that_takes_its_time_keeps_nobody_from_the_directory_of_keys() {
+    let place = tempfile::tempdir().unwrap();
+    let dir = with_a_device(&place);
+    let path = place.path().join("auth/roster.json");
+    let mut roster: serde_json::Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+    let users = roster["users"].as_array_mut().unwrap();
+    // More than a pipe holds, so that who prints it waits for its reader.
+    *users = vec![users[0].clone(); 2_000];
+    std::fs::write(&path, roster.to_string()).unwrap();
+    let mut pager = muster(&["auth", "list", "--dir", &dir]).stdout(Stdio::piped()).spawn().unwrap();
+    let mut page = BufReader::new(pager.stdout.take().unwrap());
+    page.read_line(&mut String::new()).unwrap();
+    assert!(pager.try_wait().unwrap().is_none(), "it has printed all of it");
+
+    let mut other = muster(&["auth", "creds", "viewer", "--name", "anna", "--dir", &dir]).spawn().unwrap();
+    let until = Instant::now() + Duration::from_secs(20);
+    while other.try_wait().unwrap().is_none() {
+        if Instant::now() > until {
+            other.kill().unwrap();
+            pager.kill().unwrap();
+            panic!("the directory is kept while a page is read");
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    assert!(other.wait().unwrap().success());
+    page.read_to_string(&mut String::new()).unwrap();
+    assert!(pager.wait().unwrap().success());
 }
 
 #[test]
