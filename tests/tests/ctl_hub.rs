@@ -206,6 +206,15 @@ async fn a_site_nobody_knows_has_no_part_in_a_deployment() {
 }
 
 #[tokio::test]
+async fn a_site_without_deployments_is_not_said_to_have_a_part_in_some() {
+    let hub = Hub::start().await;
+    let said = hub.muster(&["status", "--site", "plant9"]).await;
+    assert_eq!((said.code, said.err.as_str()), (0, ""));
+    assert!(said.out.starts_with("plant9 has a part in no deployment; as of ledger "), "{}", said.out);
+    assert_eq!(said.out.lines().count(), 1, "{}", said.out);
+}
+
+#[tokio::test]
 async fn what_another_system_shall_read_is_of_status_alone_and_of_one_deployment() {
     let hub = Hub::start().await;
     for (words, says) in [
@@ -382,6 +391,9 @@ fn played(call: &Call) -> Result<Bytes, Fault> {
     let query: Query = serde_json::from_slice(&call.payload).unwrap_or_default();
     let mut devices = example("DevicesAnswer.two");
     let answer = match call.endpoint {
+        "deployments" if query.site.as_ref().is_some_and(|site| site.as_str() == "plant9") => {
+            json!({ "asOf": devices["asOf"], "deployments": [] })
+        }
         "deployments" => example("DeploymentsAnswer.two"),
         "devices" if query.after.is_none() => {
             devices["devices"].as_array_mut().unwrap().truncate(1);
