@@ -138,9 +138,9 @@ async fn ask(session: &mut Session<'_>, command: Command, export: Option<Export>
 }
 
 fn version(format: Format, terminal: &mut Terminal) -> Result<(), CtlError> {
-    let text = match format {
-        Format::Json => format!("{}\n", json!({ "version": VERSION })),
-        Format::Table => format!("muster {VERSION}\n"),
-    };
-    Ok(terminal.print(&text)?)
+    match format {
+        Format::Json => terminal.print_json(&format!("{}\n", json!({ "version": VERSION })))?,
+        Format::Table => terminal.print(&format!("muster {VERSION}\n"))?,
+    }
+    Ok(())
 }

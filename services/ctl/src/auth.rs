@@ -305,11 +305,11 @@ impl Office<'_> {
         found: &T,
         render: impl FnOnce(&T, Timestamp) -> String,
     ) -> Result<(), CtlError> {
-        let text = match self.format {
-            Format::Json => vault::json(found) + "\n",
-            Format::Table => render(found, self.clock.now()),
-        };
-        Ok(self.terminal.print(&text)?)
+        match self.format {
+            Format::Json => self.terminal.print_json(&(vault::json(found) + "\n"))?,
+            Format::Table => self.terminal.print(&render(found, self.clock.now()))?,
+        }
+        Ok(())
     }
 }
 

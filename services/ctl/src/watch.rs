@@ -105,11 +105,14 @@ impl Picture<'_> {
             None => self.views.contains_key(&change.id),
         };
         if is_news && !is_redrawn(session) {
-            let line = match session.format {
-                Format::Json => change.json(),
-                Format::Table => render::watch::line(&change.id, change.view.as_ref(), session.clock.now()),
-            };
-            session.terminal.print(&line)?;
+            match session.format {
+                Format::Json => session.terminal.print_json(&change.json())?,
+                Format::Table => {
+                    let now = session.clock.now();
+                    let line = render::watch::line(&change.id, change.view.as_ref(), now);
+                    session.terminal.print(&line)?;
+                }
+            }
         }
         match change.view {
             Some(view) => self.views.insert(change.id, view),

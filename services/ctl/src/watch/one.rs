@@ -186,15 +186,15 @@ impl Picture {
             self.recent.drain(..self.recent.len().saturating_sub(RECENT_MAX));
             return self.redraw(session);
         }
-        let text = match session.format {
-            Format::Json => format!("{}\n", read.value),
-            _ => {
+        match session.format {
+            Format::Json => session.terminal.print_json(&format!("{}\n", read.value))?,
+            Format::Table => {
                 let view = state.as_ref().and_then(|state| state.view.as_deref());
                 let first = render::notice::line(&self.deployment, &read.notice, view, session.clock.now());
-                first + &changes.concat()
+                session.terminal.print(&(first + &changes.concat()))?;
             }
-        };
-        Ok(session.terminal.print(&text)?)
+        }
+        Ok(())
     }
 
     /// Takes in whether there is a connection.
