@@ -82,6 +82,41 @@ fn wrong_usage_is_talk_and_code_2() {
 }
 
 #[test]
+fn a_flag_that_would_be_passed_over_is_refused_beside_the_other() {
+    for (words, flags) in [
+        (&["status", "web", "--group-by", "region", "--limit", "3"][..], ["--group-by", "--limit"]),
+        (&["status", "web", "--group-by", "region", "--after", "a/b"], ["--group-by", "--after"]),
+        (&["status", "web", "--group-by", "region", "--list", "apps"], ["--group-by", "--list"]),
+        (&["status", "web", "--group-by", "region", "--aggregate"], ["--group-by", "--aggregate"]),
+        (&["status", "web", "--group-by", "region", "--budget", "4096"], ["--group-by", "--budget"]),
+        (&["status", "web", "--group-by", "region", "--format", "emco"], ["--group-by", "--format"]),
+        (&["status", "web", "--group-by", "region", "--format", "resourcegroup"], ["--group-by", "--format"]),
+        (&["status", "web", "--list", "components", "--output", "summary"], ["--list", "--output"]),
+        (&["status", "web", "--list", "components", "--axis", "ready"], ["--list", "--axis"]),
+        (&["status", "web", "--list", "apps", "--format", "resourcegroup"], ["--list", "--format"]),
+        (&["status", "web", "--axis", "ready", "--format", "resourcegroup-json"], ["--axis", "--format"]),
+        (&["status", "web", "--limit", "3", "--format", "resourcegroup"], ["--limit", "--format"]),
+        (&["status", "web", "--output", "all", "--format", "resourcegroup"], ["--output", "--format"]),
+        (&["status", "web", "--limit", "3", "--output", "summary"], ["--limit", "--output summary"]),
+        (&["status", "web", "--after", "a/b", "--output", "summary"], ["--after", "--output summary"]),
+        (
+            &["status", "web", "--format", "resourcegroup", "--aggregate", "--after", "a/b"],
+            ["--after", "--aggregate"],
+        ),
+        (&["status", "web", "--aggregate"], ["--aggregate", "--format"]),
+        (&["why", "web", "--device", "a/b", "--limit", "3"], ["--device", "--limit"]),
+        (&["completions", "bash", "--format", "json"], ["--format", "completions"]),
+        (&["fleet", "--format", "emco"], ["--format", "status"]),
+    ] {
+        // Said without a server, and before one is looked for.
+        let output = run(&[&["--nats-url", &nowhere()], words].concat());
+        let shown = err(&output);
+        assert_eq!((output.status.code(), out(&output)), (Some(2), ""), "{words:?}: {shown}");
+        assert!(flags.iter().all(|flag| shown.contains(flag)), "{words:?}: {shown}");
+    }
+}
+
+#[test]
 fn all_bad_settings_are_named_at_once() {
     let words = ["--nats-url=http://me:secret@a", "--creds=/no/file", "--timeout=soon", "status"];
     let output = run(&words);
