@@ -37,6 +37,8 @@ pub struct Notices {
     is_told: bool,
     /// The newest may be one that was not given out.
     look_now: bool,
+    /// The hub is to be told, and has not answered yet.
+    confirm_now: bool,
 }
 
 /// A notice, and the document as it came.
@@ -66,6 +68,7 @@ impl Notices {
             shown: answer.seen,
             is_told: answer.resumed && answer.seen > 0 && answer.seen == answer.told,
             look_now: true,
+            confirm_now: false,
             subscription,
         })
     }
@@ -93,12 +96,17 @@ impl Notices {
         Ok(Some(notice).filter(|notice| notice.number == self.shown))
     }
 
-    /// The next notice that was not given out yet. Cancel-safe.
+    /// The next notice that was not given out yet. Cancel-safe: a question that was left without its answer is asked again.
+    /// Whoever leaves it more often than the hub answers never has one, so it is to be kept over whatever else happens.
     ///
     /// # Errors
     /// When what comes is no notice, or a subscription that had to be made anew is refused.
     pub async fn next(&mut self) -> Result<Read, CtlError> {
         loop {
+            if self.confirm_now {
+                self.confirm().await?;
+                self.confirm_now = false;
+            }
             if self.look_now {
                 let newest = self.hub.bus().notice_last(&self.subscription.name).await;
                 self.look_now = false;
@@ -116,7 +124,7 @@ impl Notices {
                 },
                 _ = self.looks.tick() => self.look_now = true,
                 Ok(()) = self.link.changed() => self.look_now = self.link.borrow_and_update().is_up(),
-                _ = self.renewals.tick() => self.confirm().await?,
+                _ = self.renewals.tick() => self.confirm_now = true,
             }
         }
     }

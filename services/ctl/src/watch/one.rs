@@ -4,11 +4,13 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use muster_bus::Link;
 use muster_contract::DeploymentId;
 use muster_contract::notify::{Notice, NoticeState, Subscription, TellOn};
 use muster_contract::query::ErrorCode;
 use muster_contract::view::Verdict;
-use tokio::time::{Instant, MissedTickBehavior, interval_at};
+use tokio::sync::watch;
+use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
 
 use super::{LOST, REDRAW, is_redrawn};
 use crate::ask::AskError;
@@ -103,9 +105,7 @@ async fn follow(
     wanted: Option<Verdict>,
     over: Option<Instant>,
 ) -> Result<bool, CtlError> {
-    let mut link = session.hub.bus().link();
-    let mut ticks = interval_at(Instant::now() + REDRAW, REDRAW);
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut meanwhile = Meanwhile::new(session);
     let over = async {
         match over {
             Some(over) => tokio::time::sleep_until(over).await,
@@ -117,7 +117,7 @@ async fn follow(
     tokio::pin!(over, interrupted);
     loop {
         tokio::select! {
-            read = notices.next() => {
+            read = meanwhile.until(notices.next(), session, picture) => {
                 let read = read?;
                 picture.show(session, &read)?;
                 notices.confirm().await?;
@@ -132,14 +132,46 @@ async fn follow(
                 }
                 picture.is_of_before = false;
             }
-            _ = ticks.tick() => picture.redraw(session)?,
-            Ok(()) = link.changed() => picture.tell(session, link.borrow_and_update().is_up())?,
             () = &mut over => {
                 let words = wanted.map_or("the time", Verdict::as_str);
                 session.terminal.say(&render::notice::over(words, picture.verdict));
                 return Ok(wanted.is_none());
             }
             _ = &mut interrupted => return Ok(wanted.is_none()),
+        }
+    }
+}
+
+/// What happens while the next notice is waited for.
+struct Meanwhile {
+    link: watch::Receiver<Link>,
+    ticks: Interval,
+}
+
+impl Meanwhile {
+    fn new(session: &Session<'_>) -> Self {
+        let mut ticks = interval_at(Instant::now() + REDRAW, REDRAW);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        Self { link: session.hub.bus().link(), ticks }
+    }
+
+    /// The next notice. It is waited for without a break over all that happens meanwhile: what it asks the hub may take longer
+    /// to answer than the next picture.
+    async fn until(
+        &mut self,
+        next: impl Future<Output = Result<Read, CtlError>>,
+        session: &mut Session<'_>,
+        picture: &mut Picture,
+    ) -> Result<Read, CtlError> {
+        tokio::pin!(next);
+        loop {
+            tokio::select! {
+                read = &mut next => return read,
+                _ = self.ticks.tick() => picture.redraw(session)?,
+                Ok(()) = self.link.changed() => {
+                    picture.tell(session, self.link.borrow_and_update().is_up())?;
+                }
+            }
         }
     }
 }
