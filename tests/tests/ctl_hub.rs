@@ -274,6 +274,28 @@ async fn on_a_small_screen_a_picture_fits_and_says_itself_that_the_connection_is
 }
 
 #[tokio::test]
+async fn a_watch_of_a_hub_that_does_not_come_back_says_since_when_and_from_where_it_hears_nothing() {
+    let mut hub = Hub::start().await;
+    hub.put_views().await;
+    let (out, err, url) = (Page::default(), Page::default(), hub.server.url());
+    let mut terminal = Terminal::of(out.clone(), err.clone());
+    let words = ["muster", "--nats-url", &url, "watch"];
+    let watching = app::run(Cli::try_parse_from(words), &mut terminal);
+    let looking = async {
+        out.lines(2).await;
+        hub.server.kill();
+        err.lines(2).await
+    };
+    let lines = tokio::select! {
+        code = watching => panic!("the watch ended with {code}"),
+        lines = looking => lines,
+    };
+    assert_eq!(lines[0], "muster: the connection to NATS is lost; what is shown may be old");
+    let since = format!("muster: nothing was heard from {url} since 20");
+    assert!(lines[1].starts_with(&since) && lines[1].ends_with("Z; trying on"), "{lines:?}");
+}
+
+#[tokio::test]
 async fn a_watch_prints_a_line_for_each_change_and_none_for_no_change() {
     let hub = Hub::start().await;
     let mut view = example("DeploymentView.converged");

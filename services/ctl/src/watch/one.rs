@@ -12,7 +12,8 @@ use muster_contract::view::Verdict;
 use tokio::sync::watch;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
 
-use super::{LOST, REDRAW, is_redrawn};
+use super::silence::Silence;
+use super::{REDRAW, is_redrawn};
 use crate::ask::AskError;
 use crate::config::{Format, WatchArgs};
 use crate::error::CtlError;
@@ -39,7 +40,8 @@ pub(super) async fn run(
     let (mut notices, is_there) = subscribe(session, &deployment, args).await?;
     let wanted = args.until.map(Verdict::from);
     let over = args.within.map(|within| Instant::now() + within);
-    let mut picture = Picture::new(deployment, is_there && !notices.is_told());
+    let silence = Silence::new(session.hub.place().to_owned());
+    let mut picture = Picture::new(deployment, is_there && !notices.is_told(), silence);
     if let Some(known) = notices.known().await? {
         picture.know(&known);
         if wanted.is_some() && picture.verdict == wanted {
@@ -105,7 +107,7 @@ async fn follow(
     wanted: Option<Verdict>,
     over: Option<Instant>,
 ) -> Result<bool, CtlError> {
-    let mut meanwhile = Meanwhile::new(session);
+    let mut meanwhile = Meanwhile::new(session, notices);
     let over = async {
         match over {
             Some(over) => tokio::time::sleep_until(over).await,
@@ -145,14 +147,15 @@ async fn follow(
 /// What happens while the next notice is waited for.
 struct Meanwhile {
     link: watch::Receiver<Link>,
+    answered: watch::Receiver<bool>,
     ticks: Interval,
 }
 
 impl Meanwhile {
-    fn new(session: &Session<'_>) -> Self {
+    fn new(session: &Session<'_>, notices: &Notices) -> Self {
         let mut ticks = interval_at(Instant::now() + REDRAW, REDRAW);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        Self { link: session.hub.bus().link(), ticks }
+        Self { link: session.hub.bus().link(), answered: notices.answered(), ticks }
     }
 
     /// The next notice. It is waited for without a break over all that happens meanwhile: what it asks the hub may take longer
@@ -167,7 +170,11 @@ impl Meanwhile {
         loop {
             tokio::select! {
                 read = &mut next => return read,
-                _ = self.ticks.tick() => picture.redraw(session)?,
+                _ = self.ticks.tick() => {
+                    let is_answered = *self.answered.borrow();
+                    picture.silence.tick(session, is_answered);
+                    picture.redraw(session)?;
+                }
                 Ok(()) = self.link.changed() => {
                     picture.tell(session, self.link.borrow_and_update().is_up())?;
                 }
@@ -186,15 +193,15 @@ struct Picture {
     /// The last lines about changes, the newest last.
     recent: VecDeque<String>,
     drawn: bool,
-    is_up: bool,
+    silence: Silence,
     /// What comes next is how it was when this began.
     is_of_before: bool,
 }
 
 impl Picture {
-    const fn new(deployment: DeploymentId, is_of_before: bool) -> Self {
+    const fn new(deployment: DeploymentId, is_of_before: bool, silence: Silence) -> Self {
         let recent = VecDeque::new();
-        Self { deployment, verdict: None, state: None, recent, drawn: false, is_up: true, is_of_before }
+        Self { deployment, verdict: None, state: None, recent, drawn: false, silence, is_of_before }
     }
 
     /// Says that nothing was waited for: whoever has just published something sees here whether it was read by then.
@@ -231,11 +238,11 @@ impl Picture {
 
     /// Takes in whether there is a connection.
     fn tell(&mut self, session: &mut Session<'_>, is_up: bool) -> Result<(), CtlError> {
-        self.is_up = is_up;
+        let words = self.silence.tell(is_up);
         if is_redrawn(session) {
             return self.redraw(session);
         }
-        session.terminal.say(if is_up { "muster: connected again\n" } else { LOST });
+        session.terminal.say(words);
         Ok(())
     }
 
@@ -248,7 +255,7 @@ impl Picture {
             Some(view) => render::deployment::view(view, session.frame()),
             None => render::watch::nothing(Some(&self.deployment)),
         };
-        let lost = if self.is_up { "" } else { LOST };
+        let lost = self.silence.above();
         let recent: String = self.recent.iter().map(String::as_str).collect();
         let gap = if recent.is_empty() { "" } else { "\n" };
         if !self.drawn {
