@@ -136,9 +136,18 @@ impl<D: Downlink> Announcer<D> {
 
     async fn obey(&mut self, order: Order) {
         match order {
-            Order::Commit(fleet, answer) => {
+            Order::Commit(fleet, asked, answer) => {
+                let taken = self.accept(fleet, Roster::accept);
+                if taken.is_ok() {
+                    self.newest(asked);
+                }
                 // The poller may have left; the commit stands.
-                let _ = answer.send(self.accept(fleet, Roster::accept));
+                let _ = answer.send(taken);
+            }
+            Order::Newest(revision, asked) => {
+                if self.roster.revision() == Some(revision.as_str()) {
+                    self.newest(asked);
+                }
             }
             Order::Resume(fleet, answer) => {
                 let _ = answer.send(self.accept(fleet, Roster::resume));
@@ -171,7 +180,7 @@ impl<D: Downlink> Announcer<D> {
             tracing::warn!(commit.id = revision, devices, "folders in Git bring retired devices back");
         }
         self.commit_trace = Trace::begin(&mut self.chance);
-        if due == 0 {
+        if due == 0 && self.roster.ahead() == 0 {
             self.applied(&revision);
             return Ok(());
         }
@@ -181,6 +190,19 @@ impl<D: Downlink> Announcer<D> {
         self.retry_at = Instant::now();
         self.tell();
         Ok(())
+    }
+
+    /// The branch's newest commit, asked at `asked`, is the one that was taken last.
+    fn newest(&mut self, asked: Instant) {
+        let devices = self.roster.is_newest(asked);
+        if devices > 0 {
+            tracing::info!(
+                devices,
+                "Git has nothing newer than what another publisher had published differently"
+            );
+            self.retry_at = Instant::now();
+            self.tell();
+        }
     }
 
     /// Publishes some of what is due.
@@ -306,9 +328,20 @@ impl<D: Downlink> Announcer<D> {
         }
     }
 
+    /// What is said where another publisher knows more of Git.
+    fn behind(&self) -> Option<String> {
+        let ahead = self.roster.ahead();
+        (ahead > 0).then(|| {
+            format!(
+                "{ahead} desired states are of a commit that another publisher has published and this one has not seen; they \
+                 stay as they are until Git answers here"
+            )
+        })
+    }
+
     fn tell(&self) {
         let census = self.roster.census();
-        let trouble = self.trouble.clone().filter(|_| self.roster.due() > 0);
+        let trouble = self.trouble.clone().filter(|_| self.roster.due() > 0).or_else(|| self.behind());
         self.around.status.stands(&census, self.roster.applied(), trouble);
         self.around.metrics.devices.set(i64::try_from(census.devices).unwrap_or(i64::MAX));
         self.around.metrics.due.set(i64::try_from(self.roster.due()).unwrap_or(i64::MAX));

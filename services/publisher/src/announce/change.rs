@@ -61,7 +61,8 @@ impl<D: Downlink> Announcer<D> {
     }
 
     async fn wanted(&self, request: &Request, held: &Held, source: &Source) -> Result<Wanted, ErrorBody> {
-        let (key, git) = (&request.key, self.roster.git(self.around.git));
+        let key = &request.key;
+        let git = self.roster.git(key, self.around.git);
         let wanted = match &request.change {
             Change::Apply(contents) => compose::apply(key, git, held, contents, source),
             Change::Remove(id) => compose::remove(key, git, held, id.as_ref(), source),
@@ -79,7 +80,8 @@ impl<D: Downlink> Announcer<D> {
 
     /// What else a request does than its author may know. Told on what was held before it.
     fn news(&self, request: &Request, held: &Held) -> News {
-        let (key, git) = (&request.key, self.roster.git(self.around.git));
+        let key = &request.key;
+        let git = self.roster.git(key, self.around.git);
         let Change::Apply(contents) = &request.change else { return News::default() };
         News {
             new_device: compose::is_new(key, git, held),

@@ -6,7 +6,7 @@ use muster_contract::query::{ErrorBody, PublishAnswer};
 use muster_contract::{DeviceKey, Generation};
 use muster_service::life::DRAIN_DEADLINE;
 use tokio::sync::{mpsc, oneshot, watch};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use crate::problems::Problems;
 use crate::requests::{Request, not_ready};
@@ -23,10 +23,12 @@ const _: () = assert!(2 * KNOWN_WITHIN.as_secs() < DRAIN_DEADLINE.as_secs());
 
 /// What the announcer is told.
 pub(super) enum Order {
-    /// Git wants this now. The answer is whether it can have it; publishing comes after.
-    Commit(Fleet, oneshot::Sender<Result<(), Problems>>),
+    /// Git, asked at that time, wants this now. The answer is whether it can have it; publishing comes after.
+    Commit(Fleet, Instant, oneshot::Sender<Result<(), Problems>>),
     /// Git wanted this before the start. The answer is whether it still can have it.
     Resume(Fleet, oneshot::Sender<Result<(), Problems>>),
+    /// This commit was the branch's newest still when that was asked at this time.
+    Newest(String, Instant),
     /// The poller wants to know which commit was published last.
     LastPublished(oneshot::Sender<Option<String>>),
     /// Devices are at these generations.
@@ -52,12 +54,24 @@ impl Desk {
         (Self { orders, knows }, waiting, known)
     }
 
-    /// Hands a commit over. Waits while the announcer is busy, but not until the commit is published.
+    /// Waits until it is known what is published: whatever Git is asked after that says no less.
+    pub async fn known(&self) {
+        // An error means that the announcer has left, and the process with it.
+        let _ = self.knows.clone().wait_for(|knows| *knows).await;
+    }
+
+    /// Hands over the commit that the branch had when Git was asked. Waits while the announcer is busy, but not until the commit is published.
     ///
     /// # Errors
     /// Why it is refused as a whole, after all: what devices run by request already counts as well.
-    pub async fn commit(&self, fleet: Fleet) -> Result<(), Problems> {
-        self.hand_over(|answer| Order::Commit(fleet, answer)).await
+    pub async fn commit(&self, fleet: Fleet, asked: Instant) -> Result<(), Problems> {
+        self.hand_over(|answer| Order::Commit(fleet, asked, answer)).await
+    }
+
+    /// Tells that a commit which was handed over is the branch's newest still, as of when Git was asked.
+    pub async fn newest(&self, revision: String, asked: Instant) {
+        // Without an announcer the process is leaving.
+        let _ = self.orders.send(Order::Newest(revision, asked)).await;
     }
 
     /// Hands over the commit that was published last before the start.

@@ -84,7 +84,15 @@ impl<D: Downlink> Announcer<D> {
             held = self.dug_out(key, held, &mut interner).await?;
         }
         warn_of(key, &held);
-        self.roster.read_again(key, held);
+        let known = self.roster.ahead();
+        self.roster.read_again(key, held, Instant::now());
+        if self.roster.ahead() > known {
+            tracing::warn!(
+                device.site = %key.site,
+                device.id = %key.device,
+                "another publisher has published a commit that is not known here; it stays until Git tells which is newer"
+            );
+        }
         Ok(())
     }
 
