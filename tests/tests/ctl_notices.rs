@@ -1,4 +1,4 @@
-//! A watch of one deployment against a hub that the test plays, which takes its time: a real nats-server, a real link with a
+//! A watch against a hub that the test plays, which takes its time: a real nats-server, a real link with a
 //! latency. What the hub itself tells is in `ctl_watch`.
 
 #![allow(clippy::unwrap_used, reason = "a failure here is the test's result")]
@@ -12,16 +12,17 @@ use muster_bus::{Bus, Call, EndpointSpec, Fault, ServiceSpec, Serving};
 use muster_contract::SubscriptionName;
 use muster_contract::notify::Subscription;
 use muster_contract::query::{ErrorBody, ErrorCode, ErrorReply};
+use muster_contract::view::content_digest;
 use muster_ctl::ask::Hub;
 use muster_ctl::notices::Notices;
-use muster_simulator::link::{Link, Shape};
+use muster_simulator::link::{Condition, Link, Shape};
 use muster_tests::schemas;
 use muster_tests::server::Server;
 use muster_tests::system::program;
 use muster_tests::wait::{soon, until};
 use serde_json::{Value, json};
-use tokio::io::{AsyncBufReadExt as _, BufReader};
-use tokio::process::Command;
+use tokio::io::{AsyncBufReadExt as _, BufReader, Lines};
+use tokio::process::{Child, ChildStdout, Command};
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
@@ -65,6 +66,19 @@ impl Played {
     }
 }
 
+/// A watch over a link, and what it prints.
+fn watch(link: &Link, words: &[&str]) -> (Child, Lines<BufReader<ChildStdout>>) {
+    let url = format!("nats://{}", link.address());
+    let mut child = Command::new(program("muster"))
+        .args([&["--nats-url", &url][..], words].concat())
+        .stdout(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap();
+    let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    (child, lines)
+}
+
 fn name() -> SubscriptionName {
     "night-shift".parse().unwrap()
 }
@@ -91,15 +105,8 @@ async fn a_notice_that_takes_longer_to_read_than_the_next_picture_is_shown_once(
     let revision = hub.tell(2, 0).await;
     let link = Link::open(format!("127.0.0.1:{}", hub.server.port())).await.unwrap();
     link.shape(Shape::PLAIN.late(Duration::from_millis(650), Duration::ZERO));
-    let url = format!("nats://{}", link.address());
     let words = ["--timeout", "30s", "watch", "packet-tap", "--name", "night-shift", "--format", "json"];
-    let mut watch = Command::new(program("muster"))
-        .args([&["--nats-url", &url][..], &words].concat())
-        .stdout(Stdio::piped())
-        .kill_on_drop(true)
-        .spawn()
-        .unwrap();
-    let mut lines = BufReader::new(watch.stdout.take().unwrap()).lines();
+    let (_watch, mut lines) = watch(&link, &words);
     let mut number = async || {
         let line = soon("a notice", lines.next_line()).await.unwrap().expect("it goes on");
         serde_json::from_str::<Value>(&line).unwrap()["number"].as_u64().unwrap()
@@ -109,6 +116,30 @@ async fn a_notice_that_takes_longer_to_read_than_the_next_picture_is_shown_once(
     assert_eq!(number().await, 3, "nothing is shown twice, and nothing is left out");
     let confirmed = async || hub.asked.confirmed.load(Ordering::SeqCst);
     until("both are confirmed", confirmed, |count| *count >= 2).await;
+}
+
+#[tokio::test]
+async fn a_watch_of_everything_is_mended_over_a_link_that_is_slower_than_its_pictures() {
+    let hub = Played::start(Asked::default()).await;
+    let path = schemas::folder().join("examples/good/DeploymentView.converged.json");
+    let mut view: Value = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
+    let key = "deployment.packet-tap";
+    hub.bus.view_put(key, view.to_string().into(), None).await.unwrap();
+    let link = Link::open(format!("127.0.0.1:{}", hub.server.port())).await.unwrap();
+    link.shape(Shape::PLAIN.late(Duration::from_millis(300), Duration::ZERO));
+    let words = ["--timeout", "30s", "watch", "--format", "json"];
+    let (_watch, mut lines) = watch(&link, &words);
+    let mut leaving = async || {
+        let line = soon("a view", lines.next_line()).await.unwrap().expect("it goes on");
+        serde_json::from_str::<Value>(&line).unwrap()["leaving"].as_u64()
+    };
+    assert_eq!(leaving().await, view["leaving"].as_u64());
+    link.set(Condition::Cut);
+    view["leaving"] = json!(7);
+    view["digest"] = json!(content_digest(&view).to_string());
+    hub.bus.view_put(key, view.to_string().into(), None).await.unwrap();
+    link.set(Condition::Open);
+    assert_eq!(leaving().await, Some(7), "what changed while it was cut is shown");
 }
 
 #[tokio::test]

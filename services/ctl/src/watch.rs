@@ -57,13 +57,22 @@ pub async fn follow(
     let mut picture = Picture { views: Views::new(), drawn: false, silence, above };
     let mut ticks = interval_at(Instant::now() + REDRAW, REDRAW);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    // One for the whole time: a Ctrl-C while a picture is drawn must not be lost.
+    let interrupted = tokio::signal::ctrl_c();
+    tokio::pin!(interrupted);
     loop {
-        tokio::select! {
-            entries = watch.next_batch(BATCH) => picture.take(session, entries?)?,
-            _ = ticks.tick() => picture.tick(session)?,
-            Ok(()) = link.changed() => picture.tell(session, link.borrow_and_update().is_up())?,
-            _ = tokio::signal::ctrl_c() => return Ok(()),
-        }
+        // Waited for over the pictures that are drawn meanwhile: to mend what was cut may take longer than the next one.
+        let next = watch.next_batch(BATCH);
+        tokio::pin!(next);
+        let entries = loop {
+            tokio::select! {
+                entries = &mut next => break entries?,
+                _ = ticks.tick() => picture.tick(session)?,
+                Ok(()) = link.changed() => picture.tell(session, link.borrow_and_update().is_up())?,
+                _ = &mut interrupted => return Ok(()),
+            }
+        };
+        picture.take(session, entries)?;
     }
 }
 
