@@ -17,7 +17,7 @@ use muster_ctl::config::Cli;
 use muster_ctl::terminal::Terminal;
 use muster_tests::schemas;
 use muster_tests::server::{Server, Setup};
-use muster_tests::wait::until;
+use muster_tests::wait::{soon, until};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
@@ -163,6 +163,29 @@ async fn quarantine_is_read_from_the_ledger() {
 }
 
 #[tokio::test]
+async fn a_ledger_that_falls_silent_is_not_waited_for_longer_than_any_answer() {
+    let deaf =
+        "authorization { users = [ { user: hub, password: hub }, { user: deaf, password: deaf, permissions: {
+        publish: { deny: \"$JS.API.CONSUMER.MSG.NEXT.>\" } } } ] }";
+    let server = Server::start_with(Setup { more: deaf.to_owned(), ..Setup::default() });
+    let url = |user: &str| server.url().replace("//", &format!("//{user}:{user}@"));
+    let config = muster_bus::BusConfig { url: url("hub"), ..server.config("hub") };
+    let bus = Bus::connect(config, &CancellationToken::new()).await.unwrap();
+    bus.converge().await.unwrap();
+    let fact = example("QuarantineFact.with-a-number").to_string();
+    bus.publish(Outgoing::new("muster.quarantine.plant7.press-4", fact)).await.unwrap();
+    let (url, err) = (url("deaf"), Page::default());
+    let words = ["muster", "--nats-url", &url, "--timeout", "300ms", "quarantine", "list"];
+    let mut terminal = Terminal::of(Page::default(), err.clone());
+    let ended = Box::pin(app::run(Cli::try_parse_from(words), &mut terminal));
+    let code = soon("the end of the list", ended).await;
+    assert_eq!(code, 2);
+    let said = err.text();
+    assert!(said.contains("reading muster.quarantine.> of LEDGER: nothing more came within 300ms"), "{said}");
+    assert!(said.contains("after 0 messages; ask again") && said.contains("--timeout"), "{said}");
+}
+
+#[tokio::test]
 async fn a_device_nobody_heard_of_has_no_empty_quarantine() {
     let hub = Hub::start().await;
     let said = hub.muster(&["quarantine", "list", "--device", "plant7/press-5"]).await;
@@ -180,6 +203,15 @@ async fn a_site_nobody_knows_has_no_part_in_a_deployment() {
     assert_eq!((said.code, said.out.as_str(), said.err.as_str()), (1, "", words));
     let said = hub.muster(&["status", "packet-tap", "--site", "plant7"]).await;
     assert_eq!(said.code, 0, "{}", said.err);
+}
+
+#[tokio::test]
+async fn a_site_without_deployments_is_not_said_to_have_a_part_in_some() {
+    let hub = Hub::start().await;
+    let said = hub.muster(&["status", "--site", "plant9"]).await;
+    assert_eq!((said.code, said.err.as_str()), (0, ""));
+    assert!(said.out.starts_with("plant9 has a part in no deployment; as of ledger "), "{}", said.out);
+    assert_eq!(said.out.lines().count(), 1, "{}", said.out);
 }
 
 #[tokio::test]
@@ -239,6 +271,28 @@ async fn on_a_small_screen_a_picture_fits_and_says_itself_that_the_connection_is
         assert!(plain.lines().count() < 8, "{plain}");
         assert!(plain.lines().all(|line| line.chars().count() <= 60), "{plain}");
     }
+}
+
+#[tokio::test]
+async fn a_watch_of_a_hub_that_does_not_come_back_says_since_when_and_from_where_it_hears_nothing() {
+    let mut hub = Hub::start().await;
+    hub.put_views().await;
+    let (out, err, url) = (Page::default(), Page::default(), hub.server.url());
+    let mut terminal = Terminal::of(out.clone(), err.clone());
+    let words = ["muster", "--nats-url", &url, "watch"];
+    let watching = app::run(Cli::try_parse_from(words), &mut terminal);
+    let looking = async {
+        out.lines(2).await;
+        hub.server.kill();
+        err.lines(2).await
+    };
+    let lines = tokio::select! {
+        code = watching => panic!("the watch ended with {code}"),
+        lines = looking => lines,
+    };
+    assert_eq!(lines[0], "muster: the connection to NATS is lost; what is shown may be old");
+    let since = format!("muster: nothing was heard from {url} since 20");
+    assert!(lines[1].starts_with(&since) && lines[1].ends_with("Z; trying on"), "{lines:?}");
 }
 
 #[tokio::test]
@@ -359,6 +413,9 @@ fn played(call: &Call) -> Result<Bytes, Fault> {
     let query: Query = serde_json::from_slice(&call.payload).unwrap_or_default();
     let mut devices = example("DevicesAnswer.two");
     let answer = match call.endpoint {
+        "deployments" if query.site.as_ref().is_some_and(|site| site.as_str() == "plant9") => {
+            json!({ "asOf": devices["asOf"], "deployments": [] })
+        }
         "deployments" => example("DeploymentsAnswer.two"),
         "devices" if query.after.is_none() => {
             devices["devices"].as_array_mut().unwrap().truncate(1);

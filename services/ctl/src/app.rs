@@ -11,7 +11,7 @@ use serde_json::json;
 
 use crate::ask::Hub;
 use crate::auth::Office;
-use crate::config::{Cli, Command, Export, Format, PublisherCommand, QuarantineCommand};
+use crate::config::{Cli, Command, Export, Format, PublisherCommand, QuarantineCommand, Show};
 use crate::error::{CtlError, NO, USAGE, YES};
 use crate::session::Session;
 use crate::terminal::Terminal;
@@ -59,13 +59,9 @@ fn told(error: &CtlError, terminal: &mut Terminal) -> u8 {
 
 /// True where the answer is yes.
 async fn execute(cli: Cli, terminal: &mut Terminal) -> Result<bool, CtlError> {
+    cli.check().map_err(CtlError::Usage)?;
     let Cli { connection, format, command } = cli;
-    let (format, export) = format.split();
-    if export.is_some() && !matches!(command, Command::Status(_)) {
-        return Err(CtlError::Usage(
-            "--format emco and resourcegroup are for `muster status` alone".to_owned(),
-        ));
-    }
+    let (format, export) = format.unwrap_or(Show::Table).split();
     match command {
         Command::Version => return version(format, terminal).map(|()| true),
         Command::Completions { shell } => {
@@ -81,7 +77,7 @@ async fn execute(cli: Cli, terminal: &mut Terminal) -> Result<bool, CtlError> {
     }
     let connection = connection.check()?;
     let bus = reach::connect(&connection).await?;
-    let hub = Hub::new(bus, connection.timeout);
+    let hub = Hub::new(bus, connection.timeout).at(connection.url.to_string());
     let mut session = Session { hub, format, terminal, clock: Arc::new(SystemClock) };
     let answered = ask(&mut session, command, export).await;
     answered.map_err(|error| error.because(session.hub.bus().refusal()))
@@ -138,9 +134,9 @@ async fn ask(session: &mut Session<'_>, command: Command, export: Option<Export>
 }
 
 fn version(format: Format, terminal: &mut Terminal) -> Result<(), CtlError> {
-    let text = match format {
-        Format::Json => format!("{}\n", json!({ "version": VERSION })),
-        Format::Table => format!("muster {VERSION}\n"),
-    };
-    Ok(terminal.print(&text)?)
+    match format {
+        Format::Json => terminal.print_json(&format!("{}\n", json!({ "version": VERSION })))?,
+        Format::Table => terminal.print(&format!("muster {VERSION}\n"))?,
+    }
+    Ok(())
 }

@@ -89,12 +89,24 @@ impl AskError {
 pub struct Hub {
     bus: Bus,
     timeout: Duration,
+    place: String,
 }
 
 impl Hub {
     /// The services that answer on a bus.
-    pub const fn new(bus: Bus, timeout: Duration) -> Self {
-        Self { bus, timeout }
+    pub fn new(bus: Bus, timeout: Duration) -> Self {
+        Self { bus, timeout, place: "NATS".to_owned() }
+    }
+
+    /// The same, whose server people know by that address.
+    #[must_use]
+    pub fn at(self, place: String) -> Self {
+        Self { place, ..self }
+    }
+
+    /// Where the server is, for people; it holds no password.
+    pub fn place(&self) -> &str {
+        &self.place
     }
 
     /// The bus itself.

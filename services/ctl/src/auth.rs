@@ -102,8 +102,9 @@ pub async fn run(office: &mut Office<'_>, command: AuthCommand) -> Result<(), Ct
             office.show(&made, |made, _| render::auth::made(made))
         }
         AuthCommand::List(args) => {
-            let vault = Vault::open(&args.dir)?;
-            office.show(&vault.roster, render::auth::roster)
+            // Whoever reads what is printed may take his time, and others work with the directory meanwhile.
+            let roster = Vault::open(&args.dir)?.into_roster();
+            office.show(&roster, render::auth::roster)
         }
         AuthCommand::Creds(args) => give_creds(office, args),
         AuthCommand::Leaf(args) => {
@@ -116,7 +117,9 @@ pub async fn run(office: &mut Office<'_>, command: AuthCommand) -> Result<(), Ct
             let tokens = vault.sign_accounts(office.now())?;
             push::run(&vault, tokens, &connection).await?;
             let out = vault.roster.users.iter().filter(|entry| entry.is_revoked()).cloned().collect();
-            office.show(&Out::of(&vault, out), |out, _| render::auth::pushed(out))
+            let out = Out::of(&vault, out);
+            drop(vault);
+            office.show(&out, |out, _| render::auth::pushed(out))
         }
     }
 }
@@ -148,9 +151,11 @@ pub async fn enroll(office: &mut Office<'_>, args: EnrollArgs) -> Result<(), Ctl
     };
     let known = entry.clone();
     let given = give(&vault, &args, (entry, token), pair, connection.as_ref()).await;
-    if others_out {
+    let out = others_out.then(|| Out::of(&vault, vec![known]));
+    drop(vault);
+    if let Some(out) = out {
         // The output may be the token alone.
-        office.terminal.say(&render::auth::not_yet(&Out::of(&vault, vec![known])));
+        office.terminal.say(&render::auth::not_yet(&out));
     }
     let shown =
         given.map_err(CtlError::from).and_then(|admitted| office.show(&admitted, render::auth::admitted));
@@ -212,7 +217,9 @@ pub async fn revoke(office: &mut Office<'_>, args: RevokeArgs) -> Result<(), Ctl
     let revoked = revoked.map_err(AuthError::from)?;
     let accounts = vault.sign_accounts(office.now())?;
     told(&vault, accounts, &connection).await?;
-    office.show(&Out::of(&vault, revoked), |out, _| render::auth::revoked(out))
+    let out = Out::of(&vault, revoked);
+    drop(vault);
+    office.show(&out, |out, _| render::auth::revoked(out))
 }
 
 async fn told(vault: &Vault, accounts: Vec<String>, connection: &Connection) -> Result<(), AuthError> {
@@ -228,6 +235,7 @@ fn give_creds(office: &mut Office<'_>, args: CredsArgs) -> Result<(), CtlError> 
     let file = args.output.unwrap_or_else(|| vault.path(&format!("creds/{name}.creds")));
     let terms = (office.now(), args.valid.map(|valid| valid.0));
     let (entry, new) = service(&mut vault, args.role, &name, &file, terms)?;
+    drop(vault);
     let admitted = Admitted { entry, jwt: None, file: Some(file), key_made_here: new, sent: false };
     office.show(&admitted, render::auth::admitted)
 }
@@ -297,11 +305,11 @@ impl Office<'_> {
         found: &T,
         render: impl FnOnce(&T, Timestamp) -> String,
     ) -> Result<(), CtlError> {
-        let text = match self.format {
-            Format::Json => vault::json(found) + "\n",
-            Format::Table => render(found, self.clock.now()),
-        };
-        Ok(self.terminal.print(&text)?)
+        match self.format {
+            Format::Json => self.terminal.print_json(&(vault::json(found) + "\n"))?,
+            Format::Table => self.terminal.print(&render(found, self.clock.now()))?,
+        }
+        Ok(())
     }
 }
 

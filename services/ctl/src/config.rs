@@ -77,9 +77,9 @@ Examples:
 #[derive(Debug, Parser)]
 #[command(name = "muster", version = VERSION, after_help = EXAMPLES, max_term_width = 110)]
 pub struct Cli {
-    /// How to show answers
-    #[arg(long, global = true, value_enum, default_value_t = Show::Table)]
-    pub format: Show,
+    /// How to show answers [default: table]
+    #[arg(long, global = true, value_enum)]
+    pub format: Option<Show>,
 
     /// How to reach the server.
     #[command(flatten)]
@@ -88,6 +88,26 @@ pub struct Cli {
     /// What to do.
     #[command(subcommand)]
     pub command: Command,
+}
+
+impl Cli {
+    /// Whether every flag says something of the command. What would be passed over is refused.
+    ///
+    /// # Errors
+    /// What does not go together.
+    pub fn check(&self) -> Result<(), String> {
+        let (_, export) = self.format.unwrap_or(Show::Table).split();
+        match &self.command {
+            Command::Status(args) => args.check(export),
+            _ if export.is_some() => {
+                Err("--format emco and resourcegroup are for `muster status` alone".to_owned())
+            }
+            Command::Completions { .. } if self.format.is_some() => {
+                Err("--format has no meaning with `muster completions`, which prints a script".to_owned())
+            }
+            _ => Ok(()),
+        }
+    }
 }
 
 /// How every command can show an answer.
@@ -177,7 +197,7 @@ pub struct WhyArgs {
     /// The deployment
     pub deployment: DeploymentId,
     /// Its standing on one device instead, as SITE/DEVICE
-    #[arg(long, conflicts_with_all = ["site", "after"])]
+    #[arg(long, conflicts_with_all = ["site", "after", "limit"])]
     pub device: Option<DeviceKey>,
     /// Only devices of a site
     #[arg(long)]

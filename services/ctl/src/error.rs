@@ -2,6 +2,7 @@
 
 use std::io;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use muster_bus::ReadError;
 use muster_contract::query::ErrorCode;
@@ -53,6 +54,19 @@ pub enum CtlError {
     /// The ledger or the views could not be read.
     #[error(transparent)]
     Read(#[from] ReadError),
+    /// The ledger fell silent while it was read.
+    #[error(
+        "reading {subjects} of LEDGER: nothing more came within {waited:?}, after {read} messages; ask again, with a longer \
+         --timeout where the link is slow"
+    )]
+    Silent {
+        /// What was read of it.
+        subjects: String,
+        /// Messages that came.
+        read: usize,
+        /// How long the next one was waited for.
+        waited: Duration,
+    },
     /// A view that is no view.
     #[error("{key} holds something that is no view; is muster-rollup of another version?")]
     View {

@@ -20,6 +20,8 @@ use crate::error::CtlError;
 
 /// Time between two looks for the newest notice, where none comes by itself.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
+/// Time until a hub that has not answered is asked again.
+const ASK_AGAIN: Duration = Duration::from_secs(15);
 /// Part of its lease after which a subscription is renewed.
 const RENEWALS_IN_A_LEASE: u32 = 4;
 
@@ -37,6 +39,10 @@ pub struct Notices {
     is_told: bool,
     /// The newest may be one that was not given out.
     look_now: bool,
+    /// The hub is to be told, and has not answered yet.
+    confirm_now: bool,
+    /// Whether the hub answered when it was asked last.
+    answered: watch::Sender<bool>,
 }
 
 /// A notice, and the document as it came.
@@ -66,8 +72,15 @@ impl Notices {
             shown: answer.seen,
             is_told: answer.resumed && answer.seen > 0 && answer.seen == answer.told,
             look_now: true,
+            confirm_now: false,
+            answered: watch::Sender::new(true),
             subscription,
         })
+    }
+
+    /// Whether the hub answered when it was asked last, or told something since.
+    pub fn answered(&self) -> watch::Receiver<bool> {
+        self.answered.subscribe()
     }
 
     /// True where an earlier run has shown all that was told: what comes next is new.
@@ -93,12 +106,17 @@ impl Notices {
         Ok(Some(notice).filter(|notice| notice.number == self.shown))
     }
 
-    /// The next notice that was not given out yet. Cancel-safe.
+    /// The next notice that was not given out yet. Cancel-safe: a question that was left without its answer is asked again.
+    /// Whoever leaves it more often than the hub answers never has one, so it is to be kept over whatever else happens.
     ///
     /// # Errors
     /// When what comes is no notice, or a subscription that had to be made anew is refused.
     pub async fn next(&mut self) -> Result<Read, CtlError> {
         loop {
+            if self.confirm_now {
+                self.confirm().await?;
+                self.confirm_now = false;
+            }
             if self.look_now {
                 let newest = self.hub.bus().notice_last(&self.subscription.name).await;
                 self.look_now = false;
@@ -116,7 +134,7 @@ impl Notices {
                 },
                 _ = self.looks.tick() => self.look_now = true,
                 Ok(()) = self.link.changed() => self.look_now = self.link.borrow_and_update().is_up(),
-                _ = self.renewals.tick() => self.confirm().await?,
+                _ = self.renewals.tick() => self.confirm_now = true,
             }
         }
     }
@@ -128,6 +146,7 @@ impl Notices {
             return Ok(None);
         }
         self.shown = notice.number;
+        self.answered.send_replace(true);
         if notice.reason == Some(EndReason::Expired) {
             // We were away for longer than the lease: the next confirmation subscribes anew.
             self.renewals.reset_immediately();
@@ -145,11 +164,19 @@ impl Notices {
     pub async fn confirm(&mut self) -> Result<(), CtlError> {
         let name = self.subscription.name.clone();
         let request = ConfirmRequest { name, number: self.shown };
-        match self.hub.notify("confirm", &request).await {
+        let answer = self.hub.notify("confirm", &request).await;
+        let is_unanswered = matches!(answer, Err(AskError::NoService { .. } | AskError::Request { .. }));
+        self.answered.send_replace(!is_unanswered);
+        match answer {
             Err(AskError::Refused(body)) if body.code == ErrorCode::NotFound => self.subscribe_again().await,
             // Of another stream, whose numbers begin anew.
             Err(AskError::Refused(body)) if body.code == ErrorCode::BadRequest => {
                 (self.shown, self.look_now) = (0, true);
+                Ok(())
+            }
+            _ if is_unanswered => {
+                // Sooner than the next part of a lease: whoever waits shall know whether somebody is there.
+                self.renewals.reset_after(ASK_AGAIN.min(self.renewals.period()));
                 Ok(())
             }
             _ => Ok(()),

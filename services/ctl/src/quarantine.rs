@@ -12,6 +12,7 @@ use muster_contract::quarantine::{
 use muster_contract::subjects::{LedgerSubject, stream};
 use muster_contract::{DeviceKey, Refusal, Timestamp};
 use serde::Serialize;
+use tokio::time::timeout;
 
 use crate::ask::{AskError, Hub, understood};
 use crate::config::JudgeArgs;
@@ -84,12 +85,11 @@ pub async fn list(
         ),
         None => (EVERYTHING.to_owned(), VERDICTS.to_owned()),
     };
-    let bus = session.hub.bus();
-    let verdicts = self::verdicts(bus, &verdicts, Start::First).await?;
+    let verdicts = self::verdicts(&session.hub, &verdicts, Start::First).await?;
     let mut list = List { device, ..List::default() };
     let mut known = BTreeSet::new();
     // Messages may be large and many: no more of them are held than are shown.
-    read(bus, &held, Start::First, |delivery| {
+    read(&session.hub, &held, Start::First, |delivery| {
         let held = Held::of(delivery)?;
         let held = Held { verdict: verdicts.on(&held), ..held };
         // What still casts a doubt is said again before it ages out: the newest copy stands for all.
@@ -114,7 +114,7 @@ pub async fn list(
 pub async fn show(session: &mut Session<'_>, ledger_seq: u64) -> Result<(), CtlError> {
     let mut held = find(session.hub.bus(), ledger_seq).await?;
     let subject = LedgerSubject::Verdict(held.device.clone()).to_string();
-    let verdicts = verdicts(session.hub.bus(), &subject, Start::After(ledger_seq)).await?;
+    let verdicts = verdicts(&session.hub, &subject, Start::After(ledger_seq)).await?;
     held.verdict = verdicts.on(&held);
     session.show_own(&held, render::quarantine::one)
 }
@@ -188,9 +188,9 @@ impl Verdicts {
     }
 }
 
-async fn verdicts(bus: &Bus, filter: &str, start: Start) -> Result<Verdicts, CtlError> {
+async fn verdicts(hub: &Hub, filter: &str, start: Start) -> Result<Verdicts, CtlError> {
     let mut verdicts = Verdicts::default();
-    read(bus, filter, start, |delivery| {
+    read(hub, filter, start, |delivery| {
         let QuarantineVerdict { of, verdict, received_at, .. } = decode::parse(&delivery.payload)?;
         verdicts.of.insert(of, verdict);
         let device = device(delivery);
@@ -201,15 +201,20 @@ async fn verdicts(bus: &Bus, filter: &str, start: Start) -> Result<Verdicts, Ctl
     Ok(verdicts)
 }
 
-/// Reads what the ledger holds now. A ledger that cannot be reached is no empty one.
+/// Reads what the ledger holds now. A ledger that cannot be reached is no empty one, and one that falls silent is waited for
+/// as long as any answer.
 async fn read(
-    bus: &Bus,
+    hub: &Hub,
     filter: &str,
     start: Start,
     mut take: impl FnMut(&Delivery) -> Result<(), Refusal>,
 ) -> Result<(), CtlError> {
-    let mut replay = bus.replay(stream::LEDGER, &[filter], start).await?;
-    while let Some(batch) = replay.next_present(BATCH).await? {
+    let (mut replay, mut count) = (hub.bus().replay(stream::LEDGER, &[filter], start).await?, 0);
+    let silent = |count| CtlError::Silent { subjects: filter.to_owned(), read: count, waited: hub.timeout() };
+    while let Some(batch) =
+        timeout(hub.timeout(), replay.next_present(BATCH)).await.map_err(|_| silent(count))??
+    {
+        count += batch.len();
         for delivery in batch {
             let ledger_seq = delivery.stream_seq;
             take(&delivery).map_err(|source| CtlError::Fact { ledger_seq, source })?;

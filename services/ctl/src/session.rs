@@ -41,11 +41,11 @@ impl Session<'_> {
         answer: &Value,
         render: impl FnOnce(&T, Timestamp) -> String,
     ) -> Result<(), CtlError> {
-        let text = match self.format {
-            Format::Json => pretty(answer),
-            Format::Table => render(&understood(answer)?, self.clock.now()),
-        };
-        Ok(self.terminal.print(&text)?)
+        match self.format {
+            Format::Json => self.terminal.print_json(&pretty(answer))?,
+            Format::Table => self.terminal.print(&render(&understood(answer)?, self.clock.now()))?,
+        }
+        Ok(())
     }
 
     /// Adds a word for people to what was shown; programs have it from the answer itself, or ask for it.
@@ -68,11 +68,11 @@ impl Session<'_> {
         found: &T,
         render: impl FnOnce(&T, Timestamp) -> String,
     ) -> Result<(), CtlError> {
-        let text = match self.format {
-            Format::Json => pretty(found),
-            Format::Table => render(found, self.clock.now()),
-        };
-        Ok(self.terminal.print(&text)?)
+        match self.format {
+            Format::Json => self.terminal.print_json(&pretty(found))?,
+            Format::Table => self.terminal.print(&render(found, self.clock.now()))?,
+        }
+        Ok(())
     }
 }
 

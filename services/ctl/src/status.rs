@@ -27,18 +27,13 @@ pub async fn run(
     mut args: StatusArgs,
     export: Option<Export>,
 ) -> Result<(), CtlError> {
-    let group = matches!(export, Some(Export::ResourceGroup | Export::ResourceGroupJson));
-    if !group && (args.aggregate || args.budget.is_some()) {
-        let words = "--aggregate and --budget belong to --format resourcegroup";
-        return Err(CtlError::Usage(words.to_owned()));
-    }
     let point = Point::from(args.point);
     let moment = if point.is_now() { None } else { Some(history::moment(session, point).await?) };
     if let Some(moment) = &moment {
         // From here on the point is a sequence, of which every page is.
         args.point = args.point.at_fact(moment.as_of.ledger_seq);
     }
-    if let Some(label) = args.group_by.clone().filter(|_| export.is_none()) {
+    if let Some(label) = args.group_by.clone() {
         groups::by_label(session, label, args.deployment, args.point.into()).await?;
         return moment.map_or(Ok(()), |moment| session.add(&render::history::moment(&moment)));
     }

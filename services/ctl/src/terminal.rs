@@ -1,5 +1,7 @@
 //! Where text goes: data to standard output, talk to standard error, colours only where they are wanted.
 
+use std::borrow::Cow;
+use std::fmt::Write as _;
 use std::io::{self, IsTerminal as _, Write};
 
 use anstream::adapter::strip_str;
@@ -96,6 +98,17 @@ impl Terminal {
         self.out.flush()
     }
 
+    /// Writes JSON. A file or a program gets it byte for byte; on a terminal, what could steer that is escaped, which leaves
+    /// it the same JSON.
+    ///
+    /// # Errors
+    /// As [`Self::print`].
+    pub fn print_json(&mut self, json: &str) -> io::Result<()> {
+        let json = if self.is_interactive() { harmless(json) } else { json.into() };
+        self.out.write_all(json.as_bytes())?;
+        self.out.flush()
+    }
+
     /// Clears the screen.
     ///
     /// # Errors
@@ -127,6 +140,21 @@ impl Terminal {
     }
 }
 
+/// JSON without the control characters that it may hold as they are: DEL, and those of C1, of which U+009B begins what a
+/// terminal does. All of them are within strings.
+fn harmless(json: &str) -> Cow<'_, str> {
+    let steers = |c: char| ('\u{7f}'..='\u{9f}').contains(&c);
+    if !json.contains(steers) {
+        return json.into();
+    }
+    let escaped = json.chars().fold(String::with_capacity(json.len()), |mut text, c| {
+        // Writing to a string cannot fail.
+        let _ = if steers(c) { write!(text, "\\u{:04x}", u32::from(c)) } else { text.write_char(c) };
+        text
+    });
+    escaped.into()
+}
+
 /// The first lines of a text that fit into `rows`, each cut to `columns`, with a last line that says how many do not.
 fn fitted(text: &str, columns: usize, rows: usize) -> String {
     let lines: Vec<_> = text.lines().map(|line| cut::line(line, columns)).collect();
@@ -154,7 +182,47 @@ mod tests {
         assert_eq!(fitted("abcdef\n", 4, 3), "abc…\n");
     }
 
+    /// A writer whose text can be read.
+    #[derive(Clone, Default)]
+    struct Page(std::sync::Arc<std::sync::Mutex<Vec<u8>>>);
+
+    impl Write for Page {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().write(bytes)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    fn printed(terminal: impl FnOnce(Page) -> Terminal, json: &str) -> String {
+        let page = Page::default();
+        terminal(page.clone()).print_json(json).unwrap();
+        let bytes = page.0.lock().unwrap().clone();
+        String::from_utf8(bytes).unwrap()
+    }
+
+    #[test]
+    fn json_steers_no_terminal_and_goes_to_a_program_as_it_is() {
+        let json = "{\"message\":\"a\u{9b}31mred\u{85}b\u{7f}c\u{a0}日\"}\n";
+        let plain = printed(|page| Terminal::of(page, io::sink()), json);
+        assert_eq!(plain, json);
+        let shown = printed(|page| Terminal::screen(page, io::sink(), 80, 24), json);
+        assert_eq!(shown, "{\"message\":\"a\\u009b31mred\\u0085b\\u007fc\u{a0}日\"}\n");
+        let value = |text: &str| serde_json::from_str::<serde_json::Value>(text).unwrap();
+        assert_eq!(value(&shown), value(json));
+    }
+
     proptest! {
+        #[test]
+        fn json_on_a_terminal_is_the_same_json_without_anything_that_steers(text in proptest::prelude::any::<String>()) {
+            let json = serde_json::to_string(&text).unwrap();
+            let shown = harmless(&json);
+            prop_assert!(!shown.chars().any(char::is_control), "{shown:?}");
+            prop_assert!(serde_json::from_str::<String>(&shown).unwrap() == text);
+        }
+
         #[test]
         fn a_picture_never_scrolls(text in "([a-z日]{0,90}\n){0,30}", columns in 4usize..100, rows in 2usize..30) {
             let fitted = fitted(&text, columns, rows);

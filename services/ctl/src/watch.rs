@@ -4,17 +4,19 @@
 //! What else there is to say (no connection) stands in the picture, or goes to standard error.
 
 mod one;
+mod silence;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use muster_bus::{Link, ViewEntry};
+use muster_bus::ViewEntry;
 use muster_contract::DeploymentId;
 use muster_contract::subjects::ViewKey;
 use muster_contract::view::DeploymentView;
 use serde_json::{Value, json};
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
+use self::silence::Silence;
 use crate::config::{Format, WatchArgs};
 use crate::error::CtlError;
 use crate::render;
@@ -26,9 +28,6 @@ const EVERY_DEPLOYMENT: &str = "deployment.*";
 const BATCH: usize = 256;
 /// Time between two pictures where nothing changes.
 const REDRAW: Duration = Duration::from_secs(1);
-
-/// What is said while there is no connection.
-const LOST: &str = "muster: the connection to NATS is lost; what is shown may be old\n";
 
 /// Everything that is shown.
 type Views = BTreeMap<DeploymentId, DeploymentView>;
@@ -54,35 +53,51 @@ pub async fn follow(
 ) -> Result<(), CtlError> {
     let mut watch = session.hub.bus().view_watch(EVERY_DEPLOYMENT).await?;
     let mut link = session.hub.bus().link();
-    let mut picture = Picture { views: Views::new(), drawn: false, is_up: true, above };
+    let silence = Silence::new(session.hub.place().to_owned());
+    let mut picture = Picture { views: Views::new(), drawn: false, silence, above };
     let mut ticks = interval_at(Instant::now() + REDRAW, REDRAW);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    // One for the whole time: a Ctrl-C while a picture is drawn must not be lost.
+    let interrupted = tokio::signal::ctrl_c();
+    tokio::pin!(interrupted);
     loop {
-        tokio::select! {
-            entries = watch.next_batch(BATCH) => picture.take(session, entries?)?,
-            _ = ticks.tick() => picture.redraw(session)?,
-            Ok(()) = link.changed() => picture.tell(session, *link.borrow_and_update())?,
-            _ = tokio::signal::ctrl_c() => return Ok(()),
-        }
+        // Waited for over the pictures that are drawn meanwhile: to mend what was cut may take longer than the next one.
+        let next = watch.next_batch(BATCH);
+        tokio::pin!(next);
+        let entries = loop {
+            tokio::select! {
+                entries = &mut next => break entries?,
+                _ = ticks.tick() => picture.tick(session)?,
+                Ok(()) = link.changed() => picture.tell(session, link.borrow_and_update().is_up())?,
+                _ = &mut interrupted => return Ok(()),
+            }
+        };
+        picture.take(session, entries)?;
     }
 }
 
 struct Picture<'a> {
     views: Views,
     drawn: bool,
-    is_up: bool,
+    silence: Silence,
     above: &'a (dyn Fn() -> String + Send + Sync),
 }
 
 impl Picture<'_> {
     /// Takes in whether there is a connection.
-    fn tell(&mut self, session: &mut Session<'_>, link: Link) -> Result<(), CtlError> {
-        self.is_up = link.is_up();
+    fn tell(&mut self, session: &mut Session<'_>, is_up: bool) -> Result<(), CtlError> {
+        let words = self.silence.tell(is_up);
         if is_redrawn(session) {
             return self.redraw(session);
         }
-        session.terminal.say(if self.is_up { "muster: connected again\n" } else { LOST });
+        session.terminal.say(words);
         Ok(())
+    }
+
+    /// Time has passed.
+    fn tick(&mut self, session: &mut Session<'_>) -> Result<(), CtlError> {
+        self.silence.tick(session, true);
+        self.redraw(session)
     }
 
     /// Takes entries in; a line for each that is news, or one new picture.
@@ -105,11 +120,14 @@ impl Picture<'_> {
             None => self.views.contains_key(&change.id),
         };
         if is_news && !is_redrawn(session) {
-            let line = match session.format {
-                Format::Json => change.json(),
-                Format::Table => render::watch::line(&change.id, change.view.as_ref(), session.clock.now()),
-            };
-            session.terminal.print(&line)?;
+            match session.format {
+                Format::Json => session.terminal.print_json(&change.json())?,
+                Format::Table => {
+                    let now = session.clock.now();
+                    let line = render::watch::line(&change.id, change.view.as_ref(), now);
+                    session.terminal.print(&line)?;
+                }
+            }
         }
         match change.view {
             Some(view) => self.views.insert(change.id, view),
@@ -128,8 +146,7 @@ impl Picture<'_> {
         } else {
             render::watch::picture(self.views.values(), frame)
         };
-        let lost = if self.is_up { "" } else { LOST };
-        let text = format!("{}{lost}{shown}", (self.above)());
+        let text = format!("{}{}{shown}", (self.above)(), self.silence.above());
         if !self.drawn {
             session.terminal.clear()?;
             self.drawn = true;

@@ -5,6 +5,7 @@
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
 
 use muster_identity::KeyPair;
 
@@ -77,6 +78,41 @@ fn wrong_usage_is_talk_and_code_2() {
         let output = run(words);
         assert_eq!(output.status.code(), Some(2), "{words:?}: {}", err(&output));
         assert!(out(&output).is_empty() && err(&output).contains(expected), "{words:?}: {}", err(&output));
+    }
+}
+
+#[test]
+fn a_flag_that_would_be_passed_over_is_refused_beside_the_other() {
+    for (words, flags) in [
+        (&["status", "web", "--group-by", "region", "--limit", "3"][..], ["--group-by", "--limit"]),
+        (&["status", "web", "--group-by", "region", "--after", "a/b"], ["--group-by", "--after"]),
+        (&["status", "web", "--group-by", "region", "--list", "apps"], ["--group-by", "--list"]),
+        (&["status", "web", "--group-by", "region", "--aggregate"], ["--group-by", "--aggregate"]),
+        (&["status", "web", "--group-by", "region", "--budget", "4096"], ["--group-by", "--budget"]),
+        (&["status", "web", "--group-by", "region", "--format", "emco"], ["--group-by", "--format"]),
+        (&["status", "web", "--group-by", "region", "--format", "resourcegroup"], ["--group-by", "--format"]),
+        (&["status", "web", "--list", "components", "--output", "summary"], ["--list", "--output"]),
+        (&["status", "web", "--list", "components", "--axis", "ready"], ["--list", "--axis"]),
+        (&["status", "web", "--list", "apps", "--format", "resourcegroup"], ["--list", "--format"]),
+        (&["status", "web", "--axis", "ready", "--format", "resourcegroup-json"], ["--axis", "--format"]),
+        (&["status", "web", "--limit", "3", "--format", "resourcegroup"], ["--limit", "--format"]),
+        (&["status", "web", "--output", "all", "--format", "resourcegroup"], ["--output", "--format"]),
+        (&["status", "web", "--limit", "3", "--output", "summary"], ["--limit", "--output summary"]),
+        (&["status", "web", "--after", "a/b", "--output", "summary"], ["--after", "--output summary"]),
+        (
+            &["status", "web", "--format", "resourcegroup", "--aggregate", "--after", "a/b"],
+            ["--after", "--aggregate"],
+        ),
+        (&["status", "web", "--aggregate"], ["--aggregate", "--format"]),
+        (&["why", "web", "--device", "a/b", "--limit", "3"], ["--device", "--limit"]),
+        (&["completions", "bash", "--format", "json"], ["--format", "completions"]),
+        (&["fleet", "--format", "emco"], ["--format", "status"]),
+    ] {
+        // Said without a server, and before one is looked for.
+        let output = run(&[&["--nats-url", &nowhere()], words].concat());
+        let shown = err(&output);
+        assert_eq!((output.status.code(), out(&output)), (Some(2), ""), "{words:?}: {shown}");
+        assert!(flags.iter().all(|flag| shown.contains(flag)), "{words:?}: {shown}");
     }
 }
 
@@ -275,6 +311,36 @@ fn a_key_that_is_out_is_told_of_whether_or_not_somebody_reads_the_new_token() {
     let output = replace(&KeyPair::new_user().public_key()).stdout(writer).output().unwrap();
     let shown = err(&output);
     assert!(output.status.code() == Some(2) && shown.contains("NO SERVER KNOWS YET"), "{shown}");
+}
+
+#[test]
+fn a_reader_that_takes_its_time_keeps_nobody_from_the_directory_of_keys() {
+    let place = tempfile::tempdir().unwrap();
+    let dir = with_a_device(&place);
+    let path = place.path().join("auth/roster.json");
+    let mut roster: serde_json::Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+    let users = roster["users"].as_array_mut().unwrap();
+    // More than a pipe holds, so that who prints it waits for its reader.
+    *users = vec![users[0].clone(); 2_000];
+    std::fs::write(&path, roster.to_string()).unwrap();
+    let mut pager = muster(&["auth", "list", "--dir", &dir]).stdout(Stdio::piped()).spawn().unwrap();
+    let mut page = BufReader::new(pager.stdout.take().unwrap());
+    page.read_line(&mut String::new()).unwrap();
+    assert!(pager.try_wait().unwrap().is_none(), "it has printed all of it");
+
+    let mut other = muster(&["auth", "creds", "viewer", "--name", "anna", "--dir", &dir]).spawn().unwrap();
+    let until = Instant::now() + Duration::from_secs(20);
+    while other.try_wait().unwrap().is_none() {
+        if Instant::now() > until {
+            other.kill().unwrap();
+            pager.kill().unwrap();
+            panic!("the directory is kept while a page is read");
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    assert!(other.wait().unwrap().success());
+    page.read_to_string(&mut String::new()).unwrap();
+    assert!(pager.wait().unwrap().success());
 }
 
 #[test]

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fastrand::Rng;
+use futures_util::future::join_all;
 use muster_bus::{PublishError, PublishErrorKind, Trace};
 use muster_contract::DeviceKey;
 use muster_contract::query::SomeDevices;
@@ -27,6 +28,7 @@ use tokio_util::sync::CancellationToken;
 pub use self::desk::Desk;
 use self::desk::Order;
 use crate::downlink::{Downlink, Letter};
+use crate::held::Held;
 use crate::metrics::{CommitResult, Metrics};
 use crate::plan::Draft;
 use crate::problems::Problems;
@@ -36,6 +38,8 @@ use crate::status::Status;
 
 /// Documents of one round: requests wait no longer than it takes to publish so many.
 const ROUND: usize = 1024;
+/// Devices read again at once where another writer was first.
+const READS_AT_ONCE: usize = 64;
 /// Least and longest upper bound of the delay after a round, or a reading, that failed.
 const RETRY_MIN: Duration = Duration::from_millis(200);
 /// See [`RETRY_MIN`].
@@ -132,9 +136,18 @@ impl<D: Downlink> Announcer<D> {
 
     async fn obey(&mut self, order: Order) {
         match order {
-            Order::Commit(fleet, answer) => {
+            Order::Commit(fleet, asked, answer) => {
+                let taken = self.accept(fleet, Roster::accept);
+                if taken.is_ok() {
+                    self.newest(asked);
+                }
                 // The poller may have left; the commit stands.
-                let _ = answer.send(self.accept(fleet, Roster::accept));
+                let _ = answer.send(taken);
+            }
+            Order::Newest(revision, asked) => {
+                if self.roster.revision() == Some(revision.as_str()) {
+                    self.newest(asked);
+                }
             }
             Order::Resume(fleet, answer) => {
                 let _ = answer.send(self.accept(fleet, Roster::resume));
@@ -144,6 +157,7 @@ impl<D: Downlink> Announcer<D> {
                 let _ = answer.send(self.roster.last_published().map(str::to_owned));
             }
             Order::Heard(beats) => self.heard(beats).await,
+            Order::Renewed(key, before, now) => self.roster.renewed(&key, before, now),
             Order::Change(request, answer) => {
                 let done = self.change(&request).await;
                 self.conclude();
@@ -166,7 +180,7 @@ impl<D: Downlink> Announcer<D> {
             tracing::warn!(commit.id = revision, devices, "folders in Git bring retired devices back");
         }
         self.commit_trace = Trace::begin(&mut self.chance);
-        if due == 0 {
+        if due == 0 && self.roster.ahead() == 0 {
             self.applied(&revision);
             return Ok(());
         }
@@ -178,20 +192,35 @@ impl<D: Downlink> Announcer<D> {
         Ok(())
     }
 
+    /// The branch's newest commit, asked at `asked`, is the one that was taken last.
+    fn newest(&mut self, asked: Instant) {
+        let devices = self.roster.is_newest(asked);
+        if devices > 0 {
+            tracing::info!(
+                devices,
+                "Git has nothing newer than what another publisher had published differently"
+            );
+            self.retry_at = Instant::now();
+            self.tell();
+        }
+    }
+
     /// Publishes some of what is due.
     async fn round(&mut self) {
         let drafts = self.roster.next(ROUND);
         let trace = self.commit_trace;
         let letters = drafts.iter().map(|(key, draft)| self.letter(key, draft, trace)).collect();
         let answers = self.downlink.publish(letters).await;
-        let mut failed = None;
+        let (mut failed, mut overtaken) = (None, Vec::new());
         for ((key, draft), answer) in drafts.into_iter().zip(answers) {
             match answer {
                 Ok(sequence) => self.stored(&key, draft, sequence),
-                Err(error) => failed = self.settle(&key, &draft, error).await.or(failed),
+                Err(error) if error.kind == PublishErrorKind::Conflict => overtaken.push((key, draft, error)),
+                Err(error) => failed = Some(chain(&error)),
             }
         }
-        self.pause(failed);
+        let unsettled = self.settle(overtaken).await;
+        self.pause(unsettled.or(failed));
         self.conclude();
     }
 
@@ -204,19 +233,41 @@ impl<D: Downlink> Announcer<D> {
         }
     }
 
-    /// Deals with a document that was not stored; gives what is to be told if it has to be tried again later.
-    async fn settle(&mut self, key: &DeviceKey, draft: &Draft, error: PublishError) -> Option<String> {
-        if error.kind != PublishErrorKind::Conflict {
-            return Some(chain(&error));
+    /// Deals with documents that were not stored because their subjects hold something else than they follow; gives what is
+    /// to be told if some have to be tried again later.
+    async fn settle(&mut self, overtaken: Vec<(DeviceKey, Draft, PublishError)>) -> Option<String> {
+        let mut failed = None;
+        for some in overtaken.chunks(READS_AT_ONCE) {
+            let reads: Vec<_> = some.iter().map(|(key, ..)| self.downlink.last(key)).collect();
+            let messages = join_all(reads).await;
+            for ((key, draft, error), message) in some.iter().zip(messages) {
+                let before = self.roster.held(key);
+                let taken = match message {
+                    Ok(message) => self.take_in(key, message).await,
+                    Err(error) => Err(error),
+                };
+                match taken {
+                    // A replica that lags behind: planning on the same again would find the same conflict.
+                    Ok(()) if self.roster.held(key).sequence == draft.expected_sequence => {
+                        failed = Some(chain(error));
+                    }
+                    Ok(()) => self.count(key, &before, draft),
+                    Err(error) => failed = Some(chain(&error)),
+                }
+            }
+        }
+        failed
+    }
+
+    /// Counts a document that was not stored because of another writer. What was merely said again, or is this very
+    /// document whose answer was lost, is nobody else's.
+    fn count(&self, key: &DeviceKey, before: &Held, draft: &Draft) {
+        let held = self.roster.held(key);
+        if draft.is_what(&held) || held.stands && held.document == before.document {
+            return;
         }
         self.around.metrics.conflicts.inc();
-        tracing::info!(device.site = %key.site, device.id = %key.device, "another writer was first; reading again");
-        match self.read_again(key).await {
-            // A replica that lags behind: planning on the same again would find the same conflict.
-            Ok(()) if self.roster.held(key).sequence == draft.expected_sequence => Some(chain(&error)),
-            Ok(()) => None,
-            Err(error) => Some(chain(&error)),
-        }
+        tracing::info!(device.site = %key.site, device.id = %key.device, "another writer was first; planning anew");
     }
 
     fn pause(&mut self, failed: Option<String>) {
@@ -277,9 +328,20 @@ impl<D: Downlink> Announcer<D> {
         }
     }
 
+    /// What is said where another publisher knows more of Git.
+    fn behind(&self) -> Option<String> {
+        let ahead = self.roster.ahead();
+        (ahead > 0).then(|| {
+            format!(
+                "{ahead} desired states are of a commit that another publisher has published and this one has not seen; they \
+                 stay as they are until Git answers here"
+            )
+        })
+    }
+
     fn tell(&self) {
         let census = self.roster.census();
-        let trouble = self.trouble.clone().filter(|_| self.roster.due() > 0);
+        let trouble = self.trouble.clone().filter(|_| self.roster.due() > 0).or_else(|| self.behind());
         self.around.status.stands(&census, self.roster.applied(), trouble);
         self.around.metrics.devices.set(i64::try_from(census.devices).unwrap_or(i64::MAX));
         self.around.metrics.due.set(i64::try_from(self.roster.due()).unwrap_or(i64::MAX));

@@ -9,6 +9,7 @@ use bytes::Bytes;
 use clap::Parser;
 use fastrand::Rng;
 use muster_bus::{Bus, BusConfig, Call, Fault, LinkHealth};
+use muster_contract::query::ErrorBody;
 use muster_service::clock::SystemClock;
 use muster_service::exit;
 use muster_service::health::Latch;
@@ -28,12 +29,16 @@ use crate::requests::{self, Ask};
 use crate::status::Status;
 
 const NAME: &str = "muster-publisher";
+/// Bytes of a request that is understood where it comes in: its documents are parsed well within a millisecond.
+const PARSED_AT_ONCE_MAX: usize = 4 * 1024;
 
 /// A publisher that runs.
 #[derive(Debug)]
 pub struct Handle {
     /// What it says of itself.
     pub status: Arc<Status>,
+    /// The way to what it publishes.
+    pub desk: Desk,
     /// The mirror's place, if it is to go with the publisher.
     _mirror: Option<TempDir>,
 }
@@ -81,17 +86,17 @@ pub async fn start(config: Config, life: &Life) -> Result<Handle, StartError> {
 
     let (announcer, desk) = Announcer::new(bus.clone(), around.clone(), Rng::new());
     life.spawn(Stage::Publish, "announce", announcer.run(recovered, life.token(Stage::Publish)));
-    let renewing = renew::run(bus.clone(), around.clock.clone(), life.token(Stage::Intake));
+    let renewing = renew::run(bus.clone(), desk.clone(), around.clock.clone(), life.token(Stage::Intake));
     life.spawn(Stage::Intake, "renew", renewing);
     let counter = Counter { desk: desk.clone(), status: status.clone() };
     life.spawn(Stage::Intake, "requests", counter.serve(bus.clone(), offered, life.token(Stage::Intake)));
     let listening = presence::run(bus.clone(), desk.clone(), Rng::new(), life.token(Stage::Intake));
     life.spawn(Stage::Intake, "presence", listening);
     if let Some(git) = config.git {
-        let poller = poller(git, &place, desk, around);
+        let poller = poller(git, &place, desk.clone(), around);
         life.spawn(Stage::Intake, "poll", poller.run(life.token(Stage::Intake)));
     }
-    Ok(Handle { status, _mirror: mirror })
+    Ok(Handle { status, desk, _mirror: mirror })
 }
 
 /// Where the mirror lies, and the private directory if it is one.
@@ -114,6 +119,17 @@ fn poller(git: GitConfig, place: &Path, desk: Desk, around: Surroundings) -> Pol
     Poller::new(Repository::new(url, branch, token_file, place), habits, desk, around, Rng::new())
 }
 
+/// Understands a call. A long one is a lot of YAML, and nobody else waits for it.
+async fn understood(call: Call) -> Result<Ask, ErrorBody> {
+    if call.payload.len() <= PARSED_AT_ONCE_MAX {
+        return requests::understand(&call);
+    }
+    let understood = tokio::task::spawn_blocking(move || requests::understand(&call)).await;
+    understood.unwrap_or_else(|error| {
+        Err(requests::internal(format!("reading the request failed, which is a mistake of ours: {error}")))
+    })
+}
+
 /// Where requests are answered.
 #[derive(Clone)]
 struct Counter {
@@ -129,10 +145,41 @@ impl Counter {
     }
 
     async fn answer(self, call: Call) -> Result<Bytes, Fault> {
-        match requests::understand(&call) {
+        match understood(call).await {
             Ok(Ask::Status) => requests::reply(Ok(self.status.answer())),
             Ok(Ask::Change(request)) => requests::reply(self.desk.change(request).await),
             Err(error) => requests::reply::<()>(Err(error)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::Future as _;
+    use std::pin::pin;
+    use std::task::{Context, Waker};
+
+    use muster_contract::query::{ApplyRequest, ErrorCode};
+
+    use super::*;
+
+    fn call(documents: String) -> Call {
+        let request = ApplyRequest { key: "a/one".parse().unwrap(), documents, file: None };
+        let payload = serde_json::to_vec(&request).unwrap().into();
+        let (subject, headers) = ("muster.publisher.apply".to_owned(), muster_bus::Headers::default());
+        Call { endpoint: "apply", subject, payload, headers }
+    }
+
+    #[tokio::test]
+    async fn a_long_request_is_parsed_where_nobody_else_waits_for_it() {
+        let long = "# nothing\n".repeat(PARSED_AT_ONCE_MAX);
+        for (documents, at_once) in [("# nothing\n".to_owned(), true), (long, false)] {
+            let mut answer = pin!(understood(call(documents)));
+            let first = answer.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+            assert_eq!(first.is_ready(), at_once);
+            let answer = if at_once { first } else { std::task::Poll::Ready(answer.await) };
+            let std::task::Poll::Ready(Err(refused)) = answer else { panic!("holds no deployment") };
+            assert_eq!(refused.code, ErrorCode::BadRequest, "{refused:?}");
         }
     }
 }

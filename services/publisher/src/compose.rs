@@ -24,6 +24,9 @@ pub enum Git<'a> {
     Absent,
     /// There is one, and it has not had a good commit since the start: what came from it stays as it is.
     Unknown,
+    /// There is one, and another publisher has published a commit of it for the device that is not known here: what came
+    /// from it stays as it is.
+    Behind,
     /// Its last good commit.
     Known(&'a Fleet),
 }
@@ -56,6 +59,12 @@ pub enum RequestRefused {
          `muster publisher status` says why. Ask again once it is"
     )]
     GitUnknown(DeviceKey),
+    /// What Git has to say is known to another publisher.
+    #[error(
+        "another publisher has published a commit for {0} that this one has not seen; `muster publisher status` says whether \
+         Git answers. Ask again once it has"
+    )]
+    GitBehind(DeviceKey),
     /// The device would have more than a document can say.
     #[error("{0} would have {1}")]
     TooMuch(DeviceKey, TooMuch),
@@ -161,8 +170,8 @@ pub fn remove(
         let source = document.source.clone();
         return Ok(Wanted { retired: true, source, labels: Arc::default(), contents: Vec::new() });
     }
-    if matches!(git, Git::Unknown) && document.source.kind == SourceKind::Git {
-        return Err(RequestRefused::GitUnknown(key.clone()));
+    if document.source.kind == SourceKind::Git {
+        may_say(key, git)?;
     }
     let left = held.requested().filter(|content| id.is_some_and(|id| content.id() != id));
     let contents = merge(git_part(key, git, held), left);
@@ -185,19 +194,27 @@ pub fn retire(
     reported: bool,
     request: &Source,
 ) -> Result<Wanted, RequestRefused> {
-    let by_git = |document: &Document| document.source.kind == SourceKind::Git;
+    if held.document.as_ref().is_some_and(|document| document.source.kind == SourceKind::Git) {
+        may_say(key, git)?;
+    }
     match git {
         Git::Known(fleet) if fleet.devices.contains_key(key) => {
             Err(RequestRefused::InGit { key: key.clone() })
-        }
-        Git::Unknown if held.document.as_ref().is_some_and(by_git) => {
-            Err(RequestRefused::GitUnknown(key.clone()))
         }
         _ if held.generation.is_none() && !reported => Err(RequestRefused::UnknownDevice(key.clone())),
         _ => {
             let (source, labels) = (request.clone(), Arc::default());
             Ok(Wanted { retired: true, source, labels, contents: Vec::new() })
         }
+    }
+}
+
+/// Whether it is known what Git says of a device that it has a say on.
+fn may_say(key: &DeviceKey, git: Git<'_>) -> Result<(), RequestRefused> {
+    match git {
+        Git::Unknown => Err(RequestRefused::GitUnknown(key.clone())),
+        Git::Behind => Err(RequestRefused::GitBehind(key.clone())),
+        Git::Absent | Git::Known(_) => Ok(()),
     }
 }
 
@@ -218,7 +235,7 @@ pub fn is_new(key: &DeviceKey, git: Git<'_>, held: &Held) -> bool {
 fn labels(key: &DeviceKey, git: Git<'_>, held: &Held) -> Arc<Labels> {
     match git {
         Git::Known(fleet) if fleet.devices.contains_key(key) => fleet.labels_of(key),
-        Git::Known(_) | Git::Absent | Git::Unknown => held.labels(),
+        Git::Known(_) | Git::Absent | Git::Unknown | Git::Behind => held.labels(),
     }
 }
 
@@ -226,7 +243,7 @@ fn labels(key: &DeviceKey, git: Git<'_>, held: &Held) -> Arc<Labels> {
 fn git_part<'a>(key: &DeviceKey, git: Git<'a>, held: &'a Held) -> Vec<&'a Arc<Content>> {
     match git {
         Git::Known(fleet) => fleet.devices.get(key).into_iter().flatten().collect(),
-        Git::Absent | Git::Unknown => held.from_git().collect(),
+        Git::Absent | Git::Unknown | Git::Behind => held.from_git().collect(),
     }
 }
 
@@ -234,7 +251,9 @@ fn git_part<'a>(key: &DeviceKey, git: Git<'a>, held: &'a Held) -> Vec<&'a Arc<Co
 fn base(key: &DeviceKey, git: Git<'_>, held: &Held, request: &Source) -> Source {
     match (git, &held.document) {
         (Git::Known(fleet), _) if fleet.devices.contains_key(key) => git_source(fleet),
-        (Git::Absent | Git::Unknown, Some(document)) if document.source.kind == SourceKind::Git => {
+        (Git::Absent | Git::Unknown | Git::Behind, Some(document))
+            if document.source.kind == SourceKind::Git =>
+        {
             document.source.clone()
         }
         _ => request.clone(),

@@ -6,6 +6,7 @@ use std::time::Duration;
 use fastrand::Rng;
 use muster_service::backoff::FullJitter;
 use muster_service::error::chain;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::announce::{Desk, Surroundings};
@@ -37,6 +38,8 @@ pub struct Poller {
     known: Option<String>,
     /// The fleet of that commit, if it was refused for what is not in it: what was applied by request may be taken back.
     withstood: Option<(Fleet, Problems)>,
+    /// The branch's commit, where it is the one that was handed on last.
+    newest: Option<String>,
     /// Whether a commit was handed on since the start.
     handed_on: bool,
     /// Whether the commit that was published last was looked at since the start, because the branch's was refused.
@@ -52,8 +55,8 @@ impl Poller {
         around: Surroundings,
         chance: Rng,
     ) -> Self {
-        let (known, withstood, handed_on, went_back) = (None, None, false, false);
-        Self { repository, habits, desk, around, chance, known, withstood, handed_on, went_back }
+        let (known, withstood, newest, handed_on, went_back) = (None, None, None, false, false);
+        Self { repository, habits, desk, around, chance, known, withstood, newest, handed_on, went_back }
     }
 
     /// Polls until `stop`. A git under way is ended: what it would have brought comes with the next start.
@@ -61,6 +64,7 @@ impl Poller {
         let every = self.habits.every;
         let mut retry = FullJitter::new(every, RETRY_MAX.max(every));
         let polling = async {
+            self.desk.known().await;
             loop {
                 let delay = if self.poll().await {
                     retry.reset();
@@ -76,6 +80,7 @@ impl Poller {
 
     /// Asks once; true if there was an answer.
     async fn poll(&mut self) -> bool {
+        let asked = Instant::now();
         let polled = self.repository.poll(self.known.as_deref()).await;
         let now = self.around.clock.now();
         let error = polled.as_ref().err().map(|error| chain(error));
@@ -99,34 +104,38 @@ impl Poller {
         match answer {
             Some(tree) => {
                 self.known = Some(tree.revision.clone());
-                self.take(tree).await;
+                self.take(tree, asked).await;
             }
-            None => self.offer_again().await,
+            None => self.offer_again(asked).await,
         }
         self.handed_on || self.went_back || self.go_back().await
     }
 
     /// Hands the branch's commit on.
-    async fn take(&mut self, tree: Tree) {
+    async fn take(&mut self, tree: Tree, asked: Instant) {
         let revision = tree.revision.clone();
-        self.withstood = None;
+        (self.withstood, self.newest) = (None, None);
         match self.read(tree).await {
-            Ok(fleet) => self.offer(fleet).await,
+            Ok(fleet) => self.offer(fleet, asked).await,
             Err(problems) => self.refuse(&revision, problems),
         }
     }
 
-    /// A commit that was refused for what is not in it is good once that is gone, without another commit.
-    async fn offer_again(&mut self) {
+    /// A commit that was refused for what is not in it is good once that is gone, without another commit; one that was taken
+    /// is the newest still.
+    async fn offer_again(&mut self, asked: Instant) {
         if let Some((fleet, _)) = &self.withstood {
-            self.offer(fleet.clone()).await;
+            self.offer(fleet.clone(), asked).await;
+        } else if let Some(revision) = &self.newest {
+            self.desk.newest(revision.clone(), asked).await;
         }
     }
 
-    async fn offer(&mut self, fleet: Fleet) {
+    async fn offer(&mut self, fleet: Fleet, asked: Instant) {
         let before = self.withstood.take().map(|(_, problems)| problems);
-        match self.desk.commit(fleet.clone()).await {
+        match self.desk.commit(fleet.clone(), asked).await {
             Ok(()) => {
+                self.newest = Some(fleet.revision);
                 self.handed_on = true;
                 self.around.status.accepted();
             }

@@ -1,12 +1,16 @@
 //! The devices: what DOWNLINK holds for each, what Git wants of them, and whose next document is due. No IO: the
 //! announcer publishes what is due and says what became of it, until nothing is due.
 
+mod ahead;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use muster_contract::desired::SourceKind;
 use muster_contract::query::SomeDevices;
 use muster_contract::{DeviceKey, Generation};
+use tokio::time::Instant;
 
+use self::ahead::Ahead;
 use crate::compose::{self, Git};
 use crate::held::Held;
 use crate::plan::{Draft, draft};
@@ -37,6 +41,7 @@ pub struct Roster {
     held: BTreeMap<DeviceKey, Held>,
     fleet: Option<Fleet>,
     due: BTreeSet<DeviceKey>,
+    ahead: Ahead,
 }
 
 impl Roster {
@@ -53,8 +58,18 @@ impl Roster {
     pub fn accept(&mut self, fleet: Fleet) -> Result<usize, Problems> {
         self.due = compose::changes(&fleet, &self.held)?;
         self.due.extend(due_again(&self.held));
+        self.ahead.take(&fleet.revision);
         self.fleet = Some(fleet);
         Ok(self.due.len())
+    }
+
+    /// The commit that was taken last is the branch's newest, which was asked at `asked`: devices whose document another
+    /// publisher made of a commit that was not known by then may be due. Gives their number.
+    pub fn is_newest(&mut self, asked: Instant) -> usize {
+        let overtaken = self.ahead.overtake(asked);
+        let count = overtaken.len();
+        self.due.extend(overtaken);
+        count
     }
 
     /// Takes the commit again that was published last before the start, as far as that can be told from the documents. One
@@ -84,11 +99,13 @@ impl Roster {
     pub fn next(&mut self, max: usize) -> Vec<(DeviceKey, Draft)> {
         let mut drafts = Vec::new();
         let (fleet, held, nothing) = (self.fleet.as_ref(), &self.held, Held::default());
+        let ahead = &self.ahead;
         self.due.retain(|key| {
             if drafts.len() == max {
                 return true;
             }
             let held = held.get(key).unwrap_or(&nothing);
+            let fleet = fleet.filter(|_| !ahead.has(key));
             let wanted = fleet.and_then(|fleet| compose::commit(key, fleet, held));
             let next = wanted.or_else(|| compose::again(held)).and_then(|wanted| draft(held, &wanted));
             let due = next.is_some();
@@ -104,8 +121,19 @@ impl Roster {
         self.due.remove(key);
     }
 
-    /// A device's subject was read again.
-    pub fn read_again(&mut self, key: &DeviceKey, held: Held) {
+    /// A device's document was put in its own place, where nothing else was stored since.
+    pub fn renewed(&mut self, key: &DeviceKey, before: u64, now: u64) {
+        if let Some(held) = self.held.get_mut(key).filter(|held| held.sequence == before) {
+            held.sequence = now;
+        }
+    }
+
+    /// A device's subject was read again, at `at`.
+    pub fn read_again(&mut self, key: &DeviceKey, held: Held, at: Instant) {
+        if let Some(fleet) = &self.fleet {
+            let before = self.held.get(key).and_then(|before| before.document.as_ref());
+            self.ahead.see(key, fleet, (before, held.document.as_ref()), at);
+        }
         self.held.insert(key.clone(), held);
     }
 
@@ -130,9 +158,10 @@ impl Roster {
         self.held.get(key).cloned().unwrap_or_default()
     }
 
-    /// What is known of Git, if it is `configured`.
-    pub const fn git(&self, configured: bool) -> Git<'_> {
+    /// What is known of what Git says of a device, if Git is `configured`.
+    pub fn git(&self, key: &DeviceKey, configured: bool) -> Git<'_> {
         match &self.fleet {
+            Some(_) if self.ahead.has(key) => Git::Behind,
             Some(fleet) => Git::Known(fleet),
             None if configured => Git::Unknown,
             None => Git::Absent,
@@ -185,9 +214,19 @@ impl Roster {
         self.due.len()
     }
 
+    /// Devices whose document another publisher made of a commit that this one does not know.
+    pub fn ahead(&self) -> usize {
+        self.ahead.len()
+    }
+
+    /// The commit that was taken last.
+    pub fn revision(&self) -> Option<&str> {
+        self.fleet.as_ref().map(|fleet| fleet.revision.as_str())
+    }
+
     /// The commit that is published whole, if one is since the start.
     pub fn applied(&self) -> Option<&str> {
-        self.fleet.as_ref().filter(|_| self.due.is_empty()).map(|fleet| fleet.revision.as_str())
+        self.revision().filter(|_| self.due.is_empty() && self.ahead.len() == 0)
     }
 
     /// The commit of the newest document from Git, published whole or not. It need not be the last commit: an older document
@@ -278,7 +317,7 @@ mod tests {
         assert_eq!(after.last_published(), Some("c1"), "the newest message is of the older commit");
         let refused = after.resume(fleet("c1", &[("a/one", &log), ("a/two", &log)])).unwrap_err();
         assert!(refused.into_list()[0].rule.contains("go back"));
-        assert!(publish_all(&mut after).is_empty() && matches!(after.git(true), Git::Unknown));
+        assert!(publish_all(&mut after).is_empty() && matches!(after.git(&one, true), Git::Unknown));
     }
 
     #[test]
@@ -305,7 +344,7 @@ mod tests {
         let commit = fleet("c1", &[("a/one", &[content("log", "run")])]);
         roster.accept(commit).unwrap();
         let (_, theirs) = roster.next(1).remove(0);
-        roster.read_again(&key("a/one"), theirs.stored(7));
+        roster.read_again(&key("a/one"), theirs.stored(7), Instant::now());
         assert!(roster.next(1).is_empty());
         assert_eq!(roster.applied(), Some("c1"));
     }
@@ -360,6 +399,7 @@ mod tests {
         }
         let after = Roster::recovered(before.held);
         assert_eq!((after.applied(), after.last_published()), (None, Some("c2")));
-        assert!(matches!(after.git(true), Git::Unknown) && matches!(after.git(false), Git::Absent));
+        assert!(matches!(after.git(&key("a/one"), true), Git::Unknown));
+        assert!(matches!(after.git(&key("a/one"), false), Git::Absent));
     }
 }

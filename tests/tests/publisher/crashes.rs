@@ -4,13 +4,15 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use muster_bus::Start;
+use muster_bus::{Call, Headers, Start};
 use muster_contract::desired::DesiredState;
+use muster_contract::query::ApplyRequest;
 use muster_contract::subjects::stream;
 use muster_contract::{DeviceKey, decode};
+use muster_publisher::requests::{self, Ask, Request};
 use muster_tests::wait::soon;
 
-use crate::stage::Stage;
+use crate::stage::{Stage, deployment};
 
 /// Devices of a commit that takes a while.
 const MANY: usize = 1500;
@@ -110,6 +112,42 @@ async fn two_publishers_of_one_repository_do_not_disturb_each_other() {
         assert!(all.windows(2).all(|pair| pair[0] < pair[1]), "{subject}: {all:?}");
     }
     println!("documents published: {} and {}", one.status.answer().published, two.status.answer().published);
+}
+
+/// What a person asks for, as the publisher that takes it understands it.
+fn apply(device: &str, id: &str) -> Request {
+    let (key, documents) = (device.parse().unwrap(), deployment(id, "run"));
+    let payload = serde_json::to_vec(&ApplyRequest { key, documents, file: None }).unwrap().into();
+    let (subject, headers) = ("muster.publisher.apply".to_owned(), Headers::default());
+    match requests::understand(&Call { endpoint: "apply", subject, payload, headers }).unwrap() {
+        Ask::Change(request) => request,
+        Ask::Status => panic!("a change was asked for"),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_publisher_whose_git_is_stuck_does_not_undo_the_newer_commit_of_another() {
+    let stage = Stage::new().await;
+    stage.device("a/one");
+    stage.write("fleet/log.yaml", "log", "old");
+    let first = stage.commit().await;
+    let (copy, away) = (stage.dir().join("copy"), stage.dir().join("away"));
+    stage.git(&["clone", "--quiet", "--bare", ".", copy.to_str().unwrap()]);
+    let (stuck, well) = tokio::join!(stage.publisher_of(&copy), stage.publisher());
+    tokio::join!(stuck.applied(&first), well.applied(&first));
+
+    std::fs::rename(&copy, &away).unwrap();
+    stage.write("fleet/log.yaml", "log", "newer");
+    let second = stage.commit().await;
+    well.applied(&second).await;
+    let answer = stuck.desk.change(apply("a/one", "web")).await.unwrap();
+    assert!(answer.changed, "{answer:?}");
+    assert_eq!(stage.shown("a/one").await, (3, vec!["log=newer@2".to_owned(), "web=run@3".to_owned()]));
+
+    stage.git(&["push", "--quiet", away.to_str().unwrap(), "HEAD"]);
+    std::fs::rename(&away, &copy).unwrap();
+    stuck.applied(&second).await;
+    assert_eq!(stage.shown("a/one").await.0, 3, "and nothing is left to say");
 }
 
 #[tokio::test(flavor = "multi_thread")]

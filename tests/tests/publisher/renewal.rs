@@ -24,18 +24,36 @@ async fn said(stage: &Stage, stream: &str) -> Vec<(u64, bytes::Bytes)> {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_desired_state_is_said_again_in_the_same_bytes_and_the_publisher_goes_on_from_there() {
     let stage = Stage::new().await;
-    let _publisher = stage.publisher_without_git().await;
+    let publisher = stage.publisher_without_git().await;
+    let renew = async |age| renew(&stage.bus, &publisher.desk, age, &SystemClock).await.unwrap();
     let apply = async |version: &str| -> Result<PublishAnswer, ErrorReply> {
         let documents = deployment("web", version);
         stage.ask("apply", &ApplyRequest { key: "a/one".parse().unwrap(), documents, file: None }).await
     };
     apply("v1").await.unwrap();
-    assert_eq!(renew(&stage.bus, Duration::from_secs(3600), &SystemClock).await.unwrap(), 0, "it is young");
-    assert_eq!(renew(&stage.bus, Duration::ZERO, &SystemClock).await.unwrap(), 1);
+    assert_eq!(renew(Duration::from_secs(3600)).await, 0, "it is young");
+    assert_eq!(renew(Duration::ZERO).await, 1);
     let ledger = until("LEDGER has it again", || said(&stage, stream::LEDGER), |said| said.len() == 2).await;
     assert_eq!(ledger[0].1, ledger[1].1);
     assert_eq!(said(&stage, stream::DOWNLINK).await.len(), 2);
     assert_eq!(stage.shown("a/one").await.0, 1, "the generation stays");
     let next = apply("v2").await.unwrap();
     assert_eq!((next.generation.get(), next.changed), (2, true));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_commit_after_a_renewal_meets_no_other_writer() {
+    let stage = Stage::new().await;
+    stage.device("a/one");
+    stage.write("fleet/web.yaml", "web", "v1");
+    let first = stage.commit().await;
+    let publisher = stage.publisher().await;
+    publisher.applied(&first).await;
+    assert_eq!(renew(&stage.bus, &publisher.desk, Duration::ZERO, &SystemClock).await.unwrap(), 1);
+    stage.write("fleet/web.yaml", "web", "v2");
+    let second = stage.commit().await;
+    publisher.applied(&second).await;
+    assert_eq!(stage.shown("a/one").await, (2, vec!["web=v2@2".to_owned()]));
+    let metrics = publisher.life.health().metrics_text();
+    assert!(metrics.contains("muster_publisher_conflicts_total 0"), "{metrics}");
 }

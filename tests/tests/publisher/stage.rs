@@ -1,5 +1,6 @@
 //! A server, a repository and as many publishers as a test wants.
 
+use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,6 +11,7 @@ use muster_contract::desired::DesiredState;
 use muster_contract::query::{ErrorReply, PublisherStatus};
 use muster_contract::subjects::{self, stream};
 use muster_contract::{DeviceKey, decode};
+use muster_publisher::announce::Desk;
 use muster_publisher::app::{self, Handle};
 use muster_publisher::config::{Config, GitConfig};
 use muster_publisher::status::Status;
@@ -38,6 +40,7 @@ pub(crate) struct Stage {
 pub(crate) struct Publisher {
     pub life: Life,
     pub status: Arc<Status>,
+    pub desk: Desk,
     _handle: Handle,
 }
 
@@ -52,22 +55,27 @@ impl Stage {
 
     /// A publisher of the repository.
     pub(crate) async fn publisher(&self) -> Publisher {
-        self.start(true, false).await
+        self.start(Some(self.repository.dir()), false).await
     }
 
     /// A publisher that takes a commit without any device.
     pub(crate) async fn publisher_that_may_empty_the_fleet(&self) -> Publisher {
-        self.start(true, true).await
+        self.start(Some(self.repository.dir()), true).await
     }
 
     /// A publisher that takes requests alone.
     pub(crate) async fn publisher_without_git(&self) -> Publisher {
-        self.start(false, false).await
+        self.start(None, false).await
     }
 
-    async fn start(&self, git: bool, allow_empty: bool) -> Publisher {
-        let source = GitConfig {
-            url: self.repository.dir().to_str().unwrap().parse().unwrap(),
+    /// A publisher of another copy of the repository.
+    pub(crate) async fn publisher_of(&self, copy: &Path) -> Publisher {
+        self.start(Some(copy), false).await
+    }
+
+    async fn start(&self, repository: Option<&Path>, allow_empty: bool) -> Publisher {
+        let source = |repository: &Path| GitConfig {
+            url: repository.to_str().unwrap().parse().unwrap(),
             branch: BRANCH.parse().unwrap(),
             poll: Duration::from_millis(100),
             token_file: None,
@@ -82,11 +90,11 @@ impl Stage {
             log_filter: "info".to_owned(),
         };
         let streams = Streams { uplink_bytes_max: muster_bus::config::UPLINK_BYTES_MAX, replicas: 1 };
-        let config = Config { common, streams, git: git.then_some(source), data_dir: None };
+        let config = Config { common, streams, git: repository.map(source), data_dir: None };
         let life = Life::new();
         let handle = app::start(config, &life).await.unwrap();
         until("the publisher is ready", async || life.health().missing(), Vec::is_empty).await;
-        Publisher { life, status: handle.status.clone(), _handle: handle }
+        Publisher { life, status: handle.status.clone(), desk: handle.desk.clone(), _handle: handle }
     }
 
     /// Commits the work tree; gives the commit.
@@ -164,7 +172,7 @@ impl Stage {
     }
 
     /// A directory that ends with the test.
-    pub(crate) fn dir(&self) -> &std::path::Path {
+    pub(crate) fn dir(&self) -> &Path {
         self.dir.path()
     }
 }

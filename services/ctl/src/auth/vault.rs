@@ -81,6 +81,11 @@ impl Vault {
         Ok(Self { dir: dir.to_owned(), authority, roster, _lock: held })
     }
 
+    /// Lets go of the directory; what it said of everybody.
+    pub(super) fn into_roster(self) -> Roster {
+        self.roster
+    }
+
     pub(super) fn path(&self, name: &str) -> PathBuf {
         self.dir.join(name)
     }

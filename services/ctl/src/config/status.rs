@@ -35,6 +35,10 @@ Examples:
 
 Exit code 0 also where nothing passes the filters; 1 where a name is unknown.";
 
+/// What a table of groups has no place for.
+const GROUPED_WITHOUT: [&str; 11] =
+    ["site", "device", "app", "component", "axis", "output", "limit", "after", "list", "aggregate", "budget"];
+
 /// `muster status`
 #[derive(Debug, Default, Args)]
 pub struct StatusArgs {
@@ -68,10 +72,10 @@ pub struct StatusArgs {
     #[arg(long, value_name = "SITE/DEVICE[/DEPLOYMENT]")]
     pub after: Option<String>,
     /// By a label of the devices, such as region
-    #[arg(long, value_name = "LABEL", conflicts_with_all = ["site", "device", "app", "component", "axis", "output", "list"])]
+    #[arg(long, value_name = "LABEL", conflicts_with_all = GROUPED_WITHOUT)]
     pub group_by: Option<LabelKey>,
     /// Names only
-    #[arg(long, value_enum)]
+    #[arg(long, value_enum, conflicts_with_all = ["axis", "output"])]
     pub list: Option<Names>,
     /// With --format resourcegroup: counts alone, whatever the size of the fleet
     #[arg(long, requires = "deployment")]
@@ -168,6 +172,34 @@ impl From<Depth> for Output {
 }
 
 impl StatusArgs {
+    /// Whether every flag says something beside the others, and beside the format. What would be passed over is refused.
+    ///
+    /// # Errors
+    /// The two that do not go together.
+    pub fn check(&self, export: Option<Export>) -> Result<(), String> {
+        let is_group = matches!(export, Some(Export::ResourceGroup | Export::ResourceGroupJson));
+        let is_summary = self.output == Some(Depth::Summary);
+        let (limit, after) = (self.limit.is_some(), self.after.is_some());
+        if !is_group && (self.aggregate || self.budget.is_some()) {
+            return Err("--aggregate and --budget belong to --format resourcegroup".to_owned());
+        }
+        for (is_there, flag, beside) in [
+            (export.is_some() && self.group_by.is_some(), "--group-by", "--format emco or resourcegroup"),
+            (is_group && self.list.is_some(), "--list", "--format resourcegroup"),
+            (is_group && self.axis.is_some(), "--axis", "--format resourcegroup"),
+            (is_group && limit, "--limit", "--format resourcegroup, which has --budget"),
+            (is_group && self.output.is_some(), "--output", "--format resourcegroup, which has --aggregate"),
+            (is_summary && limit, "--limit", "--output summary, which has no lines"),
+            (is_summary && after, "--after", "--output summary, which has no lines"),
+            (self.aggregate && after, "--after", "--aggregate, which has no lines"),
+        ] {
+            if is_there {
+                return Err(format!("{flag} has no meaning with {beside}"));
+            }
+        }
+        Ok(())
+    }
+
     /// True where the views answer: no filter but a site for the list of deployments, and nothing else is asked for.
     pub fn is_of_views(&self) -> bool {
         let at_sites = !self.site.is_empty() && (self.deployment.is_some() || self.site.len() > 1);

@@ -28,6 +28,11 @@ pub fn list(answer: &DeploymentsAnswer, frame: impl Into<Frame>) -> String {
 
 /// The deployments that a site has, each as a whole.
 pub fn list_of(site: &SiteId, answer: &DeploymentsAnswer, frame: impl Into<Frame>) -> String {
+    let frame = frame.into();
+    if answer.deployments.is_empty() {
+        let silent = silence::lines(&answer.silent_sites, frame.now);
+        return format!("{silent}{site} has a part in no deployment; {}.\n", as_of(answer.as_of, frame.now));
+    }
     format!("{}Deployments that {site} has a part in, each counted over all sites.\n", list(answer, frame))
 }
 

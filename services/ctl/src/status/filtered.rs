@@ -73,7 +73,11 @@ async fn resource_group(
         };
         group.within(budget, spelling)
     };
-    Ok(session.terminal.print(&text)?)
+    match spelling {
+        Spelling::Json => session.terminal.print_json(&text)?,
+        Spelling::Yaml => session.terminal.print(&text)?,
+    }
+    Ok(())
 }
 
 /// The errors of a deployment by frequency, and how many codes are left out. The view counts them over all targets, so

@@ -4,13 +4,16 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use muster_bus::Link;
 use muster_contract::DeploymentId;
 use muster_contract::notify::{Notice, NoticeState, Subscription, TellOn};
 use muster_contract::query::ErrorCode;
 use muster_contract::view::Verdict;
-use tokio::time::{Instant, MissedTickBehavior, interval_at};
+use tokio::sync::watch;
+use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
 
-use super::{LOST, REDRAW, is_redrawn};
+use super::silence::Silence;
+use super::{REDRAW, is_redrawn};
 use crate::ask::AskError;
 use crate::config::{Format, WatchArgs};
 use crate::error::CtlError;
@@ -37,7 +40,8 @@ pub(super) async fn run(
     let (mut notices, is_there) = subscribe(session, &deployment, args).await?;
     let wanted = args.until.map(Verdict::from);
     let over = args.within.map(|within| Instant::now() + within);
-    let mut picture = Picture::new(deployment, is_there && !notices.is_told());
+    let silence = Silence::new(session.hub.place().to_owned());
+    let mut picture = Picture::new(deployment, is_there && !notices.is_told(), silence);
     if let Some(known) = notices.known().await? {
         picture.know(&known);
         if wanted.is_some() && picture.verdict == wanted {
@@ -103,9 +107,7 @@ async fn follow(
     wanted: Option<Verdict>,
     over: Option<Instant>,
 ) -> Result<bool, CtlError> {
-    let mut link = session.hub.bus().link();
-    let mut ticks = interval_at(Instant::now() + REDRAW, REDRAW);
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut meanwhile = Meanwhile::new(session, notices);
     let over = async {
         match over {
             Some(over) => tokio::time::sleep_until(over).await,
@@ -117,7 +119,7 @@ async fn follow(
     tokio::pin!(over, interrupted);
     loop {
         tokio::select! {
-            read = notices.next() => {
+            read = meanwhile.until(notices.next(), session, picture) => {
                 let read = read?;
                 picture.show(session, &read)?;
                 notices.confirm().await?;
@@ -132,14 +134,51 @@ async fn follow(
                 }
                 picture.is_of_before = false;
             }
-            _ = ticks.tick() => picture.redraw(session)?,
-            Ok(()) = link.changed() => picture.tell(session, link.borrow_and_update().is_up())?,
             () = &mut over => {
                 let words = wanted.map_or("the time", Verdict::as_str);
                 session.terminal.say(&render::notice::over(words, picture.verdict));
                 return Ok(wanted.is_none());
             }
             _ = &mut interrupted => return Ok(wanted.is_none()),
+        }
+    }
+}
+
+/// What happens while the next notice is waited for.
+struct Meanwhile {
+    link: watch::Receiver<Link>,
+    answered: watch::Receiver<bool>,
+    ticks: Interval,
+}
+
+impl Meanwhile {
+    fn new(session: &Session<'_>, notices: &Notices) -> Self {
+        let mut ticks = interval_at(Instant::now() + REDRAW, REDRAW);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        Self { link: session.hub.bus().link(), answered: notices.answered(), ticks }
+    }
+
+    /// The next notice. It is waited for without a break over all that happens meanwhile: what it asks the hub may take longer
+    /// to answer than the next picture.
+    async fn until(
+        &mut self,
+        next: impl Future<Output = Result<Read, CtlError>>,
+        session: &mut Session<'_>,
+        picture: &mut Picture,
+    ) -> Result<Read, CtlError> {
+        tokio::pin!(next);
+        loop {
+            tokio::select! {
+                read = &mut next => return read,
+                _ = self.ticks.tick() => {
+                    let is_answered = *self.answered.borrow();
+                    picture.silence.tick(session, is_answered);
+                    picture.redraw(session)?;
+                }
+                Ok(()) = self.link.changed() => {
+                    picture.tell(session, self.link.borrow_and_update().is_up())?;
+                }
+            }
         }
     }
 }
@@ -154,15 +193,15 @@ struct Picture {
     /// The last lines about changes, the newest last.
     recent: VecDeque<String>,
     drawn: bool,
-    is_up: bool,
+    silence: Silence,
     /// What comes next is how it was when this began.
     is_of_before: bool,
 }
 
 impl Picture {
-    const fn new(deployment: DeploymentId, is_of_before: bool) -> Self {
+    const fn new(deployment: DeploymentId, is_of_before: bool, silence: Silence) -> Self {
         let recent = VecDeque::new();
-        Self { deployment, verdict: None, state: None, recent, drawn: false, is_up: true, is_of_before }
+        Self { deployment, verdict: None, state: None, recent, drawn: false, silence, is_of_before }
     }
 
     /// Says that nothing was waited for: whoever has just published something sees here whether it was read by then.
@@ -186,24 +225,24 @@ impl Picture {
             self.recent.drain(..self.recent.len().saturating_sub(RECENT_MAX));
             return self.redraw(session);
         }
-        let text = match session.format {
-            Format::Json => format!("{}\n", read.value),
-            _ => {
+        match session.format {
+            Format::Json => session.terminal.print_json(&format!("{}\n", read.value))?,
+            Format::Table => {
                 let view = state.as_ref().and_then(|state| state.view.as_deref());
                 let first = render::notice::line(&self.deployment, &read.notice, view, session.clock.now());
-                first + &changes.concat()
+                session.terminal.print(&(first + &changes.concat()))?;
             }
-        };
-        Ok(session.terminal.print(&text)?)
+        }
+        Ok(())
     }
 
     /// Takes in whether there is a connection.
     fn tell(&mut self, session: &mut Session<'_>, is_up: bool) -> Result<(), CtlError> {
-        self.is_up = is_up;
+        let words = self.silence.tell(is_up);
         if is_redrawn(session) {
             return self.redraw(session);
         }
-        session.terminal.say(if is_up { "muster: connected again\n" } else { LOST });
+        session.terminal.say(words);
         Ok(())
     }
 
@@ -216,7 +255,7 @@ impl Picture {
             Some(view) => render::deployment::view(view, session.frame()),
             None => render::watch::nothing(Some(&self.deployment)),
         };
-        let lost = if self.is_up { "" } else { LOST };
+        let lost = self.silence.above();
         let recent: String = self.recent.iter().map(String::as_str).collect();
         let gap = if recent.is_empty() { "" } else { "\n" };
         if !self.drawn {

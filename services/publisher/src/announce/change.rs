@@ -25,10 +25,13 @@ impl<D: Downlink> Announcer<D> {
         let (key, source) = (&request.key, self.request_id());
         let trace = Trace::begin(&mut self.chance);
         let (mut tried, mut first): (Option<Draft>, _) = (None, None);
-        let mut trouble = String::new();
+        let (mut trouble, mut overtaken) = (String::new(), None);
         for _ in 0..ATTEMPTS {
             self.read_again(key).await.map_err(|error| unread(&error))?;
             let held = self.roster.held(key);
+            if let (Some(before), Some(tried)) = (overtaken.take(), &tried) {
+                self.count(key, &before, tried);
+            }
             // A document without an answer may have arrived all the same. Then there is nothing left to take back.
             if tried.as_ref().is_some_and(|tried| tried.is_what(&held)) {
                 return answer(&held, true, first.unwrap_or_default());
@@ -48,8 +51,7 @@ impl<D: Downlink> Announcer<D> {
                     return Err(internal(chain(&error)));
                 }
                 Some(Err(error)) => {
-                    let overtaken = error.kind == PublishErrorKind::Conflict;
-                    self.around.metrics.conflicts.inc_by(u64::from(overtaken));
+                    overtaken = (error.kind == PublishErrorKind::Conflict).then_some(held);
                     trouble = chain(&error);
                 }
                 None => {}
@@ -59,7 +61,8 @@ impl<D: Downlink> Announcer<D> {
     }
 
     async fn wanted(&self, request: &Request, held: &Held, source: &Source) -> Result<Wanted, ErrorBody> {
-        let (key, git) = (&request.key, self.roster.git(self.around.git));
+        let key = &request.key;
+        let git = self.roster.git(key, self.around.git);
         let wanted = match &request.change {
             Change::Apply(contents) => compose::apply(key, git, held, contents, source),
             Change::Remove(id) => compose::remove(key, git, held, id.as_ref(), source),
@@ -77,7 +80,8 @@ impl<D: Downlink> Announcer<D> {
 
     /// What else a request does than its author may know. Told on what was held before it.
     fn news(&self, request: &Request, held: &Held) -> News {
-        let (key, git) = (&request.key, self.roster.git(self.around.git));
+        let key = &request.key;
+        let git = self.roster.git(key, self.around.git);
         let Change::Apply(contents) = &request.change else { return News::default() };
         News {
             new_device: compose::is_new(key, git, held),

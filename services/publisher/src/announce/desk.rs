@@ -6,7 +6,7 @@ use muster_contract::query::{ErrorBody, PublishAnswer};
 use muster_contract::{DeviceKey, Generation};
 use muster_service::life::DRAIN_DEADLINE;
 use tokio::sync::{mpsc, oneshot, watch};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use crate::problems::Problems;
 use crate::requests::{Request, not_ready};
@@ -23,14 +23,18 @@ const _: () = assert!(2 * KNOWN_WITHIN.as_secs() < DRAIN_DEADLINE.as_secs());
 
 /// What the announcer is told.
 pub(super) enum Order {
-    /// Git wants this now. The answer is whether it can have it; publishing comes after.
-    Commit(Fleet, oneshot::Sender<Result<(), Problems>>),
+    /// Git, asked at that time, wants this now. The answer is whether it can have it; publishing comes after.
+    Commit(Fleet, Instant, oneshot::Sender<Result<(), Problems>>),
     /// Git wanted this before the start. The answer is whether it still can have it.
     Resume(Fleet, oneshot::Sender<Result<(), Problems>>),
+    /// This commit was the branch's newest still when that was asked at this time.
+    Newest(String, Instant),
     /// The poller wants to know which commit was published last.
     LastPublished(oneshot::Sender<Option<String>>),
     /// Devices are at these generations.
     Heard(Vec<(DeviceKey, Generation)>),
+    /// A device's document was put in its own place by this process: it stood at the first sequence and stands at the second.
+    Renewed(DeviceKey, u64, u64),
     /// Somebody wants this, and an answer.
     Change(Request, oneshot::Sender<Result<PublishAnswer, ErrorBody>>),
 }
@@ -50,12 +54,24 @@ impl Desk {
         (Self { orders, knows }, waiting, known)
     }
 
-    /// Hands a commit over. Waits while the announcer is busy, but not until the commit is published.
+    /// Waits until it is known what is published: whatever Git is asked after that says no less.
+    pub async fn known(&self) {
+        // An error means that the announcer has left, and the process with it.
+        let _ = self.knows.clone().wait_for(|knows| *knows).await;
+    }
+
+    /// Hands over the commit that the branch had when Git was asked. Waits while the announcer is busy, but not until the commit is published.
     ///
     /// # Errors
     /// Why it is refused as a whole, after all: what devices run by request already counts as well.
-    pub async fn commit(&self, fleet: Fleet) -> Result<(), Problems> {
-        self.hand_over(|answer| Order::Commit(fleet, answer)).await
+    pub async fn commit(&self, fleet: Fleet, asked: Instant) -> Result<(), Problems> {
+        self.hand_over(|answer| Order::Commit(fleet, asked, answer)).await
+    }
+
+    /// Tells that a commit which was handed over is the branch's newest still, as of when Git was asked.
+    pub async fn newest(&self, revision: String, asked: Instant) {
+        // Without an announcer the process is leaving.
+        let _ = self.orders.send(Order::Newest(revision, asked)).await;
     }
 
     /// Hands over the commit that was published last before the start.
@@ -88,6 +104,12 @@ impl Desk {
     /// Tells at which generations devices are; false where nobody listens any more.
     pub async fn heard(&self, beats: Vec<(DeviceKey, Generation)>) -> bool {
         self.orders.send(Order::Heard(beats)).await.is_ok()
+    }
+
+    /// Tells that a device's document was put in its own place, from one sequence to another.
+    pub async fn renewed(&self, key: DeviceKey, before: u64, now: u64) {
+        // Without an announcer the process is leaving; the next one reads where it stands.
+        let _ = self.orders.send(Order::Renewed(key, before, now)).await;
     }
 
     /// Has a change made.

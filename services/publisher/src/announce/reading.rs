@@ -67,15 +67,32 @@ impl<D: Downlink> Announcer<D> {
 
     /// Reads a device again.
     pub(super) async fn read_again(&mut self, key: &DeviceKey) -> Result<(), ReadError> {
-        let mut interner = Interner::default();
         let message = self.downlink.last(key).await?;
+        self.take_in(key, message).await
+    }
+
+    /// Takes in the last message of a device.
+    pub(super) async fn take_in(
+        &mut self,
+        key: &DeviceKey,
+        message: Option<Message>,
+    ) -> Result<(), ReadError> {
+        let mut interner = Interner::default();
         let held = message.map(|message| read(&message, &mut interner)).unwrap_or_default();
         let mut held = held.after(&self.roster.held(key));
         if held.document.is_none() {
             held = self.dug_out(key, held, &mut interner).await?;
         }
         warn_of(key, &held);
-        self.roster.read_again(key, held);
+        let known = self.roster.ahead();
+        self.roster.read_again(key, held, Instant::now());
+        if self.roster.ahead() > known {
+            tracing::warn!(
+                device.site = %key.site,
+                device.id = %key.device,
+                "another publisher has published a commit that is not known here; it stays until Git tells which is newer"
+            );
+        }
         Ok(())
     }
 

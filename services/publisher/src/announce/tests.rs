@@ -1,5 +1,7 @@
 //! The announcer against a stream that refuses, forgets to answer and has other writers.
 
+mod writers;
+
 use std::collections::VecDeque;
 use std::sync::Mutex;
 
@@ -49,6 +51,10 @@ struct Stored {
     garbage: BTreeMap<DeviceKey, u64>,
     faults: VecDeque<Fault>,
     reads_fail: usize,
+    /// Single devices that were read.
+    reads: usize,
+    /// How long that takes each time.
+    read_takes: Duration,
 }
 
 impl Stored {
@@ -59,6 +65,13 @@ impl Stored {
         self.garbage.remove(key);
         self.last.insert(key.clone(), (self.sequence, document));
         self.sequence
+    }
+
+    /// Puts the last document of a device in its own place; where it stood, and where it stands.
+    fn say_again(&mut self, key: &DeviceKey) -> (u64, u64) {
+        self.sequence += 1;
+        let (sequence, _) = self.last.get_mut(key).unwrap();
+        (std::mem::replace(sequence, self.sequence), self.sequence)
     }
 
     fn spoil(&mut self, key: &DeviceKey) {
@@ -126,7 +139,10 @@ impl Downlink for Stream {
     }
 
     async fn last(&self, key: &DeviceKey) -> Result<Option<Message>, ReadError> {
+        let takes = self.0.lock().unwrap().read_takes;
+        tokio::time::sleep(takes).await;
         let mut stored = self.0.lock().unwrap();
+        stored.reads += 1;
         stored.read()?;
         Ok(stored.message(key))
     }
@@ -183,6 +199,10 @@ impl Running {
         self.ended.await.unwrap();
     }
 
+    async fn commit(&self, fleet: Fleet) -> Result<(), Problems> {
+        self.desk.commit(fleet, Instant::now()).await
+    }
+
     async fn change(&self, device: usize, change: Change) -> Result<PublishAnswer, ErrorBody> {
         self.desk.change(Request { key: key(device), change }).await
     }
@@ -218,10 +238,10 @@ fn rising(stream: &Stream) -> bool {
 async fn a_commit_reaches_every_device_once() {
     let (stream, devices) = (Stream::default(), 3 * ROUND + 5);
     let publisher = Running::start(&stream);
-    publisher.desk.commit(fleet("c1", devices, "run")).await.unwrap();
+    publisher.commit(fleet("c1", devices, "run")).await.unwrap();
     publisher.applied("c1").await;
     assert_eq!(publisher.status.answer().published, devices as u64);
-    publisher.desk.commit(fleet("c2", devices, "run")).await.unwrap();
+    publisher.commit(fleet("c2", devices, "run")).await.unwrap();
     publisher.applied("c2").await;
     assert_eq!(publisher.status.answer().published, devices as u64, "the same content was published again");
 }
@@ -231,7 +251,7 @@ async fn a_start_waits_until_downlink_can_be_read() {
     let stream = Stream::default();
     stream.0.lock().unwrap().reads_fail = 5;
     let publisher = Running::start(&stream);
-    publisher.desk.commit(fleet("c1", 1, "run")).await.unwrap();
+    publisher.commit(fleet("c1", 1, "run")).await.unwrap();
     publisher.applied("c1").await;
 }
 
@@ -241,13 +261,13 @@ async fn a_crash_halfway_is_completed_by_the_next_start_and_nothing_else_is_publ
     // The first ten are stored, the others never arrive, and then the process dies.
     stream.0.lock().unwrap().faults = [[Fault::None; 10], [Fault::Lost; 10]].concat().into();
     let first = Running::start(&stream);
-    first.desk.commit(fleet("c1", 20, "run")).await.unwrap();
+    first.commit(fleet("c1", 20, "run")).await.unwrap();
     while stream.0.lock().unwrap().last.len() < 10 {
         tokio::task::yield_now().await;
     }
     first.ended.abort();
     let second = Running::start(&stream);
-    second.desk.commit(fleet("c1", 20, "run")).await.unwrap();
+    second.commit(fleet("c1", 20, "run")).await.unwrap();
     second.applied("c1").await;
     assert_eq!(second.status.answer().published, 10);
     assert!(stream.0.lock().unwrap().generations.values().all(|all| all == &[1]));
@@ -257,7 +277,7 @@ async fn a_crash_halfway_is_completed_by_the_next_start_and_nothing_else_is_publ
 async fn a_request_is_answered_with_what_the_device_shall_run() {
     let stream = Stream::default();
     let publisher = Running::start(&stream);
-    publisher.desk.commit(fleet("c1", 1, "run")).await.unwrap();
+    publisher.commit(fleet("c1", 1, "run")).await.unwrap();
     let first = publisher.change(0, applying("web", "run")).await.unwrap();
     assert!(first.changed && first.deployments.len() == 2, "{first:?}");
     let again = publisher.change(0, applying("web", "run")).await.unwrap();
@@ -276,7 +296,7 @@ async fn a_request_is_answered_with_what_the_device_shall_run() {
 async fn a_request_whose_answer_is_lost_is_still_a_change_made_once() {
     let stream = Stream::default();
     let publisher = Running::start(&stream);
-    publisher.desk.commit(fleet("c1", 1, "run")).await.unwrap();
+    publisher.commit(fleet("c1", 1, "run")).await.unwrap();
     publisher.applied("c1").await;
     for fault in [Fault::Unanswered, Fault::Lost, Fault::Overtaken] {
         let before = stream.0.lock().unwrap().generations[&key(0)].len();
@@ -300,7 +320,7 @@ async fn a_request_whose_answer_is_lost_is_still_a_change_made_once() {
 async fn a_request_gives_up_rather_than_wait_for_ever() {
     let stream = Stream::default();
     let publisher = Running::start(&stream);
-    publisher.desk.commit(fleet("c1", 1, "run")).await.unwrap();
+    publisher.commit(fleet("c1", 1, "run")).await.unwrap();
     publisher.applied("c1").await;
     stream.0.lock().unwrap().faults = [Fault::Lost; 20].into();
     let refused = publisher.change(0, applying("web", "run")).await.unwrap_err();
@@ -315,7 +335,7 @@ async fn a_commit_whose_last_document_goes_out_with_a_request_is_published_all_t
     let stream = Stream::default();
     let publisher = Running::start(&stream);
     stream.0.lock().unwrap().faults = [Fault::Lost].into();
-    publisher.desk.commit(fleet("c1", 1, "run")).await.unwrap();
+    publisher.commit(fleet("c1", 1, "run")).await.unwrap();
     while !stream.0.lock().unwrap().faults.is_empty() {
         tokio::task::yield_now().await;
     }
@@ -343,13 +363,13 @@ async fn a_request_is_answered_although_what_is_published_cannot_be_read() {
 async fn what_cannot_be_read_is_replaced() {
     let stream = Stream::default();
     let publisher = Running::start(&stream);
-    publisher.desk.commit(fleet("c1", 1, "run")).await.unwrap();
+    publisher.commit(fleet("c1", 1, "run")).await.unwrap();
     publisher.applied("c1").await;
     publisher.stop().await;
     // A digest that does not fit makes the document unreadable.
     stream.0.lock().unwrap().last.get_mut(&key(0)).unwrap().1.deployments[0].name = "other".to_owned();
     let publisher = Running::start(&stream);
-    publisher.desk.commit(fleet("c1", 1, "run")).await.unwrap();
+    publisher.commit(fleet("c1", 1, "run")).await.unwrap();
     while stream.0.lock().unwrap().generations[&key(0)].len() < 2 {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
@@ -361,7 +381,7 @@ async fn what_cannot_be_read_is_replaced() {
 async fn garbage_in_a_subject_costs_neither_the_generation_nor_what_was_applied() {
     let stream = Stream::default();
     let publisher = Running::start(&stream);
-    publisher.desk.commit(fleet("c1", 1, "run")).await.unwrap();
+    publisher.commit(fleet("c1", 1, "run")).await.unwrap();
     publisher.change(0, applying("web", "run")).await.unwrap();
     stream.0.lock().unwrap().spoil(&key(0));
     let answer = publisher.change(0, applying("db", "run")).await.unwrap();
@@ -374,7 +394,7 @@ async fn garbage_in_a_subject_costs_neither_the_generation_nor_what_was_applied(
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     assert_eq!(ids(&stream, 0), ["db", "log", "web"]);
-    publisher.desk.commit(fleet("c1", 1, "run")).await.unwrap();
+    publisher.commit(fleet("c1", 1, "run")).await.unwrap();
     publisher.applied("c1").await;
     assert_eq!(stream.0.lock().unwrap().generations[&key(0)], [1, 2, 3, 4]);
 }
@@ -383,7 +403,7 @@ async fn garbage_in_a_subject_costs_neither_the_generation_nor_what_was_applied(
 async fn a_device_that_is_past_its_document_gets_it_above_but_not_at_its_own_pace() {
     let stream = Stream::default();
     let publisher = Running::start(&stream);
-    publisher.desk.commit(fleet("c1", 2, "run")).await.unwrap();
+    publisher.commit(fleet("c1", 2, "run")).await.unwrap();
     publisher.applied("c1").await;
     let last = || stream.0.lock().unwrap().generations[&key(0)].last().copied();
     let said = async |generation| {
@@ -408,16 +428,16 @@ async fn a_device_that_is_past_its_document_gets_it_above_but_not_at_its_own_pac
 async fn a_device_over_the_limit_refuses_the_commit_as_a_whole() {
     let stream = Stream::default();
     let publisher = Running::start(&stream);
-    publisher.desk.commit(fleet("c1", 2, "run")).await.unwrap();
+    publisher.commit(fleet("c1", 2, "run")).await.unwrap();
     publisher.applied("c1").await;
     let mut too_much = fleet("c2", 2, "other");
     too_much.devices.insert(key(7), (0..129).map(|at| content(&format!("d{at}"), "run")).collect());
-    let problems = publisher.desk.commit(too_much).await.unwrap_err().into_list();
+    let problems = publisher.commit(too_much).await.unwrap_err().into_list();
     assert_eq!(problems[0].file, "sites/site/device-7");
     publisher.change(0, applying("web", "run")).await.unwrap();
     let status = publisher.status.answer();
     assert_eq!((status.git.unwrap().applied.as_deref(), status.published), (Some("c1"), 3));
-    publisher.desk.commit(fleet("c3", 2, "third")).await.unwrap();
+    publisher.commit(fleet("c3", 2, "third")).await.unwrap();
     publisher.applied("c3").await;
 }
 
@@ -438,7 +458,7 @@ proptest! {
             stream.0.lock().unwrap().faults = faults.into();
             let publisher = Running::start(&stream);
             for commit in ["c1", "c2", "c3"] {
-                publisher.desk.commit(fleet(commit, 4, commit)).await.unwrap();
+                publisher.commit(fleet(commit, 4, commit)).await.unwrap();
                 stream.0.lock().unwrap().reads_fail = reads_fail;
             }
             publisher.applied("c3").await;

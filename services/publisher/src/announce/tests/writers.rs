@@ -1,0 +1,133 @@
+//! Who else writes: another publisher, this one's own renewal, a device's document whose answer was lost.
+
+use super::*;
+
+#[tokio::test(start_paused = true)]
+async fn what_the_publisher_said_again_itself_is_read_by_nobody_and_counts_as_nobodys() {
+    let (stream, devices) = (Stream::default(), ROUND);
+    let publisher = Running::start(&stream);
+    publisher.commit(fleet("c1", devices, "run")).await.unwrap();
+    publisher.applied("c1").await;
+    for at in 0..devices {
+        let (before, now) = stream.0.lock().unwrap().say_again(&key(at));
+        publisher.desk.renewed(key(at), before, now).await;
+    }
+    publisher.commit(fleet("c2", devices, "newer")).await.unwrap();
+    publisher.applied("c2").await;
+    assert_eq!((publisher.metrics.conflicts.get(), stream.0.lock().unwrap().reads), (0, 0));
+    // Told late, of a place that others have written on since: what is newer stays.
+    publisher.desk.renewed(key(0), 1, 2).await;
+    publisher.change(0, applying("web", "run")).await.unwrap();
+    assert_eq!(publisher.metrics.conflicts.get(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_another_process_said_again_is_read_at_once_and_is_no_other_writers() {
+    let (stream, devices) = (Stream::default(), ROUND);
+    let publisher = Running::start(&stream);
+    publisher.commit(fleet("c1", devices, "run")).await.unwrap();
+    publisher.applied("c1").await;
+    for at in 0..devices {
+        stream.0.lock().unwrap().say_again(&key(at));
+    }
+    stream.0.lock().unwrap().read_takes = Duration::from_millis(10);
+    let begun = Instant::now();
+    publisher.commit(fleet("c2", devices, "newer")).await.unwrap();
+    publisher.applied("c2").await;
+    assert!(begun.elapsed() < Duration::from_secs(1), "one after another: {:?}", begun.elapsed());
+    assert_eq!(publisher.metrics.conflicts.get(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_what_somebody_else_wrote_counts_as_another_writers() {
+    let stream = Stream::default();
+    let publisher = Running::start(&stream);
+    for (revision, fault, conflicts) in
+        [("c1", Fault::Unanswered, 0), ("c2", Fault::Overtaken, 1), ("c3", Fault::Lost, 1)]
+    {
+        stream.0.lock().unwrap().faults.push_back(fault);
+        publisher.commit(fleet(revision, 1, revision)).await.unwrap();
+        publisher.applied(revision).await;
+        assert_eq!(publisher.metrics.conflicts.get(), conflicts, "{fault:?}");
+    }
+}
+
+/// Two publishers of which the first was left behind at the first of two commits, for as long as nobody tells it more.
+async fn left_behind(stream: &Stream) -> (Running, Running) {
+    let (stuck, well) = (Running::start(stream), Running::start(stream));
+    for publisher in [&stuck, &well] {
+        publisher.commit(fleet("c1", 2, "old")).await.unwrap();
+        publisher.applied("c1").await;
+    }
+    well.commit(fleet("c2", 2, "newer")).await.unwrap();
+    well.applied("c2").await;
+    (stuck, well)
+}
+
+fn command(stream: &Stream, device: usize, id: &str) -> String {
+    let stored = stream.0.lock().unwrap();
+    let mut entries = stored.last[&key(device)].1.deployments.iter();
+    let entry = entries.find(|entry| entry.id.as_str() == id).unwrap();
+    entry.profile.components[0].properties["command"].as_str().unwrap().to_owned()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_at_a_publisher_whose_git_is_stuck_leaves_the_newer_commit_of_another_in_place() {
+    let stream = Stream::default();
+    let (stuck, well) = left_behind(&stream).await;
+    let asked_before = Instant::now();
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let answer = stuck.change(0, applying("web", "run")).await.unwrap();
+    assert!(answer.changed, "{answer:?}");
+    let shown = |device| (command(&stream, device, "log"), ids(&stream, device));
+    assert_eq!(shown(0), ("newer".to_owned(), vec!["log".to_owned(), "web".to_owned()]));
+    assert_eq!(stream.0.lock().unwrap().last[&key(0)].1.source.revision, "c2");
+    let refused = stuck.change(0, Change::Remove(None)).await.unwrap_err();
+    assert!(refused.code == ErrorCode::Conflict && refused.message.contains("has not seen"), "{refused:?}");
+    let trouble = stuck.status.answer().git.unwrap().error.unwrap();
+    assert!(trouble.contains("1 desired states are of a commit that another publisher"), "{trouble}");
+
+    // An answer of Git from before the document was read tells nothing of it; one from after does.
+    stuck.desk.newest("c1".to_owned(), asked_before).await;
+    stuck.desk.commit(fleet("c1", 2, "old"), asked_before).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!((command(&stream, 0, "log"), command(&stream, 1, "log")), ("newer".into(), "newer".into()));
+    stuck.commit(fleet("c3", 2, "newest")).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(command(&stream, 0, "log"), "newest", "it was read before Git was asked");
+    stuck.desk.newest("c3".to_owned(), Instant::now()).await;
+    stuck.applied("c3").await;
+    assert_eq!((command(&stream, 0, "log"), command(&stream, 1, "log")), ("newest".into(), "newest".into()));
+    drop(well);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_commit_that_comes_late_to_a_device_does_not_undo_what_another_publisher_made_of_a_newer_one() {
+    let stream = Stream::default();
+    let (stuck, well) = left_behind(&stream).await;
+    // Git answers again, with what it said before the other publisher had the newest.
+    stuck.commit(fleet("c2-late", 2, "late")).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    for device in 0..2 {
+        assert_eq!(command(&stream, device, "log"), "newer");
+    }
+    assert_ne!(stuck.status.answer().git.unwrap().applied.as_deref(), Some("c2-late"));
+    // Asked after that, Git says that this is the newest.
+    stuck.desk.newest("c2-late".to_owned(), Instant::now()).await;
+    stuck.applied("c2-late").await;
+    assert_eq!(command(&stream, 1, "log"), "late");
+    drop(well);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_folder_that_a_newer_commit_took_away_does_not_come_back_with_a_request() {
+    let stream = Stream::default();
+    let (stuck, well) = left_behind(&stream).await;
+    well.commit(fleet("c3", 1, "newer")).await.unwrap();
+    well.applied("c3").await;
+    well.change(1, applying("web", "run")).await.unwrap();
+    assert_eq!(ids(&stream, 1), ["web"]);
+    let answer = stuck.change(1, applying("db", "run")).await.unwrap();
+    assert!(answer.changed, "{answer:?}");
+    assert_eq!(ids(&stream, 1), ["db", "web"]);
+}
