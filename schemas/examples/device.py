@@ -78,6 +78,29 @@ class Device:
         reply = await self.nc.request(subject, b"", timeout=5)
         return None if (reply.headers or {}).get("Status") else json.loads(reply.data)
 
+    def begin_epoch(self, receipt):
+        """Rule 3: an epoch is fixed once, above any that the hub knows, and is on disk before it is used. What waits
+        has new numbers in it; what is true now is told once more, because the hub cannot tell which of it was heard."""
+        waiting, self.state["outbox"] = self.state["outbox"], []
+        self.state.update(epoch=max(int(time.time()), receipt["epoch"] + 1 if receipt else 1), seq=0)
+        self.report("CapabilitiesReport", properties={"supportedDeploymentTypes": ["simulated"]}, agentVersion=AGENT)
+        for document in [row["document"] for row in waiting]:
+            if document["kind"] == "StatusReport":
+                told = {name: document[name] for name in ("deployment", "generation", "digest", "status", "components")}
+                self.report("StatusReport", **told)
+                self.state["outbox"][-1]["document"]["observedAt"] = document["observedAt"]
+        for deployment, standing in self.state["standings"].items():
+            self.status(deployment, standing, "installed")
+        self.save()
+
+    def receive(self, receipt):
+        """A hub that knows more than this file, knows what the file was before it was set back, or another of this name."""
+        epoch, seq = self.state["epoch"], self.state["seq"]
+        if receipt["epoch"] > epoch or (receipt["epoch"] == epoch and receipt["through"] > seq):
+            self.begin_epoch(receipt)
+        else:
+            self.forget(receipt)
+
     def forget(self, receipt):
         """A row may go once a receipt covers it. A device of more than one file would keep it for a while longer."""
         def is_covered(seq):
@@ -91,17 +114,16 @@ class Device:
             self.save()
 
     async def begin(self):
-        """Rule 3: an epoch is fixed once, above any that the hub knows, and persisted before it is used."""
+        """The hub's last receipt comes before anything else: it says which epoch may be used."""
         receipt = await self.last("receipt")
         if self.state["epoch"] is None:
-            self.state["epoch"] = max(int(time.time()), receipt["epoch"] + 1 if receipt else 1)
-            properties = {"supportedDeploymentTypes": ["simulated"]}
-            self.report("CapabilitiesReport", properties=properties, agentVersion=AGENT)
-            self.save()
+            self.begin_epoch(receipt)
         elif receipt:
-            self.forget(receipt)
+            self.receive(receipt)
 
     async def beat(self):
+        if self.state["epoch"] is None:
+            return  # it has not begun
         unsent = [row["document"] for row in self.state["outbox"] if not row["sent"]]
         beat = {**API, "kind": "Heartbeat", "epoch": self.state["epoch"], "head": self.state["seq"],
                 "unsent": len(unsent), "generation": self.state["generation"], "agentVersion": AGENT}
@@ -125,7 +147,9 @@ class Device:
 
     async def run(self, url, heartbeat):
         inbox = ("_INBOX_" + self.name.replace(".", "_")).encode()
-        self.nc = await nats.connect(url, inbox_prefix=inbox, max_reconnect_attempts=-1, name=AGENT)
+        # Rule 4: every connection begins with a heartbeat.
+        self.nc = await nats.connect(url, inbox_prefix=inbox, max_reconnect_attempts=-1, name=AGENT,
+                                     reconnected_cb=self.beat)
         self.js = self.nc.jetstream()
         live = await self.nc.subscribe(f"muster.live.*.{self.name}")
         for row in self.state["outbox"]:
@@ -142,7 +166,7 @@ class Device:
                 await self.send()
                 message = await live.next_msg(timeout=heartbeat)
                 document = json.loads(message.data)
-                self.forget(document) if document["kind"] == "Receipt" else self.apply(document)
+                self.receive(document) if document["kind"] == "Receipt" else self.apply(document)
             except nats.errors.Error as error:
                 if not isinstance(error, nats.errors.TimeoutError):
                     print(f"trying again: {error!r}", file=sys.stderr, flush=True)

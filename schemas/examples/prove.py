@@ -3,7 +3,9 @@
 
 What it has read is kept in a file (a line a fact), so a second start reads only the tail. For each view it takes the
 entry of the bucket, reads LEDGER up to the entry's `asOf.ledgerSeq`, and folds by the rules in reduce.py. Prints a line of
-JSON for each view, and ends with 1 where one is not what the facts give. Needs nats-py:
+JSON for each view, and ends with 1 where one is not what the facts give. A view that is older than what was read already is
+skipped: it is proven before more is read, or not at all. Views that a person has defined are left out: what defines them is
+not in LEDGER. Needs nats-py:
 
     python3 schemas/examples/prove.py facts.jsonl [nats://127.0.0.1:4222]
 """
@@ -11,9 +13,12 @@ import asyncio, json, os, sys
 
 import nats
 from nats.js.api import ConsumerConfig, DeliverPolicy
+from nats.js.errors import NotFoundError
 
 from reduce import Fleet
 
+# Keys of what persons have defined, and of what that gives.
+DEFINED = ("definition.", "view.")
 
 class Facts:
     """LEDGER as far as it was read: the fold, and the file that it can be made of again."""
@@ -47,17 +52,29 @@ class Facts:
         return read
 
 
+async def shown(js, bucket):
+    """The views of the bucket by their keys. The stream is asked for them, because `bucket.keys()` may find none where all
+    were delivered before it asks how many there are."""
+    subjects = (await js.stream_info("KV_views", subjects_filter=">")).state.subjects or {}
+    views = {}
+    for key in (subject.removeprefix("$KV.views.") for subject in subjects):
+        try:
+            if not key.startswith(DEFINED):
+                views[key] = json.loads((await bucket.get(key)).value)
+        except NotFoundError:
+            pass  # it was deleted
+    return views
+
+
 async def main(path, url="nats://127.0.0.1:4222"):
     nc = await nats.connect(url)
     js, facts = nc.jetstream(), Facts(path)
     bucket, wrong = await js.key_value("views"), False
-    entries = [json.loads((await bucket.get(key)).value) for key in await bucket.keys()]
     # The oldest first: a fold does not go back.
-    for theirs in sorted(entries, key=lambda view: view["asOf"]["ledgerSeq"]):
-        kind, seq = theirs["kind"], theirs["asOf"]["ledgerSeq"]
-        key = {"FleetView": "fleet"}.get(kind) or f"{kind[:-4].lower()}.{theirs.get('site') or theirs.get('deployment')}"
+    for key, theirs in sorted((await shown(js, bucket)).items(), key=lambda entry: entry[1]["asOf"]["ledgerSeq"]):
+        seq = theirs["asOf"]["ledgerSeq"]
         if facts.read_to > seq:
-            print(json.dumps({"key": key, "ledgerSeq": seq, "passed": True}), flush=True)
+            print(json.dumps({"key": key, "ledgerSeq": seq, "skipped": True}), flush=True)
             continue
         read = await facts.read_until(js, seq)
         ours = facts.fleet.views().get(key, {}).get("digest")

@@ -106,6 +106,29 @@ async fn a_lost_file_begins_an_epoch_above_the_one_that_the_hub_knows() {
 }
 
 #[tokio::test]
+async fn a_file_that_was_set_back_begins_an_epoch_and_loses_nothing_that_waits() {
+    let hub = Hub::start().await;
+    hub.publish(&subjects::desired(&hub.key), &desired(1, 1)).await;
+    let device = hub.device();
+    let epoch = hub.reports(4).await[0].epoch();
+    let file = hub.dir.path().join("state.json");
+    let backup = std::fs::read(&file).unwrap();
+    hub.publish(&subjects::desired(&hub.key), &desired(2, 2)).await;
+    hub.reports(7).await;
+    device.kill().await;
+    hub.receive(epoch, 7, SeqRanges::new()).await;
+    std::fs::write(&file, backup).unwrap();
+    hub.publish(&subjects::desired(&hub.key), &desired(3, 3)).await;
+    let device = hub.device();
+    let enough = |reports: &[Report]| newest_of(reports, epoch).len() == 3;
+    let anew: Vec<_> = hub.reports_until(enough).await.into_iter().filter(|it| it.epoch() > epoch).collect();
+    let numbers = distinct(&anew);
+    assert_eq!(numbers, (1..=numbers.len() as u64).collect::<Vec<_>>(), "dense from 1, as in any epoch");
+    assert!(matches!(first(&anew), Report::Capabilities(_)), "capabilities are the first thing of an epoch");
+    device.kill().await;
+}
+
+#[tokio::test]
 async fn its_heartbeats_tell_how_far_its_reports_go() {
     let hub = Hub::start().await;
     hub.publish(&subjects::desired(&hub.key), &desired(1, 1)).await;
@@ -218,6 +241,16 @@ fn newest(reports: &[Report]) -> BTreeMap<String, State> {
     let mut by_number: Vec<_> = reports.iter().filter_map(status).collect();
     by_number.sort_by_key(|report| report.seq);
     by_number.iter().map(|report| (report.deployment.to_string(), report.status.state)).collect()
+}
+
+/// The deployments that are installed by reports of epochs after this one.
+fn newest_of(reports: &[Report], epoch: Epoch) -> Vec<String> {
+    let later: Vec<_> = reports.iter().filter(|report| report.epoch() > epoch).cloned().collect();
+    newest(&later).into_iter().filter(|(_, state)| *state == State::Installed).map(|(id, _)| id).collect()
+}
+
+fn first(reports: &[Report]) -> &Report {
+    reports.iter().min_by_key(|report| report.seq()).unwrap()
 }
 
 fn distinct(reports: &[Report]) -> Vec<u64> {

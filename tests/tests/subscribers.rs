@@ -76,9 +76,17 @@ async fn a_subscriber_in_rust_proves_the_view_and_a_second_start_reads_only_the_
 async fn a_subscriber_in_python_proves_every_view_and_a_second_start_reads_only_the_tail() {
     let mut system = System::start().await;
     let devices = settled(&mut system).await;
+    // What a person defines is none of a prover's business, and what devices have in common is.
+    let definition = schemas::folder().join("examples/good/ViewDefinition.components.json");
+    let applied = system.muster(&["view", "apply", "-f", definition.to_str().unwrap()]).await;
+    assert!(applied.status.success(), "{}", String::from_utf8_lossy(&applied.stderr));
     let file = system.dir().join("facts.jsonl");
     let first = in_python(&system, &file).await;
     assert!(read_in_all(&first) > 0);
+    let shown: Vec<_> = first.iter().filter_map(|line| line["key"].as_str()).collect();
+    let defined = shown.iter().any(|key| key.contains("components"));
+    assert!(shown.contains(&"group.ring.canary") && !defined, "{shown:?}");
+    assert!(first.iter().all(|line| line["skipped"] == true || line["proven"] == true), "{first:?}");
     system.kill(&agent_name(&devices[1])).await;
     converged(&system, "convergedStale").await;
     let second = in_python(&system, &file).await;
@@ -122,6 +130,7 @@ async fn settled(system: &mut System) -> Vec<DeviceKey> {
     let devices: Vec<DeviceKey> = DEVICES.iter().map(|key| key.parse().unwrap()).collect();
     write_devices(&system.repository, &devices).unwrap();
     system.repository.write("fleet/web.yaml", SLEEPER).unwrap();
+    system.repository.write("fleet/labels.yaml", "ring: canary\n").unwrap();
     system.repository.commit("web").await.unwrap();
     let hub = system.address();
     for device in &devices {

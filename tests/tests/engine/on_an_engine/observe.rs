@@ -34,7 +34,7 @@ pub(super) fn every_metric_that_is_looked_at_is_there(stack: &Stack) {
 }
 
 #[test]
-fn prometheus_takes_its_files() {
+fn prometheus_takes_its_files_and_the_alerts_say_what_happens() {
     let version = Command::new("promtool").arg("--version").output();
     assert!(version.is_ok(), "promtool is not installed: .ci/engine installs Debian's prometheus");
     // The path of the rules is that of the container.
@@ -48,6 +48,9 @@ fn prometheus_takes_its_files() {
         String::from_utf8_lossy(&checked.stdout).into_owned() + &String::from_utf8_lossy(&checked.stderr);
     assert!(checked.status.success(), "{said}");
     assert!(said.contains("6 rules found"), "{said}");
+    let tests = folder().join("alerts_test.yaml");
+    let tested = Command::new("promtool").args(["test", "rules"]).arg(tests).output().unwrap();
+    assert!(tested.status.success(), "{}", String::from_utf8_lossy(&tested.stdout));
     let dashboard = std::fs::read(folder().join("grafana/dashboards/fleet.json")).unwrap();
     let dashboard: serde_json::Value = serde_json::from_slice(&dashboard).unwrap();
     assert!(dashboard["panels"].as_array().unwrap().len() >= 8);
