@@ -10,8 +10,9 @@ use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process_group};
-use tokio::process::{Child as Process, Command};
+use tokio::process::Child as Process;
 
+use crate::environment;
 use crate::error::Error;
 
 /// Names the fleet's directory in the environment of every process of a fleet.
@@ -41,7 +42,8 @@ pub struct Child {
 }
 
 impl Child {
-    /// Starts a process whose output is appended to `<dir>/logs/<name>.log`.
+    /// Starts a process whose output is appended to `<dir>/logs/<name>.log`. Of the caller's environment it gets what
+    /// leads it nowhere else.
     ///
     /// # Errors
     /// The log file or the process could not be made.
@@ -49,7 +51,7 @@ impl Child {
         let log = dir.join("logs").join(format!("{}.log", spec.name));
         let output = open_log(&log).map_err(|source| Error::Prepare { path: log.clone(), source })?;
         let errors = output.try_clone().map_err(|source| Error::Prepare { path: log.clone(), source })?;
-        let process = Command::new(&spec.program)
+        let process = environment::command(&spec.program)
             .args(&spec.args)
             .env(FLEET_DIR_VARIABLE, dir)
             .stdin(Stdio::null())
@@ -191,6 +193,8 @@ pub(crate) fn is_of(environment: &[u8], dir: &Path) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use tokio::process::Command;
+
     use super::*;
 
     const PATIENCE: Duration = Duration::from_secs(30);

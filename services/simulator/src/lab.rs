@@ -31,8 +31,8 @@ use clap::Parser as _;
 use muster_contract::SiteId;
 use muster_ctl::config::Cli;
 use muster_ctl::terminal::Terminal;
-use tokio::process::Command;
 
+use crate::environment;
 use crate::error::Error;
 
 /// The folders of a lab.
@@ -116,7 +116,7 @@ async fn muster(args: &[&str]) -> Result<(), Error> {
 
 /// Runs a program to its end; what it complained of, if it did not end well.
 async fn run<S: AsRef<OsStr>>(path: &Path, program: &'static str, args: &[S]) -> Result<(), Error> {
-    let output = Command::new(path).args(args).stdin(Stdio::null()).output().await;
+    let output = environment::command(path).args(args).stdin(Stdio::null()).output().await;
     let output = output.map_err(|source| Error::Start { program: path.to_owned(), source })?;
     if output.status.success() {
         return Ok(());

@@ -6,8 +6,9 @@
 //! filled up by a seed, then healed, and nothing may be lost, repeated or wrong. [`carrier`] is a link alone, for
 //! whoever builds a network of its own; [`lab`] is what a fleet in containers needs beside its services.
 //!
-//! They share [`child`] (one process), [`link`] (one link) with [`flap`] (when it breaks), [`disk`] (one that can be
-//! full), [`repository`] (what shall run), [`hub`] and [`http`] (what is said to be true), [`ledger`] (what is).
+//! They share [`child`] (one process) with [`environment`] (what it inherits), [`link`] (one link) with [`flap`] (when it
+//! breaks), [`disk`] (one that can be full), [`repository`] (what shall run), [`hub`] and [`http`] (what is said to be
+//! true), [`ledger`] (what is).
 
 pub mod app;
 pub mod carrier;
@@ -17,6 +18,7 @@ pub mod closing;
 pub mod config;
 pub mod demo;
 pub mod disk;
+mod environment;
 pub mod error;
 pub mod flap;
 pub mod fleet;

@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use muster_contract::DeviceKey;
-use tokio::process::Command;
 
+use crate::environment;
 use crate::error::Error;
 
 /// The branch that is published.
@@ -76,9 +76,17 @@ impl Repository {
         self.git(&["commit", "--quiet", "--allow-empty", "--message", message]).await
     }
 
+    /// Makes a bare one of it: what git keeps is the repository, and the files beside it are of no meaning.
+    ///
+    /// # Errors
+    /// Git refuses.
+    pub async fn make_bare(&self) -> Result<(), Error> {
+        self.git(&["config", "core.bare", "true"]).await
+    }
+
     async fn git(&self, args: &[&str]) -> Result<(), Error> {
         let failed = |output: String| Error::Git { args: args.join(" "), output };
-        let output = Command::new("git")
+        let output = environment::command("git")
             .args([
                 "-c",
                 "user.name=Muster demo",

@@ -24,7 +24,8 @@ const PLACES: [Place; 6] = [
     },
     Place {
         words: &["std::env", "env::var", "env::args", "env::set_var", "env::temp_dir"],
-        allowed: |_| false,
+        // It reads none: it keeps some from the processes it starts.
+        allowed: |source| source.path == "services/simulator/src/environment.rs",
         rule: "settings come through clap (muster_service::config)",
     },
     Place {

@@ -13,10 +13,10 @@ use muster_contract::query::DeviceLine;
 use muster_contract::subjects::{self, stream::DOWNLINK};
 use muster_contract::view::{Freshness, Standing, Verdict};
 use muster_service::error::chain;
-use tokio::process::Command;
 
 use super::witness::Witness;
 use super::workloads;
+use crate::environment;
 use crate::fleet::find_program;
 use crate::http;
 use crate::hub::Hub;
@@ -231,7 +231,7 @@ impl Judge {
     /// `muster audit` is content.
     async fn audit(&self) -> Result<(), Difference> {
         let program = find_program(&self.places.programs, "muster").map_err(|error| chain(&error))?;
-        let output = Command::new(program)
+        let output = environment::command(program)
             .args(["--nats-url", &format!("nats://{}", self.nats), "audit", "--format", "json"])
             .output()
             .await

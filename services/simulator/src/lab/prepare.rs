@@ -7,7 +7,7 @@ use std::path::Path;
 
 use muster_identity::Role;
 
-use super::{Lab, certificate, fleet, folder, keep, muster, run, site};
+use super::{Lab, certificate, fleet, folder, keep, muster, site};
 use crate::config::lab::Prepare;
 use crate::error::Error;
 use crate::repository::Repository;
@@ -112,8 +112,7 @@ async fn repository(lab: &Lab) -> Result<(), Error> {
     let repository = Repository::create(work.clone()).await?;
     fleet::FILES.iter().try_for_each(|(path, text)| repository.write(path, text))?;
     repository.commit("A fleet without devices").await?;
-    let path = work.display().to_string();
-    run(Path::new("git"), "git", &["-C", &path, "config", "core.bare", "true"]).await?;
+    repository.make_bare().await?;
     std::fs::rename(work.join(".git"), &bare)
         .map_err(|source| Error::Prepare { path: bare.clone(), source })?;
     tracing::info!(repository = %bare.display(), "made the repository");
