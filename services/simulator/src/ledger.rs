@@ -7,7 +7,7 @@ use std::time::Duration;
 use muster_bus::{Bus, Delivery, ReadError, Start};
 use muster_contract::canonical::Digest;
 use muster_contract::decode::Refusal;
-use muster_contract::fact::{Fact, IncidentKind};
+use muster_contract::fact::{Fact, IncidentKind, QuarantineFact};
 use muster_contract::subjects::{LedgerSubject, ViewKey, stream};
 use muster_contract::{DeviceKey, SeqRanges, Timestamp};
 use muster_domain::fold::{Fleet, Position};
@@ -93,6 +93,8 @@ pub struct Recount {
     pub facts: u64,
     /// Numbers that are in twice, with the place of the second.
     pub twice: Vec<String>,
+    /// What is in quarantine, with the reason: it is accounted for, and yet nobody has what it said.
+    pub quarantined: Vec<String>,
     /// Incidents by type.
     pub incidents: BTreeMap<&'static str, u64>,
 }
@@ -124,13 +126,23 @@ impl Recount {
                 let spoken = (fact.epoch.get(), fact.seq.get(), fact.head.get());
                 self.report(entry.seq, device, spoken, &fact.coalesced);
             }
-            Fact::Quarantine(fact) => {
-                if let Some((epoch, seqs)) = fact.numbers() {
-                    self.of(device, epoch.get()).quarantined.extend(&seqs);
-                }
-            }
+            Fact::Quarantine(fact) => self.quarantine(entry.seq, device, fact),
             Fact::Incident(incident) => *self.incidents.entry(name(&incident.what)).or_default() += 1,
             _ => {}
+        }
+    }
+
+    fn quarantine(&mut self, at: u64, device: &DeviceKey, fact: &QuarantineFact) {
+        let numbers = fact.numbers();
+        if !fact.reasserted {
+            let which = numbers.as_ref().map_or_else(
+                || "something without a number".to_owned(),
+                |(epoch, seqs)| format!("{seqs} of epoch {epoch}"),
+            );
+            self.quarantined.push(format!("{device}: {which} is in quarantine since {at}: {}", fact.reason));
+        }
+        if let Some((epoch, seqs)) = numbers {
+            self.of(device, epoch.get()).quarantined.extend(&seqs);
         }
     }
 
@@ -228,7 +240,7 @@ const fn name(incident: &IncidentKind) -> &'static str {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
     fn status(seq: u64, head: u64, coalesced: &str) -> Entry {
@@ -253,6 +265,31 @@ mod tests {
         assert_eq!(recount.twice.len(), 1, "{:?}", recount.twice);
         let numbers = recount.numbers.values().next().unwrap();
         assert_eq!(numbers.missing().iter().collect::<Vec<_>>(), [(3, 3), (5, 6)]);
+    }
+
+    pub(crate) fn quarantine(seq: u64, report: &str, reasserted: bool) -> Entry {
+        let subject = LedgerSubject::parse("muster.quarantine.plant7.press-4").unwrap();
+        let text = format!(
+            r#"{{"apiVersion":"muster/v1","kind":"QuarantineFact","reason":"its state is wrong",{report}
+            "subject":"muster.report.plant7.press-4","receivedAt":"2026-01-01T00:00:00Z","payloadBase64":"",
+            "bytes":9,"countForDevice":1,"reasserted":{reasserted}}}"#
+        );
+        let fact = Fact::parse(&subject, text.as_bytes()).unwrap();
+        Entry { seq, stored_at: Timestamp::UNIX_EPOCH, subject, fact }
+    }
+
+    #[test]
+    fn what_is_in_quarantine_is_told_with_its_reason_also_without_a_number_and_once() {
+        let mut recount = Recount::default();
+        recount.count(&quarantine(8, r#""epoch":7,"seq":3,"#, false));
+        recount.count(&quarantine(9, "", false));
+        recount.count(&quarantine(10, r#""epoch":7,"seq":3,"#, true));
+        let told = recount.quarantined.join("\n");
+        assert_eq!(recount.quarantined.len(), 2, "{told}");
+        for part in ["plant7/press-4", "epoch 7", "since 8", "its state is wrong", "without a number"] {
+            assert!(told.contains(part), "{part} is missing: {told}");
+        }
+        assert_eq!(recount.numbers.values().next().unwrap().quarantined.count(), 1);
     }
 
     #[test]

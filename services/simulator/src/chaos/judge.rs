@@ -157,7 +157,7 @@ impl Judge {
         if let Err(error) = read.await {
             return vec![chain(&error)];
         }
-        let mut found = told(self.recounted(&recount, &lines, count));
+        let mut found = told(recounted(&recount, &lines, &self.forgotten, count));
         found.extend(told(self.rebuilt(&rebuild).await));
         found.extend(self.audit().await.err());
         let devices: Vec<_> = self.real.iter().filter_map(|key| Some((key, self.wanted.get(key)?))).collect();
@@ -165,48 +165,6 @@ impl Judge {
         count.views_seen = views;
         found.extend(steps_back);
         found.extend(told(workloads::differences(&self.places.dir, &devices)));
-        found
-    }
-
-    /// Every number once, none missing, nobody taken for another.
-    fn recounted(&self, recount: &Recount, lines: &[DeviceLine], count: &mut Count) -> Vec<Difference> {
-        let mut found = recount.twice.clone();
-        let mut lost = 0;
-        for ((device, epoch), numbers) in &recount.numbers {
-            let line = lines.iter().find(|line| line.key == *device);
-            let current = line.filter(|line| line.epoch.is_some_and(|known| known.get() == *epoch));
-            if current.is_none() && self.forgotten.contains_key(device) {
-                continue;
-            }
-            let missing = numbers.missing();
-            if !missing.is_empty() && !line.is_some_and(|line| line.retired) {
-                lost += missing.count();
-                found.push(format!("{device} epoch {epoch}: {missing:?} of {} are lost", numbers.head));
-            }
-            let Some(line) = current else {
-                found.push(format!("{device} has been of epoch {epoch}, which the hub does not think it is"));
-                continue;
-            };
-            let (counted, said) = (numbers.received.count(), line.account.received);
-            if counted != said {
-                found.push(format!("{device}: {counted} numbers are in LEDGER, the hub says {said}"));
-            }
-        }
-        let forbidden = FORBIDDEN.iter().filter_map(|kind| Some((kind, recount.incidents.get(kind)?)));
-        found.extend(forbidden.map(|(kind, times)| format!("{times} incidents of {kind}")));
-        let forgot = recount.incidents.get(AMNESIA).copied().unwrap_or_default();
-        let lost_databases: u64 = self.forgotten.values().sum();
-        if forgot > lost_databases {
-            found.push(format!("{forgot} incidents of {AMNESIA}, and {lost_databases} databases were lost"));
-        }
-        *count = Count {
-            accounting: Accounting::of(lines),
-            facts: recount.facts,
-            lost,
-            duplicated: recount.twice.len() as u64,
-            incidents: recount.incidents.clone(),
-            views_seen: 0,
-        };
         found
     }
 
@@ -243,6 +201,55 @@ impl Judge {
         let complaint = String::from_utf8_lossy(&output.stderr);
         Err(format!("`muster audit` ends with {}: {complaint}{said}", output.status))
     }
+}
+
+/// Every number once, none missing, none refused, nobody taken for another.
+fn recounted(
+    recount: &Recount,
+    lines: &[DeviceLine],
+    forgotten: &BTreeMap<DeviceKey, u64>,
+    count: &mut Count,
+) -> Vec<Difference> {
+    let mut found = recount.twice.clone();
+    // No member of the cast sends a bad report: what is in quarantine was refused wrongly.
+    found.extend(told(recount.quarantined.clone()));
+    let mut lost = 0;
+    for ((device, epoch), numbers) in &recount.numbers {
+        let line = lines.iter().find(|line| line.key == *device);
+        let current = line.filter(|line| line.epoch.is_some_and(|known| known.get() == *epoch));
+        if current.is_none() && forgotten.contains_key(device) {
+            continue;
+        }
+        let missing = numbers.missing();
+        if !missing.is_empty() && !line.is_some_and(|line| line.retired) {
+            lost += missing.count();
+            found.push(format!("{device} epoch {epoch}: {missing:?} of {} are lost", numbers.head));
+        }
+        let Some(line) = current else {
+            found.push(format!("{device} has been of epoch {epoch}, which the hub does not think it is"));
+            continue;
+        };
+        let (counted, said) = (numbers.received.count(), line.account.received);
+        if counted != said {
+            found.push(format!("{device}: {counted} numbers are in LEDGER, the hub says {said}"));
+        }
+    }
+    let forbidden = FORBIDDEN.iter().filter_map(|kind| Some((kind, recount.incidents.get(kind)?)));
+    found.extend(forbidden.map(|(kind, times)| format!("{times} incidents of {kind}")));
+    let forgot = recount.incidents.get(AMNESIA).copied().unwrap_or_default();
+    let lost_databases: u64 = forgotten.values().sum();
+    if forgot > lost_databases {
+        found.push(format!("{forgot} incidents of {AMNESIA}, and {lost_databases} databases were lost"));
+    }
+    *count = Count {
+        accounting: Accounting::of(lines),
+        facts: recount.facts,
+        lost,
+        duplicated: recount.twice.len() as u64,
+        incidents: recount.incidents.clone(),
+        views_seen: 0,
+    };
+    found
 }
 
 /// What is different between what a device shall be, what was published for it, what it says and what the hub says.
@@ -314,4 +321,20 @@ fn told(mut found: Vec<Difference>) -> Vec<Difference> {
         found.push(format!("and {more} more of the kind"));
     }
     found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ledger::tests::quarantine;
+
+    #[test]
+    fn a_report_in_quarantine_is_a_difference_although_it_is_accounted_for() {
+        let (mut recount, mut count) = (Recount::default(), Count::default());
+        recount.count(&quarantine(8, r#""epoch":7,"seq":1,"#, false));
+        let forgotten = BTreeMap::from([("plant7/press-4".parse().unwrap(), 1)]);
+        let found = recounted(&recount, &[], &forgotten, &mut count);
+        assert_eq!(count.lost, 0);
+        assert!(matches!(&found[..], [one] if one.contains("quarantine")), "{found:?}");
+    }
 }
