@@ -1,7 +1,7 @@
 //! The real processes that devices run, found by the identity in their environment: each deployment that shall run does
-//! so once, and no other.
+//! so once and in the release that was published last, and no other. What an agent says of its processes is not asked.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use muster_contract::DeviceKey;
@@ -10,26 +10,34 @@ use crate::child::is_of;
 
 /// Names a unit in the environment of its processes: `site/device/deployment/component/version`.
 const UNIT_VARIABLE: &str = "MUSTER_UNIT=";
+/// The parameter with which every release starts its processes.
+const RELEASE_VARIABLE: &str = "RELEASE=";
+
+/// A unit without its version, and the release that its process was started with.
+type Running = (String, String);
 
 /// What is different between what devices shall run and what is there.
 pub(super) fn differences(fleet: &Path, devices: &[(&DeviceKey, &BTreeMap<String, u64>)]) -> Vec<String> {
-    let mut wanted: BTreeMap<String, usize> = BTreeMap::new();
+    let mut wanted: BTreeMap<Running, usize> = BTreeMap::new();
     for (device, apps) in devices {
-        wanted.extend(apps.keys().map(|id| (format!("{device}/{id}/main"), 1)));
+        let unit = |(id, release): (&String, &u64)| ((format!("{device}/{id}/main"), release.to_string()), 1);
+        wanted.extend(apps.iter().map(unit));
     }
     let found = running(fleet);
-    let units = wanted.keys().chain(found.keys()).collect::<std::collections::BTreeSet<_>>();
-    let differ = units.into_iter().filter(|unit| wanted.get(*unit) != found.get(*unit));
+    let all = wanted.keys().chain(found.keys()).collect::<BTreeSet<_>>();
+    let differ = all.into_iter().filter(|unit| wanted.get(*unit) != found.get(*unit));
     differ
         .map(|unit| {
-            let count = |counts: &BTreeMap<String, usize>| counts.get(unit).copied().unwrap_or_default();
-            format!("{unit} runs {} times and shall run {} times", count(&found), count(&wanted))
+            let count = |counts: &BTreeMap<Running, usize>| counts.get(unit).copied().unwrap_or_default();
+            let (name, release) = unit;
+            let (runs, shall) = (count(&found), count(&wanted));
+            format!("{name} at release {release} runs {runs} times and shall run {shall} times")
         })
         .collect()
 }
 
-/// The main processes of units of a fleet, by unit without its version.
-fn running(fleet: &Path) -> BTreeMap<String, usize> {
+/// How often each unit of a fleet runs, by its main processes.
+fn running(fleet: &Path) -> BTreeMap<Running, usize> {
     let mut found = BTreeMap::new();
     for entry in std::fs::read_dir("/proc").into_iter().flatten().flatten() {
         let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else {
@@ -40,17 +48,23 @@ fn running(fleet: &Path) -> BTreeMap<String, usize> {
             continue;
         }
         let Ok(environment) = std::fs::read(entry.path().join("environ")) else { continue };
-        if !is_of(&environment, fleet) {
-            continue;
-        }
-        let mut variables = environment.split(|byte| *byte == 0);
-        let unit = variables.find_map(|variable| variable.strip_prefix(UNIT_VARIABLE.as_bytes()));
-        let unit = unit.map(|unit| String::from_utf8_lossy(unit).into_owned());
-        if let Some((name, _version)) = unit.as_deref().and_then(|unit| unit.rsplit_once('/')) {
-            *found.entry(name.to_owned()).or_default() += 1;
+        if let Some(unit) = is_of(&environment, fleet).then(|| unit(&environment)).flatten() {
+            *found.entry(unit).or_default() += 1;
         }
     }
     found
+}
+
+/// Whose process it is that has an environment. One without a release is of release "".
+fn unit(environment: &[u8]) -> Option<Running> {
+    let value = |name: &str| {
+        let mut variables = environment.split(|byte| *byte == 0);
+        let value = variables.find_map(|variable| variable.strip_prefix(name.as_bytes()));
+        value.map(|value| String::from_utf8_lossy(value).into_owned())
+    };
+    let unit = value(UNIT_VARIABLE)?;
+    let (name, _version) = unit.rsplit_once('/')?;
+    Some((name.to_owned(), value(RELEASE_VARIABLE).unwrap_or_default()))
 }
 
 /// The process group of a process that is not a zombie.
@@ -71,12 +85,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_unit_that_runs_twice_or_should_not_is_found() {
+    fn a_unit_that_runs_twice_or_should_not_or_in_an_old_release_is_found() {
         let dir = tempfile::tempdir().unwrap();
-        let start = |unit: &str| {
+        let start = |unit: &str, release: &str| {
             Command::new("sleep")
                 .arg("600")
                 .env("MUSTER_UNIT", unit)
+                .env("RELEASE", release)
                 .env("MUSTER_DATA_DIR", dir.path().join("device"))
                 .process_group(0)
                 .stdin(Stdio::null())
@@ -84,24 +99,32 @@ mod tests {
                 .unwrap()
         };
         let key: DeviceKey = "site-1/device-1".parse().unwrap();
-        let apps = BTreeMap::from([("web".to_owned(), 3), ("log".to_owned(), 1)]);
+        let mut apps = BTreeMap::from([("web".to_owned(), 3), ("log".to_owned(), 1)]);
         let mut children =
-            vec![start("site-1/device-1/web/main/0123"), start("site-1/device-1/log/main/0123")];
-        let look = || differences(dir.path(), &[(&key, &apps)]);
+            vec![start("site-1/device-1/web/main/0123", "3"), start("site-1/device-1/log/main/0123", "1")];
+        let look_for = |apps: &BTreeMap<String, u64>| differences(dir.path(), &[(&key, apps)]);
+        let look = || look_for(&apps);
         // A child carries its environment from its exec on.
         let deadline = std::time::Instant::now() + std::time::Duration::from_secs(20);
         while !look().is_empty() {
             assert!(std::time::Instant::now() < deadline, "{:?}", look());
             std::thread::yield_now();
         }
-        children.push(start("site-1/device-1/web/main/4567"));
-        children.push(start("site-1/device-1/old/main/0123"));
+        children.push(start("site-1/device-1/web/main/4567", "3"));
+        children.push(start("site-1/device-1/old/main/0123", "2"));
         while look().len() < 2 {
             assert!(std::time::Instant::now() < deadline, "{:?}", look());
             std::thread::yield_now();
         }
         let said = look().join("\n");
-        assert!(said.contains("web/main runs 2 times") && said.contains("old/main runs 1 times"), "{said}");
+        for part in ["web/main at release 3 runs 2 times", "old/main at release 2 runs 1 times"] {
+            assert!(said.contains(part), "{part} is missing: {said}");
+        }
+        apps.insert("log".to_owned(), 2);
+        let said = look_for(&apps).join("\n");
+        for part in ["log/main at release 1 runs 1 times", "log/main at release 2 runs 0 times"] {
+            assert!(said.contains(part), "{part} is missing: {said}");
+        }
         for mut child in children {
             child.kill().unwrap();
             child.wait().unwrap();
