@@ -43,6 +43,10 @@ const AGENT_FILES: [&str; 2] = ["agent.db", "agent.db-wal"];
 /// Pause between two agents that are started: together they would only wait for each other.
 const SPREAD: Duration = Duration::from_millis(20);
 
+/// Time within which one who met a full disk has ended, counted from when there was room again: enough for a process that
+/// was being started to get as far as its database on a busy machine. Later ends have another reason.
+const ROOM_GRACE: Duration = Duration::from_secs(5);
+
 /// Everybody.
 #[derive(Debug)]
 pub(super) struct Cast {
@@ -68,6 +72,8 @@ pub(super) struct Member {
     pub(super) disk: Option<Disk>,
     /// Its disk is full now.
     pub(super) full: bool,
+    /// Since when there is room again on its disk, if it met a full one; time in which it was halted does not count.
+    cleared: Option<Instant>,
     /// Where it serves its metrics; the server does not.
     pub(super) http: Option<SocketAddr>,
     spec: Spec,
@@ -77,7 +83,8 @@ pub(super) struct Member {
 #[derive(Debug)]
 enum State {
     Up(Child),
-    Frozen(Child),
+    /// Halted, since when.
+    Frozen(Child, Instant),
     /// Asked to end, since when.
     Leaving(Child, Instant),
     Down,
@@ -166,7 +173,7 @@ impl Cast {
         let sign = member.http.map_or(Sign::Port(nats), Sign::Ready);
         match &mut member.state {
             State::Up(child) => await_ready(child, sign).await,
-            State::Frozen(_) | State::Leaving(..) | State::Down => Ok(()),
+            State::Frozen(..) | State::Leaving(..) | State::Down => Ok(()),
         }
     }
 
@@ -248,7 +255,7 @@ impl Cast {
 
 impl Member {
     const fn new(role: Role, spec: Spec, link: Option<Arc<Link>>) -> Self {
-        Self { role, link, disk: None, full: false, http: None, spec, state: State::Down }
+        Self { role, link, disk: None, full: false, cleared: None, http: None, spec, state: State::Down }
     }
 
     /// Starts it, unless it is there.
@@ -267,6 +274,8 @@ impl Member {
             self.http = Some(http);
         }
         self.state = State::Up(Child::start(spec, dir)?);
+        // Whatever the one before it met, this one did not.
+        self.cleared = None;
         if self.full {
             self.fill_disk()?;
         }
@@ -292,7 +301,7 @@ impl Member {
         match std::mem::replace(&mut self.state, State::Down) {
             State::Up(child) => {
                 child.freeze();
-                self.state = State::Frozen(child);
+                self.state = State::Frozen(child, Instant::now());
                 true
             }
             other => {
@@ -320,8 +329,9 @@ impl Member {
     /// Lets it go on if it was halted.
     pub(super) fn thaw(&mut self) {
         match std::mem::replace(&mut self.state, State::Down) {
-            State::Frozen(child) => {
+            State::Frozen(child, since) => {
                 child.thaw();
+                self.cleared = self.cleared.map(|cleared| cleared + cleared.max(since).elapsed());
                 self.state = State::Up(child);
             }
             other => self.state = other,
@@ -346,7 +356,9 @@ impl Member {
     /// It cannot be given back.
     pub(super) fn clear_disk(&mut self) -> Result<(), Error> {
         let pid = self.pid();
-        self.full = false;
+        if std::mem::take(&mut self.full) {
+            self.cleared = Some(Instant::now());
+        }
         let Some(disk) = &self.disk else { return Ok(()) };
         disk.clear(pid).map_err(|source| Error::Disk { name: self.spec.name.clone(), source })
     }
@@ -354,12 +366,13 @@ impl Member {
     /// Whether it has come to be down since the last look, by being asked to or for want of room.
     ///
     /// # Errors
-    /// It ended by itself, or did not end well or in time when it was asked to.
+    /// It ended by itself while there was room, or did not end well or in time when it was asked to.
     pub(super) fn has_fallen(&mut self) -> Result<Option<Fall>, Error> {
+        let room = self.had_room();
         let (child, since) = match &mut self.state {
             State::Up(child) => (child, None),
             State::Leaving(child, since) => (child, Some(*since)),
-            State::Frozen(_) | State::Down => return Ok(None),
+            State::Frozen(..) | State::Down => return Ok(None),
         };
         let status = child.ended()?;
         let fall = match (status, since) {
@@ -369,16 +382,25 @@ impl Member {
             }
             (None, _) => return Ok(None),
             (Some(status), Some(_)) if status.success() => Fall::Dismissed,
-            _ if self.disk.is_some() => Fall::NoRoom,
+            _ if !room => Fall::NoRoom,
             _ => return child.expect_running().map(|()| None),
         };
         self.state = State::Down;
         Ok(Some(fall))
     }
 
+    /// Whether its disk was not what it ended for. One that was asked to end before may say at its end what it met then.
+    fn had_room(&self) -> bool {
+        let at = match &self.state {
+            State::Leaving(_, since) => *since,
+            _ => Instant::now(),
+        };
+        !self.full && self.cleared.is_none_or(|cleared| at >= cleared + ROOM_GRACE)
+    }
+
     fn pid(&self) -> Option<rustix::process::Pid> {
         match &self.state {
-            State::Up(child) | State::Frozen(child) | State::Leaving(child, _) => child.pid(),
+            State::Up(child) | State::Frozen(child, _) | State::Leaving(child, _) => child.pid(),
             State::Down => None,
         }
     }
@@ -386,7 +408,7 @@ impl Member {
     async fn stop(mut self) -> Result<(), Error> {
         self.thaw();
         match std::mem::replace(&mut self.state, State::Down) {
-            State::Up(child) | State::Frozen(child) | State::Leaving(child, _) => {
+            State::Up(child) | State::Frozen(child, _) | State::Leaving(child, _) => {
                 child.stop().await.map(drop)
             }
             State::Down => Ok(()),
@@ -418,3 +440,6 @@ fn free_address() -> Result<SocketAddr, Error> {
     let error = last.err().unwrap_or_else(|| std::io::ErrorKind::AddrInUse.into());
     Err(Error::Network { what: "a free port".to_owned(), source: error })
 }
+
+#[cfg(test)]
+mod tests;
