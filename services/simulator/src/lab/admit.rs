@@ -1,17 +1,20 @@
 //! Lets devices in that ask: enrols the key that a device left, adds the device's folder to the fleet by a commit, then
 //! leaves the JWT. In this order, so that a device that is in is also in the fleet; whatever is cut short is done again,
-//! because a request stays until its JWT is there.
+//! because a request stays until its JWT is there. One that is refused is tried again as well, ever more rarely: what was
+//! in its way may be gone, and it is never in the way of others.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use fastrand::Rng;
 use muster_contract::DeviceKey;
+use muster_service::backoff::FullJitter;
 use muster_service::error::chain;
 use muster_service::health::Health;
 use muster_service::life::{Life, Stage};
 use prometheus_client::metrics::counter::Counter;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 use super::{Lab, muster, run};
 use crate::config::lab::Admit;
@@ -22,6 +25,10 @@ use crate::repository::BRANCH;
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// Most devices let in at once: one commit for all of them.
 const BATCH_MAX: usize = 256;
+/// Bounds of the time before one that was refused is tried again.
+const AGAIN_MIN: Duration = Duration::from_secs(1);
+/// See [`AGAIN_MIN`]. Whoever mends what was wrong may wait for it.
+const AGAIN_MAX: Duration = Duration::from_secs(30);
 /// How long a device of a lab is let in.
 const VALID: &str = "365d";
 /// Whom commits are by.
@@ -37,9 +44,10 @@ pub async fn start(config: Admit, life: Life) -> Result<(), Error> {
     let admitted = counter(life.health());
     let stop = life.token(Stage::Work);
     life.spawn(Stage::Work, "admit", async move {
-        let mut said = BTreeMap::new();
+        let (mut refused, mut chance) = (Refused::default(), Rng::new());
         while stop.run_until_cancelled(sleep(LOOK_EVERY)).await.is_some() {
-            match stop.run_until_cancelled(look(&config, &mut said)).await {
+            let look = look(&config, &mut refused, Instant::now(), &mut chance);
+            match stop.run_until_cancelled(look).await {
                 Some(Ok(count)) => _ = admitted.inc_by(count),
                 Some(Err(error)) => {
                     tracing::warn!(error = chain(&error), "devices that asked are not in yet: tried again");
@@ -57,20 +65,56 @@ fn counter(health: &Health) -> Counter {
     admitted
 }
 
-/// Lets in who asks now. `said` are those that were refused, so that it is said once.
-async fn look(config: &Admit, said: &mut BTreeMap<DeviceKey, String>) -> Result<u64, Error> {
+/// Somebody with a key.
+type Request = (DeviceKey, String);
+
+/// Those that were refused.
+#[derive(Debug, Default)]
+struct Refused(BTreeMap<Request, Refusal>);
+
+/// Why somebody was refused, and when that is tried again.
+#[derive(Debug)]
+struct Refusal {
+    words: String,
+    again: Instant,
+    delays: FullJitter,
+}
+
+impl Refused {
+    /// Whose turn it is of those that ask: first who was never refused, then who has waited longest. Who asks no more is
+    /// forgotten. `asking` is sorted.
+    fn turn(&mut self, asking: Vec<Request>, now: Instant) -> Vec<Request> {
+        self.0.retain(|request, _| asking.binary_search(request).is_ok());
+        let again = |request: &Request| self.0.get(request).map(|refusal| refusal.again);
+        let mut due: Vec<_> =
+            asking.into_iter().filter(|request| again(request).is_none_or(|again| again <= now)).collect();
+        due.sort_by_key(again);
+        due.truncate(BATCH_MAX);
+        due
+    }
+
+    /// Somebody was refused; says so unless it is what was said last.
+    fn note(&mut self, request: Request, error: &Error, now: Instant, chance: &mut Rng) {
+        let words = chain(error);
+        let (device, delays) = (request.0.clone(), FullJitter::new(AGAIN_MIN, AGAIN_MAX));
+        let first = Refusal { words: String::new(), again: now, delays };
+        let refusal = self.0.entry(request).or_insert(first);
+        refusal.again = now + refusal.delays.next(chance);
+        if refusal.words != words {
+            tracing::warn!(device = %device, error = words, "a device is not let in yet: tried again");
+            refusal.words = words;
+        }
+    }
+}
+
+/// Lets in who asks now.
+async fn look(config: &Admit, refused: &mut Refused, now: Instant, chance: &mut Rng) -> Result<u64, Error> {
     let lab = &config.lab;
     let mut let_in = Vec::new();
-    for (device, key) in requests(&lab.join())?.into_iter().take(BATCH_MAX) {
-        if said.get(&device) == Some(&key) {
-            continue;
-        }
+    for (device, key) in refused.turn(requests(&lab.join())?, now) {
         match enrol(lab, &device, &key, &config.scratch).await {
             Ok(token) => let_in.push((device, token)),
-            Err(error) => {
-                tracing::warn!(device = %device, error = chain(&error), "a device is not let in");
-                said.insert(device, key);
-            }
+            Err(error) => refused.note((device, key), &error, now, chance),
         }
     }
     if let_in.is_empty() {
@@ -86,7 +130,7 @@ async fn look(config: &Admit, said: &mut BTreeMap<DeviceKey, String>) -> Result<
 }
 
 /// Devices with a key and no JWT.
-fn requests(join: &Path) -> Result<Vec<(DeviceKey, String)>, Error> {
+fn requests(join: &Path) -> Result<Vec<Request>, Error> {
     let failed = |source| Error::Prepare { path: join.to_owned(), source };
     let mut found = Vec::new();
     for entry in std::fs::read_dir(join).map_err(failed)? {
@@ -164,7 +208,68 @@ async fn git(args: &[&str]) -> Result<(), Error> {
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser as _;
+
+    use super::super::prepare;
     use super::*;
+    use crate::config::{Cli, Settings};
+
+    /// A public key of a user.
+    const KEY: &str = "UBMGMZTGMZTGMZTGMZTGMZTGMZTGMZTGMZTGMZTGMZTGMZTGMZTGNGPY";
+
+    fn settings(words: &[&str]) -> Settings {
+        let words = [&["muster-simulator", "lab"], words].concat();
+        Cli::try_parse_from(words).unwrap().check(7, PathBuf::new()).unwrap()
+    }
+
+    fn request(device: &str) -> Request {
+        (format!("harbour/{device}").parse().unwrap(), KEY.to_owned())
+    }
+
+    #[tokio::test]
+    async fn a_device_whose_enrolment_failed_once_is_let_in_when_that_is_mended() {
+        let (dir, scratch) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let path = dir.path().to_str().unwrap();
+        let Settings::Prepare(config) = settings(&["prepare", "--dir", path]) else { panic!() };
+        prepare::run_once(&config).await.unwrap();
+        let repository = config.lab.repository().display().to_string();
+        let scratch = scratch.path().to_str().unwrap();
+        let words = ["admit", "--dir", path, "--repository", &repository, "--scratch", scratch];
+        let Settings::Admit(config) = settings(&words) else { panic!() };
+        let (auth, away) = (config.lab.auth(), dir.path().join("away"));
+        std::fs::write(config.lab.join().join("harbour_crane.key"), KEY).unwrap();
+        let (mut refused, mut chance, begin) = (Refused::default(), Rng::with_seed(1), Instant::now());
+
+        std::fs::rename(&auth, &away).unwrap();
+        assert_eq!(look(&config, &mut refused, begin, &mut chance).await.unwrap(), 0);
+        assert_eq!(refused.0.len(), 1);
+        std::fs::rename(&away, &auth).unwrap();
+        assert_eq!(look(&config, &mut refused, begin + AGAIN_MIN, &mut chance).await.unwrap(), 1);
+        assert!(config.lab.join().join("harbour_crane.jwt").is_file());
+    }
+
+    #[test]
+    fn those_that_are_refused_take_nobodys_turn_and_have_their_own_again_and_again() {
+        let (mut refused, mut chance, mut now) = (Refused::default(), Rng::with_seed(1), Instant::now());
+        let error = Error::Refused { what: "muster enroll".to_owned(), said: "another key".to_owned() };
+        let bad: Vec<_> = (0..2 * BATCH_MAX).map(|at| request(&format!("bad-{at:04}"))).collect();
+        let all = [bad.clone(), vec![request("good")]].concat();
+        let (mut turns, mut good_at) = (BTreeMap::<Request, u32>::new(), None);
+        for round in 0..200 {
+            for request in refused.turn(all.clone(), now) {
+                if request == *all.last().unwrap() {
+                    good_at = good_at.or(Some(round));
+                } else {
+                    *turns.entry(request.clone()).or_default() += 1;
+                    refused.note(request, &error, now, &mut chance);
+                }
+            }
+            now += AGAIN_MAX;
+        }
+        assert!(good_at.is_some_and(|round| round <= 2), "{good_at:?}");
+        assert!(bad.iter().all(|request| turns[request] > 50), "{turns:?}");
+        assert!(refused.turn(vec![request("good")], now).len() == 1 && refused.0.is_empty());
+    }
 
     #[test]
     fn a_request_is_a_key_without_a_jwt_under_a_name_of_a_device() {
