@@ -22,6 +22,14 @@ pub enum Error {
         /// Which.
         dir: PathBuf,
     },
+    /// The directory of the fleet is another run's, which is under way.
+    #[error("a run is under way in {} ({holder}): end it, or name another directory with --dir", dir.display())]
+    InUse {
+        /// Which.
+        dir: PathBuf,
+        /// Who runs there.
+        holder: String,
+    },
     /// A program is not where it should be.
     #[error("there is no {} in {}: build it with `cargo build --release --bins`, or name its directory with --bin-dir", name, dir.display())]
     NoProgram {
