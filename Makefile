@@ -29,6 +29,7 @@ demo: ## a fleet of 20 agents on flapping links, live until Ctrl-C (DEMO_SECONDS
 
 # Programs for debugging: their assertions and overflow checks are on, and see more.
 chaos: ## kill, stall, cut off and fill up everything for ten minutes; nothing may be lost (CHAOS_SECONDS=60 CHAOS_SEED=7)
+	@.ci/git
 	@.ci/fetch-nats-server >&2
 	@$(CARGO) build --locked --workspace --bins >&2
 	@exec '$(target)/debug/muster-simulator' chaos --seconds '$(CHAOS_SECONDS)' --agents '$(CHAOS_AGENTS)' \
