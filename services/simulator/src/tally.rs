@@ -110,7 +110,8 @@ pub struct Commits {
     pub bad: u64,
 }
 
-/// Percentiles over the cuts that left the hub in the dark.
+/// Percentiles over the cuts that left the hub in the dark. One after which the truth was not known in time is taken as
+/// longer than every other: what was not measured makes no percentile smaller.
 #[derive(Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TimeToTruth {
@@ -118,21 +119,24 @@ pub struct TimeToTruth {
     pub known_at_once: usize,
     /// Cuts measured.
     pub samples: usize,
-    /// Half are at or below, in milliseconds; null without a sample.
+    /// Cuts after which the hub did not know the truth before the link broke again, or could not be compared with it.
+    pub unresolved: usize,
+    /// Half are at or below, in milliseconds; null where less than half were measured.
     pub p50_ms: Option<u64>,
-    /// Ninety-nine in a hundred are at or below, in milliseconds; null without a sample.
+    /// Ninety-nine in a hundred are at or below, in milliseconds; null where fewer were measured.
     pub p99_ms: Option<u64>,
 }
 
 impl TimeToTruth {
     /// Percentiles of samples, by the nearest rank.
-    pub fn of(known_at_once: usize, mut samples: Vec<Duration>) -> Self {
+    pub fn of(known_at_once: usize, unresolved: usize, mut samples: Vec<Duration>) -> Self {
         samples.sort_unstable();
+        let all = samples.len() + unresolved;
         let rank = |percent: usize| {
-            let at = (samples.len() * percent).div_ceil(100).max(1) - 1;
+            let at = (all * percent).div_ceil(100).max(1) - 1;
             samples.get(at).map(|sample| u64::try_from(sample.as_millis()).unwrap_or(u64::MAX))
         };
-        Self { known_at_once, samples: samples.len(), p50_ms: rank(50), p99_ms: rank(99) }
+        Self { known_at_once, samples: samples.len(), unresolved, p50_ms: rank(50), p99_ms: rank(99) }
     }
 }
 
@@ -162,11 +166,20 @@ mod tests {
     #[test]
     fn percentiles_are_by_nearest_rank() {
         let samples = |n: u64| (1..=n).rev().map(Duration::from_millis).collect::<Vec<_>>();
-        let hundred = TimeToTruth::of(3, samples(100));
+        let hundred = TimeToTruth::of(3, 0, samples(100));
         assert_eq!((hundred.samples, hundred.p50_ms, hundred.p99_ms), (100, Some(50), Some(99)));
-        let one = TimeToTruth::of(0, samples(1));
+        let one = TimeToTruth::of(0, 0, samples(1));
         assert_eq!((one.p50_ms, one.p99_ms), (Some(1), Some(1)));
-        assert_eq!(TimeToTruth::of(0, Vec::new()).p50_ms, None);
+        assert_eq!(TimeToTruth::of(0, 0, Vec::new()).p50_ms, None);
+    }
+
+    #[test]
+    fn what_was_not_resolved_is_above_what_was_measured() {
+        let of = |unresolved| TimeToTruth::of(0, unresolved, (1..=99).map(Duration::from_millis).collect());
+        let one = of(1);
+        assert_eq!((one.samples, one.unresolved, one.p50_ms, one.p99_ms), (99, 1, Some(50), Some(99)));
+        assert_eq!((of(2).p50_ms, of(2).p99_ms), (Some(51), None));
+        assert_eq!((of(99).p50_ms, of(100).p50_ms), (Some(99), None));
     }
 
     #[test]

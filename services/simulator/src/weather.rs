@@ -2,7 +2,8 @@
 //! hub takes to know the truth about the device behind it.
 //!
 //! Only cuts that left the hub in the dark are measured: where the first answer after the reconnect is complete
-//! already, nothing happened meanwhile that the hub did not know, and there is no time to take.
+//! already, nothing happened meanwhile that the hub did not know, and there is no time to take. A measurement that does
+//! not come to its end before the link breaks again is counted as well: only to leave it out would make the hub faster.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -28,6 +29,9 @@ pub(crate) const HEAD_METRIC: &str = "muster_agent_head";
 /// Measurements kept of one link: the last so many, when a demo runs for days.
 const SAMPLES_MAX: usize = 1000;
 
+/// Time that a measurement gets when the weather ends: the link stays mended.
+const CALM_PATIENCE: Duration = Duration::from_secs(5);
+
 /// Weather that is blowing.
 pub struct Weather {
     links: JoinSet<VecDeque<Sample>>,
@@ -37,12 +41,14 @@ pub struct Weather {
 }
 
 /// What a cut showed.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Sample {
     /// The hub had missed nothing.
     KnownAtOnce,
     /// It knew the truth this long after the reconnect.
     After(Duration),
+    /// The link broke again before, or the device could not be asked.
+    Unresolved,
 }
 
 impl Weather {
@@ -71,19 +77,20 @@ impl Weather {
     /// Mends every link for good and says what was done to them.
     pub async fn end(mut self) -> (Faults, TimeToTruth) {
         self.calm.cancel();
-        let (mut known_at_once, mut samples) = (0, Vec::new());
+        let (mut known_at_once, mut unresolved, mut samples) = (0, 0, Vec::new());
         while let Some(measured) = self.links.join_next().await {
             // A link whose task panicked has measured nothing that could be told.
             for sample in measured.unwrap_or_default() {
                 match sample {
                     Sample::KnownAtOnce => known_at_once += 1,
                     Sample::After(time) => samples.push(time),
+                    Sample::Unresolved => unresolved += 1,
                 }
             }
         }
         let faults =
             Faults { cuts: self.cuts.load(Ordering::Relaxed), stalls: self.stalls.load(Ordering::Relaxed) };
-        (faults, TimeToTruth::of(known_at_once, samples))
+        (faults, TimeToTruth::of(known_at_once, unresolved, samples))
     }
 }
 
@@ -111,11 +118,9 @@ impl Over {
             }
             let until = Instant::now() + lasts;
             if fault.is_none() && before.0 == Some(Fault::Cut) {
-                let measured = tokio::time::timeout_at(until, self.measure(before.1));
-                if let Some(Ok(Some(sample))) = calm.run_until_cancelled(measured).await {
-                    samples.truncate(SAMPLES_MAX - 1);
-                    samples.push_front(sample);
-                }
+                let sample = resolved(self.measure(before.1), until, &calm).await;
+                samples.truncate(SAMPLES_MAX - 1);
+                samples.push_front(sample);
             }
             before = (fault, device.link.connections());
             if calm.run_until_cancelled(tokio::time::sleep_until(until)).await.is_none() {
@@ -148,5 +153,45 @@ impl Over {
         let Ok(answer) = self.hub.device(&self.devices[self.at].key).await else { return false };
         let line = answer.device;
         line.freshness == Freshness::Fresh && line.head >= head && line.account.missing.is_empty()
+    }
+}
+
+/// What a measurement comes to before the link breaks again, or in a while if it never does any more.
+async fn resolved(
+    measure: impl Future<Output = Option<Sample>>,
+    until: Instant,
+    calm: &CancellationToken,
+) -> Sample {
+    let calmed = async {
+        calm.cancelled().await;
+        tokio::time::sleep(CALM_PATIENCE).await;
+    };
+    tokio::select! {
+        biased;
+        sample = measure => sample.unwrap_or(Sample::Unresolved),
+        () = tokio::time::sleep_until(until) => Sample::Unresolved,
+        () = calmed => Sample::Unresolved,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_measurement_that_outlasts_its_time_is_counted_and_one_that_does_not_is_taken() {
+        let (begin, calm) = (Instant::now(), CancellationToken::new());
+        let until = begin + Duration::from_secs(60);
+        let after = |seconds| async move {
+            tokio::time::sleep(Duration::from_secs(seconds)).await;
+            Some(Sample::After(begin.elapsed()))
+        };
+        assert_eq!(resolved(after(59), until, &calm).await, Sample::After(Duration::from_secs(59)));
+        assert_eq!(resolved(after(61), until, &calm).await, Sample::Unresolved);
+        assert_eq!(resolved(async { None }, until, &calm).await, Sample::Unresolved);
+        calm.cancel();
+        let until = Instant::now() + Duration::from_secs(60);
+        assert!(matches!(resolved(after(CALM_PATIENCE.as_secs() - 1), until, &calm).await, Sample::After(_)));
+        assert_eq!(resolved(after(CALM_PATIENCE.as_secs() + 1), until, &calm).await, Sample::Unresolved);
     }
 }
