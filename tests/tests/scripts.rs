@@ -1,4 +1,4 @@
-//! What `make` and the scripts in `.ci` do on a machine that lacks something.
+//! What `make` and the scripts in `.ci` do on a machine that lacks something, and with what they are told.
 
 #![allow(clippy::unwrap_used, reason = "a failure here is the test's result")]
 
@@ -6,6 +6,9 @@ use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::{Command, Output};
+
+use clap::Parser as _;
+use muster_simulator::config::{Cli, Settings, chaos};
 
 const TOP: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 
@@ -50,4 +53,25 @@ fn whatever_makes_a_repository_sees_to_git_first() {
         assert!([".ci/git", ".ci/tools >&2"].contains(&first), "make {verb}:\n{steps}");
     }
     assert!(std::fs::read_to_string(Path::new(TOP).join(".ci/tools")).unwrap().contains("\n.ci/git\n"));
+}
+
+/// The settings of the trial that a command line of `muster-simulator` begins.
+fn trial(words: &[&str]) -> chaos::Config {
+    let words = [&["muster-simulator"], words].concat();
+    let Settings::Chaos(config) = Cli::parse_from(words).check(0, "bin".into()).unwrap() else { panic!() };
+    config
+}
+
+#[test]
+fn the_command_that_a_trial_tells_plays_the_very_trial_again() {
+    let told = trial(&["chaos", "--seconds", "45", "--agents", "24", "--sites", "3", "--seed", "150"]);
+    let replay = told.replay();
+    let words: Vec<&str> = replay.split(' ').collect();
+    assert_eq!(words[0], "make");
+    let steps = dry(&words[1..]).replace("\\\n", " ").replace('\'', "");
+    let step = steps.lines().find(|line| line.contains("muster-simulator chaos")).unwrap();
+    let begun: Vec<&str> = step.split_whitespace().skip_while(|word| *word != "chaos").collect();
+    let again = trial(&begun);
+    let what = |config: &chaos::Config| (config.length, config.agents, config.sites, config.seed);
+    assert_eq!(what(&again), what(&told), "{replay}");
 }

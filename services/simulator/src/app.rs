@@ -22,10 +22,10 @@ const LOG_BESIDE_A_PICTURE: &str = "error";
 #[derive(Debug, thiserror::Error)]
 enum Failure {
     /// The simulation itself.
-    #[error("the run could not be played to its end; seed {seed}")]
+    #[error("the run could not be played to its end; play it again with {again}")]
     Simulation {
-        /// The seed of the faults.
-        seed: u64,
+        /// The command, or the option, that repeats the faults.
+        again: String,
         /// What went wrong.
         #[source]
         source: Box<error::Error>,
@@ -49,7 +49,7 @@ enum Failure {
     NotHeld {
         /// Differences told.
         count: usize,
-        /// How to play it again.
+        /// The command that plays it again.
         replay: String,
         /// Where the logs are.
         logs: String,
@@ -117,7 +117,10 @@ async fn show(config: &config::demo::Config, life: &Life) -> Result<(), Failure>
         Ok(tally) => tally,
         // Whoever asks for the end while the fleet starts does not ask why it is not up.
         Err(_) if stop.is_cancelled() => return Ok(()),
-        Err(source) => return Err(Failure::Simulation { seed, source: Box::new(source) }),
+        Err(source) => {
+            let again = format!("--seed {seed}");
+            return Err(Failure::Simulation { again, source: Box::new(source) });
+        }
     };
     if config.json {
         print_json(&tally)?;
@@ -139,7 +142,10 @@ async fn try_out(config: &config::chaos::Config, life: &Life) -> Result<(), Fail
         Ok(summary) => summary,
         // As above.
         Err(_) if stop.is_cancelled() => return Ok(()),
-        Err(source) => return Err(Failure::Simulation { seed, source: Box::new(source) }),
+        Err(source) => {
+            let again = format!("`{}`", config.replay());
+            return Err(Failure::Simulation { again, source: Box::new(source) });
+        }
     };
     if config.json {
         print_json(&summary)?;

@@ -176,12 +176,11 @@ fn agents(cast: &mut Cast) -> Vec<(DeviceKey, Option<SocketAddr>)> {
 fn summary(config: &Config, places: &Places, toll: &Toll, ending: Ending) -> Summary {
     let Ending { judged, rest_after, count, differences } = ending;
     let Config { seed, agents, sites, length, .. } = config;
-    let seconds = length.as_secs();
     Summary {
         held: judged && differences.is_empty(),
         cut_short: !judged,
         seed: *seed,
-        seconds,
+        seconds: length.as_secs(),
         agents: *agents,
         sites: *sites,
         faults: toll.counts(),
@@ -194,9 +193,7 @@ fn summary(config: &Config, places: &Places, toll: &Toll, ending: Ending) -> Sum
         full_disk_writes: lines(&places.logs(), &NO_ROOM).len() as u64,
         converged_after_ms: rest_after.map(|after| u64::try_from(after.as_millis()).unwrap_or(u64::MAX)),
         differences,
-        replay: format!(
-            "muster-simulator chaos --seconds {seconds} --agents {agents} --sites {sites} --seed {seed}, or make chaos CHAOS_SEED={seed}"
-        ),
+        replay: config.replay(),
         logs: places.logs().display().to_string(),
     }
 }

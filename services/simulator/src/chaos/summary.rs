@@ -43,7 +43,7 @@ pub struct Summary {
     pub converged_after_ms: Option<u64>,
     /// What is not as it must be.
     pub differences: Vec<String>,
-    /// How to play the same schedule again.
+    /// The command that plays the same trial again.
     pub replay: String,
     /// Where the logs are.
     pub logs: String,
@@ -111,11 +111,11 @@ mod tests {
             full_disk_writes: 2,
             converged_after_ms: None,
             differences: vec!["site-1/device-1: 3 reports are not sent".to_owned()],
-            replay: "muster-simulator chaos --seed 7".to_owned(),
+            replay: "make chaos CHAOS_SEED=7".to_owned(),
             logs: "/logs".to_owned(),
         };
         let text = summary.to_string();
-        for part in ["FAILED", "seed 7", "kill.server 3", "1 lost", "not sent", "--seed 7", "/logs"] {
+        for part in ["FAILED", "seed 7", "kill.server 3", "1 lost", "not sent", "CHAOS_SEED=7", "/logs"] {
             assert!(text.contains(part), "{part} is not in:\n{text}");
         }
     }

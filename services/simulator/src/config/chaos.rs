@@ -110,6 +110,15 @@ impl ChaosArgs {
 }
 
 impl Config {
+    /// The command that plays the very trial again, to be pasted into a shell at the top of the repository.
+    pub fn replay(&self) -> String {
+        let Self { length, agents, sites, seed, .. } = self;
+        let seconds = length.as_secs();
+        format!(
+            "make chaos CHAOS_SECONDS={seconds} CHAOS_AGENTS={agents} CHAOS_SITES={sites} CHAOS_SEED={seed}"
+        )
+    }
+
     /// How many agents run real processes: those of the first site.
     pub fn process_agents(&self) -> usize {
         (self.agents / PROCESS_AGENTS_ONE_IN).clamp(1, PROCESS_AGENTS_MAX)
