@@ -145,6 +145,10 @@ impl Replay {
     /// as cancel-safe.
     pub async fn next_present(&mut self, max: usize) -> Result<Option<Vec<Delivery>>, ReadError> {
         while !self.at_end && self.read < self.waiting {
+            if self.life.is_none() {
+                // Takes its time over a slow link: only what should be coming is not waited for any longer.
+                self.heal().await?;
+            }
             match timeout(PRESENT_SILENCE, self.next_batch(max)).await {
                 Ok(batch) => return batch.map(Some),
                 Err(_) => self.at_end = self.has_nothing_left().await,

@@ -1,5 +1,7 @@
 //! The bucket `views`: any client's bucket functions work on it.
 
+use std::collections::BTreeSet;
+
 use bytes::Bytes;
 use muster_service::error::chain;
 
@@ -26,18 +28,23 @@ pub struct ViewEntry {
     pub key: String,
     /// The value; `None` when the key was deleted.
     pub value: Option<Bytes>,
-    /// Rises with every write to the bucket.
+    /// Rises with every write to the bucket; 0 where no write tells of it.
     pub revision: u64,
     /// Entries still to come before the watch shows the present; 0 means it does.
     pub pending: u64,
 }
 
-/// The bucket followed: the present first, then every change.
+/// The bucket followed: the present first, then every change. Where the bucket is made anew, its present comes again, and
+/// then the deletion of whatever is not in it any more, at revision 0: no mark in the new bucket tells of that.
 #[derive(Debug)]
 pub struct ViewWatch {
     bus: Bus,
     filter: String,
     replay: Replay,
+    /// Keys that were handed out with a value.
+    held: BTreeSet<String>,
+    /// Of those, the keys that a present which is read again has not shown; none where none is.
+    doubted: Option<BTreeSet<String>>,
 }
 
 impl ViewWatch {
@@ -46,12 +53,28 @@ impl ViewWatch {
         self.replay.waiting()
     }
 
-    /// The next entries of what was there when it was opened; none when all of that is read. If the bucket is made anew
-    /// meanwhile, its present comes again. Cancel-safe.
+    /// The next entries of what was there when it was opened; none when all of that is read. Cancel-safe.
     pub async fn next_present(&mut self, max: usize) -> Result<Option<Vec<ViewEntry>>, ReadError> {
         loop {
             match self.replay.next_present(max).await {
-                Ok(batch) => return Ok(batch.map(|batch| batch.into_iter().map(ViewEntry::from).collect())),
+                Ok(Some(batch)) => return Ok(Some(self.hand_out(batch))),
+                Ok(None) => return Ok(self.gone()),
+                Err(error) => self.begin_again(&error).await?,
+            }
+        }
+    }
+
+    /// The next entries, at least one, and at most `max` but for deletions that nothing tells of. Cancel-safe.
+    pub async fn next_batch(&mut self, max: usize) -> Result<Vec<ViewEntry>, ReadError> {
+        loop {
+            if self.doubted.is_some() {
+                match self.next_present(max).await? {
+                    Some(entries) => return Ok(entries),
+                    None => continue,
+                }
+            }
+            match self.replay.next_batch(max).await {
+                Ok(batch) => return Ok(self.hand_out(batch)),
                 Err(error) => self.begin_again(&error).await?,
             }
         }
@@ -60,17 +83,29 @@ impl ViewWatch {
     async fn begin_again(&mut self, cause: &ReadError) -> Result<(), ReadError> {
         tracing::info!(cause = chain(cause), "reading all views again");
         self.replay = present(&self.bus, &self.filter).await?;
+        self.doubted = Some(self.held.clone());
         Ok(())
     }
 
-    /// The next entries, at least one and at most `max`. If the bucket is made anew, its present comes again. Cancel-safe.
-    pub async fn next_batch(&mut self, max: usize) -> Result<Vec<ViewEntry>, ReadError> {
-        loop {
-            match self.replay.next_batch(max).await {
-                Ok(batch) => return Ok(batch.into_iter().map(ViewEntry::from).collect()),
-                Err(error) => self.begin_again(&error).await?,
+    fn hand_out(&mut self, batch: Vec<Delivery>) -> Vec<ViewEntry> {
+        let entries: Vec<_> = batch.into_iter().map(ViewEntry::from).collect();
+        for entry in &entries {
+            if let Some(doubted) = &mut self.doubted {
+                doubted.remove(&entry.key);
+            }
+            match entry.value {
+                Some(_) => _ = self.held.insert(entry.key.clone()),
+                None => _ = self.held.remove(&entry.key),
             }
         }
+        entries
+    }
+
+    /// The present is read: what it does not show is not there any more.
+    fn gone(&mut self) -> Option<Vec<ViewEntry>> {
+        let gone = self.doubted.take().filter(|gone| !gone.is_empty())?;
+        self.held.retain(|key| !gone.contains(key));
+        Some(gone.into_iter().map(|key| ViewEntry { key, value: None, revision: 0, pending: 0 }).collect())
     }
 }
 
@@ -110,7 +145,7 @@ impl Bus {
     pub async fn view_watch(&self, keys: &str) -> Result<ViewWatch, ReadError> {
         let filter = format!("{VIEWS_SUBJECT_PREFIX}{keys}");
         let replay = present(self, &filter).await?;
-        Ok(ViewWatch { bus: self.clone(), filter, replay })
+        Ok(ViewWatch { bus: self.clone(), filter, replay, held: BTreeSet::new(), doubted: None })
     }
 }
 

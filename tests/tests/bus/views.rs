@@ -1,5 +1,7 @@
 //! The bucket `views`.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use muster_bus::{Bus, Outgoing, ViewEntry, ViewWatch};
 use muster_tests::server::Server;
@@ -59,6 +61,34 @@ async fn a_watch_shows_the_present_and_then_every_change_over_a_crash() {
 
     let mut deployments = bus.view_watch("deployment.*").await.unwrap();
     assert_eq!(shown(&read(&mut deployments, 1).await), [("deployment.web", None)]);
+}
+
+#[tokio::test]
+async fn a_watch_of_a_bucket_that_is_made_anew_tells_also_what_is_not_in_it_any_more() {
+    let server = Server::start();
+    let bus = converged(&server).await;
+    for key in ["deployment.web", "deployment.gone", "fleet"] {
+        bus.view_put(key, Bytes::from("1"), None).await.unwrap();
+    }
+    let mut watch = bus.view_watch(">").await.unwrap();
+    read(&mut watch, 3).await;
+    for now in [&["deployment.web", "fleet"][..], &[]] {
+        bus.request("$JS.API.STREAM.DELETE.KV_views", Bytes::new(), Duration::from_secs(5)).await.unwrap();
+        bus.converge().await.unwrap();
+        for key in now {
+            bus.view_put(key, Bytes::from("2"), None).await.unwrap();
+        }
+        let held = if now.is_empty() { 2 } else { 3 };
+        let mut told = read(&mut watch, held).await;
+        told.sort_by(|one, other| one.key.cmp(&other.key));
+        let gone: Vec<_> =
+            told.iter().filter(|entry| entry.value.is_none()).map(|entry| &entry.key).collect();
+        let expected = if now.is_empty() { vec!["deployment.web", "fleet"] } else { vec!["deployment.gone"] };
+        assert_eq!(gone, expected);
+    }
+    // What comes after is a change.
+    bus.view_put("fleet", Bytes::from("3"), None).await.unwrap();
+    assert_eq!(shown(&read(&mut watch, 1).await), [("fleet", Some(&b"3"[..]))]);
 }
 
 /// The mark of a deletion that the server forgets after a second.
