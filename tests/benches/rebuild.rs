@@ -1,6 +1,6 @@
 //! How fast a rollup reads LEDGER from its start until its fold has everything, beside a bare consumer of the same stream
-//! that looks at nothing. Both run in turn on one server with one LEDGER, and the ratio is the middle one of the rounds, because
-//! machines are shared and noisy. It measures; it asserts only that all was read.
+//! that looks at nothing. Both run in turn on one server with one LEDGER, and the ratio is the middle one of the rounds,
+//! because machines are shared and noisy. It measures; it asserts only that all was read.
 //!
 //! `cargo bench -p muster-tests --bench rebuild`; `BENCH_DEVICES=20000 BENCH_ROUNDS=5` for other sizes: eight facts a device.
 

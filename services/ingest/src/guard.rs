@@ -1,7 +1,7 @@
 //! Watches over the streams after every reconnect, and over the ways in now and then. A server that comes back without its
-//! memory has lost PRESENCE, and somebody may remove UPLINK: what is missing is made. A server that comes back with an older LEDGER (set back to a backup) has forgotten what this
-//! process takes for held: it must end, and the next start reads LEDGER anew. Going on would let devices forget reports
-//! that nobody holds.
+//! memory has lost PRESENCE, and somebody may remove UPLINK: what is missing is made. A server that comes back with an older
+//! LEDGER (set back to a backup) has forgotten what this process takes for held: it must end, and the next start reads LEDGER
+//! anew. Going on would let devices forget reports that nobody holds.
 
 use std::time::Duration;
 
