@@ -1,6 +1,7 @@
-//! Ingest: one partition of UPLINK with its border. The border is the real one; this is the corridor around it, in the
-//! order of the service's own (`consume::session`; see [`super::consume`]): take in, publish, confirm, acknowledge last; and when the fate of a
-//! publication is unknown, forget what is under way, read LEDGER again, and take in again what is not acknowledged.
+//! Ingest: one partition of UPLINK with its border. The border is the real one; this is the corridor around it, in the order
+//! of the service's own (`consume::session`; see [`super::consume`]): take in, publish, confirm, acknowledge last; and when
+//! the fate of a publication is unknown, forget what is under way, read LEDGER again, and take in again what is not
+//! acknowledged.
 
 use std::collections::VecDeque;
 use std::ops::Range;

@@ -1,9 +1,8 @@
 //! The simulation: agent, ingest and rollup cores over a simulated bus, disk, clock and network, in virtual time.
 //!
-//! One seed makes one world ([`world`]): some devices ([`device`], [`relay`], [`machine`], [`link`]), a hub ([`hub`], [`ingest`], [`consume`],
-//! [`rollup`],
-//! [`publisher`]), and bad weather ([`weather`]) for a while. The law ([`law`]) is asked after every event, and when the
-//! weather has cleared everything must come right by itself ([`calm`]).
+//! One seed makes one world ([`world`]): some devices ([`device`], [`relay`], [`machine`], [`link`]), a hub ([`hub`],
+//! [`ingest`], [`consume`], [`rollup`], [`publisher`]), and bad weather ([`weather`]) for a while. The law ([`law`]) is
+//! asked after every event, and when the weather has cleared everything must come right by itself ([`calm`]).
 //!
 //! `SIM_SEEDS=5000` runs more seeds, `SIM_SEED=1234` exactly one, with all that happens in it printed.
 

@@ -1,11 +1,11 @@
 //! The `muster` command: what is true of a fleet, for people and for programs.
 //!
-//! [`config`] is the command line, [`context`] the nats CLI's settings, [`app`] goes from a command line to an exit
-//! code. [`reach`] connects, [`ask`] puts questions to the services, [`notices`] follows what they tell, a [`session`] shows
-//! the answers. The commands: [`status`], [`devices`], [`watch`], [`history`],
-//! [`audit`], [`quarantine`], [`publish`], [`groups`], [`defined`]. [`render`] turns answers into text and is pure; [`terminal`] is where text
-//! goes. [`auth`] decides who may do what on the bus, in a directory of keys. Nothing else here creates or changes anything,
-//! but by request to the publisher.
+//! [`config`] is the command line, [`context`] the nats CLI's settings, [`app`] goes from a command line to an exit code.
+//! [`reach`] connects, [`ask`] puts questions to the services, [`notices`] follows what they tell, a [`session`] shows the
+//! answers. The commands: [`status`], [`devices`], [`watch`], [`history`], [`audit`], [`quarantine`], [`publish`],
+//! [`groups`], [`defined`]. [`render`] turns answers into text and is pure; [`terminal`] is where text goes. [`auth`]
+//! decides who may do what on the bus, in a directory of keys. Nothing else here creates or changes anything, but by request
+//! to the publisher.
 
 pub mod app;
 pub mod config;

@@ -1,7 +1,8 @@
 //! Answers as text for people. Pure: the time comes in, styled text goes out; the terminal decides about colours.
 //!
-//! Where the width is known ([`frame`]), tables are made to fit it; elsewhere nothing is cut. Tables are aligned and ordered; a dash is a count of zero; whatever is stale or not known is said to be; a
-//! percentage names its base; the last lines say up to where the answer has read and how much is not known.
+//! Where the width is known ([`frame`]), tables are made to fit it; elsewhere nothing is cut. Tables are aligned and
+//! ordered; a dash is a count of zero; whatever is stale or not known is said to be; a percentage names its base; the last
+//! lines say up to where the answer has read and how much is not known.
 
 pub mod audit;
 pub mod auth;

@@ -12,8 +12,9 @@
 //! Everything shown is a function of LEDGER up to a sequence. The snapshot in the data directory only saves reading
 //! LEDGER from its start; it may be lost at any time, and is never believed when it does not fit.
 //!
-//! Reading order: [`consume`] (the corridor), [`present`] (what it leads to), [`publish`], [`query`] and [`notify`] (who looks),
-//! [`snapshot`] and [`store`] (what survives a restart), [`history`] (what was true before), [`app`] (how it is put together).
+//! Reading order: [`consume`] (the corridor), [`present`] (what it leads to), [`publish`], [`query`] and [`notify`] (who
+//! looks), [`snapshot`] and [`store`] (what survives a restart), [`history`] (what was true before), [`app`] (how it is put
+//! together).
 
 pub mod app;
 pub mod config;

@@ -17,7 +17,8 @@ mod recovery;
 mod stage;
 mod strangers;
 
-/// A deployment with components; `!` behind a name: no waiting for it; `.`: `restart: never`; a text behind `=` is its version.
+/// A deployment with components; `!` behind a name: no waiting for it; `.`: `restart: never`; a text behind `=` is its
+/// version.
 fn deployment(id: &str, target: u64, components: &[&str]) -> DesiredDeployment {
     let component = |text: &&str| {
         let (name, version) = text.split_once('=').unwrap_or((text, ""));

@@ -1,9 +1,9 @@
 //! Which processes live, and of which units they are, read from Linux's `/proc`. Looks only; signals are `clear`'s.
 //!
-//! A process belongs to a unit when it carries its [`Mark`] (and runs under the agent's own user, lest another user
-//! forge one), or when the unit's [note](super::note) or the agent itself knows exactly this process: some programs (nginx,
-//! PostgreSQL) write their title over the environment that `/proc` shows. A process that is neither, but in a process group with one that is,
-//! belongs to the unit too.
+//! A process belongs to a unit when it carries its [`Mark`] (and runs under the agent's own user, lest another user forge
+//! one), or when the unit's [note](super::note) or the agent itself knows exactly this process: some programs (nginx,
+//! PostgreSQL) write their title over the environment that `/proc` shows. A process that is neither, but in a process group
+//! with one that is, belongs to the unit too.
 
 use std::collections::BTreeSet;
 use std::os::unix::fs::MetadataExt;
