@@ -1,11 +1,13 @@
 #!/bin/sh
 # Ends a fleet and leaves nothing of it. `docker compose down --volumes` does the same, but for the volumes of devices whose
-# containers were made anew (--force-recreate, other settings): Compose hands those on, and takes them for nobody's then.
+# containers were made anew (--force-recreate, other settings): Compose hands those on, and takes them for nobody's then;
+# and but for Prometheus and Grafana, whose profile it would have to be told.
 #
 #   compose/down.sh                                                  the fleet of compose.yaml, or of $COMPOSE_FILE
 #   compose/down.sh --file compose.yaml --file compose.sites.yaml    arguments are Compose's, before `down`
 set -eu
 cd "$(dirname "$0")"
+export COMPOSE_PROFILES="${COMPOSE_PROFILES:+$COMPOSE_PROFILES,}observe"
 
 if docker compose version >/dev/null 2>&1; then compose="docker compose"; else compose=docker-compose; fi
 containers=$($compose "$@" ps --all --quiet)

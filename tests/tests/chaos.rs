@@ -19,7 +19,7 @@ use muster_tests::wait::until;
 use tokio_util::sync::CancellationToken;
 
 const SEED: &str = "150";
-const SECONDS: &str = "45";
+const SECONDS: &str = "60";
 const AGENTS: &str = "24";
 
 #[tokio::test(flavor = "multi_thread")]

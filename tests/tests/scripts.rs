@@ -1,4 +1,4 @@
-//! What `make` and the scripts in `.ci` do on a machine that lacks something, and with what they are told.
+//! What `make`, the scripts in `.ci` and the Dockerfile do on a machine that lacks something, and with what they are told.
 
 #![allow(clippy::unwrap_used, reason = "a failure here is the test's result")]
 
@@ -74,4 +74,11 @@ fn the_command_that_a_trial_tells_plays_the_very_trial_again() {
     let again = trial(&begun);
     let what = |config: &chaos::Config| (config.length, config.agents, config.sites, config.seed);
     assert_eq!(what(&again), what(&told), "{replay}");
+}
+
+#[test]
+fn images_that_nobody_told_a_version_have_that_of_the_workspace() {
+    let dockerfile = std::fs::read_to_string(Path::new(TOP).join("compose/Dockerfile")).unwrap();
+    let version = format!("ARG VERSION={}", env!("CARGO_PKG_VERSION"));
+    assert!(dockerfile.lines().any(|line| line == version), "compose/Dockerfile says another than {version}");
 }
