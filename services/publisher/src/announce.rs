@@ -136,17 +136,17 @@ impl<D: Downlink> Announcer<D> {
 
     async fn obey(&mut self, order: Order) {
         match order {
-            Order::Commit(fleet, asked, answer) => {
-                let taken = self.accept(fleet, Roster::accept);
-                if taken.is_ok() {
-                    self.newest(asked);
-                }
+            Order::Commit(fleet, answer) => {
                 // The poller may have left; the commit stands.
-                let _ = answer.send(taken);
+                let _ = answer.send(self.accept(fleet, Roster::accept));
             }
-            Order::Newest(revision, asked) => {
+            Order::Unseen(answer) => {
+                // Who asked may have left.
+                let _ = answer.send(self.roster.unseen());
+            }
+            Order::Follows(revision, older) => {
                 if self.roster.revision() == Some(revision.as_str()) {
-                    self.newest(asked);
+                    self.follows(&older);
                 }
             }
             Order::Resume(fleet, answer) => {
@@ -192,13 +192,13 @@ impl<D: Downlink> Announcer<D> {
         Ok(())
     }
 
-    /// The branch's newest commit, asked at `asked`, is the one that was taken last.
-    fn newest(&mut self, asked: Instant) {
-        let devices = self.roster.is_newest(asked);
+    /// The commit that was taken last came after all of `older`.
+    fn follows(&mut self, older: &BTreeSet<String>) {
+        let devices = self.roster.follows(older);
         if devices > 0 {
             tracing::info!(
                 devices,
-                "Git has nothing newer than what another publisher had published differently"
+                "what another publisher had published is of a commit before the one known here"
             );
             self.retry_at = Instant::now();
             self.tell();

@@ -85,7 +85,7 @@ impl<D: Downlink> Announcer<D> {
         }
         warn_of(key, &held);
         let known = self.roster.ahead();
-        self.roster.read_again(key, held, Instant::now());
+        self.roster.read_again(key, held);
         if self.roster.ahead() > known {
             tracing::warn!(
                 device.site = %key.site,
