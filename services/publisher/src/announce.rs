@@ -156,11 +156,16 @@ impl<D: Downlink> Announcer<D> {
                 // Who asked may have left.
                 let _ = answer.send(self.roster.last_published().map(str::to_owned));
             }
-            Order::Heard(beats) => self.heard(beats).await,
+            Order::Heard(beats) => {
+                let before = self.open();
+                self.heard(beats).await;
+                self.tell_if_other_than(before);
+            }
             Order::Renewed(key, before, now) => self.roster.renewed(&key, before, now),
             Order::Change(request, answer) => {
+                let before = self.open();
                 let done = self.change(&request).await;
-                self.conclude();
+                self.tell_if_other_than(before);
                 // Who asked may have left; the change stands.
                 let _ = answer.send(done);
             }
@@ -202,6 +207,7 @@ impl<D: Downlink> Announcer<D> {
             );
             self.retry_at = Instant::now();
             self.tell();
+            self.conclude();
         }
     }
 
@@ -326,6 +332,19 @@ impl<D: Downlink> Announcer<D> {
             expected_sequence: draft.expected_sequence,
             trace: trace.sibling(&mut self.chance),
         }
+    }
+
+    /// Documents that are due, and that are of a commit not seen here.
+    fn open(&self) -> (usize, usize) {
+        (self.roster.due(), self.roster.ahead())
+    }
+
+    /// What was read may leave less to do, or more.
+    fn tell_if_other_than(&mut self, before: (usize, usize)) {
+        if self.open() != before {
+            self.tell();
+        }
+        self.conclude();
     }
 
     /// What is said where another publisher knows more of Git.

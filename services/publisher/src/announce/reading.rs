@@ -136,7 +136,6 @@ impl<D: Downlink> Announcer<D> {
                 published = published.map_or(0, Generation::get),
                 "the device is past what is published, as after a restore of DOWNLINK; publishing it again, above"
             );
-            self.tell();
         }
     }
 }

@@ -208,3 +208,21 @@ async fn a_commit_that_is_taken_late_is_unseen_no_more() {
     assert_eq!((late.desk.unseen().await, late.trouble()), (BTreeSet::new(), None));
     drop(well);
 }
+
+#[tokio::test(start_paused = true)]
+async fn what_a_heartbeat_had_read_is_told_beside_what_is_wrong_with_git() {
+    let stream = Stream::default();
+    let (stuck, well) = left_behind(&stream).await;
+    stuck.status.polled(Timestamp::UNIX_EPOCH, Some("no such host".to_owned()));
+    stuck.hears(0, 2).await;
+    let trouble = stuck.trouble().unwrap();
+    assert!(
+        trouble.contains("no such host") && trouble.contains("1 desired states are of a commit"),
+        "{trouble}"
+    );
+    // The other one puts it back to the commit that is known here.
+    well.commit(fleet("c1", 2, "old")).await.unwrap();
+    well.applied("c1").await;
+    stuck.hears(0, 3).await;
+    assert_eq!(stuck.trouble().as_deref(), Some("no such host"));
+}
