@@ -353,7 +353,7 @@ impl<D: Downlink> Announcer<D> {
         (ahead > 0).then(|| {
             format!(
                 "{ahead} desired states are of a commit that another publisher has published and this one has not seen; they \
-                 stay as they are until Git answers here"
+                 stay as they are until a good commit comes here that follows it; one that was refused is named beside"
             )
         })
     }
