@@ -17,8 +17,9 @@ async fn what_the_publisher_said_again_itself_is_read_by_nobody_and_counts_as_no
     assert_eq!((publisher.metrics.conflicts.get(), stream.0.lock().unwrap().reads), (0, 0));
     // Told late, of a place that others have written on since: what is newer stays.
     publisher.desk.renewed(key(0), 1, 2).await;
-    publisher.change(0, applying("web", "run")).await.unwrap();
-    assert_eq!(publisher.metrics.conflicts.get(), 0);
+    publisher.commit(fleet("c3", devices, "newest")).await.unwrap();
+    publisher.applied("c3").await;
+    assert_eq!((publisher.metrics.conflicts.get(), stream.0.lock().unwrap().reads), (0, 0));
 }
 
 #[tokio::test(start_paused = true)]
