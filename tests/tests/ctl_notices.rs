@@ -119,6 +119,18 @@ async fn a_notice_that_takes_longer_to_read_than_the_next_picture_is_shown_once(
 }
 
 #[tokio::test]
+async fn a_hub_that_does_not_answer_holds_up_neither_what_is_told_nor_the_end_of_a_watch() {
+    let hub = Played::start(Asked { thinks: Duration::from_secs(120), ..Asked::default() }).await;
+    hub.tell(2, 0).await;
+    let link = Link::open(format!("127.0.0.1:{}", hub.server.port())).await.unwrap();
+    let words = ["--timeout", "120s", "watch", "packet-tap", "--name", "night-shift", "--format", "json"];
+    let (mut child, mut lines) = watch(&link, &[&words[..], &["--within", "3s"]].concat());
+    assert!(soon("a notice", lines.next_line()).await.unwrap().is_some());
+    let ended = timeout(Duration::from_secs(30), child.wait()).await.expect("the time is over").unwrap();
+    assert_eq!(ended.code(), Some(0));
+}
+
+#[tokio::test]
 async fn a_watch_of_everything_is_mended_over_a_link_that_is_slower_than_its_pictures() {
     let hub = Played::start(Asked::default()).await;
     let path = schemas::folder().join("examples/good/DeploymentView.converged.json");

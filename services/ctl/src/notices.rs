@@ -157,6 +157,11 @@ impl Notices {
         Ok(Some(Read { notice, value }))
     }
 
+    /// What was given out was dealt with: the hub is told before the next one is given out.
+    pub const fn confirm_soon(&mut self) {
+        self.confirm_now = true;
+    }
+
     /// Says that what was given out was dealt with, and that somebody is here. A hub that does not answer is told later.
     ///
     /// # Errors

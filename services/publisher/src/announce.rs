@@ -136,17 +136,17 @@ impl<D: Downlink> Announcer<D> {
 
     async fn obey(&mut self, order: Order) {
         match order {
-            Order::Commit(fleet, asked, answer) => {
-                let taken = self.accept(fleet, Roster::accept);
-                if taken.is_ok() {
-                    self.newest(asked);
-                }
+            Order::Commit(fleet, answer) => {
                 // The poller may have left; the commit stands.
-                let _ = answer.send(taken);
+                let _ = answer.send(self.accept(fleet, Roster::accept));
             }
-            Order::Newest(revision, asked) => {
+            Order::Unseen(answer) => {
+                // Who asked may have left.
+                let _ = answer.send(self.roster.unseen());
+            }
+            Order::Follows(revision, older) => {
                 if self.roster.revision() == Some(revision.as_str()) {
-                    self.newest(asked);
+                    self.follows(&older);
                 }
             }
             Order::Resume(fleet, answer) => {
@@ -156,11 +156,16 @@ impl<D: Downlink> Announcer<D> {
                 // Who asked may have left.
                 let _ = answer.send(self.roster.last_published().map(str::to_owned));
             }
-            Order::Heard(beats) => self.heard(beats).await,
+            Order::Heard(beats) => {
+                let before = self.open();
+                self.heard(beats).await;
+                self.tell_if_other_than(before);
+            }
             Order::Renewed(key, before, now) => self.roster.renewed(&key, before, now),
             Order::Change(request, answer) => {
+                let before = self.open();
                 let done = self.change(&request).await;
-                self.conclude();
+                self.tell_if_other_than(before);
                 // Who asked may have left; the change stands.
                 let _ = answer.send(done);
             }
@@ -192,16 +197,17 @@ impl<D: Downlink> Announcer<D> {
         Ok(())
     }
 
-    /// The branch's newest commit, asked at `asked`, is the one that was taken last.
-    fn newest(&mut self, asked: Instant) {
-        let devices = self.roster.is_newest(asked);
+    /// The commit that was taken last came after all of `older`.
+    fn follows(&mut self, older: &BTreeSet<String>) {
+        let devices = self.roster.follows(older);
         if devices > 0 {
             tracing::info!(
                 devices,
-                "Git has nothing newer than what another publisher had published differently"
+                "what another publisher had published is of a commit before the one known here"
             );
             self.retry_at = Instant::now();
             self.tell();
+            self.conclude();
         }
     }
 
@@ -328,13 +334,26 @@ impl<D: Downlink> Announcer<D> {
         }
     }
 
+    /// Documents that are due, and that are of a commit not seen here.
+    fn open(&self) -> (usize, usize) {
+        (self.roster.due(), self.roster.ahead())
+    }
+
+    /// What was read may leave less to do, or more.
+    fn tell_if_other_than(&mut self, before: (usize, usize)) {
+        if self.open() != before {
+            self.tell();
+        }
+        self.conclude();
+    }
+
     /// What is said where another publisher knows more of Git.
     fn behind(&self) -> Option<String> {
         let ahead = self.roster.ahead();
         (ahead > 0).then(|| {
             format!(
                 "{ahead} desired states are of a commit that another publisher has published and this one has not seen; they \
-                 stay as they are until Git answers here"
+                 stay as they are until a good commit comes here that follows it; one that was refused is named beside"
             )
         })
     }

@@ -170,16 +170,24 @@ mod tests {
         Call { endpoint: "apply", subject, payload, headers }
     }
 
-    #[tokio::test]
-    async fn a_long_request_is_parsed_where_nobody_else_waits_for_it() {
+    #[test]
+    fn a_long_request_is_parsed_where_nobody_else_waits_for_it() {
+        let runtime = tokio::runtime::Builder::new_current_thread().max_blocking_threads(1).build().unwrap();
         let long = "# nothing\n".repeat(PARSED_AT_ONCE_MAX);
         for (documents, at_once) in [("# nothing\n".to_owned(), true), (long, false)] {
-            let mut answer = pin!(understood(call(documents)));
-            let first = answer.as_mut().poll(&mut Context::from_waker(Waker::noop()));
-            assert_eq!(first.is_ready(), at_once);
-            let answer = if at_once { first } else { std::task::Poll::Ready(answer.await) };
-            let std::task::Poll::Ready(Err(refused)) = answer else { panic!("holds no deployment") };
-            assert_eq!(refused.code, ErrorCode::BadRequest, "{refused:?}");
+            runtime.block_on(async {
+                // Nobody parses elsewhere before the first look.
+                let (looked, wait) = std::sync::mpsc::channel::<()>();
+                let busy = tokio::task::spawn_blocking(move || wait.recv());
+                let mut answer = pin!(understood(call(documents)));
+                let first = answer.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+                assert_eq!(first.is_ready(), at_once);
+                drop(looked);
+                assert!(busy.await.unwrap().is_err());
+                let answer = if at_once { first } else { std::task::Poll::Ready(answer.await) };
+                let std::task::Poll::Ready(Err(refused)) = answer else { panic!("holds no deployment") };
+                assert_eq!(refused.code, ErrorCode::BadRequest, "{refused:?}");
+            });
         }
     }
 }

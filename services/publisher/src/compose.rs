@@ -62,7 +62,7 @@ pub enum RequestRefused {
     /// What Git has to say is known to another publisher.
     #[error(
         "another publisher has published a commit for {0} that this one has not seen; `muster publisher status` says whether \
-         Git answers. Ask again once it has"
+         Git answers, and names a commit that was refused. Ask again once a good one has come that follows it"
     )]
     GitBehind(DeviceKey),
     /// The device would have more than a document can say.

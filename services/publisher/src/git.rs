@@ -9,6 +9,7 @@ mod error;
 mod listing;
 mod url;
 
+use std::collections::BTreeSet;
 use std::io;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
@@ -31,6 +32,10 @@ const MIRRORED: &str = "refs/muster/head";
 const MIRRORED_OLDER: &str = "refs/muster/older";
 /// For the publisher alone: a deployment may hold what others shall not read.
 const PRIVATE_FOLDER: u32 = 0o700;
+/// Commits back from the newest in which one is looked for that another publisher has published.
+const HISTORY: &str = "--depth=256";
+/// How deep the mirror is otherwise.
+const NEWEST_ALONE: &str = "--depth=1";
 const ASK: &str = "ask the repository for its branch (check --git-url; a private one needs --git-token-file)";
 const FETCH: &str = "fetch the commit";
 const MIRROR: &str = "make the mirror (is --data-dir writable?)";
@@ -96,6 +101,18 @@ impl Repository {
         self.fetch_and_list(revision, MIRRORED_OLDER, revision).await
     }
 
+    /// The branch's commit `newest`, which was polled, and those that it came after: the nearest ones.
+    ///
+    /// # Errors
+    /// Why they could not be had.
+    pub async fn history(&self, newest: &str) -> Result<BTreeSet<String>, GitError> {
+        self.git.check_token().await?;
+        self.bring(&self.branch.reference(), MIRRORED, HISTORY).await?;
+        let args = [&in_mirror(&self.mirror), "rev-list", newest, "--"];
+        let said = self.git.run(FETCH, LOCAL_LIMIT, args).await?;
+        Ok(String::from_utf8_lossy(&said).lines().map(str::to_owned).collect())
+    }
+
     /// The commit the branch is at.
     async fn head(&self) -> Result<String, GitError> {
         let reference = self.branch.reference();
@@ -133,25 +150,30 @@ impl Repository {
         if !self.mirror.join("HEAD").exists() {
             self.make_mirror(like).await?;
         }
-        let refspec = format!("+{what}:{name}");
-        let url = self.url.for_git();
+        self.bring(what, name, NEWEST_ALONE).await?;
+        let commit = format!("{name}^{{commit}}");
+        let said = self.git.run(FETCH, LOCAL_LIMIT, [&mirror, "rev-parse", "--verify", &commit]).await?;
+        let revision = String::from_utf8_lossy(&said).trim().to_owned();
+        if revision.is_empty() { Err(unexpected(FETCH, &said)) } else { Ok(revision) }
+    }
+
+    /// Brings a branch or a commit into the mirror that is there, so `deep`.
+    async fn bring(&self, what: &str, name: &str, deep: &str) -> Result<(), GitError> {
+        let (url, refspec) = (self.url.for_git(), format!("+{what}:{name}"));
         let args = [
-            &mirror,
+            &in_mirror(&self.mirror),
             "fetch",
             "--quiet",
             "--no-tags",
             "--no-write-fetch-head",
             "--no-recurse-submodules",
-            "--depth=1",
+            deep,
             "--",
             &url,
             &refspec,
         ];
         self.git.run(FETCH, REMOTE_LIMIT, args).await?;
-        let commit = format!("{name}^{{commit}}");
-        let said = self.git.run(FETCH, LOCAL_LIMIT, [&mirror, "rev-parse", "--verify", &commit]).await?;
-        let revision = String::from_utf8_lossy(&said).trim().to_owned();
-        if revision.is_empty() { Err(unexpected(FETCH, &said)) } else { Ok(revision) }
+        Ok(())
     }
 
     async fn make_mirror(&self, like: &str) -> Result<(), GitError> {

@@ -1,12 +1,12 @@
 //! The corridor from Git to the announcer: ask for the commit, read its files, hand it on. A commit that breaks a
 //! rule is refused as a whole, told once with everything that is wrong with it, and the fleet keeps what it has.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use fastrand::Rng;
 use muster_service::backoff::FullJitter;
 use muster_service::error::chain;
-use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::announce::{Desk, Surroundings};
@@ -80,7 +80,8 @@ impl Poller {
 
     /// Asks once; true if there was an answer.
     async fn poll(&mut self) -> bool {
-        let asked = Instant::now();
+        // Before the branch is asked: what it says then is no older than what others had published.
+        let unseen = self.desk.unseen().await;
         let polled = self.repository.poll(self.known.as_deref()).await;
         let now = self.around.clock.now();
         let error = polled.as_ref().err().map(|error| chain(error));
@@ -104,36 +105,48 @@ impl Poller {
         match answer {
             Some(tree) => {
                 self.known = Some(tree.revision.clone());
-                self.take(tree, asked).await;
+                self.take(tree).await;
             }
-            None => self.offer_again(asked).await,
+            None => self.offer_again().await,
         }
+        self.look_back(unseen).await;
         self.handed_on || self.went_back || self.go_back().await
     }
 
     /// Hands the branch's commit on.
-    async fn take(&mut self, tree: Tree, asked: Instant) {
+    async fn take(&mut self, tree: Tree) {
         let revision = tree.revision.clone();
         (self.withstood, self.newest) = (None, None);
         match self.read(tree).await {
-            Ok(fleet) => self.offer(fleet, asked).await,
+            Ok(fleet) => self.offer(fleet).await,
             Err(problems) => self.refuse(&revision, problems),
         }
     }
 
-    /// A commit that was refused for what is not in it is good once that is gone, without another commit; one that was taken
-    /// is the newest still.
-    async fn offer_again(&mut self, asked: Instant) {
+    /// A commit that was refused for what is not in it is good once that is gone, without another commit.
+    async fn offer_again(&mut self) {
         if let Some((fleet, _)) = &self.withstood {
-            self.offer(fleet.clone(), asked).await;
-        } else if let Some(revision) = &self.newest {
-            self.desk.newest(revision.clone(), asked).await;
+            self.offer(fleet.clone()).await;
         }
     }
 
-    async fn offer(&mut self, fleet: Fleet, asked: Instant) {
+    /// Tells which of the commits that others have published the branch's newest came after. Where Git does not have one of
+    /// them, it may be behind itself.
+    async fn look_back(&self, mut unseen: BTreeSet<String>) {
+        let Some(newest) = self.newest.as_ref().filter(|_| !unseen.is_empty()) else { return };
+        match self.repository.history(newest).await {
+            Ok(history) => {
+                unseen.retain(|commit| history.contains(commit));
+                self.desk.follows(newest.clone(), unseen).await;
+            }
+            // The next poll asks again.
+            Err(error) => tracing::debug!(error = chain(&error), "cannot read what the commit came after"),
+        }
+    }
+
+    async fn offer(&mut self, fleet: Fleet) {
         let before = self.withstood.take().map(|(_, problems)| problems);
-        match self.desk.commit(fleet.clone(), asked).await {
+        match self.desk.commit(fleet.clone()).await {
             Ok(()) => {
                 self.newest = Some(fleet.revision);
                 self.handed_on = true;

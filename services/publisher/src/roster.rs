@@ -5,10 +5,9 @@ mod ahead;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use muster_contract::desired::SourceKind;
+use muster_contract::desired::{Source, SourceKind};
 use muster_contract::query::SomeDevices;
 use muster_contract::{DeviceKey, Generation};
-use tokio::time::Instant;
 
 use self::ahead::Ahead;
 use crate::compose::{self, Git};
@@ -63,10 +62,10 @@ impl Roster {
         Ok(self.due.len())
     }
 
-    /// The commit that was taken last is the branch's newest, which was asked at `asked`: devices whose document another
-    /// publisher made of a commit that was not known by then may be due. Gives their number.
-    pub fn is_newest(&mut self, asked: Instant) -> usize {
-        let overtaken = self.ahead.overtake(asked);
+    /// The commit that was taken last came after all of `older`: devices whose documents another publisher made of those may
+    /// be due. Gives their number.
+    pub fn follows(&mut self, older: &BTreeSet<String>) -> usize {
+        let overtaken = self.ahead.overtake(older);
         let count = overtaken.len();
         self.due.extend(overtaken);
         count
@@ -128,11 +127,18 @@ impl Roster {
         }
     }
 
-    /// A device's subject was read again, at `at`.
-    pub fn read_again(&mut self, key: &DeviceKey, held: Held, at: Instant) {
-        if let Some(fleet) = &self.fleet {
-            let before = self.held.get(key).and_then(|before| before.document.as_ref());
-            self.ahead.see(key, fleet, (before, held.document.as_ref()), at);
+    /// A device's subject was read again. What another publisher has put back to an older commit of ours is due.
+    pub fn read_again(&mut self, key: &DeviceKey, held: Held) {
+        let (before, now) =
+            (self.held.get(key).and_then(|before| before.document.as_ref()), held.document.as_ref());
+        self.ahead.see(key, self.fleet.as_ref(), (before, now));
+        let is_older = |fleet: &Fleet, source: &Source| {
+            source.kind == SourceKind::Git && source.revision != fleet.revision && !self.ahead.has(key)
+        };
+        if let (Some(fleet), Some(document)) = (&self.fleet, now.filter(|_| now != before))
+            && is_older(fleet, &document.source)
+        {
+            self.due.insert(key.clone());
         }
         self.held.insert(key.clone(), held);
     }
@@ -217,6 +223,11 @@ impl Roster {
     /// Devices whose document another publisher made of a commit that this one does not know.
     pub fn ahead(&self) -> usize {
         self.ahead.len()
+    }
+
+    /// Those commits. A device whose document a request has made anew since then may be of none.
+    pub fn unseen(&self) -> BTreeSet<String> {
+        self.ahead.commits()
     }
 
     /// The commit that was taken last.
@@ -344,7 +355,7 @@ mod tests {
         let commit = fleet("c1", &[("a/one", &[content("log", "run")])]);
         roster.accept(commit).unwrap();
         let (_, theirs) = roster.next(1).remove(0);
-        roster.read_again(&key("a/one"), theirs.stored(7), Instant::now());
+        roster.read_again(&key("a/one"), theirs.stored(7));
         assert!(roster.next(1).is_empty());
         assert_eq!(roster.applied(), Some("c1"));
     }

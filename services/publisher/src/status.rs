@@ -41,7 +41,8 @@ impl Status {
         let known = self.lock();
         let mut status = known.status.clone();
         if let Some(git) = &mut status.git {
-            git.error = known.poll_error.clone().or_else(|| known.publish_error.clone());
+            let errors = [&known.poll_error, &known.publish_error].into_iter().flatten();
+            git.error = errors.cloned().reduce(|one, other| format!("{one}; {other}"));
         }
         status
     }

@@ -10,7 +10,7 @@ use muster_contract::query::ApplyRequest;
 use muster_contract::subjects::stream;
 use muster_contract::{DeviceKey, decode};
 use muster_publisher::requests::{self, Ask, Request};
-use muster_tests::wait::soon;
+use muster_tests::wait::{soon, until};
 
 use crate::stage::{Stage, deployment};
 
@@ -148,6 +148,38 @@ async fn a_publisher_whose_git_is_stuck_does_not_undo_the_newer_commit_of_anothe
     std::fs::rename(&away, &copy).unwrap();
     stuck.applied(&second).await;
     assert_eq!(stage.shown("a/one").await.0, 3, "and nothing is left to say");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_publisher_whose_git_lags_behind_does_not_undo_a_newer_commit_and_does_overtake_an_older_one() {
+    let stage = Stage::new().await;
+    stage.device("a/one");
+    stage.write("fleet/log.yaml", "log", "old");
+    let first = stage.commit().await;
+    let copy = stage.dir().join("copy");
+    let copy = copy.to_str().unwrap();
+    stage.git(&["clone", "--quiet", "--bare", ".", copy]);
+    let (lagging, well) = tokio::join!(stage.publisher_of(copy.as_ref()), stage.publisher());
+    tokio::join!(lagging.applied(&first), well.applied(&first));
+
+    stage.write("fleet/log.yaml", "log", "newer");
+    let second = stage.commit().await;
+    well.applied(&second).await;
+    assert!(lagging.desk.change(apply("a/one", "web")).await.unwrap().changed);
+    let polled_at = || lagging.status.answer().git.unwrap().polled_at;
+    for _ in 0..4 {
+        let before = polled_at();
+        until("Git was asked again", async || polled_at(), |at| *at != before).await;
+    }
+    assert_eq!(stage.shown("a/one").await, (3, vec!["log=newer@2".to_owned(), "web=run@3".to_owned()]));
+
+    // It never sees the second commit as the newest.
+    drop(well);
+    stage.write("fleet/log.yaml", "log", "newest");
+    let third = stage.commit().await;
+    stage.git(&["push", "--quiet", copy, "HEAD"]);
+    lagging.applied(&third).await;
+    assert_eq!(stage.shown("a/one").await, (4, vec!["log=newest@4".to_owned(), "web=run@3".to_owned()]));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -7,7 +7,7 @@ use muster_contract::query::{ApplyRequest, ErrorReply, PublishAnswer};
 use muster_contract::subjects::stream;
 use muster_publisher::renew::renew;
 use muster_service::clock::SystemClock;
-use muster_tests::wait::until;
+use muster_tests::wait::{soon, until};
 
 use crate::stage::{Stage, deployment};
 
@@ -42,7 +42,7 @@ async fn a_desired_state_is_said_again_in_the_same_bytes_and_the_publisher_goes_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_commit_after_a_renewal_meets_no_other_writer() {
+async fn a_commit_after_a_renewal_finds_everything_where_it_was_put() {
     let stage = Stage::new().await;
     stage.device("a/one");
     stage.write("fleet/web.yaml", "web", "v1");
@@ -50,10 +50,15 @@ async fn a_commit_after_a_renewal_meets_no_other_writer() {
     let publisher = stage.publisher().await;
     publisher.applied(&first).await;
     assert_eq!(renew(&stage.bus, &publisher.desk, Duration::ZERO, &SystemClock).await.unwrap(), 1);
+    let mut reads = stage.bus.subscribe("$JS.API.DIRECT.GET.DOWNLINK.muster.desired.>").await.unwrap();
+    assert_eq!(stage.shown("a/one").await.0, 1);
+    let heard = soon("what the test reads", reads.next()).await.unwrap();
+    assert!(heard.subject.ends_with(".a.one"), "from here on whoever reads is heard");
     stage.write("fleet/web.yaml", "web", "v2");
     let second = stage.commit().await;
     publisher.applied(&second).await;
+    assert!(stage.last("a/nobody").await.is_none());
+    let first = soon("what is read next", reads.next()).await.unwrap();
+    assert!(first.subject.ends_with(".a.nobody"), "the publisher had to read: {}", first.subject);
     assert_eq!(stage.shown("a/one").await, (2, vec!["web=v2@2".to_owned()]));
-    let metrics = publisher.life.health().metrics_text();
-    assert!(metrics.contains("muster_publisher_conflicts_total 0"), "{metrics}");
 }

@@ -114,7 +114,7 @@ async fn follow(
             None => std::future::pending().await,
         }
     };
-    // One for the whole time: a Ctrl-C while a notice is being confirmed must not be lost.
+    // One for the whole time: a Ctrl-C between two notices must not be lost.
     let interrupted = tokio::signal::ctrl_c();
     tokio::pin!(over, interrupted);
     loop {
@@ -122,17 +122,24 @@ async fn follow(
             read = meanwhile.until(notices.next(), session, picture) => {
                 let read = read?;
                 picture.show(session, &read)?;
-                notices.confirm().await?;
+                let is_there = wanted.is_some() && picture.verdict == wanted;
+                if !is_last(&read.notice) && !is_there {
+                    picture.is_of_before = false;
+                    notices.confirm_soon();
+                    continue;
+                }
+                tokio::select! {
+                    confirmed = notices.confirm() => confirmed?,
+                    () = &mut over => {}
+                    _ = &mut interrupted => {}
+                }
                 if is_last(&read.notice) {
                     return Ok(false);
                 }
-                if wanted.is_some() && picture.verdict == wanted {
-                    if picture.is_of_before {
-                        picture.tell_of_before(session, &read.notice);
-                    }
-                    return Ok(true);
+                if picture.is_of_before {
+                    picture.tell_of_before(session, &read.notice);
                 }
-                picture.is_of_before = false;
+                return Ok(true);
             }
             () = &mut over => {
                 let words = wanted.map_or("the time", Verdict::as_str);

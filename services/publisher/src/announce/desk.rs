@@ -1,12 +1,13 @@
 //! The way to the announcer, for who has a commit or a request: one order at a time, each with its answer.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use muster_contract::query::{ErrorBody, PublishAnswer};
 use muster_contract::{DeviceKey, Generation};
 use muster_service::life::DRAIN_DEADLINE;
 use tokio::sync::{mpsc, oneshot, watch};
-use tokio::time::{Instant, timeout};
+use tokio::time::timeout;
 
 use crate::problems::Problems;
 use crate::requests::{Request, not_ready};
@@ -23,12 +24,14 @@ const _: () = assert!(2 * KNOWN_WITHIN.as_secs() < DRAIN_DEADLINE.as_secs());
 
 /// What the announcer is told.
 pub(super) enum Order {
-    /// Git, asked at that time, wants this now. The answer is whether it can have it; publishing comes after.
-    Commit(Fleet, Instant, oneshot::Sender<Result<(), Problems>>),
+    /// Git wants this now. The answer is whether it can have it; publishing comes after.
+    Commit(Fleet, oneshot::Sender<Result<(), Problems>>),
     /// Git wanted this before the start. The answer is whether it still can have it.
     Resume(Fleet, oneshot::Sender<Result<(), Problems>>),
-    /// This commit was the branch's newest still when that was asked at this time.
-    Newest(String, Instant),
+    /// The poller wants to know which commits others have published that were not seen here.
+    Unseen(oneshot::Sender<BTreeSet<String>>),
+    /// This commit came after those others.
+    Follows(String, BTreeSet<String>),
     /// The poller wants to know which commit was published last.
     LastPublished(oneshot::Sender<Option<String>>),
     /// Devices are at these generations.
@@ -60,18 +63,26 @@ impl Desk {
         let _ = self.knows.clone().wait_for(|knows| *knows).await;
     }
 
-    /// Hands over the commit that the branch had when Git was asked. Waits while the announcer is busy, but not until the commit is published.
+    /// Hands over a commit. Waits while the announcer is busy, but not until the commit is published.
     ///
     /// # Errors
     /// Why it is refused as a whole, after all: what devices run by request already counts as well.
-    pub async fn commit(&self, fleet: Fleet, asked: Instant) -> Result<(), Problems> {
-        self.hand_over(|answer| Order::Commit(fleet, asked, answer)).await
+    pub async fn commit(&self, fleet: Fleet) -> Result<(), Problems> {
+        self.hand_over(|answer| Order::Commit(fleet, answer)).await
     }
 
-    /// Tells that a commit which was handed over is the branch's newest still, as of when Git was asked.
-    pub async fn newest(&self, revision: String, asked: Instant) {
+    /// The commits that others have published and that were not handed over here.
+    pub async fn unseen(&self) -> BTreeSet<String> {
+        let (answer, answered) = oneshot::channel();
         // Without an announcer the process is leaving.
-        let _ = self.orders.send(Order::Newest(revision, asked)).await;
+        let _ = self.orders.send(Order::Unseen(answer)).await;
+        answered.await.unwrap_or_default()
+    }
+
+    /// Tells that the commit which was handed over last came after all of `older`.
+    pub async fn follows(&self, revision: String, older: BTreeSet<String>) {
+        // Without an announcer the process is leaving.
+        let _ = self.orders.send(Order::Follows(revision, older)).await;
     }
 
     /// Hands over the commit that was published last before the start.

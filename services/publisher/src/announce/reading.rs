@@ -85,13 +85,9 @@ impl<D: Downlink> Announcer<D> {
         }
         warn_of(key, &held);
         let known = self.roster.ahead();
-        self.roster.read_again(key, held, Instant::now());
+        self.roster.read_again(key, held);
         if self.roster.ahead() > known {
-            tracing::warn!(
-                device.site = %key.site,
-                device.id = %key.device,
-                "another publisher has published a commit that is not known here; it stays until Git tells which is newer"
-            );
+            say_unseen(key, known == 0);
         }
         Ok(())
     }
@@ -136,13 +132,27 @@ impl<D: Downlink> Announcer<D> {
                 published = published.map_or(0, Generation::get),
                 "the device is past what is published, as after a restore of DOWNLINK; publishing it again, above"
             );
-            self.tell();
         }
     }
 }
 
 fn read(message: &Message, interner: &mut Interner) -> Held {
     Held::read(message.sequence, &message.payload, interner).0
+}
+
+/// Says that a device's document is of a commit not known here: loudly of the first, for the fleet may follow.
+fn say_unseen(key: &DeviceKey, is_first: bool) {
+    let (site, device) = (&key.site, &key.device);
+    if is_first {
+        tracing::warn!(
+            device.site = %site,
+            device.id = %device,
+            "another publisher has published a commit that is not known here; what it says stays until the branch has it \
+             too. How many devices that are: `muster publisher status`"
+        );
+    } else {
+        tracing::debug!(device.site = %site, device.id = %device, "another one of a commit that is not known here");
+    }
 }
 
 /// Says what cannot be read, and what becomes of it.

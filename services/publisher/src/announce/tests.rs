@@ -200,7 +200,7 @@ impl Running {
     }
 
     async fn commit(&self, fleet: Fleet) -> Result<(), Problems> {
-        self.desk.commit(fleet, Instant::now()).await
+        self.desk.commit(fleet).await
     }
 
     async fn change(&self, device: usize, change: Change) -> Result<PublishAnswer, ErrorBody> {

@@ -17,8 +17,9 @@ async fn what_the_publisher_said_again_itself_is_read_by_nobody_and_counts_as_no
     assert_eq!((publisher.metrics.conflicts.get(), stream.0.lock().unwrap().reads), (0, 0));
     // Told late, of a place that others have written on since: what is newer stays.
     publisher.desk.renewed(key(0), 1, 2).await;
-    publisher.change(0, applying("web", "run")).await.unwrap();
-    assert_eq!(publisher.metrics.conflicts.get(), 0);
+    publisher.commit(fleet("c3", devices, "newest")).await.unwrap();
+    publisher.applied("c3").await;
+    assert_eq!((publisher.metrics.conflicts.get(), stream.0.lock().unwrap().reads), (0, 0));
 }
 
 #[tokio::test(start_paused = true)]
@@ -52,6 +53,25 @@ async fn only_what_somebody_else_wrote_counts_as_another_writers() {
     }
 }
 
+impl Running {
+    /// The branch is asked which commits came before one of ours.
+    async fn follows(&self, revision: &str, older: &[&str]) {
+        let older = older.iter().map(ToString::to_string).collect();
+        self.desk.follows(revision.to_owned(), older).await;
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+
+    /// A device says at which generation it is, so that its document is read where another publisher has written it.
+    async fn hears(&self, device: usize, generation: u64) {
+        assert!(self.desk.heard(vec![(key(device), Generation::new(generation).unwrap())]).await);
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+
+    fn trouble(&self) -> Option<String> {
+        self.status.answer().git.unwrap().error
+    }
+}
+
 /// Two publishers of which the first was left behind at the first of two commits, for as long as nobody tells it more.
 async fn left_behind(stream: &Stream) -> (Running, Running) {
     let (stuck, well) = (Running::start(stream), Running::start(stream));
@@ -75,8 +95,6 @@ fn command(stream: &Stream, device: usize, id: &str) -> String {
 async fn a_request_at_a_publisher_whose_git_is_stuck_leaves_the_newer_commit_of_another_in_place() {
     let stream = Stream::default();
     let (stuck, well) = left_behind(&stream).await;
-    let asked_before = Instant::now();
-    tokio::time::sleep(Duration::from_secs(1)).await;
     let answer = stuck.change(0, applying("web", "run")).await.unwrap();
     assert!(answer.changed, "{answer:?}");
     let shown = |device| (command(&stream, device, "log"), ids(&stream, device));
@@ -87,15 +105,19 @@ async fn a_request_at_a_publisher_whose_git_is_stuck_leaves_the_newer_commit_of_
     let trouble = stuck.status.answer().git.unwrap().error.unwrap();
     assert!(trouble.contains("1 desired states are of a commit that another publisher"), "{trouble}");
 
-    // An answer of Git from before the document was read tells nothing of it; one from after does.
-    stuck.desk.newest("c1".to_owned(), asked_before).await;
-    stuck.desk.commit(fleet("c1", 2, "old"), asked_before).await.unwrap();
-    tokio::time::sleep(Duration::from_secs(1)).await;
-    assert_eq!((command(&stream, 0, "log"), command(&stream, 1, "log")), ("newer".into(), "newer".into()));
+    // A Git that answers without that commit may be behind itself, also where it has another one that is new here.
+    for revision in ["c1", "c1-and-a-bit"] {
+        stuck.commit(fleet(revision, 2, revision)).await.unwrap();
+        stuck.follows(revision, &["c0"]).await;
+        assert_eq!(
+            (command(&stream, 0, "log"), command(&stream, 1, "log")),
+            ("newer".into(), "newer".into())
+        );
+    }
     stuck.commit(fleet("c3", 2, "newest")).await.unwrap();
-    tokio::time::sleep(Duration::from_secs(1)).await;
-    assert_eq!(command(&stream, 0, "log"), "newest", "it was read before Git was asked");
-    stuck.desk.newest("c3".to_owned(), Instant::now()).await;
+    stuck.follows("c1", &["c2"]).await;
+    assert_eq!(command(&stream, 0, "log"), "newer", "that is said of another commit");
+    stuck.follows("c3", &["c0", "c1", "c2"]).await;
     stuck.applied("c3").await;
     assert_eq!((command(&stream, 0, "log"), command(&stream, 1, "log")), ("newest".into(), "newest".into()));
     drop(well);
@@ -112,8 +134,8 @@ async fn a_commit_that_comes_late_to_a_device_does_not_undo_what_another_publish
         assert_eq!(command(&stream, device, "log"), "newer");
     }
     assert_ne!(stuck.status.answer().git.unwrap().applied.as_deref(), Some("c2-late"));
-    // Asked after that, Git says that this is the newest.
-    stuck.desk.newest("c2-late".to_owned(), Instant::now()).await;
+    // Of which came first the branch tells.
+    stuck.follows("c2-late", &["c1", "c2"]).await;
     stuck.applied("c2-late").await;
     assert_eq!(command(&stream, 1, "log"), "late");
     drop(well);
@@ -130,4 +152,78 @@ async fn a_folder_that_a_newer_commit_took_away_does_not_come_back_with_a_reques
     let answer = stuck.change(1, applying("db", "run")).await.unwrap();
     assert!(answer.changed, "{answer:?}");
     assert_eq!(ids(&stream, 1), ["db", "web"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_git_that_lags_behind_puts_nothing_older_in_the_place_of_what_was_read() {
+    let stream = Stream::default();
+    let (lagging, well) = left_behind(&stream).await;
+    lagging.hears(0, 2).await;
+    assert_eq!(lagging.desk.unseen().await, BTreeSet::from(["c2".to_owned()]));
+    lagging.follows("c1", &[]).await;
+    assert_eq!(command(&stream, 0, "log"), "newer");
+    drop(well);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_another_publisher_puts_back_to_an_older_commit_of_ours_is_due() {
+    let stream = Stream::default();
+    let publisher = Running::start(&stream);
+    publisher.commit(fleet("c1", 1, "old")).await.unwrap();
+    publisher.applied("c1").await;
+    let mut older = stream.0.lock().unwrap().last[&key(0)].1.clone();
+    publisher.commit(fleet("c2", 1, "newer")).await.unwrap();
+    publisher.applied("c2").await;
+    older.generation = Generation::new(3).unwrap();
+    stream.0.lock().unwrap().put(&key(0), older);
+    assert_eq!(command(&stream, 0, "log"), "old");
+    publisher.hears(0, 3).await;
+    assert_eq!(command(&stream, 0, "log"), "newer");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_read_before_the_first_commit_is_not_undone_by_one_that_was_asked_for_before() {
+    let stream = Stream::default();
+    let first = Running::start(&stream);
+    first.commit(fleet("c1", 1, "old")).await.unwrap();
+    first.applied("c1").await;
+    first.stop().await;
+    let (slow, well) = (Running::start(&stream), Running::start(&stream));
+    // The slow one fetches c1 still.
+    slow.desk.known().await;
+    well.commit(fleet("c2", 1, "newer")).await.unwrap();
+    well.applied("c2").await;
+    slow.hears(0, 2).await;
+    slow.commit(fleet("c1", 1, "old")).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!(command(&stream, 0, "log"), "newer");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_commit_that_is_taken_late_is_unseen_no_more() {
+    let stream = Stream::default();
+    let (late, well) = left_behind(&stream).await;
+    late.hears(0, 2).await;
+    late.commit(fleet("c2", 2, "newer")).await.unwrap();
+    late.applied("c2").await;
+    assert_eq!((late.desk.unseen().await, late.trouble()), (BTreeSet::new(), None));
+    drop(well);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_heartbeat_had_read_is_told_beside_what_is_wrong_with_git() {
+    let stream = Stream::default();
+    let (stuck, well) = left_behind(&stream).await;
+    stuck.status.polled(Timestamp::UNIX_EPOCH, Some("no such host".to_owned()));
+    stuck.hears(0, 2).await;
+    let trouble = stuck.trouble().unwrap();
+    assert!(
+        trouble.contains("no such host") && trouble.contains("1 desired states are of a commit"),
+        "{trouble}"
+    );
+    // The other one puts it back to the commit that is known here.
+    well.commit(fleet("c1", 2, "old")).await.unwrap();
+    well.applied("c1").await;
+    stuck.hears(0, 3).await;
+    assert_eq!(stuck.trouble().as_deref(), Some("no such host"));
 }
