@@ -20,6 +20,7 @@ import nats.errors
 
 API = {"apiVersion": "muster/v1"}
 AGENT = "device.py 1"
+RENEWAL_SECONDS = 45  # least time between two epochs that a receipt began
 
 
 def now():
@@ -81,6 +82,8 @@ class Device:
     def begin_epoch(self, receipt):
         """Rule 3: an epoch is fixed once, above any that the hub knows, and is on disk before it is used. What waits
         has new numbers in it; what is true now is told once more, because the hub cannot tell which of it was heard."""
+        if receipt and self.state["epoch"] is not None:
+            self.state["renewedAt"] = time.time()
         waiting, self.state["outbox"] = self.state["outbox"], []
         self.state.update(epoch=max(int(time.time()), receipt["epoch"] + 1 if receipt else 1), seq=0)
         self.report("CapabilitiesReport", properties={"supportedDeploymentTypes": ["simulated"]}, agentVersion=AGENT)
@@ -94,10 +97,12 @@ class Device:
         self.save()
 
     def receive(self, receipt):
-        """A hub that knows more than this file, knows what the file was before it was set back, or another of this name."""
+        """A hub that knows more than this file, knows what the file was before it was set back, or another of this name:
+        with that one it would go on for ever, so no sooner than after a while is it answered again."""
         epoch, seq = self.state["epoch"], self.state["seq"]
         if receipt["epoch"] > epoch or (receipt["epoch"] == epoch and receipt["through"] > seq):
-            self.begin_epoch(receipt)
+            if not 0 <= time.time() - self.state.get("renewedAt", 0) < RENEWAL_SECONDS:
+                self.begin_epoch(receipt)
         else:
             self.forget(receipt)
 
@@ -122,8 +127,8 @@ class Device:
             self.receive(receipt)
 
     async def beat(self):
-        if self.state["epoch"] is None:
-            return  # it has not begun
+        if not self.begun:
+            return  # the hub was not asked yet which epoch it knows
         unsent = [row["document"] for row in self.state["outbox"] if not row["sent"]]
         beat = {**API, "kind": "Heartbeat", "epoch": self.state["epoch"], "head": self.state["seq"],
                 "unsent": len(unsent), "generation": self.state["generation"], "agentVersion": AGENT}
@@ -148,19 +153,19 @@ class Device:
     async def run(self, url, heartbeat):
         inbox = ("_INBOX_" + self.name.replace(".", "_")).encode()
         # Rule 4: every connection begins with a heartbeat.
+        self.begun = False
         self.nc = await nats.connect(url, inbox_prefix=inbox, max_reconnect_attempts=-1, name=AGENT,
                                      reconnected_cb=self.beat)
         self.js = self.nc.jetstream()
         live = await self.nc.subscribe(f"muster.live.*.{self.name}")
         for row in self.state["outbox"]:
             row["sent"] = False  # whether the last life's reports arrived is not known; the hub knows its numbers
-        begun = False
         while True:
             try:
-                if not begun:
+                if not self.begun:
                     await self.begin()
+                    self.begun = True
                     await self.beat()
-                    begun = True
                 if desired := await self.last("desired"):
                     self.apply(desired)
                 await self.send()
@@ -171,7 +176,7 @@ class Device:
                 if not isinstance(error, nats.errors.TimeoutError):
                     print(f"trying again: {error!r}", file=sys.stderr, flush=True)
                     await asyncio.sleep(1)
-                elif begun:
+                elif self.begun:
                     await self.beat()
 
 

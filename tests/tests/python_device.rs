@@ -120,8 +120,15 @@ async fn a_file_that_was_set_back_begins_an_epoch_and_loses_nothing_that_waits()
     std::fs::write(&file, backup).unwrap();
     hub.publish(&subjects::desired(&hub.key), &desired(3, 3)).await;
     let device = hub.device();
-    let enough = |reports: &[Report]| newest_of(reports, epoch).len() == 3;
-    let anew: Vec<_> = hub.reports_until(enough).await.into_iter().filter(|it| it.epoch() > epoch).collect();
+    let later =
+        |reports: Vec<Report>| reports.into_iter().filter(|it| it.epoch() > epoch).collect::<Vec<_>>();
+    // The newest of each deployment come first, the others after them.
+    let enough = |reports: &[Report]| {
+        let anew = later(reports.to_vec());
+        let heads = anew.iter().map(|report| report.head().get()).max();
+        newest_of(reports, epoch).len() == 3 && heads == Some(distinct(&anew).len() as u64)
+    };
+    let anew = later(hub.reports_until(enough).await);
     let numbers = distinct(&anew);
     assert_eq!(numbers, (1..=numbers.len() as u64).collect::<Vec<_>>(), "dense from 1, as in any epoch");
     assert!(matches!(first(&anew), Report::Capabilities(_)), "capabilities are the first thing of an epoch");

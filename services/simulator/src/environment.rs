@@ -11,13 +11,15 @@ use tokio::process::Command;
 
 /// How the names begin of what is not handed on.
 const KEPT_OUT: [&str; 2] = ["GIT_", "MUSTER_"];
+/// Handed on all the same: what is logged leads nobody elsewhere, and who plays a trial again wants to see more of it.
+const LOG: &str = "MUSTER_LOG";
 
 /// A program that gets the caller's environment without that.
 pub(crate) fn command(program: impl AsRef<OsStr>) -> Command {
     let mut command = Command::new(program);
     for (name, _) in std::env::vars_os() {
         let text = name.as_encoded_bytes();
-        if KEPT_OUT.iter().any(|beginning| text.starts_with(beginning.as_bytes())) {
+        if name != LOG && KEPT_OUT.iter().any(|beginning| text.starts_with(beginning.as_bytes())) {
             command.env_remove(name);
         }
     }

@@ -24,7 +24,7 @@ pub struct Places {
     /// The NATS server's program.
     pub nats_server: PathBuf,
     /// Held while anybody knows of these places.
-    _lock: Arc<File>,
+    _lock: Arc<Lock>,
 }
 
 impl Places {
@@ -59,7 +59,7 @@ impl Places {
 
 /// Takes the directory for this run, making it if need be. The system gives the lock back when the process ends, however
 /// it does.
-fn lock(dir: &Path) -> Result<File, Error> {
+fn lock(dir: &Path) -> Result<Lock, Error> {
     let path = dir.join(MARKER);
     let unusable = |source| Error::Prepare { path: path.clone(), source };
     std::fs::create_dir_all(dir).map_err(unusable)?;
@@ -79,7 +79,18 @@ fn lock(dir: &Path) -> Result<File, Error> {
     }
     let held = writeln!(file, "{MARKER_TEXT}process {}", std::process::id());
     held.and_then(|()| file.stream_position()).and_then(|end| file.set_len(end)).map_err(unusable)?;
-    Ok(file)
+    Ok(Lock(file))
+}
+
+/// Given back when it is dropped, also where a process that is just being started has a copy of the file.
+#[derive(Debug)]
+struct Lock(File);
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        // What cannot be given back goes with the process.
+        _ = self.0.unlock();
+    }
 }
 
 /// Removes everything but the marker: the lock on it would go with it.

@@ -48,7 +48,8 @@ fn a_commit_from_within_a_git_hook_goes_to_the_fleets_repository_and_not_to_the_
 #[test]
 fn a_process_of_a_run_gets_no_credentials_of_the_callers() {
     let secret = Path::new("/home/somebody/admin.creds");
-    let variables = [("MUSTER_CREDS", secret), ("MUSTER_FLEET_DIR", secret), ("KEPT", secret)];
+    let variables =
+        [("MUSTER_CREDS", secret), ("MUSTER_FLEET_DIR", secret), ("MUSTER_LOG", secret), ("KEPT", secret)];
     if !is_under(&variables, "a_process_of_a_run_gets_no_credentials_of_the_callers") {
         return;
     }
@@ -60,7 +61,9 @@ fn a_process_of_a_run_gets_no_credentials_of_the_callers() {
         assert!(status.success());
     });
     let said = std::fs::read_to_string(dir.path().join("logs/said.log")).unwrap();
-    let of_muster: Vec<_> = said.lines().filter(|line| line.starts_with("MUSTER_")).collect();
-    assert_eq!(of_muster, [format!("MUSTER_FLEET_DIR={}", dir.path().display())]);
+    let mut of_muster: Vec<_> = said.lines().filter(|line| line.starts_with("MUSTER_")).collect();
+    of_muster.sort_unstable();
+    let own = format!("MUSTER_FLEET_DIR={}", dir.path().display());
+    assert_eq!(of_muster, [&own, "MUSTER_LOG=/home/somebody/admin.creds"]);
     assert!(said.contains("KEPT=/home/somebody/admin.creds"), "{said}");
 }

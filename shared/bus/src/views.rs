@@ -1,6 +1,7 @@
 //! The bucket `views`: any client's bucket functions work on it.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use bytes::Bytes;
 use muster_service::error::chain;
@@ -20,6 +21,9 @@ const ROLLUP: &str = "Nats-Rollup";
 const TTL: &str = "Nats-TTL";
 /// How long the mark of a deleted view stays for those who were away: a day.
 const TOMBSTONE_TTL: &str = "24h";
+
+/// Time before a key is looked for again that could not be.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 /// A value of the bucket, or its absence.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -58,7 +62,7 @@ impl ViewWatch {
         loop {
             match self.replay.next_present(max).await {
                 Ok(Some(batch)) => return Ok(Some(self.hand_out(batch))),
-                Ok(None) => return Ok(self.gone()),
+                Ok(None) => return Ok(self.gone().await),
                 Err(error) => self.begin_again(&error).await?,
             }
         }
@@ -87,6 +91,23 @@ impl ViewWatch {
         Ok(())
     }
 
+    /// Whether a key has a value, asked for as long as it takes.
+    async fn is_there(&self, key: &str) -> bool {
+        loop {
+            match self.bus.view_get(key).await {
+                Ok(found) => return found.is_some(),
+                Err(error) => {
+                    tracing::debug!(
+                        view = key,
+                        cause = chain(&error),
+                        "cannot look for a view; trying again"
+                    );
+                    tokio::time::sleep(LOOK_AGAIN).await;
+                }
+            }
+        }
+    }
+
     fn hand_out(&mut self, batch: Vec<Delivery>) -> Vec<ViewEntry> {
         let entries: Vec<_> = batch.into_iter().map(ViewEntry::from).collect();
         for entry in &entries {
@@ -101,10 +122,20 @@ impl ViewWatch {
         entries
     }
 
-    /// The present is read: what it does not show is not there any more.
-    fn gone(&mut self) -> Option<Vec<ViewEntry>> {
-        let gone = self.doubted.take().filter(|gone| !gone.is_empty())?;
+    /// The present is read: what it has not shown is not there any more, unless it was written anew since and is still to
+    /// come.
+    async fn gone(&mut self) -> Option<Vec<ViewEntry>> {
+        let mut gone = self.doubted.clone()?;
+        for key in self.doubted.iter().flatten() {
+            if self.is_there(key).await {
+                gone.remove(key);
+            }
+        }
+        self.doubted = None;
         self.held.retain(|key| !gone.contains(key));
+        if gone.is_empty() {
+            return None;
+        }
         Some(gone.into_iter().map(|key| ViewEntry { key, value: None, revision: 0, pending: 0 }).collect())
     }
 }

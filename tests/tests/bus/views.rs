@@ -72,18 +72,19 @@ async fn a_watch_of_a_bucket_that_is_made_anew_tells_also_what_is_not_in_it_any_
     }
     let mut watch = bus.view_watch(">").await.unwrap();
     read(&mut watch, 3).await;
-    for now in [&["deployment.web", "fleet"][..], &[]] {
+    for shown in [&["deployment.web", "fleet"][..], &[]] {
         bus.request("$JS.API.STREAM.DELETE.KV_views", Bytes::new(), Duration::from_secs(5)).await.unwrap();
         bus.converge().await.unwrap();
-        for key in now {
+        for key in shown {
             bus.view_put(key, Bytes::from("2"), None).await.unwrap();
         }
-        let held = if now.is_empty() { 2 } else { 3 };
+        let held = if shown.is_empty() { 2 } else { 3 };
         let mut told = read(&mut watch, held).await;
         told.sort_by(|one, other| one.key.cmp(&other.key));
         let gone: Vec<_> =
             told.iter().filter(|entry| entry.value.is_none()).map(|entry| &entry.key).collect();
-        let expected = if now.is_empty() { vec!["deployment.web", "fleet"] } else { vec!["deployment.gone"] };
+        let expected =
+            if shown.is_empty() { vec!["deployment.web", "fleet"] } else { vec!["deployment.gone"] };
         assert_eq!(gone, expected);
     }
     // What comes after is a change.

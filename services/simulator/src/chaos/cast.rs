@@ -43,9 +43,10 @@ const AGENT_FILES: [&str; 2] = ["agent.db", "agent.db-wal"];
 /// Pause between two agents that are started: together they would only wait for each other.
 const SPREAD: Duration = Duration::from_millis(20);
 
-/// Time within which one who met a full disk has ended, counted from when there was room again: enough for a process that
-/// was being started to get as far as its database on a busy machine. Later ends have another reason.
-const ROOM_GRACE: Duration = Duration::from_secs(5);
+/// Time within which one who met a full disk has ended and was seen to have, counted from when there was room again: enough
+/// for a process that was being started to get as far as its database on a busy machine, and for what may lie between two
+/// looks. Later ends have another reason.
+const ROOM_GRACE: Duration = Duration::from_secs(30);
 
 /// Everybody.
 #[derive(Debug)]
