@@ -48,7 +48,7 @@ build: ## all programs, for debugging, into target/debug
 tools: ## a NATS server and the Python packages that tests and demo need, into .tools
 	@.ci/tools >&2
 
-bench: ## every number of the README: rates, latency, memory, restart, the past, and PostgreSQL at the same work
+bench: ## the README's rates, latencies and sizes: pipeline, replay, memory, restart, the past, and PostgreSQL at the same work
 	@.ci/fetch-nats-server >&2
 	@$(CARGO) build --locked --release --workspace --bins >&2
 	@$(CARGO) run --locked --release --package muster-domain --example fold_rate
