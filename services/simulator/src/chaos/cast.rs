@@ -3,12 +3,14 @@
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
 use muster_contract::DeviceKey;
+use rustix::process::Signal;
 use tokio::time::Instant;
 
 use super::plan::Role;
@@ -48,6 +50,9 @@ const SPREAD: Duration = Duration::from_millis(20);
 /// looks. Later ends have another reason.
 const ROOM_GRACE: Duration = Duration::from_secs(30);
 
+/// Time within which a process that was started can be asked to end. Before, the request itself ends it.
+const HEARS_WITHIN: Duration = Duration::from_secs(2);
+
 /// Everybody.
 #[derive(Debug)]
 pub(super) struct Cast {
@@ -75,6 +80,8 @@ pub(super) struct Member {
     pub(super) full: bool,
     /// Since when there is room again on its disk, if it met a full one; time in which it was halted does not count.
     cleared: Option<Instant>,
+    /// When it was started last.
+    started: Option<Instant>,
     /// Where it serves its metrics; the server does not.
     pub(super) http: Option<SocketAddr>,
     spec: Spec,
@@ -256,7 +263,8 @@ impl Cast {
 
 impl Member {
     const fn new(role: Role, spec: Spec, link: Option<Arc<Link>>) -> Self {
-        Self { role, link, disk: None, full: false, cleared: None, http: None, spec, state: State::Down }
+        let (disk, full, cleared, started, http) = (None, false, None, None, None);
+        Self { role, link, disk, full, cleared, started, http, spec, state: State::Down }
     }
 
     /// Starts it, unless it is there.
@@ -275,6 +283,7 @@ impl Member {
             self.http = Some(http);
         }
         self.state = State::Up(Child::start(spec, dir)?);
+        self.started = Some(Instant::now());
         // Whatever the one before it met, this one did not.
         self.cleared = None;
         if self.full {
@@ -369,7 +378,7 @@ impl Member {
     /// # Errors
     /// It ended by itself while there was room, or did not end well or in time when it was asked to.
     pub(super) fn has_fallen(&mut self) -> Result<Option<Fall>, Error> {
-        let room = self.had_room();
+        let (room, hears) = (self.had_room(), self.hears());
         let (child, since) = match &mut self.state {
             State::Up(child) => (child, None),
             State::Leaving(child, since) => (child, Some(*since)),
@@ -383,6 +392,9 @@ impl Member {
             }
             (None, _) => return Ok(None),
             (Some(status), Some(_)) if status.success() => Fall::Dismissed,
+            (Some(status), Some(_)) if !hears && status.signal() == Some(Signal::TERM.as_raw()) => {
+                Fall::Dismissed
+            }
             _ if !room => Fall::NoRoom,
             _ => return child.expect_running().map(|()| None),
         };
@@ -397,6 +409,14 @@ impl Member {
             _ => Instant::now(),
         };
         !self.full && self.cleared.is_none_or(|cleared| at >= cleared + ROOM_GRACE)
+    }
+
+    /// Whether it had been there long enough to hear what it was asked.
+    fn hears(&self) -> bool {
+        match (&self.state, self.started) {
+            (State::Leaving(_, asked), Some(started)) => *asked >= started + HEARS_WITHIN,
+            _ => true,
+        }
     }
 
     fn pid(&self) -> Option<rustix::process::Pid> {

@@ -70,3 +70,18 @@ async fn who_was_halted_when_room_came_is_given_the_same_time_and_who_is_started
     let end = end(anew, dir);
     assert!(matches!(end, Err(Error::Ended { .. })), "{end:?}");
 }
+
+#[tokio::test(start_paused = true)]
+async fn who_is_asked_to_end_before_it_can_hear_ends_as_asked_and_later_has_to_end_well() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let asked = |after| async move {
+        let mut deaf = agent(dir);
+        tokio::time::advance(after).await;
+        assert!(deaf.dismiss());
+        end(deaf, dir)
+    };
+    assert_eq!(asked(HEARS_WITHIN / 2).await.unwrap(), Fall::Dismissed);
+    let late = asked(HEARS_WITHIN).await;
+    assert!(matches!(late, Err(Error::Ended { .. })), "{late:?}");
+}
