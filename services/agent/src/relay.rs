@@ -121,7 +121,7 @@ impl Relay {
     }
 
     /// Lets the heart beat and gives the number of rows that wait.
-    async fn beat(&mut self, bus: &Bus, epoch: Epoch) -> Result<u64, db::Error> {
+    async fn beat(&mut self, bus: &Bus, epoch: Epoch, letterhead: &Letterhead) -> Result<u64, db::Error> {
         let summary = self.outbox.summary().await?;
         self.metrics.outbox(&summary);
         let (generation, retired) = match &*self.desired.borrow() {
@@ -142,7 +142,7 @@ impl Relay {
             agent_version: muster_service::VERSION.to_owned(),
             storing: self.trouble.borrow_and_update().is_none(),
         };
-        let beat = Letterhead::of(&self.device).heartbeat(&heartbeat, self.clock.now());
+        let beat = letterhead.heartbeat(&heartbeat, self.clock.now());
         self.budget.charge(beat.wire_bytes(), Instant::now());
         // One that does not get through is made up for by the next; whether the link is up is known elsewhere.
         if let Err(error) = bus.publish_core(&beat.subject, beat.headers, beat.payload).await {

@@ -11,7 +11,7 @@ use serde_json::json;
 
 use crate::ask::Hub;
 use crate::auth::Office;
-use crate::config::{Cli, Command, Export, Format, PublisherCommand, QuarantineCommand, Show};
+use crate::config::{Cli, Command, Export, Format, PublisherCommand, QuarantineCommand};
 use crate::error::{CtlError, NO, USAGE, YES};
 use crate::session::Session;
 use crate::terminal::Terminal;
@@ -60,8 +60,8 @@ fn told(error: &CtlError, terminal: &mut Terminal) -> u8 {
 /// True where the answer is yes.
 async fn execute(cli: Cli, terminal: &mut Terminal) -> Result<bool, CtlError> {
     cli.check().map_err(CtlError::Usage)?;
-    let Cli { connection, format, command } = cli;
-    let (format, export) = format.unwrap_or(Show::Table).split();
+    let (format, export) = cli.shown();
+    let Cli { connection, command, .. } = cli;
     match command {
         Command::Version => return version(format, terminal).map(|()| true),
         Command::Completions { shell } => {

@@ -91,12 +91,17 @@ pub struct Cli {
 }
 
 impl Cli {
+    /// How to show answers, and as which export.
+    pub fn shown(&self) -> (Format, Option<Export>) {
+        self.format.unwrap_or(Show::Table).split()
+    }
+
     /// Whether every flag says something of the command. What would be passed over is refused.
     ///
     /// # Errors
     /// What does not go together.
     pub fn check(&self) -> Result<(), String> {
-        let (_, export) = self.format.unwrap_or(Show::Table).split();
+        let (_, export) = self.shown();
         match &self.command {
             Command::Status(args) => args.check(export),
             _ if export.is_some() => {

@@ -76,3 +76,18 @@ pub(crate) fn number(subject: &str) -> Option<u64> {
 fn held(waiting: &Waiting) -> MutexGuard<'_, HashMap<u64, oneshot::Sender<Message>>> {
     waiting.lock().unwrap_or_else(PoisonError::into_inner)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn questions_that_nobody_answers_leave_nothing_behind() {
+        let replies =
+            Replies { inbox: "inbox".to_owned(), next: AtomicU64::new(1), waiting: Waiting::default() };
+        let slots: Vec<_> = (0..1_000).map(|_| replies.slot()).collect();
+        assert_eq!(held(&replies.waiting).len(), slots.len());
+        drop(slots);
+        assert!(held(&replies.waiting).is_empty());
+    }
+}

@@ -169,7 +169,7 @@ impl<'a> Attempt<'a> {
                         return Ok(End::Failed);
                     }
                 }
-                Happening::News => self.begin_anew(),
+                Happening::News => self.hear_news(),
                 Happening::FillDue => {}
                 Happening::NoteDue => self.begin_note(),
                 Happening::Noted(noted) => self.noted(noted),
@@ -211,7 +211,7 @@ impl<'a> Attempt<'a> {
 
     /// Lets the heart beat and gives the number of rows that wait.
     async fn beat(&mut self, epoch: Epoch) -> Result<u64, db::Error> {
-        let waiting = self.relay.beat(self.connection.bus, epoch).await?;
+        let waiting = self.relay.beat(self.connection.bus, epoch, &self.letterhead).await?;
         self.next_beat = self.relay.next_beat();
         Ok(waiting)
     }
@@ -283,8 +283,8 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    /// The outbox has changed: what was read ahead may no longer be what goes next.
-    fn begin_anew(&mut self) {
+    /// What was read ahead may no longer be what goes next.
+    fn hear_news(&mut self) {
         self.ahead = None;
         self.relay.sending.news();
     }
