@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use muster_bus::{Outgoing, PublishErrorKind};
+use muster_contract::DeviceKey;
 use muster_contract::fact::Fact;
 use muster_contract::subjects::{self, LedgerSubject, stream};
 use muster_tests::server::device;
@@ -37,9 +38,8 @@ async fn a_report_that_ledger_never_takes_goes_to_quarantine_counts_and_delays_n
     assert!(!hub.log().contains("reading it again"), "nothing had to be read again:\n{}", hub.log());
 }
 
-#[tokio::test]
-async fn a_full_ledger_holds_everything_back_and_nothing_is_lost() {
-    let hub = Hub::start(&[]).await;
+/// A device with one report in LEDGER, which takes nothing more, and four that wait.
+async fn send_until_full(hub: &Hub) -> DeviceKey {
     let key = device("press-4");
     hub.send(&key, &status(1, 1, 1)).await;
     hub.statuses_are(&key, 1).await;
@@ -47,6 +47,13 @@ async fn a_full_ledger_holds_everything_back_and_nothing_is_lost() {
     for seq in 2..=5 {
         hub.send(&key, &status(1, seq, 5)).await;
     }
+    key
+}
+
+#[tokio::test]
+async fn a_full_ledger_holds_everything_back_and_nothing_is_lost() {
+    let hub = Hub::start(&[]).await;
+    let key = send_until_full(&hub).await;
     until("it says so", || async { hub.log() }, |log| log.contains("the stream is full")).await;
     assert_eq!(hub.statuses(&key).await.len(), 1);
     edit(&hub.bus, stream::LEDGER, |config| config["max_msgs"] = json!(-1)).await;
@@ -58,13 +65,7 @@ async fn a_full_ledger_holds_everything_back_and_nothing_is_lost() {
 async fn what_waits_is_told_also_where_nothing_can_be_taken_in() {
     let port = fastrand::u16(32_700..32_760);
     let hub = Hub::start(&["--http-addr", &format!("127.0.0.1:{port}")]).await;
-    let key = device("press-4");
-    hub.send(&key, &status(1, 1, 1)).await;
-    hub.statuses_are(&key, 1).await;
-    edit(&hub.bus, stream::LEDGER, |config| config["max_msgs"] = json!(1)).await;
-    for seq in 2..=5 {
-        hub.send(&key, &status(1, seq, 5)).await;
-    }
+    let key = send_until_full(&hub).await;
     let waiting = || async {
         let told = get("/metrics", port).await.unwrap_or_default();
         let lags = told.lines().filter(|line| line.starts_with("muster_ingest_lag{"));
