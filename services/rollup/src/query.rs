@@ -2,6 +2,7 @@
 //! that there is none yet. Questions about the past are the room [`past`]'s; they wait there, and hold up no others.
 
 mod groups;
+mod parts;
 mod past;
 pub(crate) mod question;
 mod status;
@@ -37,8 +38,17 @@ const DESCRIPTION: &str = "What is true of deployments, devices, sites and the f
 /// Largest answer: any server that Muster works with carries it. Longer lists come in more pages.
 const ANSWER_BYTES_MAX: usize = MESSAGE_BYTES_MAX;
 
-const ENDPOINTS: [&str; 8] =
-    ["deployment", "deployments", "device", "devices", "site", "fleet", "why", status::ENDPOINT];
+const ENDPOINTS: [&str; 9] = [
+    "deployment",
+    "deployments",
+    "device",
+    "devices",
+    "site",
+    "fleet",
+    "why",
+    status::ENDPOINT,
+    parts::ENDPOINT,
+];
 
 /// The desk where questions are answered. Clones share the present.
 #[derive(Debug, Clone)]
@@ -96,6 +106,9 @@ impl Desk {
     pub fn answer(&self, endpoint: &str, question: &[u8]) -> Result<Bytes, ErrorBody> {
         if endpoint == status::ENDPOINT {
             return status::answer(&self.present, question);
+        }
+        if endpoint == parts::ENDPOINT {
+            return parts::answer(&self.present, question);
         }
         if groups::ENDPOINTS.contains(&endpoint) {
             return groups::answer(&self.present, endpoint, question);

@@ -113,6 +113,10 @@ label!(
     SubscriptionName, "subscription", Cow::Borrowed
 );
 label!(
+    /// A hub of a federation.
+    HubName, "hub", Cow::Borrowed
+);
+label!(
     /// What a label is about: region, ring, model.
     LabelKey, "label", Cow::Borrowed
 );

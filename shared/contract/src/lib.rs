@@ -22,6 +22,7 @@ pub mod labels;
 pub mod limits;
 pub mod notify;
 pub mod ownership;
+pub mod parts;
 pub mod presence;
 pub mod profile;
 pub mod quarantine;
@@ -42,8 +43,8 @@ mod text;
 
 pub use decode::{Document, Refusal};
 pub use ids::{
-    ComponentName, Counter, DeploymentId, DeviceId, DeviceKey, Epoch, Generation, LabelError, LabelKey,
-    LabelValue, Seq, SiteId, SubscriptionName, ViewName,
+    ComponentName, Counter, DeploymentId, DeviceId, DeviceKey, Epoch, Generation, HubName, LabelError,
+    LabelKey, LabelValue, Seq, SiteId, SubscriptionName, ViewName,
 };
 pub use jiff::Timestamp;
 pub use ranges::SeqRanges;

@@ -67,4 +67,5 @@ kinds!(
     GroupView,
     ViewDefinition,
     DefinedView,
+    HubsView,
 );

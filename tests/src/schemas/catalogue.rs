@@ -16,6 +16,7 @@ use muster_contract::notify::{
     ConfirmRequest, Notice, Subscription, SubscriptionAnswer, SubscriptionRecord, SubscriptionsAnswer,
     SubscriptionsQuery, UnsubscribeRequest,
 };
+use muster_contract::parts::{HubsView, PartsAnswer, PartsQuery};
 use muster_contract::presence::Heartbeat;
 use muster_contract::profile::{Package, Process, Simulated};
 use muster_contract::quarantine::{QuarantineAnswer, QuarantineRequest, QuarantineVerdict};
@@ -113,6 +114,10 @@ pub const GROUPS: [Shape; 9] = [
     message::<ViewAnswer>("ViewAnswer"),
 ];
 
+/// What hubs give to a federation of them.
+pub const FEDERATION: [Shape; 3] =
+    [document::<HubsView>(), message::<PartsQuery>("PartsQuery"), message::<PartsAnswer>("PartsAnswer")];
+
 /// What a component's `properties` may say, by the type of its profile.
 pub const PROPERTIES: [(&str, Make); 4] = [
     ("process", SchemaGenerator::into_root_schema_for::<Process>),
@@ -123,7 +128,7 @@ pub const PROPERTIES: [(&str, Make); 4] = [
 
 /// Every shape that has examples.
 pub fn shapes() -> impl Iterator<Item = &'static Shape> {
-    DOCUMENTS.iter().chain(&MESSAGES).chain(&GROUPS)
+    DOCUMENTS.iter().chain(&MESSAGES).chain(&GROUPS).chain(&FEDERATION)
 }
 
 /// The shape of a name.

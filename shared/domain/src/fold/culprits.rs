@@ -40,12 +40,16 @@ impl Culprits {
         self.0.len()
     }
 
+    /// The codes in order, each with its count and its first device.
+    pub(super) fn by_code(&self) -> impl Iterator<Item = (&str, u64, &DeviceKey)> {
+        self.0.iter().filter_map(|(code, devices)| {
+            devices.first().map(|first| (code.as_ref(), devices.len() as u64, first))
+        })
+    }
+
     /// The most frequent codes, then by code, each with its count and its first device.
     pub(super) fn top(&self, codes_max: usize) -> Vec<(&str, u64, &DeviceKey)> {
-        let counted = self.0.iter().filter_map(|(code, devices)| {
-            devices.first().map(|first| (code.as_ref(), devices.len() as u64, first))
-        });
-        let mut codes: Vec<_> = counted.collect();
+        let mut codes: Vec<_> = self.by_code().collect();
         // The map is in order of code and the sort is stable.
         codes.sort_by_key(|(_, count, _)| std::cmp::Reverse(*count));
         codes.truncate(codes_max);

@@ -4,6 +4,7 @@
 mod answer;
 
 pub use answer::NoGroups;
+pub(super) use answer::{Split, label_line};
 
 use std::collections::BTreeMap;
 
@@ -96,7 +97,7 @@ impl Groups {
         &mut self.list[number as usize]
     }
 
-    fn find(&self, label: &LabelKey, value: &LabelValue) -> Option<&LabelGroup> {
+    pub(super) fn find(&self, label: &LabelKey, value: &LabelValue) -> Option<&LabelGroup> {
         Some(self.get(*self.numbers.get(label)?.get(value)?))
     }
 
@@ -105,7 +106,12 @@ impl Groups {
         Some(self.numbers.get(label)?.values().map(|number| self.get(*number)))
     }
 
-    /// All of them.
+    /// All of them, by label and value.
+    pub(super) fn all(&self) -> impl Iterator<Item = &LabelGroup> {
+        self.numbers.values().flat_map(|values| values.values().map(|number| self.get(*number)))
+    }
+
+    /// What they are called.
     pub(super) fn keys(&self) -> impl Iterator<Item = (&LabelKey, &LabelValue)> {
         self.numbers.iter().flat_map(|(label, values)| values.keys().map(move |value| (label, value)))
     }

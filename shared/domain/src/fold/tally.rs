@@ -1,7 +1,10 @@
 //! Counts that add up: of standings ([`Group`]) and of devices ([`Devices`]). The counts of disjoint parts of a fleet
 //! are merged by adding them, in any order. The verdict is read off a group.
 
+mod part;
 mod rest;
+
+pub use part::BadPart;
 
 use std::ops::{AddAssign, SubAssign};
 

@@ -3,18 +3,21 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use muster_contract::canonical::Digest;
+use muster_contract::groups::GroupView;
 use muster_contract::limits::{COMPONENTS_MAX, VIEW_ERRORS_MAX, VIEW_MESSAGE_BYTES_MAX};
 use muster_contract::state::cut;
 use muster_contract::subjects::ViewKey;
 use muster_contract::view::{
-    DeploymentView, ErrorCount, ErrorExample, FleetView, Omitted, SiteView, Tally, Verdict, content_digest,
+    AsOf, DeploymentView, ErrorCount, ErrorExample, FleetView, Omitted, SiteView, Tally, Verdict,
+    content_digest,
 };
-use muster_contract::{ComponentName, DeploymentId, DeviceKey, SiteId, State};
+use muster_contract::{ComponentName, DeploymentId, DeviceKey, LabelKey, LabelValue, SiteId, State};
 
 use serde_json::Value;
 
 use super::fleet::Fleet;
 use super::lens::Shown;
+use super::tally::{Devices, Group};
 use super::totals::{Deployment, States, Whole};
 
 impl Fleet {
@@ -36,25 +39,9 @@ impl Fleet {
             components: deployment.components.len().saturating_sub(COMPONENTS_MAX) as u64,
             errors: (deployment.culprits.len() - errors.len()) as u64,
         };
-        let mut view = DeploymentView {
-            api_version: Default::default(),
-            kind: Default::default(),
-            deployment: deployment.id.clone(),
-            as_of: self.as_of,
-            verdict,
-            targets: group.targets(),
-            leaving: group.leaving(),
-            overdue: group.overdue(),
-            counts: group.counts(),
-            converged: group.bounds(),
-            complete: group.complete(),
-            components: components(deployment),
-            errors,
-            omitted,
-            digest: unsigned(),
-        };
-        view.digest = content_digest(&view);
-        Some(view)
+        let components = deployment.components.iter().take(COMPONENTS_MAX);
+        let components = components.map(|(name, states)| (name.clone(), counted(states))).collect();
+        Some(shown_deployment(deployment.id.clone(), self.as_of, group, components, errors, omitted))
     }
 
     /// The view of a site; none where it has no device.
@@ -63,22 +50,12 @@ impl Fleet {
         if site.whole.devices.by_freshness().total() == 0 {
             return None;
         }
-        let mut view = SiteView {
-            api_version: Default::default(),
-            kind: Default::default(),
-            site: site.id.clone(),
-            tally: self.tally(&site.whole),
-        };
-        view.tally.digest = content_digest(&view);
-        Some(view)
+        Some(shown_site(site.id.clone(), self.tally(&site.whole)))
     }
 
     /// The view of the fleet, which is there from the start.
     pub fn fleet_view(&self) -> FleetView {
-        let tally = self.tally(&self.totals.fleet);
-        let mut view = FleetView { api_version: Default::default(), kind: Default::default(), tally };
-        view.tally.digest = content_digest(&view);
-        view
+        shown_fleet(self.tally(&self.totals.fleet))
     }
 
     /// The keys of all views that follow from LEDGER alone: not of those that people have defined.
@@ -134,27 +111,22 @@ impl Fleet {
     }
 
     pub(super) fn tally(&self, whole: &Whole) -> Tally {
-        Tally {
-            as_of: self.as_of,
-            devices: whole.devices.by_freshness(),
-            targets: whole.group.targets(),
-            leaving: whole.group.leaving(),
-            overdue: whole.group.overdue(),
-            counts: whole.group.counts(),
-            deployments: whole.deployments(),
-            complete: whole.devices.complete(),
-            digest: unsigned(),
-        }
+        shown_tally(self.as_of, &whole.devices, &whole.group, whole.deployments())
     }
 
     fn errors(&self, number: u32, deployment: &Deployment) -> Vec<ErrorCount> {
         let top = deployment.culprits.top(VIEW_ERRORS_MAX);
-        top.into_iter()
-            .filter_map(|(code, count, device)| {
-                let example = self.example(number, code, device)?;
-                Some(ErrorCount { code: code.to_owned(), count, example })
-            })
-            .collect()
+        top.into_iter().filter_map(|code| self.error_count(number, code)).collect()
+    }
+
+    /// How often devices report a code, with an example.
+    pub(super) fn error_count(
+        &self,
+        number: u32,
+        (code, count, device): (&str, u64, &DeviceKey),
+    ) -> Option<ErrorCount> {
+        let example = self.example(number, code, device)?;
+        Some(ErrorCount { code: code.to_owned(), count, example })
     }
 
     /// The first error of this code that a device reports.
@@ -170,13 +142,82 @@ impl Fleet {
     }
 }
 
-fn components(deployment: &Deployment) -> BTreeMap<ComponentName, BTreeMap<State, u64>> {
-    let counted = |states: &States| {
-        let counts = State::ALL.into_iter().map(|state| (state, u64::from(states[state as usize])));
-        counts.filter(|(_, count)| *count > 0).collect()
+/// How often a component is in which state, without the zeros.
+pub(super) fn counted(states: &States) -> BTreeMap<State, u64> {
+    let counts = State::ALL.into_iter().map(|state| (state, u64::from(states[state as usize])));
+    counts.filter(|(_, count)| *count > 0).collect()
+}
+
+/// The view of a deployment that is somewhere.
+pub(super) fn shown_deployment(
+    deployment: DeploymentId,
+    as_of: AsOf,
+    group: &Group,
+    components: BTreeMap<ComponentName, BTreeMap<State, u64>>,
+    errors: Vec<ErrorCount>,
+    omitted: Omitted,
+) -> DeploymentView {
+    let mut view = DeploymentView {
+        api_version: Default::default(),
+        kind: Default::default(),
+        deployment,
+        as_of,
+        verdict: group.verdict(),
+        targets: group.targets(),
+        leaving: group.leaving(),
+        overdue: group.overdue(),
+        counts: group.counts(),
+        converged: group.bounds(),
+        complete: group.complete(),
+        components,
+        errors,
+        omitted,
+        digest: unsigned(),
     };
-    let shown = deployment.components.iter().take(COMPONENTS_MAX);
-    shown.map(|(name, states)| (name.clone(), counted(states))).collect()
+    view.digest = content_digest(&view);
+    view
+}
+
+/// The view of a site.
+pub(super) fn shown_site(site: SiteId, tally: Tally) -> SiteView {
+    let mut view = SiteView { api_version: Default::default(), kind: Default::default(), site, tally };
+    view.tally.digest = content_digest(&view);
+    view
+}
+
+/// The view of a fleet.
+pub(super) fn shown_fleet(tally: Tally) -> FleetView {
+    let mut view = FleetView { api_version: Default::default(), kind: Default::default(), tally };
+    view.tally.digest = content_digest(&view);
+    view
+}
+
+/// The view of a group.
+pub(super) fn shown_group(label: LabelKey, value: LabelValue, tally: Tally) -> GroupView {
+    let (api_version, kind) = Default::default();
+    let mut view = GroupView { api_version, kind, label, value, tally };
+    view.tally.digest = content_digest(&view);
+    view
+}
+
+/// What a site's view, a group's and the fleet's have in common; without its digest yet.
+pub(super) fn shown_tally(
+    as_of: AsOf,
+    devices: &Devices,
+    group: &Group,
+    deployments: BTreeMap<Verdict, u64>,
+) -> Tally {
+    Tally {
+        as_of,
+        devices: devices.by_freshness(),
+        targets: group.targets(),
+        leaving: group.leaving(),
+        overdue: group.overdue(),
+        counts: group.counts(),
+        deployments,
+        complete: devices.complete(),
+        digest: unsigned(),
+    }
 }
 
 /// What stands where the digest goes until it is known; the digest does not cover it.

@@ -1,5 +1,6 @@
 //! Channels: one for each kind of subject. The addresses are the contract's, with its identifiers as parameters.
 
+mod federation;
 mod groups;
 mod notices;
 
@@ -28,8 +29,17 @@ pub(super) fn all() -> Map<String, Value> {
 }
 
 pub(super) fn list() -> Vec<Channel> {
-    let parts =
-        [downlink(), uplink(), ledger(), views(), questions(), groups::list(), notices::all(), requests()];
+    let parts = [
+        downlink(),
+        uplink(),
+        ledger(),
+        views(),
+        questions(),
+        groups::list(),
+        federation::list(),
+        notices::all(),
+        requests(),
+    ];
     parts.into_iter().flatten().collect()
 }
 
@@ -360,7 +370,7 @@ fn answers() -> Value {
     json!({
         "address": null,
         "description": "The reply inbox of a request.",
-        "messages": references(&[&ANSWERS[..], &groups::ANSWERS].concat(), "#/components/messages"),
+        "messages": references(&[&ANSWERS[..], &groups::ANSWERS, &federation::ANSWERS].concat(), "#/components/messages"),
     })
 }
 

@@ -113,6 +113,17 @@ const GROUPS: [(&str, Action, &[&str]); 6] = [
     ("operator", Send, &["viewApply", "viewRemove"]),
 ];
 
+/// Hubs and their federation.
+const FEDERATION: [(&str, Action, &[&str]); 5] = [
+    ("rollup", Receive, &["queryParts"]),
+    ("viewer", Send, &["queryParts", "queryHubs"]),
+    ("viewer", Receive, &["hubsView"]),
+    ("federation", Send, &["deploymentView", "siteView", "fleetView", "groupView", "hubsView"]),
+    ("federation", Receive, &["queryHubs"]),
+];
+
+const FEDERATION_REPLIES: [(&str, &str); 2] = [("queryParts", "PartsAnswer"), ("queryHubs", "HubsView")];
+
 const GROUP_QUERIES: [&str; 5] = ["queryLabels", "queryGroups", "queryGroup", "queryViews", "queryView"];
 
 const GROUP_REPLIES: [(&str, &str); 7] = [
@@ -155,6 +166,7 @@ pub(super) fn all() -> Map<String, Value> {
     ROLES
         .iter()
         .chain(&GROUPS)
+        .chain(&FEDERATION)
         .flat_map(|(role, action, names)| names.iter().map(move |name| operation(role, *action, name)))
         .collect()
 }
@@ -172,7 +184,8 @@ fn operation(role: &str, action: Action, name: &str) -> (String, Value) {
         "messages": messages(name, channel.messages),
         "x-muster-role": role,
     });
-    if let Some((_, answer)) = REPLIES.iter().chain(&GROUP_REPLIES).find(|(request, _)| *request == name) {
+    let mut replies = REPLIES.iter().chain(&GROUP_REPLIES).chain(&FEDERATION_REPLIES);
+    if let Some((_, answer)) = replies.find(|(request, _)| *request == name) {
         value["reply"] = json!({
             "channel": { "$ref": "#/channels/answers" },
             "messages": messages("answers", &[answer, "ErrorReply"]),

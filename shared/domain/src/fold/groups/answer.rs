@@ -3,12 +3,13 @@
 use std::ops::Bound::{Excluded, Unbounded};
 
 use muster_contract::groups::{GroupLine, GroupView, GroupsAnswer, LabelLine, LabelsAnswer};
-use muster_contract::view::content_digest;
+use muster_contract::view::AsOf;
 use muster_contract::{DeploymentId, LabelKey, LabelValue};
 
 use super::super::answer::{Page, cut_page};
 use super::super::fleet::Fleet;
 use super::super::tally::{Devices, Group};
+use super::super::view::shown_group;
 use super::LabelGroup;
 
 /// Why there are no groups to show.
@@ -27,15 +28,7 @@ impl Fleet {
         if group.whole.devices.by_freshness().total() == 0 {
             return None;
         }
-        let mut view = GroupView {
-            api_version: Default::default(),
-            kind: Default::default(),
-            label: label.clone(),
-            value: value.clone(),
-            tally: self.tally(&group.whole),
-        };
-        view.tally.digest = content_digest(&view);
-        Some(view)
+        Some(shown_group(label.clone(), value.clone(), self.tally(&group.whole)))
     }
 
     /// Whether a group has a view.
@@ -51,16 +44,7 @@ impl Fleet {
         let named = groups.numbers.range::<LabelKey, _>((from, Unbounded));
         let lines = named.map(|(label, values)| {
             let devices = values.values().map(|number| groups.get(*number).whole.devices);
-            let devices = devices.fold(Devices::default(), |mut sum, part| {
-                sum += part;
-                sum
-            });
-            LabelLine {
-                label: label.clone(),
-                values: values.len() as u64,
-                devices: devices.by_freshness(),
-                without: self.totals.fleet.devices.without(&devices).by_freshness(),
-            }
+            label_line(label, &self.totals.fleet.devices, devices)
         });
         let (labels, next) = cut_page(lines, page.limit, |line| line.label.to_string());
         LabelsAnswer { as_of: self.as_of, labels, next }
@@ -84,38 +68,67 @@ impl Fleet {
         if number.is_some() && total.is_empty() {
             return Err(NoGroups::Deployment);
         }
-        let shares: Vec<(&LabelGroup, Group)> = self
-            .totals
-            .groups
-            .of(label)
-            .ok_or(NoGroups::Label)?
-            .map(|group| (group, group.share_of(number)))
-            .filter(|(_, share)| number.is_none() || !share.is_empty())
-            .collect();
-        let without = shares.iter().fold(total, |rest, (_, share)| rest.without(share));
+        let groups = self.totals.groups.of(label).ok_or(NoGroups::Label)?;
+        let shares = groups.map(|group| (&group.value, group.whole.devices, group.share_of(number)));
+        let shares = shares.filter(|(.., share)| number.is_none() || !share.is_empty());
+        let split = Split { label, deployment, total, shares: shares.collect() };
+        Ok(split.answer(self.as_of, page))
+    }
+}
+
+/// A whole by a label: each value with its devices and its share.
+pub(in crate::fold) struct Split<'a> {
+    pub(in crate::fold) label: &'a LabelKey,
+    pub(in crate::fold) deployment: Option<&'a DeploymentId>,
+    pub(in crate::fold) total: Group,
+    pub(in crate::fold) shares: Vec<(&'a LabelValue, Devices, Group)>,
+}
+
+impl Split<'_> {
+    pub(in crate::fold) fn answer(&self, as_of: AsOf, page: &Page<LabelValue>) -> GroupsAnswer {
+        let without = self.shares.iter().fold(self.total, |rest, (.., share)| rest.without(share));
         let wanted =
-            shares.iter().filter(|(group, _)| page.after.as_ref().is_none_or(|at| group.value > *at));
-        let lines = wanted.map(|(group, share)| GroupLine {
-            value: group.value.clone(),
-            devices: group.whole.devices.by_freshness(),
+            self.shares.iter().filter(|(value, ..)| page.after.as_ref().is_none_or(|at| *value > at));
+        let lines = wanted.map(|(value, devices, share)| GroupLine {
+            value: (*value).clone(),
+            devices: devices.by_freshness(),
             part: share.part(),
         });
         let (groups, next) = cut_page(lines, page.limit, |line| line.value.to_string());
-        Ok(GroupsAnswer {
-            as_of: self.as_of,
-            label: label.clone(),
-            deployment: deployment.cloned(),
-            total: total.part(),
+        GroupsAnswer {
+            as_of,
+            label: self.label.clone(),
+            deployment: self.deployment.cloned(),
+            total: self.total.part(),
             groups,
             without: without.part(),
             next,
-        })
+        }
+    }
+}
+
+/// A label of some of these devices, with the devices of each of its values.
+pub(in crate::fold) fn label_line(
+    label: &LabelKey,
+    all: &Devices,
+    values: impl Iterator<Item = Devices>,
+) -> LabelLine {
+    let (mut count, mut devices) = (0, Devices::default());
+    for part in values {
+        count += 1;
+        devices += part;
+    }
+    LabelLine {
+        label: label.clone(),
+        values: count,
+        devices: devices.by_freshness(),
+        without: all.without(&devices).by_freshness(),
     }
 }
 
 impl LabelGroup {
     /// Its share of a deployment, or of everything.
-    fn share_of(&self, deployment: Option<u32>) -> Group {
+    pub(in crate::fold) fn share_of(&self, deployment: Option<u32>) -> Group {
         match deployment {
             Some(number) => self.deployments.get(&number).copied().unwrap_or_default(),
             None => self.whole.group,

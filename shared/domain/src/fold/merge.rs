@@ -1,0 +1,163 @@
+//! Several fleets as one: the parts of hubs whose sites are disjoint, added. What comes out is what one hub with all those
+//! sites would say, digest for digest.
+//!
+//! A hub that is not heard counts on with what was last read of it, but honestly: none of its devices is heard, and nothing
+//! of them is known. Whether a hub is heard is said from outside: nothing here asks a clock.
+
+mod answer;
+mod hub;
+mod view;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use muster_contract::parts::Part;
+use muster_contract::subjects::ViewKey;
+use muster_contract::view::{AsOf, SiteView};
+use muster_contract::{HubName, SiteId, Timestamp};
+
+use self::hub::Hub;
+use super::tally::BadPart;
+
+/// Hubs and what they have given.
+#[derive(Debug)]
+pub struct Merge {
+    hubs: BTreeMap<HubName, Hub>,
+    /// Which hub has which site.
+    sites: BTreeMap<SiteId, HubName>,
+    changed: BTreeSet<ViewKey>,
+}
+
+/// What became of a part.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Taken {
+    /// It counts.
+    Whole,
+    /// It counts when the rest of it has come: the rows after so many.
+    Rest(u64),
+}
+
+/// A site is at another hub already.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("site '{site}' is at hub '{hub}' as well: a site belongs to one hub")]
+pub struct OtherHub {
+    /// The site.
+    pub site: SiteId,
+    /// The hub that has it and keeps it.
+    pub hub: HubName,
+}
+
+impl Merge {
+    /// Hubs of which nothing was read yet.
+    pub fn new(hubs: impl IntoIterator<Item = HubName>) -> Self {
+        let hubs = hubs.into_iter().map(|name| (name, Hub::default())).collect();
+        Self { hubs, sites: BTreeMap::new(), changed: BTreeSet::from([ViewKey::Fleet]) }
+    }
+
+    /// Takes what a hub says of a view: a part, or that there is nothing to count.
+    ///
+    /// # Errors
+    /// The part makes no sense; what was held of it holds on.
+    pub fn take(
+        &mut self,
+        hub: &HubName,
+        as_of: AsOf,
+        key: &ViewKey,
+        part: Option<&Part>,
+    ) -> Result<Taken, BadPart> {
+        let Some(hub) = self.hubs.get_mut(hub) else { return Ok(Taken::Whole) };
+        let taken = hub.take(key, part, &mut self.changed)?;
+        hub.read_to(as_of);
+        Ok(taken)
+    }
+
+    /// Takes a hub's view of one of its sites, or that the site has no device any more.
+    ///
+    /// # Errors
+    /// Another hub has it.
+    pub fn take_site(
+        &mut self,
+        hub: &HubName,
+        site: &SiteId,
+        view: Option<&SiteView>,
+    ) -> Result<(), OtherHub> {
+        let Some(held) = self.hubs.get_mut(hub) else { return Ok(()) };
+        match (self.sites.get(site), view) {
+            (Some(other), _) if other != hub => {
+                return match view {
+                    Some(_) => Err(OtherHub { site: site.clone(), hub: other.clone() }),
+                    None => Ok(()),
+                };
+            }
+            (_, Some(view)) => {
+                held.sites.insert(site.clone(), view.clone());
+                self.sites.insert(site.clone(), hub.clone());
+            }
+            (_, None) => {
+                held.sites.remove(site);
+                self.sites.remove(site);
+            }
+        }
+        self.changed.insert(ViewKey::Site(site.clone()));
+        Ok(())
+    }
+
+    /// Everything that a hub had when it was looked through is taken.
+    pub fn read_whole(&mut self, hub: &HubName) {
+        if let Some(hub) = self.hubs.get_mut(hub) {
+            hub.whole = true;
+        }
+    }
+
+    /// Says that a hub answered at a moment.
+    pub fn hear(&mut self, hub: &HubName, at: Timestamp) {
+        let Some(held) = self.hubs.get_mut(hub) else { return };
+        held.heard_at = Some(at);
+        if !std::mem::replace(&mut held.heard, true) {
+            self.changed.extend(held.keys());
+        }
+    }
+
+    /// Says that a hub has not answered for too long.
+    pub fn miss(&mut self, hub: &HubName) {
+        let Some(held) = self.hubs.get_mut(hub) else { return };
+        if std::mem::replace(&mut held.heard, false) {
+            self.changed.extend(held.keys());
+        }
+    }
+
+    /// Hubs that were never read whole. While there are any, nobody is to be told anything: what they have is not known.
+    pub fn unread(&self) -> Vec<HubName> {
+        self.hubs.iter().filter(|(_, hub)| !hub.whole).map(|(name, _)| name.clone()).collect()
+    }
+
+    /// What is held of a hub.
+    pub fn keys_of(&self, hub: &HubName) -> BTreeSet<ViewKey> {
+        self.hubs.get(hub).map(Hub::keys).unwrap_or_default()
+    }
+
+    /// The views that may have changed since the last call: also those that are gone now.
+    pub fn take_changed(&mut self) -> BTreeSet<ViewKey> {
+        std::mem::take(&mut self.changed)
+    }
+
+    /// The hub that has a site.
+    pub fn hub_of(&self, site: &SiteId) -> Option<&HubName> {
+        self.sites.get(site)
+    }
+
+    /// The hubs by name.
+    pub fn hub_names(&self) -> impl Iterator<Item = &HubName> {
+        self.hubs.keys()
+    }
+
+    /// Up to where the parts have read: the sum of the hubs' sequences, which orders what is said here and is no place in
+    /// any LEDGER, and when the newest of their facts was stored.
+    pub fn as_of(&self) -> AsOf {
+        let read = self.hubs.values().filter_map(|hub| hub.as_of);
+        let start = AsOf { ledger_seq: 0, at: Timestamp::UNIX_EPOCH };
+        read.fold(start, |sum, of| AsOf {
+            ledger_seq: sum.ledger_seq.saturating_add(of.ledger_seq),
+            at: sum.at.max(of.at),
+        })
+    }
+}

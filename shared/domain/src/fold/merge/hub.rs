@@ -1,0 +1,162 @@
+//! What one hub has given: its parts, read once so that only what adds up is held.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use muster_contract::parts::{DeploymentPart, Part, TallyPart};
+use muster_contract::silence::SilentSites;
+use muster_contract::subjects::ViewKey;
+use muster_contract::view::{AsOf, ErrorCount, SiteView};
+use muster_contract::{ComponentName, DeploymentId, LabelKey, LabelValue, SiteId, State, Timestamp};
+
+use super::super::tally::{BadPart, Devices, Group};
+use super::Taken;
+
+/// Groups of a label by its value.
+type ByGroup<T> = BTreeMap<LabelKey, BTreeMap<LabelValue, T>>;
+
+/// One hub.
+#[derive(Debug, Default)]
+pub(super) struct Hub {
+    pub(super) as_of: Option<AsOf>,
+    pub(super) heard: bool,
+    pub(super) heard_at: Option<Timestamp>,
+    /// It was looked through once.
+    pub(super) whole: bool,
+    pub(super) fleet: Tally,
+    pub(super) deployments: BTreeMap<DeploymentId, Deployment>,
+    pub(super) groups: ByGroup<Tally>,
+    pub(super) sites: BTreeMap<SiteId, SiteView>,
+    /// Of which not all rows have come.
+    begun: BTreeMap<DeploymentId, Deployment>,
+}
+
+/// Its counts of the fleet, or of a group.
+#[derive(Debug, Default)]
+pub(super) struct Tally {
+    pub(super) devices: Devices,
+    pub(super) group: Group,
+    pub(super) silent_sites: SilentSites,
+}
+
+/// Its counts of a deployment.
+#[derive(Debug, Default)]
+pub(super) struct Deployment {
+    pub(super) group: Group,
+    pub(super) silent_sites: SilentSites,
+    pub(super) components: BTreeMap<ComponentName, BTreeMap<State, u64>>,
+    pub(super) errors: BTreeMap<String, ErrorCount>,
+    pub(super) groups: ByGroup<Group>,
+    rows: u64,
+}
+
+impl Hub {
+    /// Takes a part, and says which views it may change.
+    pub(super) fn take(
+        &mut self,
+        key: &ViewKey,
+        part: Option<&Part>,
+        changed: &mut BTreeSet<ViewKey>,
+    ) -> Result<Taken, BadPart> {
+        match (key, part) {
+            (ViewKey::Deployment(id), Some(Part::DeploymentPart(part))) => {
+                return self.take_deployment(id, part, changed);
+            }
+            (ViewKey::Deployment(id), None) => {
+                self.begun.remove(id);
+                let was = self.deployments.remove(id);
+                mark(id, was.as_ref(), changed);
+            }
+            (ViewKey::Group(label, value), Some(Part::TallyPart(part))) => {
+                let tally = Tally::read(part)?;
+                self.groups.entry(label.clone()).or_default().insert(value.clone(), tally);
+            }
+            (ViewKey::Group(label, value), None) => self.leave(label, value),
+            (ViewKey::Fleet, Some(Part::TallyPart(part))) => self.fleet = Tally::read(part)?,
+            (ViewKey::Fleet, None) => self.fleet = Tally::default(),
+            _ => return Err(BadPart::Kind),
+        }
+        changed.insert(key.clone());
+        Ok(Taken::Whole)
+    }
+
+    fn leave(&mut self, label: &LabelKey, value: &LabelValue) {
+        if let Some(values) = self.groups.get_mut(label) {
+            values.remove(value);
+            if values.is_empty() {
+                self.groups.remove(label);
+            }
+        }
+    }
+
+    fn take_deployment(
+        &mut self,
+        id: &DeploymentId,
+        part: &DeploymentPart,
+        changed: &mut BTreeSet<ViewKey>,
+    ) -> Result<Taken, BadPart> {
+        let begun = self.begun.remove(id).filter(|_| part.skipped > 0).unwrap_or_default();
+        let held = begun.and(part)?;
+        if let Some(next) = part.next.filter(|next| *next > part.skipped) {
+            self.begun.insert(id.clone(), held);
+            return Ok(Taken::Rest(next));
+        }
+        mark(id, Some(&held), changed);
+        let was = self.deployments.insert(id.clone(), held);
+        mark(id, was.as_ref(), changed);
+        Ok(Taken::Whole)
+    }
+
+    /// Its newest part is as of this. Parts may come out of order, and its LEDGER may begin anew: the last one holds.
+    pub(super) const fn read_to(&mut self, as_of: AsOf) {
+        self.as_of = Some(as_of);
+    }
+
+    /// The views that it has a part in.
+    pub(super) fn keys(&self) -> BTreeSet<ViewKey> {
+        let deployments = self.deployments.keys().cloned().map(ViewKey::Deployment);
+        let sites = self.sites.keys().cloned().map(ViewKey::Site);
+        let groups = self.groups.iter().flat_map(|(label, values)| {
+            values.keys().map(|value| ViewKey::Group(label.clone(), value.clone()))
+        });
+        deployments.chain(sites).chain(groups).chain([ViewKey::Fleet]).collect()
+    }
+}
+
+/// The views that a hub's share of a deployment is counted in.
+fn mark(id: &DeploymentId, share: Option<&Deployment>, changed: &mut BTreeSet<ViewKey>) {
+    changed.insert(ViewKey::Deployment(id.clone()));
+    changed.insert(ViewKey::Fleet);
+    for (label, values) in share.iter().flat_map(|share| &share.groups) {
+        changed.extend(values.keys().map(|value| ViewKey::Group(label.clone(), value.clone())));
+    }
+}
+
+impl Tally {
+    fn read(part: &TallyPart) -> Result<Self, BadPart> {
+        Ok(Self {
+            devices: Devices::read(part.devices, part.complete)?,
+            group: Group::read(&part.standings)?,
+            silent_sites: part.silent_sites.clone(),
+        })
+    }
+}
+
+impl Deployment {
+    /// With the rows that a part adds. What is no row is of the newest part.
+    fn and(mut self, part: &DeploymentPart) -> Result<Self, BadPart> {
+        if self.rows != part.skipped {
+            return Err(BadPart::Rows);
+        }
+        self.group = Group::read(&part.standings)?;
+        self.silent_sites.clone_from(&part.silent_sites);
+        self.rows += part.rows() as u64;
+        let components = part.components.iter().map(|of| (of.name.clone(), of.states.clone()));
+        self.components.extend(components);
+        self.errors.extend(part.errors.iter().map(|error| (error.code.clone(), error.clone())));
+        for share in &part.groups {
+            let group = Group::read(&share.standings)?;
+            self.groups.entry(share.label.clone()).or_default().insert(share.value.clone(), group);
+        }
+        Ok(self)
+    }
+}

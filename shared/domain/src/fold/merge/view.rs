@@ -1,0 +1,205 @@
+//! The sums as views.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use muster_contract::canonical::Digest;
+use muster_contract::groups::GroupView;
+use muster_contract::limits::{COMPONENTS_MAX, VIEW_ERRORS_MAX};
+use muster_contract::parts::{HubLine, HubsView};
+use muster_contract::subjects::ViewKey;
+use muster_contract::view::{
+    Complete, DeploymentView, ErrorCount, FleetView, Omitted, SiteView, Split, Tally, Verdict,
+};
+use muster_contract::{ComponentName, DeploymentId, LabelKey, LabelValue, SiteId, State};
+use serde_json::Value;
+
+use super::super::tally::{Devices, Group};
+use super::super::view::{shown_deployment, shown_fleet, shown_group, shown_site, shown_tally};
+use super::Merge;
+use super::hub::{Deployment, Hub};
+
+impl Merge {
+    /// The view of a deployment; none where it is neither targeted nor leaving at any hub.
+    pub fn deployment_view(&self, id: &DeploymentId) -> Option<DeploymentView> {
+        let group = self.group_of(id);
+        if group.is_empty() {
+            return None;
+        }
+        let shares = self.hubs.values().filter_map(|hub| hub.deployments.get(id));
+        let (mut components, mut errors) = (BTreeMap::new(), BTreeMap::new());
+        shares.for_each(|share| add(share, &mut components, &mut errors));
+        let omitted = Omitted {
+            components: components.len().saturating_sub(COMPONENTS_MAX) as u64,
+            errors: errors.len().saturating_sub(VIEW_ERRORS_MAX) as u64,
+        };
+        let components = components.into_iter().take(COMPONENTS_MAX);
+        let components = components.map(|(name, states)| (name.clone(), states)).collect();
+        Some(shown_deployment(id.clone(), self.as_of(), &group, components, most_frequent(errors), omitted))
+    }
+
+    /// The view of the fleet.
+    pub fn fleet_view(&self) -> FleetView {
+        let (devices, group) = sum(self.hubs.values().map(|hub| (hub, &hub.fleet)));
+        let verdicts = self.deployment_ids().into_iter().map(|id| self.group_of(id).verdict());
+        shown_fleet(shown_tally(self.as_of(), &devices, &group, by_verdict(verdicts)))
+    }
+
+    /// The view of a group; none where it has no device at any hub.
+    pub fn group_view(&self, label: &LabelKey, value: &LabelValue) -> Option<GroupView> {
+        let tallies = self.hubs.values().filter_map(|hub| Some((hub, hub.groups.get(label)?.get(value)?)));
+        let (devices, group) = sum(tallies);
+        if devices.by_freshness().total() == 0 {
+            return None;
+        }
+        let ids = self.deployment_ids().into_iter();
+        let verdicts = ids.map(|id| self.share_of(id, label, value).verdict());
+        let tally = shown_tally(self.as_of(), &devices, &group, by_verdict(verdicts));
+        Some(shown_group(label.clone(), value.clone(), tally))
+    }
+
+    /// The view of a site as its hub gives it.
+    pub fn site_view(&self, id: &SiteId) -> Option<SiteView> {
+        let hub = self.hubs.get(self.sites.get(id)?)?;
+        let view = hub.sites.get(id)?.clone();
+        if hub.heard { Some(view) } else { Some(shown_site(view.site, unheard(view.tally))) }
+    }
+
+    /// A view as JSON, as in the bucket; none where there is no such view.
+    pub fn view(&self, key: &ViewKey) -> Option<(Digest, Value)> {
+        let (digest, shown) = match key {
+            ViewKey::Deployment(id) => {
+                let view = self.deployment_view(id)?;
+                (view.digest, serde_json::to_value(view))
+            }
+            ViewKey::Site(id) => {
+                let view = self.site_view(id)?;
+                (view.tally.digest, serde_json::to_value(view))
+            }
+            ViewKey::Group(label, value) => {
+                let view = self.group_view(label, value)?;
+                (view.tally.digest, serde_json::to_value(view))
+            }
+            ViewKey::Fleet => {
+                let view = self.fleet_view();
+                (view.tally.digest, serde_json::to_value(view))
+            }
+            // What people define is counted by each hub for itself.
+            ViewKey::Defined(_) => return None,
+        };
+        Some((digest, shown.ok()?))
+    }
+
+    /// Whose counts are added.
+    pub fn hubs_view(&self) -> HubsView {
+        let line = |(name, hub): (&_, &Hub)| HubLine {
+            name: Clone::clone(name),
+            heard: hub.heard,
+            as_of: hub.as_of,
+            heard_at: hub.heard_at,
+            sites: hub.sites.len() as u64,
+        };
+        let hubs = self.hubs.iter().map(line).collect();
+        HubsView { api_version: Default::default(), kind: Default::default(), hubs }
+    }
+
+    /// The deployments of all hubs, by id.
+    pub(super) fn deployment_ids(&self) -> BTreeSet<&DeploymentId> {
+        self.hubs.values().flat_map(|hub| hub.deployments.keys()).collect()
+    }
+
+    /// A deployment's standings at all hubs.
+    pub(super) fn group_of(&self, id: &DeploymentId) -> Group {
+        let shares = self.hubs.values().filter_map(|hub| Some(hub.as_heard(hub.deployments.get(id)?.group)));
+        shares.fold(Group::default(), plus)
+    }
+
+    /// A group's share of a deployment at all hubs.
+    pub(super) fn share_of(&self, id: &DeploymentId, label: &LabelKey, value: &LabelValue) -> Group {
+        let share = |hub: &Hub| hub.deployments.get(id)?.groups.get(label)?.get(value).copied();
+        let shares = self.hubs.values().filter_map(|hub| Some(hub.as_heard(share(hub)?)));
+        shares.fold(Group::default(), plus)
+    }
+}
+
+impl Hub {
+    /// Counts of it as they may be said now.
+    fn as_heard(&self, group: Group) -> Group {
+        if self.heard { group } else { group.unheard() }
+    }
+}
+
+/// The counts of some hubs together.
+pub(super) fn sum<'a>(tallies: impl Iterator<Item = (&'a Hub, &'a super::hub::Tally)>) -> (Devices, Group) {
+    let (mut devices, mut group) = (Devices::default(), Group::default());
+    for (hub, tally) in tallies {
+        devices += if hub.heard { tally.devices } else { tally.devices.unheard() };
+        group += hub.as_heard(tally.group);
+    }
+    (devices, group)
+}
+
+fn plus(mut sum: Group, part: Group) -> Group {
+    sum += part;
+    sum
+}
+
+/// Adds a hub's components and errors to those of others. Of two examples of a code the first device stays.
+fn add<'a>(
+    share: &'a Deployment,
+    components: &mut BTreeMap<&'a ComponentName, BTreeMap<State, u64>>,
+    errors: &mut BTreeMap<&'a str, ErrorCount>,
+) {
+    for (name, states) in &share.components {
+        let held = components.entry(name).or_default();
+        states.iter().for_each(|(state, count)| *held.entry(*state).or_default() += count);
+    }
+    for (code, error) in &share.errors {
+        let Some(held) = errors.get_mut(code.as_str()) else {
+            errors.insert(code, error.clone());
+            continue;
+        };
+        held.count += error.count;
+        if error.example.device < held.example.device {
+            held.example = error.example.clone();
+        }
+    }
+}
+
+/// The most frequent errors, then by code.
+fn most_frequent(errors: BTreeMap<&str, ErrorCount>) -> Vec<ErrorCount> {
+    let mut errors: Vec<ErrorCount> = errors.into_values().collect();
+    // They are in order of code and the sort is stable.
+    errors.sort_by_key(|error| std::cmp::Reverse(error.count));
+    errors.truncate(VIEW_ERRORS_MAX);
+    errors
+}
+
+fn by_verdict(verdicts: impl Iterator<Item = Verdict>) -> BTreeMap<Verdict, u64> {
+    let mut counts = BTreeMap::new();
+    // A deployment that is empty is nowhere, so it has no verdict to count.
+    for verdict in verdicts.filter(|verdict| *verdict != Verdict::Empty) {
+        *counts.entry(verdict).or_default() += 1;
+    }
+    counts
+}
+
+/// A site of a hub that is not heard: nobody there is heard, and nothing of them is known.
+fn unheard(tally: Tally) -> Tally {
+    let silent = |split: Split| Split { fresh: 0, stale: split.stale + split.fresh, never: split.never };
+    let mut deployments = BTreeMap::new();
+    for (verdict, count) in tally.deployments {
+        let said = match verdict {
+            // What these say does not rest on what is known.
+            Verdict::Empty | Verdict::Removing | Verdict::Failing | Verdict::Overdue => verdict,
+            _ => Verdict::Incomplete,
+        };
+        *deployments.entry(said).or_default() += count;
+    }
+    Tally {
+        devices: silent(tally.devices),
+        counts: tally.counts.into_iter().map(|(standing, split)| (standing, silent(split))).collect(),
+        deployments,
+        complete: Complete { devices: 0, ..tally.complete },
+        ..tally
+    }
+}

@@ -1,0 +1,103 @@
+//! What this fleet gives to a sum of several: its views unabridged. Nothing is counted here, only shown.
+
+use muster_contract::parts::{ComponentCount, DeploymentPart, GroupShare, Part, TallyPart};
+use muster_contract::silence::SilentSites;
+use muster_contract::subjects::ViewKey;
+use muster_contract::view::ErrorCount;
+use muster_contract::{DeploymentId, LabelKey, LabelValue};
+
+use super::fleet::Fleet;
+use super::totals::Whole;
+use super::view::counted;
+
+impl Fleet {
+    /// The part of a view, of a deployment at most `rows` of its rows after the first `skip`. None where there is nothing to
+    /// count, of a site, whose view is its part, and of what people define, which is no part of LEDGER.
+    pub fn part(&self, key: &ViewKey, skip: u64, rows: usize) -> Option<Part> {
+        match key {
+            ViewKey::Deployment(id) => {
+                self.deployment_part(id, skip, rows).map(|part| Part::DeploymentPart(Box::new(part)))
+            }
+            ViewKey::Group(label, value) => self.group_part(label, value),
+            ViewKey::Fleet => Some(tally_part(&self.totals.fleet, self.silent_sites(None, None))),
+            ViewKey::Site(_) | ViewKey::Defined(_) => None,
+        }
+    }
+
+    fn group_part(&self, label: &LabelKey, value: &LabelValue) -> Option<Part> {
+        let group = self.totals.groups.find(label, value).filter(|_| self.has_group(label, value))?;
+        Some(tally_part(&group.whole, SilentSites::default()))
+    }
+
+    fn deployment_part(&self, id: &DeploymentId, skip: u64, rows: usize) -> Option<DeploymentPart> {
+        let number = *self.totals.deployment_numbers.get(id)?;
+        let deployment = self.totals.deployment(number);
+        if deployment.group.is_empty() {
+            return None;
+        }
+        let shares = self.group_shares(number);
+        let all = deployment.components.len() + deployment.culprits.len() + shares.len();
+        let mut room = Room { skip: usize::try_from(skip).unwrap_or(usize::MAX).min(all), rows };
+        let skipped = room.skip;
+        let components = deployment
+            .components
+            .iter()
+            .map(|(name, states)| ComponentCount { name: name.clone(), states: counted(states) });
+        let components = room.take(deployment.components.len(), components);
+        let errors = room.take(deployment.culprits.len(), deployment.culprits.by_code());
+        let errors = errors.into_iter().filter_map(|code| self.error_count(number, code));
+        let errors: Vec<ErrorCount> = errors.collect();
+        let groups = room.take(shares.len(), shares.into_iter());
+        let shown = skipped + components.len() + errors.len() + groups.len();
+        Some(DeploymentPart {
+            standings: deployment.group.part(),
+            silent_sites: self.silent_sites(None, Some(number)),
+            skipped: skipped as u64,
+            components,
+            errors,
+            groups,
+            next: (shown < all).then_some(shown as u64),
+        })
+    }
+
+    /// A deployment by group.
+    fn group_shares(&self, number: u32) -> Vec<GroupShare> {
+        let groups = self.totals.groups.all();
+        groups
+            .filter_map(|group| {
+                let share = group.share_of(Some(number));
+                (!share.is_empty()).then(|| GroupShare {
+                    label: group.label.clone(),
+                    value: group.value.clone(),
+                    standings: share.part(),
+                })
+            })
+            .collect()
+    }
+}
+
+fn tally_part(whole: &Whole, silent_sites: SilentSites) -> Part {
+    Part::TallyPart(Box::new(TallyPart {
+        devices: whole.devices.by_freshness(),
+        complete: whole.devices.complete(),
+        standings: whole.group.part(),
+        silent_sites,
+    }))
+}
+
+/// Rows that are still to be passed, and those that still find room.
+struct Room {
+    skip: usize,
+    rows: usize,
+}
+
+impl Room {
+    /// What of a list of `len` rows is wanted.
+    fn take<T>(&mut self, len: usize, rows: impl Iterator<Item = T>) -> Vec<T> {
+        let passed = self.skip.min(len);
+        self.skip -= passed;
+        let taken: Vec<T> = rows.skip(passed).take(self.rows).collect();
+        self.rows -= taken.len();
+        taken
+    }
+}
