@@ -24,7 +24,7 @@ pub const PARTS_MAX: usize = 64;
 pub const HUBS_MAX: usize = 64;
 /// Standings of one hub that a sum takes.
 pub const HUB_STANDINGS_MAX: u64 = (u32::MAX as usize / HUBS_MAX) as u64;
-/// Key of the document [`HubsView`] in the bucket `views` of a federation.
+/// Key of the document [`HubList`] in the bucket `views` of a federation.
 pub const HUBS_KEY: &str = "hubs";
 
 /// A question for parts.
@@ -145,17 +145,17 @@ pub struct TallyPart {
 /// `hubs` in the bucket of a federation, and the answer of `muster.query.hubs`: whose counts are added.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct HubsView {
+pub struct HubList {
     /// `muster/v1`
     pub api_version: ApiVersion,
-    /// `HubsView`
-    pub kind: kind::HubsView,
+    /// `HubList`
+    pub kind: kind::HubList,
     /// The hubs by name.
     pub hubs: Vec<HubLine>,
 }
 
-impl Document for HubsView {
-    const KIND: &'static str = "HubsView";
+impl Document for HubList {
+    const KIND: &'static str = "HubList";
 }
 
 /// A hub of a federation.

@@ -67,5 +67,5 @@ kinds!(
     GroupView,
     ViewDefinition,
     DefinedView,
-    HubsView,
+    HubList,
 );

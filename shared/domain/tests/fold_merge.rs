@@ -252,5 +252,5 @@ fn until_each_hub_was_read_once_it_is_told_which_were_not() {
     assert_eq!(merge.unread(), [north.clone(), south.clone()]);
     merge.read_whole(&north);
     assert_eq!(merge.unread(), [south]);
-    assert!(!merge.hubs_view().hubs[0].heard, "only an answer makes a hub heard");
+    assert!(!merge.hub_list().hubs[0].heard, "only an answer makes a hub heard");
 }

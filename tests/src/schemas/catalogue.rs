@@ -16,7 +16,7 @@ use muster_contract::notify::{
     ConfirmRequest, Notice, Subscription, SubscriptionAnswer, SubscriptionRecord, SubscriptionsAnswer,
     SubscriptionsQuery, UnsubscribeRequest,
 };
-use muster_contract::parts::{HubsView, PartsAnswer, PartsQuery};
+use muster_contract::parts::{HubList, PartsAnswer, PartsQuery};
 use muster_contract::presence::Heartbeat;
 use muster_contract::profile::{Package, Process, Simulated};
 use muster_contract::quarantine::{QuarantineAnswer, QuarantineRequest, QuarantineVerdict};
@@ -116,7 +116,7 @@ pub const GROUPS: [Shape; 9] = [
 
 /// What hubs give to a federation of them.
 pub const FEDERATION: [Shape; 3] =
-    [document::<HubsView>(), message::<PartsQuery>("PartsQuery"), message::<PartsAnswer>("PartsAnswer")];
+    [document::<HubList>(), message::<PartsQuery>("PartsQuery"), message::<PartsAnswer>("PartsAnswer")];
 
 /// What a component's `properties` may say, by the type of its profile.
 pub const PROPERTIES: [(&str, Make); 4] = [

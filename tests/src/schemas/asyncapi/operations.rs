@@ -117,12 +117,12 @@ const GROUPS: [(&str, Action, &[&str]); 6] = [
 const FEDERATION: [(&str, Action, &[&str]); 5] = [
     ("rollup", Receive, &["queryParts"]),
     ("viewer", Send, &["queryParts", "queryHubs"]),
-    ("viewer", Receive, &["hubsView"]),
-    ("federation", Send, &["deploymentView", "siteView", "fleetView", "groupView", "hubsView"]),
+    ("viewer", Receive, &["hubList"]),
+    ("federation", Send, &["deploymentView", "siteView", "fleetView", "groupView", "hubList"]),
     ("federation", Receive, &["queryHubs"]),
 ];
 
-const FEDERATION_REPLIES: [(&str, &str); 2] = [("queryParts", "PartsAnswer"), ("queryHubs", "HubsView")];
+const FEDERATION_REPLIES: [(&str, &str); 2] = [("queryParts", "PartsAnswer"), ("queryHubs", "HubList")];
 
 const GROUP_QUERIES: [&str; 5] = ["queryLabels", "queryGroups", "queryGroup", "queryViews", "queryView"];
 

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use muster_contract::canonical::Digest;
 use muster_contract::groups::GroupView;
 use muster_contract::limits::{COMPONENTS_MAX, VIEW_ERRORS_MAX};
-use muster_contract::parts::{HubLine, HubsView};
+use muster_contract::parts::{HubLine, HubList};
 use muster_contract::subjects::ViewKey;
 use muster_contract::view::{
     Complete, DeploymentView, ErrorCount, FleetView, Omitted, SiteView, Split, Tally, Verdict,
@@ -90,7 +90,7 @@ impl Merge {
     }
 
     /// Whose counts are added.
-    pub fn hubs_view(&self) -> HubsView {
+    pub fn hub_list(&self) -> HubList {
         let line = |(name, hub): (&_, &Hub)| HubLine {
             name: Clone::clone(name),
             heard: hub.heard,
@@ -99,7 +99,7 @@ impl Merge {
             sites: hub.sites.len() as u64,
         };
         let hubs = self.hubs.iter().map(line).collect();
-        HubsView { api_version: Default::default(), kind: Default::default(), hubs }
+        HubList { api_version: Default::default(), kind: Default::default(), hubs }
     }
 
     /// The deployments of all hubs, by id.

@@ -8,17 +8,17 @@ use muster_contract::subjects::{QUERY_PREFIX, stream};
 use super::Channel;
 
 /// What answers a request of these.
-pub(super) const ANSWERS: [&str; 2] = ["PartsAnswer", "HubsView"];
+pub(super) const ANSWERS: [&str; 2] = ["PartsAnswer", "HubList"];
 
 pub(super) fn list() -> Vec<Channel> {
     let hubs = format!("$KV.{}.{HUBS_KEY}", stream::VIEWS_BUCKET);
     let ask = |verb: &str| format!("{QUERY_PREFIX}.{verb}");
     vec![
         Channel::new(
-            "hubsView",
+            "hubList",
             &hubs,
             Some(VIEWS_STREAM),
-            &["HubsView"],
+            &["HubList"],
             "Key `hubs` of a federation's bucket `views`: the hubs whose counts are added, and which of them are heard.",
         ),
         Channel::new(
