@@ -207,7 +207,7 @@ fn a_part_that_contradicts_itself_is_not_taken_and_what_was_held_holds() {
     let table = [
         (bend(|part| part.standings.targets += 1), BadPart::Counts),
         (bend(|part| part.standings.complete.of += 1), BadPart::Counts),
-        (bend(|part| part.standings.converged.hi += 2), BadPart::Counts),
+        (bend(|part| part.standings.converged.hi += 3), BadPart::Counts),
         (bend(|part| part.standings.converged.lo = 1), BadPart::Counts),
         (bend(|part| part.standings.verdict = Verdict::Converged), BadPart::Counts),
         (bend(|part| part.standings.leaving = u64::MAX), BadPart::Size),
