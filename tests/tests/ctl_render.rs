@@ -91,6 +91,11 @@ fn places_as_a_whole() {
 }
 
 #[test]
+fn hubs_of_a_federation() {
+    golden("hubs", &render::hubs::list(&example("HubList.one-is-silent"), now()));
+}
+
+#[test]
 fn groups_and_defined_views() {
     golden("labels", &render::groups::labels(&example("LabelsAnswer.two"), now()));
     golden("groups", &render::groups::groups(&example("GroupsAnswer.a-deployment-by-region"), now()));

@@ -15,7 +15,9 @@ use crate::config::{Cli, Command, Export, Format, PublisherCommand, QuarantineCo
 use crate::error::{CtlError, NO, USAGE, YES};
 use crate::session::Session;
 use crate::terminal::Terminal;
-use crate::{audit, auth, defined, devices, groups, history, publish, quarantine, reach, status, watch, why};
+use crate::{
+    audit, auth, defined, devices, groups, history, hubs, publish, quarantine, reach, status, watch, why,
+};
 
 /// Runs the command line of this process. It sets up no log: standard error is for what the person is told.
 pub fn main(terminal: &mut Terminal) -> ExitCode {
@@ -102,6 +104,7 @@ async fn ask(session: &mut Session<'_>, command: Command, export: Option<Export>
         Command::Site { site } => status::site(session, site).await?,
         Command::Fleet => status::fleet(session).await?,
         Command::Groups(args) => groups::run(session, args).await?,
+        Command::Hubs => hubs::list(session).await?,
         Command::View(command) => defined::run(session, command).await?,
         Command::Why(args) => why::run(session, args).await?,
         Command::Diff(args) => history::diff(session, args).await?,

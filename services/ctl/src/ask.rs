@@ -127,6 +127,14 @@ impl Hub {
         self.ask("muster-rollup", format!("{QUERY_PREFIX}.{what}"), query).await
     }
 
+    /// An answer of a federation about itself, which no hub gives.
+    ///
+    /// # Errors
+    /// As [`Self::query`].
+    pub async fn federation(&self, what: &'static str, query: &Query) -> Result<Value, AskError> {
+        self.ask("muster-federation", format!("{QUERY_PREFIX}.{what}"), query).await
+    }
+
     /// An answer of the query service about the past.
     ///
     /// # Errors

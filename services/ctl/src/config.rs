@@ -141,6 +141,8 @@ pub enum Command {
     },
     /// Everything as a whole
     Fleet,
+    /// Hubs of a federation: who is heard, and up to where each was read (asked where `muster-federation` answers)
+    Hubs,
     /// Devices by label: the fleet or a deployment by region, ring, model
     #[command(after_help = groups::GROUPS_EXAMPLES)]
     Groups(GroupsArgs),

@@ -16,6 +16,7 @@ pub mod filtered;
 pub mod frame;
 pub mod groups;
 pub mod history;
+pub mod hubs;
 pub mod notice;
 pub mod paint;
 pub mod place;
