@@ -61,7 +61,7 @@ impl World {
                 self.duty(part, 1, Duty::Acknowledge(position, self.hub.connection));
             }
             if self.strikes() {
-                return self.kill_owner(part);
+                return self.fell(part);
             }
         }
         self.pass_on(part);
@@ -81,10 +81,14 @@ impl World {
             .filter(|(_, pulse)| pulse.position > session.pulse)
             .collect();
         new.sort_by_key(|(_, pulse)| pulse.position);
+        let now = self.agenda.now();
         for (device, pulse) in new {
             session.pulse = pulse.position;
             let beat: Heartbeat = decode::parse(&pulse.bytes).unwrap();
             owner.border.heartbeat(&self.devices[device].key, &beat, pulse.at, time);
+            if self.reaper.as_mut().is_some_and(|reaper| reaper.comes(now)) {
+                return self.fell(part);
+            }
         }
     }
 
@@ -149,7 +153,7 @@ impl World {
     pub(crate) fn pass_on(&mut self, part: usize) {
         while let Some(publication) = self.owners[part].border.next_publication() {
             if self.strikes() {
-                return self.kill_owner(part);
+                return self.fell(part);
             }
             self.publish(part, publication);
             let strikes = self.chance.bool();
@@ -158,6 +162,9 @@ impl World {
                 Some(Doom::Crash) => return self.kill_owner(part),
                 None => {}
             }
+        }
+        if self.reaped() {
+            return self.fell(part);
         }
         self.acknowledge(part);
     }
@@ -193,7 +200,12 @@ impl World {
     ) -> Lawful {
         let now = self.agenda.now();
         let here = (self.owners[part].life, self.owners[part].term) == (life, term);
-        if !here && self.chance.bool() {
+        let lost = !here
+            && match &mut self.reaper {
+                Some(reaper) => !reaper.lets_arrive(),
+                None => self.chance.bool(),
+            };
+        if lost {
             return Ok(());
         }
         let (answer, new) = self.hub.fact(now, subject, payload, id);
@@ -201,6 +213,10 @@ impl World {
             let said = self.hub.ledger.last().unwrap();
             self.law.stored(said)?;
             self.ledger_grew();
+        }
+        if here && self.reaped() {
+            self.fell(part);
+            return Ok(());
         }
         if here {
             let lost =
@@ -227,7 +243,7 @@ impl World {
             session.settled_to = session.settled_to.max(position);
             owner.border.confirm();
             if self.strikes() {
-                return self.kill_owner(part);
+                return self.fell(part);
             }
         }
         self.pass_on(part);
@@ -246,6 +262,9 @@ impl World {
         let idle = session.wire.is_empty();
         if let Some((position, _)) = session.settled.take_if(|(_, covered)| idle || *covered >= ACK_EVERY) {
             self.duty(part, delay, Duty::Acknowledge(position, self.hub.connection));
+            if self.reaped() {
+                self.fell(part);
+            }
         }
     }
 
@@ -257,6 +276,9 @@ impl World {
             }
         }
         self.hub.acknowledge(part, position);
+        if self.reaped() {
+            self.fell(part);
+        }
         must(position <= self.hub.uplink_last(), "what is acknowledged was stored", || position.to_string())
     }
 
@@ -272,6 +294,10 @@ impl World {
                 self.push_receipt(device);
             }
             self.duty(part, 20, Duty::ReceiptAnswered(key, stored));
+            if self.reaped() {
+                self.fell(part);
+                return Ok(());
+            }
         }
         Ok(())
     }

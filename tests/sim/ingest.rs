@@ -153,6 +153,9 @@ impl World {
             }
         }
         self.owners[part].border = border;
+        if self.reaped() {
+            return self.fell(part);
+        }
         self.open(part);
     }
 
@@ -208,6 +211,7 @@ impl World {
         self.owners[part].session = None;
         self.owners[part].life += 1;
         let delay = self.chance.i64(100..20 * SECOND);
+        let delay = self.reaper.map_or(delay, |reaper| reaper.pause);
         self.duty(part, delay, Duty::Start);
     }
 
@@ -222,6 +226,7 @@ impl World {
         }
         owner.border.rewind();
         let delay = self.chance.i64(10..10 * SECOND);
+        let delay = self.reaper.map_or(delay, |reaper| reaper.pause);
         self.duty(part, delay, Duty::Recover(session.settled_to.saturating_sub(OVERLAP)));
     }
 
@@ -235,9 +240,8 @@ impl World {
             }
             Duty::Acknowledge(..) => {}
             Duty::ReceiptAnswered(key, stored) => {
-                if !stored {
-                    self.owners[part].border.receipt_lost(&key);
-                }
+                let border = &mut self.owners[part].border;
+                if stored { border.receipt_stored(&key) } else { border.receipt_lost(&key) }
             }
             _ if term != self.owners[part].term => {}
             Duty::Recover(after) => {

@@ -4,6 +4,8 @@
 //! [`ingest`], [`consume`], [`rollup`], [`publisher`]), and bad weather ([`weather`]) for a while. The law ([`law`]) is
 //! asked after every event, and when the weather has cleared everything must come right by itself ([`calm`]).
 //!
+//! Beside the seeds, ingest is stopped between every two of its steps, none left out ([`kills`]).
+//!
 //! `SIM_SEEDS=5000` runs more seeds, `SIM_SEED=1234` exactly one, with all that happens in it printed.
 
 #![allow(clippy::unwrap_used, reason = "a failure here is the test's result")]
@@ -14,6 +16,7 @@ mod consume;
 mod device;
 mod hub;
 mod ingest;
+mod kills;
 mod law;
 mod link;
 mod machine;

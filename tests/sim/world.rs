@@ -14,6 +14,7 @@ use super::agenda::{Agenda, MINUTE, Millis, SECOND};
 use super::device::{Chore, Device, Downward, Upward};
 use super::hub::Hub;
 use super::ingest::{Duty, Owner};
+use super::kills::Reaper;
 use super::law::{Breach, Law, Lawful};
 use super::profile::{Fault, Profile};
 use super::publisher::Wanted;
@@ -154,6 +155,8 @@ pub(crate) struct World {
     pub(crate) tally: Tally,
     /// There is bad weather.
     pub(crate) storm: bool,
+    /// Somebody waits for ingest, step by step.
+    pub(crate) reaper: Option<Reaper>,
     /// Operations begun.
     pub(crate) operations: u64,
     breach: Option<Breach>,
@@ -166,9 +169,16 @@ impl World {
     pub(crate) fn new(seed: u64, sabotage: Sabotage, trace: bool) -> Self {
         let mut chance = Rng::with_seed(seed);
         let profile = Profile::draw(&mut chance);
+        let mut world = Self::of(chance, profile, sabotage, trace);
+        world.begin();
+        world
+    }
+
+    /// A world in which nothing happens yet.
+    pub(crate) fn of(chance: Rng, profile: Profile, sabotage: Sabotage, trace: bool) -> Self {
         let key = |at: usize| format!("s{}/d{at:03}", at % profile.sites).parse::<DeviceKey>().unwrap();
         let names: BTreeMap<_, _> = (0..profile.devices).map(|at| (key(at), at)).collect();
-        let mut world = Self {
+        Self {
             hub: Hub::new(profile.devices, profile.partitions),
             devices: (0..profile.devices).map(|at| Device::new(key(at), rows::fresh())).collect(),
             wanted: (0..profile.devices).map(|_| Wanted::default()).collect(),
@@ -179,6 +189,7 @@ impl World {
             tally: Tally { devices: profile.devices as u64, ..Tally::default() },
             agenda: Agenda::new(),
             storm: true,
+            reaper: None,
             operations: 0,
             breach: None,
             trace: trace.then(Vec::new),
@@ -186,9 +197,7 @@ impl World {
             chance,
             profile,
             sabotage,
-        };
-        world.begin();
-        world
+        }
     }
 
     fn begin(&mut self) {
@@ -238,7 +247,8 @@ impl World {
         Ok(())
     }
 
-    fn happens(&mut self, event: Event) -> Lawful {
+    /// Lets one thing happen.
+    pub(crate) fn happens(&mut self, event: Event) -> Lawful {
         match event {
             Event::Chore(device, life, chore) if self.devices[device].life == life => {
                 self.do_chore(device, chore)?;
@@ -286,6 +296,9 @@ impl World {
             }
             Event::Trim => {
                 self.hub.trim();
+                if self.reaped() {
+                    self.fell(0);
+                }
                 self.agenda.after(EVERY.0, Event::Trim);
             }
             Event::BackUp => {
@@ -317,7 +330,8 @@ impl World {
 
     /// Whether ingest dies right now.
     pub(crate) fn strikes(&mut self) -> bool {
-        self.storm && self.has(Fault::IngestCrash) && self.chance.u16(0..MORTALITY) == 0
+        let by_lot = self.storm && self.has(Fault::IngestCrash) && self.chance.u16(0..MORTALITY) == 0;
+        self.reaped() || by_lot
     }
 
     fn remember(&mut self, event: &Event) {

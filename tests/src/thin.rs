@@ -1,12 +1,13 @@
 //! A thin link: a TCP relay that carries so many bytes a second in each direction, and can be cut and mended.
 //!
-//! It counts what it carries, so that tests can say what a report costs on the wire.
+//! It counts what it carries, so that tests can say what a report costs on the wire, and keeps the first of it, so that they
+//! can say what a device says first.
 
 #![allow(clippy::unwrap_used, reason = "a failure here is the test's result")]
 
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -18,6 +19,8 @@ use tokio::time::{Instant, sleep_until};
 
 /// Bytes moved at once: little enough that the rate is even.
 const CHUNK_BYTES: usize = 2 * 1024;
+/// Bytes to the server that are kept: what a link of 256 kbit/s carries in two seconds.
+const BEGINNING_BYTES: usize = 64_000;
 
 /// A running link. Ends with this value.
 #[derive(Debug)]
@@ -33,6 +36,7 @@ struct Counts {
     connections: AtomicU64,
     up: AtomicU64,
     down: AtomicU64,
+    beginning: Mutex<Vec<u8>>,
 }
 
 impl Thin {
@@ -72,6 +76,11 @@ impl Thin {
     pub fn bytes(&self) -> (u64, u64) {
         (self.counts.up.load(Ordering::Acquire), self.counts.down.load(Ordering::Acquire))
     }
+
+    /// The first bytes carried to the server, as many as were, up to 64,000; those of one connection, if there was one.
+    pub fn beginning(&self) -> Vec<u8> {
+        self.counts.beginning.lock().unwrap().clone()
+    }
 }
 
 async fn accept(
@@ -103,13 +112,26 @@ async fn relay(
     let (from_client, to_client) = client.into_split();
     let (from_server, to_server) = upstream.into_split();
     tokio::select! {
-        () = pump(from_client, to_server, per_byte, &counts.up) => {}
-        () = pump(from_server, to_client, per_byte, &counts.down) => {}
+        () = pump(from_client, to_server, per_byte, |bytes| counts.carried_up(bytes)) => {}
+        () = pump(from_server, to_client, per_byte, |bytes| counts.carried_down(bytes)) => {}
         _ = whole.wait_for(|whole| !whole) => {}
     }
 }
 
-async fn pump(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, per_byte: Duration, count: &AtomicU64) {
+impl Counts {
+    fn carried_up(&self, bytes: &[u8]) {
+        self.up.fetch_add(bytes.len() as u64, Ordering::AcqRel);
+        let mut beginning = self.beginning.lock().unwrap();
+        let room = BEGINNING_BYTES - beginning.len();
+        beginning.extend(&bytes[..bytes.len().min(room)]);
+    }
+
+    fn carried_down(&self, bytes: &[u8]) {
+        self.down.fetch_add(bytes.len() as u64, Ordering::AcqRel);
+    }
+}
+
+async fn pump(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, per_byte: Duration, carried: impl Fn(&[u8])) {
     let mut chunk = vec![0; CHUNK_BYTES];
     let mut free_at = Instant::now();
     while let Ok(bytes @ 1..) = from.read(&mut chunk).await {
@@ -118,7 +140,7 @@ async fn pump(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, per_byte: Duratio
         if to.write_all(&chunk[..bytes]).await.is_err() {
             return;
         }
-        count.fetch_add(bytes as u64, Ordering::AcqRel);
+        carried(&chunk[..bytes]);
     }
 }
 
@@ -138,6 +160,7 @@ mod tests {
         server.read_exact(&mut got).await.unwrap();
         assert!(begin.elapsed() >= Duration::from_millis(200), "{:?}", begin.elapsed());
         assert_eq!(thin.bytes().0, 25_000);
+        assert_eq!(thin.beginning(), [b'x'; 25_000]);
         thin.cut();
         assert_eq!(client.read(&mut got).await.unwrap_or(0), 0, "the connection ends");
     }

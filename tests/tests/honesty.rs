@@ -5,16 +5,17 @@
 
 use std::time::Duration;
 
-use muster_bus::{Bus, Outgoing};
+use muster_bus::{Bus, Outgoing, Start};
 use muster_contract::desired::{DesiredDeployment, DesiredState};
 use muster_contract::fact::{DeadlineKind, Fact, Liveness, LivenessFact};
 use muster_contract::query::{DeviceAnswer, StandingLine};
-use muster_contract::subjects::{self, stream};
+use muster_contract::subjects::{self, LedgerSubject, stream};
 use muster_contract::view::{Freshness, Verdict};
 use muster_contract::{DeviceKey, State, Timestamp};
 use muster_simulator::link::{Condition, Link};
 use muster_tests::story::{device_settled, key, nothing_lost, publish, rebuilt, sleeper, verdict, workloads};
 use muster_tests::system::{INGEST, System, agent_name};
+use muster_tests::wait::soon;
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
@@ -326,24 +327,34 @@ async fn m32_while_ingest_is_away_nothing_expires_and_a_subscriber_goes_on_where
     press.send(&press.report(1, "installing")).await;
     press.beats(1);
     verdict(&system, "web", 1, Verdict::Progressing).await;
-    let read = system.ledger().await.last().unwrap().seq;
     system.kill(INGEST).await;
+    // A subscriber has read so far, and is away as well.
+    let mut subscriber = system.bus.replay(stream::LEDGER, &[], Start::First).await.unwrap();
+    let read = soon("facts", subscriber.next_batch(1_000)).await.unwrap().last().unwrap().stream_seq;
+    drop(subscriber);
+    assert_eq!(read, system.ledger().await.last().unwrap().seq);
+    let known = system.rebuilt_digests().await;
     for seq in 2..=200 {
         press.send(&press.report(seq, if seq == 200 { "installed" } else { "installing" })).await;
     }
     // Longer than any lease: who looks sees what was known.
     tokio::time::sleep(Duration::from_secs(4)).await;
     verdict(&system, "web", 1, Verdict::Progressing).await;
+    assert_eq!(system.ledger().await.last().unwrap().seq, read, "nothing becomes a fact by itself");
+    assert_eq!(system.shown_digests(known.keys()).await, known, "what was known is shown, to the byte");
     system.start_again(INGEST);
     press.beats(200);
     verdict(&system, "web", 1, Verdict::Converged).await;
-    let rest: Vec<u64> = system
-        .ledger()
-        .await
-        .into_iter()
-        .filter(|entry| entry.seq > read)
-        .filter_map(|entry| if let Fact::Status(fact) = entry.fact { Some(fact.seq.get()) } else { None })
-        .collect();
+    let mut subscriber = system.bus.replay(stream::LEDGER, &[], Start::After(read)).await.unwrap();
+    let mut rest: Vec<u64> = Vec::new();
+    while rest.last() != Some(&200) {
+        for delivery in soon("the rest", subscriber.next_batch(1_000)).await.unwrap() {
+            let subject = LedgerSubject::parse(&delivery.subject).unwrap();
+            if let Fact::Status(fact) = Fact::parse(&subject, &delivery.payload).unwrap() {
+                rest.push(fact.seq.get());
+            }
+        }
+    }
     assert_eq!(rest, (2..=200).collect::<Vec<_>>(), "from where it had read, without gap or repetition");
     let stale = liveness(&system, &press.key).await.iter().any(|fact| fact.state == Liveness::Stale);
     assert!(!stale, "the hub was away, not the device");

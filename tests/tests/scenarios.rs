@@ -252,6 +252,18 @@ async fn m33_a_hub_that_restarts_with_no_device_talking_shows_what_it_knew_with_
     rebuilt(&system).await;
 }
 
+/// Of an older generation of a device's deployment, `muster` says that it was superseded, and claims nothing else of it.
+async fn superseded(system: &System, device: &DeviceKey, id: &str, generation: u64) {
+    let (key, generation) = (device.to_string(), generation.to_string());
+    let words = ["status", id, "--device", &key, "--generation", &generation, "--format", "json"];
+    let output = system.muster(&words).await;
+    let said: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let line = &said["targets"][0];
+    assert_eq!(line["superseded"], true, "{said}");
+    assert!(line["message"].as_str().is_some_and(|words| words.contains("superseded")), "{said}");
+    assert_eq!(line["readyStatus"], serde_json::Value::Null, "{said}");
+}
+
 /// A deployment that is never ready: it waits for a file that nobody writes, and no limit is set.
 fn stuck(id: &str, release: u32) -> String {
     let never = "readiness: {type: file, path: never}, timeout: 1h0m0s";
@@ -285,6 +297,11 @@ async fn m36_a_deployment_that_is_stuck_holds_up_no_other_and_its_successor_take
     let said = reports(&system, device, "web").await;
     let last_of_bad = said.iter().rposition(|fact| fact.digest == bad).unwrap();
     assert!(said[last_of_bad..].iter().skip(1).all(|fact| fact.generation > said[last_of_bad].generation));
+    // The older one is closed: superseded, and nothing of it is left in the view.
+    superseded(&system, device, "web", wanted.generation.get()).await;
+    let view = view(&system, "web").await.unwrap();
+    assert_eq!((view.overdue, view.errors.len(), view.leaving), (0, 0, 0), "{view:?}");
+    assert_eq!(view.counts.keys().collect::<Vec<_>>(), [&Standing::Installed]);
     nothing_lost(&system).await;
 }
 
@@ -309,5 +326,6 @@ async fn m37_of_a_bad_release_and_its_fix_published_while_offline_the_fix_alone_
     assert!(said.iter().any(|fact| fact.digest == fix && fact.status.state == State::Installed));
     assert!(said.iter().all(|fact| fact.status.state != State::Failed), "{said:?}");
     verdict(&system, "web", 1, Verdict::Converged).await;
+    superseded(&system, &device, "web", 2).await;
     rebuilt(&system).await;
 }

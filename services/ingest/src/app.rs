@@ -60,6 +60,14 @@ pub fn main() -> ExitCode {
 /// # Errors
 /// Why it cannot run, for a person to mend.
 pub async fn start(config: Config, life: &Life) -> Result<Handle, StartError> {
+    start_by(Arc::new(SystemClock), config, life).await
+}
+
+/// The same by a clock of the caller's own.
+///
+/// # Errors
+/// Why it cannot run, for a person to mend.
+pub async fn start_by(clock: Arc<dyn Clock>, config: Config, life: &Life) -> Result<Handle, StartError> {
     let held = life.health().latch("what LEDGER holds");
     let metrics = Metrics::register(life.health());
     let ping_interval = PING_INTERVAL.min(config.rules.lease / PINGS_PER_LEASE);
@@ -75,7 +83,6 @@ pub async fn start(config: Config, life: &Life) -> Result<Handle, StartError> {
     LinkHealth::register(life.health()).follow(&bus);
     bus.converge().await?;
 
-    let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let (borders, restored) = restored(&bus, &config, clock.as_ref()).await?;
     held.release();
     let high_water = HighWater::default();

@@ -235,12 +235,14 @@ impl Border {
         count
     }
 
-    /// The fate of everything on its way is unknown: it is forgotten, and so is every message that is not settled.
+    /// The fate of everything on its way is unknown: it is forgotten, and so is every message that is not settled. Receipts
+    /// on their way are owed again.
     pub fn rewind(&mut self) {
         self.made.clear();
         self.unsettled.clear();
         self.forget_sums();
         self.made_count = self.confirmed_count;
+        self.receipts_in_doubt();
         for UnderWay { place, change, .. } in self.in_flight.drain(..) {
             let device = &mut self.devices[place];
             device.rewind();

@@ -280,8 +280,24 @@ fn m29_the_denominator_follows_a_device_that_leaves_the_fleet() {
 
 #[test]
 fn m30_fresh_stale_and_never_are_counted_apart() {
-    let view = scenarios::m30_separate_buckets().fold().deployment("web");
+    let mut ledger = scenarios::m30_separate_buckets();
+    let fleet = ledger.fold();
+    let view = fleet.deployment("web");
     assert_eq!(counts(&view), [("waiting", never(1)), ("installed", Split { fresh: 1, stale: 1, never: 0 })]);
+    // What any percentage is of: all who shall run it, whoever is heard.
+    assert_eq!((view.targets, view.complete.of), (3, 3));
+    assert_eq!((view.verdict, view.converged), (Verdict::Waiting, Bounds { lo: 1, hi: 3 }));
+    assert_eq!(fleet.fleet_view().tally.devices, Split { fresh: 1, stale: 1, never: 1 });
+
+    // One that is out of use is in no bucket and in no base, and is still listed as what it is.
+    let spare = "plant9/spare-1";
+    ledger.desired(spare, 1, &[("web", 1)]).fresh(spare, 1, 0).status(spare, "web", &Said::default());
+    assert_eq!(ledger.fold().deployment("web").targets, 4);
+    ledger.retired(spare, 2);
+    let after = ledger.fold();
+    assert_eq!(after.deployment("web").digest, view.digest);
+    assert_eq!(after.fleet_view().tally.devices, fleet.fleet_view().tally.devices);
+    assert!(after.device_answer(&key(spare), Output::All).unwrap().device.retired);
 }
 
 #[test]
@@ -304,8 +320,26 @@ fn m34_two_readers_of_one_ledger_say_the_same_to_the_byte() {
 
 #[test]
 fn m37_a_device_that_missed_a_bad_revision_is_judged_by_the_fix_alone() {
-    let view = scenarios::m37_fix_published_while_away().fold().deployment("web");
-    assert_eq!((view.verdict, view.errors.len()), (Verdict::Converged, 0));
+    let ledger = scenarios::m37_fix_published_while_away();
+    let verdicts = (1..=ledger.entries.len()).map(|entries| {
+        let view = Ledger { entries: ledger.entries[..entries].to_vec() }.fold().deployment("web");
+        assert!(view.errors.is_empty(), "of a release that was never begun nothing can have failed");
+        (view.verdict, view.converged.lo)
+    });
+    // Wanted, heard, installed, silent; the bad one and the fix are published; heard, at work, installed. What ran before
+    // counts for neither, and the fix alone ends it.
+    let expected = [
+        (Verdict::Waiting, 0),
+        (Verdict::Waiting, 0),
+        (Verdict::Converged, 1),
+        (Verdict::ConvergedStale, 0),
+        (Verdict::Waiting, 0),
+        (Verdict::Waiting, 0),
+        (Verdict::Incomplete, 0),
+        (Verdict::Incomplete, 0),
+        (Verdict::Converged, 1),
+    ];
+    assert_eq!(verdicts.collect::<Vec<_>>(), expected);
 }
 
 #[test]

@@ -9,7 +9,7 @@ use muster_agent::schedule::Phase;
 use muster_contract::Timestamp;
 use muster_contract::headers::MSG_ID;
 use muster_service::clock::ManualClock;
-use muster_simulator::link::{Condition, Link};
+use muster_simulator::link::{Condition, Link, Way};
 
 use super::mute::Mute;
 use super::*;
@@ -62,8 +62,9 @@ async fn until_head(agent: &Agent, least: u64) {
     until("reports are written", async || head(agent).await, |head| *head >= least).await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_half_open_link_is_found_within_two_heartbeats_and_loses_nothing() {
+/// A device behind a link on which something goes silent: it finds that within two heartbeats, goes on keeping what it
+/// would say, and once the link is whole UPLINK has every number once.
+async fn found_within_two_heartbeats(silence: Condition) {
     const HEARTBEAT: Duration = Duration::from_secs(4);
     let hub = Hub::start().await;
     let link = Link::open(hub.address()).await.unwrap();
@@ -73,11 +74,17 @@ async fn a_half_open_link_is_found_within_two_heartbeats_and_loses_nothing() {
     hub.desire(&document(1, &[("a", 1, restless())])).await;
     hub.until("a", 1, State::Failed).await;
 
-    link.set(Condition::Stalled);
-    let stalled = Instant::now();
+    link.set(silence);
+    let broken = Instant::now();
+    let said = head(&agent).await;
     until_connected(&agent, false).await;
-    let found = stalled.elapsed();
+    let found = broken.elapsed();
     assert!(found <= 2 * HEARTBEAT, "found after {found:?}");
+    // What was written since did arrive if the way up was whole, and only then; one way up or down was silent alone.
+    let newest = hub.uplink().await.iter().map(|report| report.seq().get()).max();
+    let arrives = silence == Condition::HalfOpen(Way::Down);
+    assert_eq!(newest > Some(said), arrives, "{newest:?} has arrived, {said} were written before");
+    assert_eq!(link.swallowed() > 0, matches!(silence, Condition::HalfOpen(_)));
 
     until_head(&agent, head(&agent).await + 10).await;
     link.set(Condition::Open);
@@ -88,6 +95,22 @@ async fn a_half_open_link_is_found_within_two_heartbeats_and_loses_nothing() {
     agent.until_all_sent(head).await;
     hub.holds_each_once(head).await;
     agent.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_half_open_link_is_found_within_two_heartbeats_and_loses_nothing() {
+    found_within_two_heartbeats(Condition::Stalled).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_link_that_swallows_what_the_device_says_is_found_within_two_heartbeats_and_loses_nothing() {
+    found_within_two_heartbeats(Condition::HalfOpen(Way::Up)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_link_that_swallows_what_the_hub_answers_is_found_within_two_heartbeats_and_nothing_is_stored_twice()
+ {
+    found_within_two_heartbeats(Condition::HalfOpen(Way::Down)).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -197,4 +220,29 @@ async fn outside_of_the_polling_hours_reports_flow_and_no_desired_state_is_taken
     clock.set(at("2026-11-22T22:00:00Z"));
     hub.until("a", 2, State::Removed).await;
     agent.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_poll_interval_says_how_often_a_device_asks_for_what_it_shall_run() {
+    for (poll, often) in [(Duration::from_millis(100), true), (Duration::from_secs(60 * 60), false)] {
+        let hub = Hub::start().await;
+        let asked = format!("$JS.API.DIRECT.GET.DOWNLINK.{}", subjects::desired(&hub.device));
+        let mut heard = hub.bus.subscribe(&asked).await.unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        let config = Config { poll, ..hub.config(&dir) };
+        let agent = hub.agent_with(config, dir, None).await;
+        soon("the first look", heard.next()).await.unwrap();
+        hub.desire(&document(1, &[("a", 1, restless())])).await;
+        hub.until("a", 1, State::Failed).await;
+        // Being told that there is something is a reason to look once more; from here on only the interval is.
+        let seen = hub.uplink().await.len();
+        until("reports flow", || hub.uplink(), |reports: &Vec<Report>| reports.len() >= seen + 60).await;
+        let mut looks = 0;
+        while let Ok(look) = tokio::time::timeout(Duration::from_millis(1), heard.next()).await {
+            assert!(look.is_some());
+            looks += 1;
+        }
+        assert_eq!(looks > 5, often, "{looks} looks at an interval of {poll:?}");
+        agent.end().await;
+    }
 }

@@ -2,25 +2,13 @@
 
 use std::sync::Arc;
 
-use muster_contract::Timestamp;
 use muster_contract::fact::Fact;
-use muster_contract::limits::REASSERT_AFTER;
 use muster_ingest::elders::Elders;
-use muster_service::clock::Clock;
 use muster_tests::server::device;
 use muster_tests::wait::soon;
 
+use crate::window::Later;
 use crate::{Hub, status};
-
-/// A clock that runs so far ahead that everything is old.
-#[derive(Debug)]
-struct Later;
-
-impl Clock for Later {
-    fn now(&self) -> Timestamp {
-        Timestamp::now().checked_add(REASSERT_AFTER).unwrap()
-    }
-}
 
 #[tokio::test]
 async fn old_facts_of_a_partition_are_read_once_and_young_ones_are_left() {

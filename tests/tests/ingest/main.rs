@@ -12,6 +12,7 @@ mod owners;
 mod quarantine;
 mod reports;
 mod time;
+mod window;
 
 use std::collections::BTreeMap;
 use std::process::ExitStatus;

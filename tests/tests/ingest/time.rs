@@ -40,7 +40,7 @@ async fn states_are(hub: &Hub, key: &DeviceKey, wanted: &[Liveness]) {
     until("the liveness facts", || hub.liveness(key), |found| found == wanted).await;
 }
 
-fn desired(generation: u64, ids: &[&str], retired: bool) -> DesiredState {
+pub(crate) fn desired(generation: u64, ids: &[&str], retired: bool) -> DesiredState {
     let entries: Vec<Value> = ids
         .iter()
         .map(|id| {
@@ -61,7 +61,7 @@ fn desired(generation: u64, ids: &[&str], retired: bool) -> DesiredState {
     state
 }
 
-async fn desire(hub: &Hub, key: &DeviceKey, state: &DesiredState) {
+pub(crate) async fn desire(hub: &Hub, key: &DeviceKey, state: &DesiredState) {
     let letter = Outgoing::new(subjects::desired(key), muster_contract::decode::to_bytes(state));
     hub.bus.publish(letter).await.unwrap();
 }

@@ -1,10 +1,10 @@
 //! What may get lost on the way, and does not.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use muster_agent::{Config, Handle};
-use muster_contract::fact::Fact;
+use muster_contract::fact::{Fact, StatusFact};
 use muster_contract::subjects::LedgerSubject;
 use muster_contract::view::Verdict;
 use muster_contract::{State, Timestamp};
@@ -17,8 +17,8 @@ use muster_tests::wait::{FACT_DEADLINE, within};
 
 use super::*;
 
-/// The reports of LEDGER: number, state and when it was seen, in the order of LEDGER.
-async fn ledger(hub: &Hub) -> Vec<(u64, State, Timestamp)> {
+/// The reports of deployments in LEDGER, in its order.
+async fn ledger(hub: &Hub) -> Vec<StatusFact> {
     let last = hub.bus.stream_state(stream::LEDGER).await.unwrap().last_seq;
     let mut replay = hub.bus.replay(stream::LEDGER, &[], Start::First).await.unwrap();
     let (mut facts, mut seen) = (Vec::new(), 0);
@@ -27,7 +27,7 @@ async fn ledger(hub: &Hub) -> Vec<(u64, State, Timestamp)> {
             seen = delivery.stream_seq;
             let subject = LedgerSubject::parse(&delivery.subject).unwrap();
             if let Fact::Status(fact) = Fact::parse(&subject, &delivery.payload).unwrap() {
-                facts.push((fact.seq.get(), fact.status.state, fact.observed_at));
+                facts.push(fact);
             }
         }
     }
@@ -57,9 +57,17 @@ async fn m11_a_link_that_drops_with_rows_unsent_and_unconfirmed_loses_none_and_k
     until("all is sent", unsent, |unsent| *unsent == 0).await;
     assert!(thin.connections() > CUTS);
     hub.knows(&backlog, head).await;
-    let seqs: Vec<_> = ledger(&hub).await.iter().map(|fact| fact.0).collect();
+    let facts = ledger(&hub).await;
+    let seqs: Vec<_> = facts.iter().map(|fact| fact.seq).collect();
     let distinct: BTreeSet<_> = seqs.iter().copied().collect();
     assert_eq!((seqs.len(), distinct.len()), (ROWS, ROWS), "each once");
+    // Whoever follows LEDGER never steps back: what came behind its successor says so, and nothing else does.
+    let mut newest = BTreeMap::new();
+    for fact in &facts {
+        let known: &mut u64 = newest.entry(&fact.deployment).or_default();
+        assert_eq!(fact.late, fact.seq.get() < *known, "{fact:?} after {known}");
+        *known = fact.seq.get().max(*known);
+    }
     // The newest of each deployment first, then the others in their order. What the client's small queue held when a link
     // broke goes out first on the next one, before what was lost in the break: that is the one step back there may be.
     let history: Vec<_> = hub
@@ -90,10 +98,10 @@ async fn m18_two_reports_of_the_same_millisecond_are_both_kept_and_the_later_one
     let sender = backlog.send(hub.settings(&backlog, hub.address()), None);
     hub.knows(&backlog, 4).await;
     let mut facts = ledger(&hub).await;
-    facts.sort_unstable_by_key(|fact| fact.0);
+    facts.sort_unstable_by_key(|fact| fact.seq);
     let expected = [State::Installing, State::Failed, State::Installed];
-    assert_eq!(facts.iter().map(|fact| fact.1).collect::<Vec<_>>(), expected);
-    assert!(facts.iter().all(|fact| fact.2.as_millisecond() == now.as_millisecond()), "{facts:?}");
+    assert_eq!(facts.iter().map(|fact| fact.status.state).collect::<Vec<_>>(), expected);
+    assert!(facts.iter().all(|fact| fact.observed_at.as_millisecond() == now.as_millisecond()), "{facts:?}");
     let truth = |views: &Vec<DeploymentView>| views.iter().all(|view| view.verdict == Verdict::Converged);
     until("the later one is the truth", || hub.views(), |views| views.len() == 1 && truth(views)).await;
     sender.end().await;
@@ -163,7 +171,7 @@ async fn m10_a_last_success_that_gets_lost_is_missed_visibly_and_sent_again() {
     let good = |views: &Vec<DeploymentView>| views.len() == 1 && views[0].verdict == Verdict::Converged;
     within(2 * FACT_DEADLINE, "it is made good", || hub.views(), good).await;
     hub.knows(&backlog, sent.head).await;
-    let states: Vec<_> = ledger(&hub).await.iter().map(|fact| fact.1).collect();
+    let states: Vec<_> = ledger(&hub).await.iter().map(|fact| fact.status.state).collect();
     assert_eq!(states.iter().filter(|state| **state == State::Installed).count(), 1, "{states:?}");
     let drained = life.drain(Duration::from_secs(20)).await;
     assert!(drained.late.is_empty(), "{drained:?}");

@@ -2,8 +2,9 @@
 //! right beside it; a finding says the file, the line and the rule.
 //!
 //! What rustfmt, clippy and cargo-deny can say is theirs. `tree` reads the files, `law` holds the rules about
-//! single files, `places` those about what may stand where.
+//! single files, `places` those about what may stand where, `claims` what is claimed in tests/CLAIMS.md.
 
+mod claims;
 mod law;
 mod places;
 mod tree;

@@ -52,7 +52,10 @@ impl Receipts {
     /// Takes an answer in: a receipt that did not arrive is owed again.
     pub(super) fn note(&self, border: &mut Border, (key, answer): Answer) {
         match answer {
-            Ok(_) => _ = self.sent.inc(),
+            Ok(_) => {
+                border.receipt_stored(&key);
+                self.sent.inc();
+            }
             Err(error) => {
                 tracing::debug!(
                     device.site = %key.site, device.id = %key.device, %error,

@@ -6,7 +6,7 @@
 //! | opens an epoch | incident `amnesia`, the fact |
 //! | amended | the fact again, marked as re-asserted, with all it now declares as folded |
 //! | duplicate | nothing |
-//! | fork | quarantine, incident `sequenceFork` |
+//! | fork | incident `sequenceFork`, quarantine |
 //! | of an old epoch | quarantine, incident `clone` once for each pair of epochs |
 //! | of an epoch that no device can have | quarantine |
 //! | scattered, unreadable, against a rule, too large as a fact | quarantine |
@@ -139,12 +139,7 @@ impl Border {
             }
             Admission::Fork { held, other } => {
                 let refused = Refused::Fork { epoch, seq, held, other };
-                let outcome = self.refuse(place, evidence, &refused, Some((epoch, seq)));
-                if outcome == Outcome::Quarantined {
-                    let what = IncidentKind::SequenceFork { epoch, seq, held, other };
-                    self.incident(place, key, what, evidence.stored_at);
-                }
-                outcome
+                self.refuse(place, evidence, &refused, Some((epoch, seq)))
             }
             Admission::OldEpoch { known } => {
                 let refused = Refused::OldEpoch { epoch, known };

@@ -86,6 +86,8 @@ pub(super) struct Receipts {
     pub(super) sent_at: Option<Timestamp>,
     /// The next one asks for everything up to here.
     pub(super) ask: u64,
+    /// One was handed out, and it is not known whether the bus has it.
+    pub(super) under_way: bool,
 }
 
 impl Device {

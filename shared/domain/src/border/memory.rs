@@ -13,6 +13,7 @@ use muster_contract::fact::{
 use muster_contract::{DeploymentId, Epoch, Generation, Seq, SeqRanges, Timestamp};
 
 use super::content;
+use super::sums::FACTS_PER_MINUTE;
 use crate::account::{Cursor, Numbers};
 use crate::deadline::Progress;
 use crate::recent::Recent;
@@ -24,6 +25,9 @@ pub const STANDINGS_KEPT: usize = 4 * muster_contract::limits::DEPLOYMENTS_PER_D
 pub const REFUSALS_KEPT: usize = 8;
 /// Pairs of epochs for which a clone is on record.
 pub const CLONES_KEPT: usize = 8;
+/// Numbers of which it is on record that they came with another content: as many as can be told of while the messages
+/// themselves are on their way.
+const FORKS_KEPT: usize = FACTS_PER_MINUTE as usize;
 /// Messages of one device in quarantine that are said again while they leave it in doubt: the newest.
 pub const OPEN_KEPT: usize = 256;
 
@@ -49,6 +53,7 @@ pub(crate) struct Memory {
     beat_at: Option<Timestamp>,
     refused: Recent<Digest, REFUSALS_KEPT>,
     clones: Recent<(Epoch, Epoch), CLONES_KEPT>,
+    forks: Recent<(Epoch, Seq, Digest), FORKS_KEPT>,
     standings: BTreeMap<DeploymentId, Standing>,
     overdue: BTreeMap<DeploymentId, (Generation, Timestamp)>,
     /// The newest word of what the device is: its number, and when it was said last.
@@ -232,6 +237,11 @@ impl Memory {
         self.clones.contains(&(known, epoch))
     }
 
+    /// True where it is on record that a number came with this other content.
+    pub(crate) fn has_fork(&self, epoch: Epoch, seq: Seq, other: Digest) -> bool {
+        self.forks.contains(&(epoch, seq, other))
+    }
+
     /// True where it is on record that any older epoch spoke after `known`.
     pub(crate) fn has_clone_of(&self, known: Epoch) -> bool {
         self.clones.find(|(of, _)| *of == known).is_some()
@@ -336,7 +346,7 @@ impl Memory {
         match what {
             IncidentKind::Amnesia { epoch, .. } => self.cursor.learn(*epoch, 0, None),
             IncidentKind::Clone { known_epoch, epoch, .. } => self.clones.push((*known_epoch, *epoch)),
-            IncidentKind::SequenceFork { .. } => {}
+            IncidentKind::SequenceFork { epoch, seq, other, .. } => self.forks.push((*epoch, *seq, *other)),
             IncidentKind::ClockSkew { .. } => self.clock_off = true,
             IncidentKind::Gap { epoch, missing } if self.cursor.epoch() == Some(*epoch) => {
                 self.gap = missing.clone();

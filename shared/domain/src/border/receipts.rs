@@ -27,10 +27,26 @@ impl Border {
         self.receipts_due.len()
     }
 
+    /// A receipt is stored.
+    pub fn receipt_stored(&mut self, key: &DeviceKey) {
+        let place = self.place(key);
+        self.devices[place].receipts.under_way = false;
+    }
+
     /// A receipt did not reach the bus: it is owed again.
     pub fn receipt_lost(&mut self, key: &DeviceKey) {
         let place = self.place(key);
+        self.devices[place].receipts.under_way = false;
         self.owe_receipt(place);
+    }
+
+    /// What became of the receipts under way is not known, and nobody will say: they are owed again.
+    pub(super) fn receipts_in_doubt(&mut self) {
+        for place in 0..self.devices.len() {
+            if std::mem::take(&mut self.devices[place].receipts.under_way) {
+                self.owe_receipt(place);
+            }
+        }
     }
 
     pub(super) fn owe_receipt(&mut self, place: usize) {
@@ -51,6 +67,7 @@ impl Border {
         let receipt = device.confirmed().cursor.receipt(device.head(), device.receipts.ask)?;
         device.receipts.ask = 0;
         device.receipts.sent_at = Some(now);
+        device.receipts.under_way = true;
         Some((device.key.clone()?, receipt))
     }
 }

@@ -3,13 +3,13 @@
 
 use muster_contract::canonical::Digest;
 use muster_contract::decode::{self, Violation};
-use muster_contract::fact::{Fact, QuarantineFact};
+use muster_contract::fact::{Fact, IncidentKind, QuarantineFact};
 use muster_contract::ids::LabelError;
 use muster_contract::limits::{EPOCH_BELIEVED_MAX, ERROR_MESSAGE_BYTES_MAX, MESSAGE_BYTES_MAX};
 use muster_contract::state::cut;
 use muster_contract::subjects::LedgerSubject;
 use muster_contract::version::{ApiVersion, kind};
-use muster_contract::{Epoch, Refusal, Seq, SeqRanges, Timestamp};
+use muster_contract::{DeviceKey, Epoch, Refusal, Seq, SeqRanges, Timestamp};
 
 use super::{Border, Outcome, ids};
 use crate::account::PIECES_MAX;
@@ -151,9 +151,22 @@ impl Border {
             reasserted: false,
         };
         let key = self.devices[place].key.clone();
+        // Before the message: once that is in quarantine, nobody looks at it again.
+        if let Some(key) = &key {
+            self.tell_of_fork(place, key, refused, evidence.stored_at);
+        }
         let id = ids::quarantine(key.as_ref(), evidence.position, evidence.stored_at);
         self.publish(place, LedgerSubject::Quarantine(key), &Fact::Quarantine(fact), Some(id));
         Outcome::Quarantined
+    }
+
+    /// An incident for a number that came with another content, unless that is on record: LEDGER may have got the incident
+    /// and not the message.
+    fn tell_of_fork(&mut self, place: usize, key: &DeviceKey, refused: &Refused, at: Timestamp) {
+        let Refused::Fork { epoch, seq, held, other } = *refused else { return };
+        if !self.devices[place].latest().has_fork(epoch, seq, other) {
+            self.incident(place, key, IncidentKind::SequenceFork { epoch, seq, held, other }, at);
+        }
     }
 }
 

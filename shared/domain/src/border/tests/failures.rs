@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use muster_contract::query::Output;
 use muster_contract::subjects::ViewKey;
+use muster_contract::view::{Bounds, Freshness, Standing, Verdict};
 use proptest::prelude::*;
 
 use super::*;
@@ -15,17 +17,62 @@ fn installed(epoch: u64, seq: u64, head: u64) -> Value {
     with(report, "components", json!([{"name": "c", "state": "installed"}]))
 }
 
-/// The digests of all views that follow from LEDGER.
-fn views(hub: &Hub) -> BTreeMap<ViewKey, String> {
+/// What a reader of LEDGER knows.
+fn folded(hub: &Hub) -> Fleet {
     let mut fleet = Fleet::default();
     for (at, (subject, fact, stored_at)) in hub.ledger.iter().enumerate() {
         let at = Position { ledger_seq: at as u64 + 1, stored_at: *stored_at };
         fleet.apply(at, subject, fact.clone());
     }
+    fleet
+}
+
+/// A device shall run this: the border hears of it, and LEDGER has it.
+fn wish(hub: &mut Hub, key: &DeviceKey, wanted: &DesiredState) {
+    hub.border.desire(key, wanted, hub.now);
+    hub.ledger.push((LedgerSubject::Desired(key.clone()), Fact::Desired(wanted.clone()), hub.now));
+}
+
+/// The digests of all views that follow from LEDGER.
+fn views(hub: &Hub) -> BTreeMap<ViewKey, String> {
+    let fleet = folded(hub);
     let digest = |key: &ViewKey| fleet.digest_of(key).map(|digest| digest.to_string());
     let keys = ["deployment.web", "deployment.db", "site.plant7", "fleet"];
     let keys = keys.map(|key| ViewKey::parse(key).unwrap());
     keys.into_iter().filter_map(|key| digest(&key).map(|digest| (key, digest))).collect()
+}
+
+#[test]
+fn m01_two_hours_of_darkness_after_a_success_are_never_plain_green_and_their_age_is_shown() {
+    let mut hub = Hub::new();
+    wish(&mut hub, &press(), &desired(3, false));
+    hub.beat(1, 0, 0);
+    hub.pass(1);
+    hub.report(&installed(1, 1, 1));
+    hub.live(300, 1, 1);
+    let web = "web".parse().unwrap();
+    let view = |hub: &Hub| folded(hub).deployment_view(&web).unwrap();
+    assert_eq!((view(&hub).verdict, view(&hub).converged), (Verdict::Converged, Bounds { lo: 1, hi: 1 }));
+    let dark_since = hub.now;
+    for minute in 1..=120 {
+        hub.pass(60);
+        let (view, answer) = (view(&hub), folded(&hub).device_answer(&press(), Output::All).unwrap());
+        // Within the lease nobody can know.
+        if minute > 1 {
+            let split = view.counts[&Standing::Installed];
+            assert_eq!(
+                (view.verdict, split.fresh, split.stale),
+                (Verdict::ConvergedStale, 0, 1),
+                "{minute} min"
+            );
+            assert_eq!(view.converged, Bounds { lo: 0, hi: 1 }, "certain of none");
+            assert_eq!(answer.device.last_heard_at, Some(dark_since), "the age is shown, and does not move");
+            assert_eq!(answer.deployments[0].freshness, Freshness::Stale);
+        }
+    }
+    hub.beat(1, 1, 0);
+    hub.pass(1);
+    assert_eq!(view(&hub).verdict, Verdict::Converged, "one heartbeat with nothing new is enough");
 }
 
 #[test]
@@ -120,6 +167,7 @@ proptest! {
     fn m16_whatever_the_order_in_which_two_consumers_hand_reports_over_the_views_are_the_same(
         order in Just((1..=24_u64).collect::<Vec<_>>()).prop_shuffle(),
         again in prop::collection::vec(1..=24_u64, 0..12),
+        turns in prop::collection::vec(prop::bool::weighted(0.2), 36),
     ) {
         let report = |number: u64| {
             let seq = number.div_ceil(2);
@@ -128,24 +176,41 @@ proptest! {
             let current = seq > 10;
             with(with(report, "deployment", json!(id)), "current", json!(current))
         };
-        let play = |order: &[u64]| {
+        let keys: [DeviceKey; 2] = ["plant7/press-4", "plant7/press-5"].map(|key| key.parse().unwrap());
+        let mut wanted = desired(3, false);
+        let mut second = wanted.deployments[0].clone();
+        second.id = "db".parse().unwrap();
+        wanted.deployments.push(second);
+        let play = |order: &[u64], turns: &[bool]| {
             let mut hub = Hub::new();
-            for key in ["plant7/press-4", "plant7/press-5"] {
-                let wanted = desired(3, false);
-                let key: DeviceKey = key.parse().unwrap();
-                hub.border.desire(&key, &wanted, hub.now);
-                hub.ledger.push((LedgerSubject::Desired(key), Fact::Desired(wanted), hub.now));
-            }
-            for number in order {
+            keys.iter().for_each(|key| wish(&mut hub, key, &wanted));
+            for (at, number) in order.iter().enumerate() {
+                if turns.get(at) == Some(&true) {
+                    // The other consumer's turn: it knows what LEDGER says, and is handed over some things once more.
+                    hub.restart();
+                    keys.iter().for_each(|key| hub.border.desire(key, &wanted, hub.now));
+                }
                 // Odd ones are of one device, even ones of the other.
                 let subject = format!("muster.report.3.plant7.press-{}", 4 + number % 2);
                 hub.send(report(*number).to_string().as_bytes(), &subject);
                 hub.arrive();
             }
-            views(&hub)
+            hub
         };
         let straight: Vec<u64> = (1..=24).collect();
         let crooked: Vec<u64> = order.iter().chain(&again).copied().collect();
-        prop_assert_eq!(play(&crooked), play(&straight));
+        let (crooked, straight) = (play(&crooked, &turns), play(&straight, &[]));
+        prop_assert_eq!(views(&straight).len(), 4);
+        prop_assert_eq!(views(&crooked), views(&straight));
+        for key in &keys {
+            let of = |(subject, fact, _): &(LedgerSubject, Fact, Timestamp)| match fact {
+                Fact::Status(fact) if subject.device() == Some(key) => Some(fact.seq.get()),
+                _ => None,
+            };
+            let mut seqs: Vec<_> = crooked.ledger.iter().filter_map(of).collect();
+            seqs.sort_unstable();
+            prop_assert_eq!(seqs, (1..=12).collect::<Vec<_>>(), "each once, whoever took it in");
+        }
+        prop_assert!(crooked.incidents().is_empty() && crooked.quarantine().is_empty());
     }
 }

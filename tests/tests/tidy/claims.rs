@@ -1,0 +1,150 @@
+//! `tests/CLAIMS.md` held against the code: no claim without its test, and no test that belongs there and is left out.
+
+use std::collections::BTreeSet;
+
+use super::tree::{self, Source};
+
+/// Where the claims are, from the top of the repository.
+const CLAIMS: &str = "tests/CLAIMS.md";
+/// Where the attempts are made.
+const SECURITY: &str = "tests/tests/security/";
+/// What a row says in the place of a test, with its reason behind it.
+const NONE_YET: &str = "none yet: ";
+/// Rules on polling.
+const POLLING: [&str; 5] = ["POL-1", "POL-2", "POL-3", "POL-4", "POL-5"];
+
+/// A row: its first cell, and the tests that its last one names, or why there is none.
+#[derive(Debug)]
+struct Row<'a> {
+    first: &'a str,
+    tests: Vec<&'a str>,
+    reason: Option<&'a str>,
+}
+
+/// The rows under a heading.
+fn rows<'a>(text: &'a str, heading: &str) -> Vec<Row<'a>> {
+    let part = text.split("\n## ").find(|part| part.starts_with(heading)).unwrap_or_default();
+    let rows = part.lines().filter(|line| line.starts_with("| ")).skip(1);
+    rows.filter_map(row).collect()
+}
+
+fn row(line: &str) -> Option<Row<'_>> {
+    let cells: Vec<&str> = line.trim_matches('|').split(" | ").map(str::trim).collect();
+    let (first, last) = (cells.first()?, cells.last()?);
+    let tests = last.split('`').skip(1).step_by(2).collect();
+    Some(Row { first, tests, reason: last.strip_prefix(NONE_YET) })
+}
+
+/// The names of a file's tests, those of a property among them.
+fn tests_of(source: &Source) -> Vec<&str> {
+    let lines: Vec<&str> = source.text.lines().map(str::trim_start).collect();
+    let is_mark = |line: &&str| line.starts_with("#[test]") || line.starts_with("#[tokio::test");
+    let name = |(at, _): (usize, &&str)| {
+        let declared =
+            lines[at + 1..].iter().find(|line| !line.starts_with("#[") && !line.starts_with("//"))?;
+        declared.trim_start_matches("async ").strip_prefix("fn ")?.split('(').next()
+    };
+    lines.iter().enumerate().filter(|(_, line)| is_mark(line)).filter_map(name).collect()
+}
+
+/// The number of the list that a test carries in its name.
+fn number(test: &str) -> Option<String> {
+    let digits = test.strip_prefix('m')?.split('_').next()?;
+    let is_number = digits.len() == 2 && digits.bytes().all(|digit| digit.is_ascii_digit());
+    is_number.then(|| format!("M{digits}"))
+}
+
+/// What is wrong with the claims, if these are the files with tests.
+fn wrong(claims: &str, sources: &[Source]) -> Vec<String> {
+    let all: BTreeSet<&str> = sources.iter().flat_map(tests_of).collect();
+    let [attempts, polling, failures] = ["Attempts", "Polling and downtime", "Failures of earlier systems"]
+        .map(|heading| rows(claims, heading));
+    let mut wrong = Vec::new();
+    for row in attempts.iter().chain(&polling).chain(&failures) {
+        let gone = row.tests.iter().filter(|test| !all.contains(*test));
+        wrong.extend(gone.map(|test| format!("{}: there is no test {test}", row.first)));
+        if row.tests.is_empty() == row.reason.is_none_or(str::is_empty) {
+            wrong.push(format!("{}: a row names its tests, or says `{NONE_YET}` and why", row.first));
+        }
+    }
+    let attempted: BTreeSet<&str> = attempts.iter().flat_map(|row| row.tests.iter().copied()).collect();
+    let made = sources.iter().filter(|source| source.path.starts_with(SECURITY)).flat_map(tests_of);
+    wrong.extend(
+        made.filter(|test| !attempted.contains(test)).map(|test| format!("{test} is no row of Attempts")),
+    );
+    if !polling.iter().map(|row| row.first).eq(POLLING) {
+        wrong.push(format!("the rules on polling are {}", POLLING.join(", ")));
+    }
+    if !failures.is_sorted_by(|one, other| one.first < other.first) {
+        wrong.push("the failures are not in the order of their numbers, each once".to_owned());
+    }
+    let in_its_row = |test: &str, number: &str| {
+        failures.iter().any(|row| row.first == number && row.tests.contains(&test))
+    };
+    let numbered = all.iter().filter_map(|test| Some((*test, number(test)?)));
+    let left_out = numbered.filter(|(test, number)| !in_its_row(test, number));
+    wrong.extend(left_out.map(|(test, number)| format!("{test} is not in the row of {number}")));
+    let named = failures.iter().flat_map(|row| row.tests.iter().map(move |test| (row.first, *test)));
+    let elsewhere = named.filter(|(first, test)| number(test).as_deref() != Some(first));
+    wrong.extend(elsewhere.map(|(first, test)| format!("{first}: {test} does not carry its number")));
+    wrong
+}
+
+#[test]
+fn claims_and_tests_name_each_other() {
+    let claims = std::fs::read_to_string(tree::top().join(CLAIMS)).unwrap_or_default();
+    let sources: Vec<Source> = tree::sources().into_iter().filter(|source| source.is("rs")).collect();
+    let wrong = wrong(&claims, &sources);
+    assert!(wrong.is_empty(), "{CLAIMS} and the tests differ:\n{}", wrong.join("\n"));
+    let rows = ["Attempts", "Polling and downtime", "Failures of earlier systems"];
+    assert!(rows.iter().all(|heading| rows_of(&claims, heading) >= POLLING.len()), "{CLAIMS} has no rows");
+}
+
+fn rows_of(claims: &str, heading: &str) -> usize {
+    rows(claims, heading).len()
+}
+
+#[test]
+fn a_claim_without_its_test_and_a_test_without_its_claim_are_found() {
+    let claims = |attempt: &str, polling: &str, failure: &str| {
+        let rules = POLLING.map(|rule| format!("| {rule} | it holds | `{polling}` |\n")).concat();
+        let head = "| a | b |\n|---|---|\n";
+        format!(
+            "# A\n\n## Attempts\n\n{head}| a device | to | refused | {attempt} |\n\n## Polling and downtime\n\n{head}{rules}\n\
+             ## Failures of earlier systems\n\n{head}{failure}\n"
+        )
+    };
+    let source = |path: &str, tests: &[&str]| {
+        let test = |name: &&str| format!("#[tokio::test]\n#[allow(a)]\nasync fn {name}() {{}}\n");
+        Source::new(path, &format!("//! A.\n{}", tests.iter().map(test).collect::<String>()))
+    };
+    let sources = [
+        source("tests/tests/security/a.rs", &["a_device_cannot"]),
+        source("shared/a/src/a.rs", &["m05_silence", "mute", "m1_one"]),
+        Source::new("shared/a/tests/b.rs", "//! A.\nproptest! {\n    #[test]\n    fn held(a in 0..3) {\n"),
+    ];
+    let m05 = "| M05 | silence | `m05_silence` |";
+    assert_eq!(wrong(&claims("`a_device_cannot`", "held", m05), &sources), Vec::<String>::new());
+    let with_one_to_come = format!("{m05}\n| M06 | gates | none yet: there are no gates |");
+    assert_eq!(
+        wrong(&claims("`a_device_cannot`", "held", &with_one_to_come), &sources),
+        Vec::<String>::new()
+    );
+    let table = [
+        (claims("`mute`", "held", m05), "a_device_cannot is no row of Attempts"),
+        (claims("`a_device_cannot`, `gone`", "held", m05), "there is no test gone"),
+        (claims("`a_device_cannot`", "gone", m05), "POL-1: there is no test gone"),
+        (claims("`a_device_cannot`", "held", ""), "m05_silence is not in the row of M05"),
+        (
+            claims("`a_device_cannot`", "held", "| M06 | silence | `m05_silence` |"),
+            "does not carry its number",
+        ),
+        (claims("`a_device_cannot`", "held", &format!("{m05}\n| M07 | gates | none yet: |")), "and why"),
+        (claims("`a_device_cannot`", "held", &format!("{m05}\n{m05}")), "in the order of their numbers"),
+        (claims("`a_device_cannot`", "held", m05).replace("| POL-3 |", "| POL-9 |"), "rules on polling"),
+    ];
+    for (claims, expected) in table {
+        let found = wrong(&claims, &sources);
+        assert!(found.iter().any(|line| line.contains(expected)), "{expected}: {found:?}");
+    }
+}
