@@ -8,8 +8,10 @@ use std::sync::Arc;
 use clap::Parser;
 use fastrand::Rng;
 use muster_bus::{Bus, BusConfig, LinkHealth, ReadError};
-use muster_contract::parts::{HubName, HubsView};
+use muster_contract::HubName;
+use muster_contract::parts::HubsView;
 use muster_contract::subjects::stream::LEDGER;
+use muster_domain::fold::Merge;
 use muster_service::clock::SystemClock;
 use muster_service::exit;
 use muster_service::health::{Health, Latch};
@@ -117,7 +119,7 @@ async fn keep_leases(merged: Arc<Merged>, (health, metrics): (Health, Metrics), 
             for hub in silent {
                 tracing::warn!(%hub, "the hub is silent for longer than the lease: its devices count as stale");
             }
-            let hubs = merged.look(crate::merged::Now::hubs);
+            let hubs = merged.look(Merge::hubs_view);
             metrics.hubs_heard.set(hubs.hubs.iter().filter(|hub| hub.heard).count() as i64);
             let words = words(&hubs);
             if told.as_ref() != Some(&words) {

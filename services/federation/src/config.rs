@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::str::FromStr;
-use std::time::Duration;
 
 use clap::Parser;
 use muster_bus::BusConfig;
-use muster_contract::parts::HubName;
+use muster_contract::HubName;
+use muster_contract::parts::HUBS_MAX;
 use muster_service::config::{Common, CommonArgs, NatsUrl, Problems};
 use muster_service::version::VERSION;
 
@@ -116,6 +116,9 @@ fn hubs(problems: &mut Problems, texts: &[String]) -> BTreeMap<HubName, BusConfi
             Ok(url) => _ = hubs.insert(name, BusConfig::service(url.as_str(), NAME)),
         }
     }
+    if hubs.len() > HUBS_MAX {
+        problems.refuse(FLAG, format!("{} hubs", hubs.len()), format!("{HUBS_MAX} are allowed"));
+    }
     if !named {
         problems.required::<()>(FLAG, None, |_, _, _| None);
     }
@@ -175,7 +178,8 @@ fn files(
 fn refuse_the_top(problems: &mut Problems, common: &Common, hubs: &BTreeMap<HubName, BusConfig>) {
     for (name, hub) in hubs {
         if hub.url == common.nats_url.as_str() && hub.creds == common.creds {
-            let rule = format!("is the hub {name} itself; the federation needs a server or an account of its own");
+            let rule =
+                format!("is the hub {name} itself; the federation needs a server or an account of its own");
             problems.refuse("--nats-url", &common.nats_url, rule);
         }
     }
@@ -183,6 +187,8 @@ fn refuse_the_top(problems: &mut Problems, common: &Common, hubs: &BTreeMap<HubN
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use clap::CommandFactory;
 
     use super::*;
@@ -241,6 +247,8 @@ mod tests {
             assert!(shown.contains(part), "{part} is missing:\n{shown}");
         }
         assert!(!shown.contains("secret"), "{shown}");
+        let many: Vec<String> = (0..=HUBS_MAX).map(|n| format!("hub-{n}=nats://h")).collect();
+        assert!(check(&["--hub", &many.join(",")]).unwrap_err().to_string().contains("65 hubs"));
         assert!(check(&[]).unwrap_err().to_string().contains("--hub"));
     }
 

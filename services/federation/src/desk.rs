@@ -8,20 +8,18 @@ use std::time::Duration;
 use bytes::Bytes;
 use muster_bus::{Bus, Call, EndpointSpec, Fault, ServiceSpec};
 use muster_contract::groups::GroupQuery;
-use muster_contract::parts::HubName;
-use muster_contract::query::{DeploymentAnswer, ErrorBody, ErrorCode, ErrorReply, Query};
+use muster_contract::query::{ErrorBody, ErrorCode, ErrorReply, Query};
 use muster_contract::question::{bad, checked_limit, fitting, json, named, parsed_after, read_of_a_point};
-use muster_contract::silence::SilentSites;
 use muster_contract::subjects::QUERY_PREFIX;
-use muster_contract::{DeploymentId, LabelKey, LabelValue, SiteId};
-use muster_domain::fold::{NoGroups, Page};
+use muster_contract::{DeploymentId, HubName, LabelKey, LabelValue, SiteId};
+use muster_domain::fold::{Merge, NoGroups, Page};
 use muster_service::error::chain;
 use muster_service::health::Latch;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use crate::hub::Line;
-use crate::merged::{Merged, Now};
+use crate::merged::Merged;
 use crate::metrics::{AnswerKind, Metrics};
 use crate::route::{APART, EITHER, HUBS, NOWHERE, Places, Route, TOGETHER, route};
 
@@ -60,7 +58,7 @@ impl Desk {
     }
 
     async fn handle(self, call: Call) -> Result<Bytes, Fault> {
-        let routed = self.merged.look(|now| route(call.endpoint, &call.payload, now));
+        let routed = self.merged.look(|merge| route(call.endpoint, &call.payload, merge));
         let (answer, kind) = match routed {
             Ok(Route::Hub(hub)) => (self.pass_on(&hub, &call).await, AnswerKind::PassedOn),
             Ok(Route::Here) => {
@@ -76,7 +74,8 @@ impl Desk {
     /// Asks the hub the same question; its answer as it is.
     async fn pass_on(&self, hub: &HubName, call: &Call) -> Result<Bytes, Fault> {
         let not_now = |why: String| {
-            let message = format!("the hub {hub}, which this question is about, {why}; ask again in a moment");
+            let message =
+                format!("the hub {hub}, which this question is about, {why}; ask again in a moment");
             Fault::from(ErrorBody { code: ErrorCode::NotReady, message })
         };
         let Some((line, room)) = self.lines.get(hub) else { return Err(not_now("is unknown".to_owned())) };
@@ -97,17 +96,17 @@ impl Desk {
     }
 }
 
-impl Places for Now {
+impl Places for Merge {
     fn hub_of(&self, site: &SiteId) -> Option<HubName> {
-        self.merge.hub_of(site).cloned()
+        Self::hub_of(self, site).cloned()
     }
 
     fn hubs(&self) -> Vec<HubName> {
-        self.hubs().hubs.into_iter().map(|hub| hub.name).collect()
+        self.hub_names().cloned().collect()
     }
 
     fn unread(&self) -> Vec<HubName> {
-        self.merge.is_whole().err().unwrap_or_default()
+        Self::unread(self)
     }
 }
 
@@ -133,25 +132,24 @@ fn answer(merged: &Merged, endpoint: &str, question: &[u8]) -> Result<Bytes, Err
 fn of_views(merged: &Merged, endpoint: &str, query: &Query) -> Result<Bytes, ErrorBody> {
     let limit = checked_limit(query.limit)?;
     match endpoint {
-        HUBS => json(merged.look(Now::hubs)).map(Bytes::from),
-        "fleet" => json(merged.look(|now| now.merge.fleet_view())).map(Bytes::from),
+        HUBS => json(merged.look(Merge::hubs_view)).map(Bytes::from),
+        "fleet" => json(merged.look(|merge| merge.fleet_view())).map(Bytes::from),
         "site" => {
             let site = named(query.site.as_ref(), "site")?;
-            let view = merged.look(|now| now.merge.site_view(site));
+            let view = merged.look(|merge| merge.site_view(site));
             json(found(view, || format!("site '{site}' has no devices"))?).map(Bytes::from)
         }
         "deployment" => {
             let id = named(query.id.as_ref(), "id")?;
-            let view = merged.look(|now| now.merge.deployment_view(id));
-            let view = found(view, || format!("deployment '{id}' is targeted nowhere and left nowhere"))?;
-            let silent_sites = SilentSites::default();
-            json(DeploymentAnswer { view, silent_sites, devices: Vec::new(), next: None }).map(Bytes::from)
+            let answer = merged.look(|merge| merge.deployment_answer(id));
+            let nowhere = || format!("deployment '{id}' is targeted nowhere and left nowhere");
+            json(found(answer, nowhere)?).map(Bytes::from)
         }
         "deployments" => {
             let after = parsed_after::<DeploymentId>(query.after.as_deref())?;
             fitting(limit, |limit| {
                 let page = Page { after: after.clone(), limit };
-                Ok(merged.look(|now| now.merge.deployments_answer(&page)))
+                Ok(merged.look(|merge| merge.deployments_answer(&page)))
             })
         }
         other => Err(bad(format!("there is no question '{other}'"))),
@@ -165,7 +163,7 @@ fn of_groups(merged: &Merged, endpoint: &str, query: &GroupQuery) -> Result<Byte
             let after = parsed_after::<LabelKey>(query.after.as_deref())?;
             fitting(limit, |limit| {
                 let page = Page { after: after.clone(), limit };
-                Ok(merged.look(|now| now.merge.labels_answer(&page)))
+                Ok(merged.look(|merge| merge.labels_answer(&page)))
             })
         }
         "groups" => {
@@ -173,13 +171,14 @@ fn of_groups(merged: &Merged, endpoint: &str, query: &GroupQuery) -> Result<Byte
             let after = parsed_after::<LabelValue>(query.after.as_deref())?;
             fitting(limit, |limit| {
                 let page = Page { after: after.clone(), limit };
-                let answer = merged.look(|now| now.merge.groups_answer(label, id, &page));
+                let answer = merged.look(|merge| merge.groups_answer(label, id, &page));
                 answer.map_err(|none| missing(none, label, id))
             })
         }
         _ => {
-            let (label, value) = (named(query.label.as_ref(), "label")?, named(query.value.as_ref(), "value")?);
-            let view = merged.look(|now| now.merge.group_view(label, value));
+            let (label, value) =
+                (named(query.label.as_ref(), "label")?, named(query.value.as_ref(), "value")?);
+            let view = merged.look(|merge| merge.group_view(label, value));
             json(found(view, || format!("no device has the label {label}={value}"))?).map(Bytes::from)
         }
     }

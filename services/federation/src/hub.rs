@@ -11,11 +11,12 @@ use std::sync::Arc;
 use bytes::Bytes;
 use fastrand::Rng;
 use muster_bus::{Bus, BusConfig, ReadError, RequestError, ViewEntry, ViewWatch};
-use muster_contract::SiteId;
-use muster_contract::parts::{HubName, PARTS_MAX, PartsAnswer, PartsQuery};
+use muster_contract::parts::{PARTS_MAX, PartsAnswer, PartsQuery};
 use muster_contract::query::ErrorReply;
 use muster_contract::subjects::{QUERY_PREFIX, ViewKey};
 use muster_contract::view::SiteView;
+use muster_contract::{HubName, SiteId};
+use muster_domain::fold::BadPart;
 use muster_service::backoff::FullJitter;
 use muster_service::clock::Clock;
 use muster_service::error::chain;
@@ -23,7 +24,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-use crate::merged::Merged;
+use crate::merged::{Merged, Took};
 use crate::metrics::{AskResult, Metrics};
 use crate::pace::Pace;
 
@@ -50,6 +51,15 @@ pub enum HubError {
     /// Its rollup answers something else.
     #[error("its rollup answers with something that is no parts; is it of another version?")]
     Garbled(#[source] serde_json::Error),
+    /// Its rollup says what cannot be.
+    #[error("its rollup says something of '{key}' that cannot be added")]
+    Bad {
+        /// Of which view.
+        key: ViewKey,
+        /// What is wrong with it.
+        #[source]
+        source: BadPart,
+    },
     /// Its rollup says nothing of what it was asked.
     #[error("its rollup says nothing of the {0} keys it was asked for")]
     Unanswered(usize),
@@ -151,7 +161,7 @@ impl Hub {
                 sites.extend(self.note(&entry));
             }
         }
-        for key in self.merged.keys_of(&self.name) {
+        for key in self.merged.look(|merge| merge.keys_of(&self.name)) {
             match key {
                 ViewKey::Site(site) if !sites.contains(&site) => self.take_site(&site, None),
                 ViewKey::Site(_) => {}
@@ -196,10 +206,11 @@ impl Hub {
         match ViewKey::parse(&entry.key)? {
             ViewKey::Defined(_) => None,
             ViewKey::Site(site) => {
-                match entry.value.as_ref().map(|value| serde_json::from_slice::<SiteView>(value)).transpose() {
+                match entry.value.as_ref().map(|value| serde_json::from_slice::<SiteView>(value)).transpose()
+                {
                     Ok(view) => {
                         let there = view.is_some();
-                        self.take_site(&site, view);
+                        self.take_site(&site, view.as_ref());
                         there.then_some(site)
                     }
                     Err(error) => {
@@ -216,11 +227,11 @@ impl Hub {
         }
     }
 
-    fn take_site(&mut self, site: &SiteId, view: Option<SiteView>) {
+    fn take_site(&mut self, site: &SiteId, view: Option<&SiteView>) {
         if let Err(other) = self.merged.take_site(&self.name, site, view) {
             self.metrics.sites_disputed.inc();
             if self.disputed.insert(site.clone()) {
-                tracing::error!(hub = %self.name, %site, "the hub {other} has this site already, where it stays; its devices count twice: a site belongs to one hub");
+                tracing::error!(hub = %self.name, "{other}; its view is that of hub '{}', and devices there count twice", other.hub);
             }
         }
     }
@@ -230,13 +241,14 @@ impl Hub {
         self.due.insert(ViewKey::Fleet);
         while !self.due.is_empty() {
             let keys: Vec<ViewKey> = self.due.iter().take(PARTS_MAX).cloned().collect();
-            let answered = self.ask(bus, &keys).await;
-            let result = if answered.is_ok() { AskResult::Answered } else { AskResult::Failed };
-            self.metrics.ask(result);
-            let before = self.due.len();
-            for key in answered? {
-                self.due.remove(&key);
+            let took = self.ask(bus, &keys, 0).await?;
+            let mut settled = took.settled;
+            for (key, rows) in took.rest {
+                self.ask_for_the_rest(bus, &key, rows).await?;
+                settled.insert(key);
             }
+            let before = self.due.len();
+            self.due.retain(|key| !settled.contains(key));
             if self.due.len() == before {
                 return Err(HubError::Unanswered(keys.len()));
             }
@@ -245,13 +257,38 @@ impl Hub {
         Ok(())
     }
 
-    async fn ask(&self, bus: &Bus, keys: &[ViewKey]) -> Result<BTreeSet<ViewKey>, HubError> {
-        let query = PartsQuery { keys: keys.iter().map(ToString::to_string).collect() };
+    /// Asks for the rows of one part that did not fit into a message. Where they change meanwhile, the next round begins
+    /// with the first again.
+    async fn ask_for_the_rest(&self, bus: &Bus, key: &ViewKey, mut rows: u64) -> Result<(), HubError> {
+        loop {
+            let took = self.ask(bus, std::slice::from_ref(key), rows).await?;
+            if took.settled.contains(key) {
+                return Ok(());
+            }
+            match took.rest.first() {
+                Some((_, more)) if *more > rows => rows = *more,
+                _ => return Err(HubError::Unanswered(1)),
+            }
+        }
+    }
+
+    /// Asks for the parts of some keys, and takes them in.
+    async fn ask(&self, bus: &Bus, keys: &[ViewKey], skip: u64) -> Result<Took, HubError> {
+        let took = self.take(bus, keys, skip).await;
+        self.metrics.ask(if took.is_ok() { AskResult::Answered } else { AskResult::Failed });
+        took
+    }
+
+    async fn take(&self, bus: &Bus, keys: &[ViewKey], skip: u64) -> Result<Took, HubError> {
+        let query = PartsQuery { keys: keys.iter().map(ToString::to_string).collect(), skip };
         let question = serde_json::to_vec(&query).map_err(HubError::Garbled)?;
         let subject = format!("{QUERY_PREFIX}.{PARTS}");
         let answer = bus.request(&subject, question.into(), self.pace.patience).await?;
-        let answer = parts(&answer)?;
-        Ok(self.merged.take(&self.name, answer, Instant::now(), self.clock.now()))
+        let took = self.merged.take(&self.name, &parts(&answer)?, Instant::now(), self.clock.now());
+        match took.bad {
+            Some((key, source)) => Err(HubError::Bad { key, source }),
+            None => Ok(took),
+        }
     }
 
     /// Says what is wrong, once.

@@ -5,11 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
 
-use muster_contract::parts::{HubLine, HubName, HubsView, PartsAnswer};
+use muster_contract::parts::PartsAnswer;
 use muster_contract::subjects::ViewKey;
-use muster_contract::view::{AsOf, SiteView};
-use muster_contract::{SiteId, Timestamp};
-use muster_domain::merge::Merge;
+use muster_contract::view::SiteView;
+use muster_contract::{HubName, SiteId, Timestamp};
+use muster_domain::fold::{BadPart, Merge, OtherHub, Taken};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
@@ -17,58 +17,47 @@ use crate::lease::Lease;
 
 /// What is known of all hubs.
 #[derive(Debug)]
-pub struct Now {
-    /// Their parts.
-    pub merge: Merge,
-    hubs: BTreeMap<HubName, Hub>,
-}
-
-#[derive(Debug, Clone)]
-struct Hub {
-    lease: Lease,
-    heard: bool,
-    heard_at: Option<Timestamp>,
-    as_of: Option<AsOf>,
+struct Now {
+    merge: Merge,
+    /// Of those that are heard.
+    leases: BTreeMap<HubName, Lease>,
 }
 
 /// What is known of all hubs, shared.
 #[derive(Debug)]
 pub struct Merged {
     now: RwLock<Now>,
+    lease: Duration,
     /// Rises with every change.
     changes: watch::Sender<u64>,
     whole: watch::Sender<bool>,
 }
 
-impl Now {
-    /// Every hub and whether it is heard, by name.
-    pub fn hubs(&self) -> HubsView {
-        let line = |(name, hub): (&HubName, &Hub)| HubLine {
-            name: name.clone(),
-            as_of: hub.as_of,
-            heard: hub.heard,
-            heard_at: hub.heard_at,
-        };
-        HubsView { hubs: self.hubs.iter().map(line).collect() }
-    }
+/// What became of an answer.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Took {
+    /// Keys that it has settled.
+    pub settled: BTreeSet<ViewKey>,
+    /// Keys of which there is more, after so many rows.
+    pub rest: Vec<(ViewKey, u64)>,
+    /// The first that makes no sense, and why. A hub that says such is not heard.
+    pub bad: Option<(ViewKey, BadPart)>,
 }
 
 impl Merged {
-    /// Hubs of which nothing is known yet.
+    /// Hubs of which nothing is known yet, each silent after so long without an answer.
     pub fn new(hubs: impl IntoIterator<Item = HubName>, lease: Duration) -> Self {
-        let hub = Hub { lease: Lease::new(lease), heard: false, heard_at: None, as_of: None };
-        let hubs: BTreeMap<_, _> = hubs.into_iter().map(|name| (name, hub.clone())).collect();
-        let merge = Merge::new(hubs.keys().cloned());
         Self {
-            now: RwLock::new(Now { merge, hubs }),
+            now: RwLock::new(Now { merge: Merge::new(hubs), leases: BTreeMap::new() }),
+            lease,
             changes: watch::Sender::new(0),
             whole: watch::Sender::new(false),
         }
     }
 
     /// Looks.
-    pub fn look<T>(&self, look: impl FnOnce(&Now) -> T) -> T {
-        look(&self.read())
+    pub fn look<T>(&self, look: impl FnOnce(&Merge) -> T) -> T {
+        look(&self.read().merge)
     }
 
     /// Views that may say something else than when this was last asked.
@@ -76,69 +65,53 @@ impl Merged {
         self.write().merge.take_changed()
     }
 
-    /// A hub has answered with parts: it is heard, and what it says of them holds. Gives the keys that the answer is about.
-    pub fn take(
-        &self,
-        hub: &HubName,
-        answer: PartsAnswer,
-        at: Instant,
-        heard_at: Timestamp,
-    ) -> BTreeSet<ViewKey> {
-        let PartsAnswer { as_of, parts, gone } = answer;
-        let there = parts.into_iter().map(|(key, part)| (key, Some(part)));
-        let said: Vec<_> = there
-            .chain(gone.into_iter().map(|key| (key, None)))
-            .filter_map(|(key, part)| Some((ViewKey::parse(&key)?, part)))
-            .collect();
-        let keys = said.iter().map(|(key, _)| key.clone()).collect();
+    /// A hub has answered with parts: what it says of them holds, and it is heard.
+    pub fn take(&self, hub: &HubName, answer: &PartsAnswer, at: Instant, heard_at: Timestamp) -> Took {
+        let there = answer.parts.iter().map(|(key, part)| (key, Some(part)));
+        let said = there.chain(answer.gone.iter().map(|key| (key, None)));
+        let said: Vec<_> = said.filter_map(|(key, part)| Some((ViewKey::parse(key)?, part))).collect();
+        let mut took = Took::default();
         self.change(|now| {
             for (key, part) in said {
-                now.merge.take(hub, as_of, &key, part);
+                match now.merge.take(hub, answer.as_of, &key, part) {
+                    Ok(Taken::Whole) => _ = took.settled.insert(key),
+                    Ok(Taken::Rest(rows)) => took.rest.push((key, rows)),
+                    Err(why) => _ = took.bad.get_or_insert((key, why)),
+                }
             }
-            if let Some(one) = now.hubs.get_mut(hub) {
-                one.lease.renew(at);
-                (one.heard_at, one.as_of) = (Some(heard_at), Some(as_of));
-                one.heard = true;
+            if took.bad.is_none() {
+                now.merge.hear(hub, heard_at);
+                now.leases.entry(hub.clone()).or_insert(Lease::new(self.lease, at)).renew(at);
             }
-            now.merge.hear(hub, true);
         });
-        keys
+        took
     }
 
     /// What a hub says of one of its sites, or that it has none of that name.
     ///
     /// # Errors
-    /// The hub that has the site already. It stays there.
-    pub fn take_site(&self, hub: &HubName, site: &SiteId, view: Option<SiteView>) -> Result<(), HubName> {
+    /// Another hub has the site already. It stays there.
+    pub fn take_site(&self, hub: &HubName, site: &SiteId, view: Option<&SiteView>) -> Result<(), OtherHub> {
         self.change(|now| now.merge.take_site(hub, site, view))
-    }
-
-    /// What is held of a hub.
-    pub fn keys_of(&self, hub: &HubName) -> BTreeSet<ViewKey> {
-        self.read().merge.keys_of(hub)
     }
 
     /// A hub was read to its end.
     pub fn read_whole(&self, hub: &HubName) {
         let whole = self.change(|now| {
             now.merge.read_whole(hub);
-            now.merge.is_whole().is_ok()
+            now.merge.unread().is_empty()
         });
         self.whole.send_if_modified(|told| !std::mem::replace(told, whole) && whole);
     }
 
     /// Ends the leases that are over; those hubs, and when to look again: none where no hub is heard.
     pub fn expire(&self, at: Instant) -> (Vec<HubName>, Option<Instant>) {
-        let over = |(_, hub): &(&HubName, &mut Hub)| hub.heard && !hub.lease.holds(at);
         let mut now = self.write();
-        let Now { merge, hubs } = &mut *now;
-        let mut silent = Vec::new();
-        for (name, hub) in hubs.iter_mut().filter(over) {
-            hub.heard = false;
-            merge.hear(name, false);
-            silent.push(name.clone());
-        }
-        let next = hubs.values().filter(|hub| hub.heard).filter_map(|hub| hub.lease.ends_at()).min();
+        let Now { merge, leases } = &mut *now;
+        let silent: Vec<_> =
+            leases.extract_if(.., |_, lease| !lease.holds(at)).map(|(name, _)| name).collect();
+        silent.iter().for_each(|name| merge.miss(name));
+        let next = leases.values().map(Lease::ends_at).min();
         drop(now);
         if !silent.is_empty() {
             self.tell();

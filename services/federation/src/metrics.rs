@@ -88,7 +88,7 @@ impl Metrics {
         let metrics = Self::default();
         health.metrics(|registry| metrics.describe(registry.sub_registry_with_prefix("federation")));
         for result in [AskResult::Answered, AskResult::Failed] {
-            metrics.asked.get_or_create(&AskLabels { result });
+            metrics.asked.get_or_create(&AskLabels { result }).inc_by(0);
         }
         metrics
     }

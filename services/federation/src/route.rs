@@ -5,12 +5,12 @@
 
 use std::collections::BTreeSet;
 
+use muster_contract::groups::GroupQuery;
 use muster_contract::history::{DiffQuery, Point};
-use muster_contract::parts::HubName;
 use muster_contract::query::{ErrorBody, ErrorCode, Output, Query};
 use muster_contract::question::{bad, read, read_of_a_point};
 use muster_contract::status::StatusQuery;
-use muster_contract::{SiteId, groups::GroupQuery};
+use muster_contract::{HubName, SiteId};
 
 /// Questions that are answered here, or not at all.
 pub const TOGETHER: [&str; 4] = ["fleet", "labels", "groups", "group"];
@@ -71,7 +71,9 @@ pub fn route(endpoint: &str, question: &[u8], places: &impl Places) -> Result<Ro
     match (hubs.pop_first(), hubs.pop_first()) {
         (Some(hub), None) => Ok(Route::Hub(hub)),
         (Some(one), Some(other)) => {
-            let words = format!("the sites named are of several hubs ({one}, {other}): ask about those of one hub at a time");
+            let words = format!(
+                "the sites named are of several hubs ({one}, {other}): ask about those of one hub at a time"
+            );
             Err(refused(&words, places))
         }
         (None, _) => Err(needs_a_site(what(endpoint), false, places)),
@@ -101,7 +103,8 @@ impl Asked {
             "status" => {
                 let query: StatusQuery = read_of_a_point(question)?;
                 let devices = query.device.into_iter().map(|path| path.0.site);
-                let sites = if query.site.is_empty() { devices.collect() } else { query.site.into_iter().collect() };
+                let sites =
+                    if query.site.is_empty() { devices.collect() } else { query.site.into_iter().collect() };
                 Ok(Self { sites, needs_a_hub: None })
             }
             "diff" => {
@@ -140,12 +143,19 @@ fn what(endpoint: &str) -> &'static str {
 
 fn needs_a_site(what: &str, of_the_fleet: bool, places: &impl Places) -> ErrorBody {
     // Where no field names a site, naming one would not help.
-    let help = if of_the_fleet { "ask a hub itself" } else { "name a site, whose hub is asked then, or ask a hub itself" };
+    let help = if of_the_fleet {
+        "ask a hub itself"
+    } else {
+        "name a site, whose hub is asked then, or ask a hub itself"
+    };
     refused(&format!("{what} is answered by one hub: {help}"), places)
 }
 
 fn refused(words: &str, places: &impl Places) -> ErrorBody {
-    bad(format!("{words} (`muster --nats-url …`); this is a federation of the hubs {}", listed(&places.hubs())))
+    bad(format!(
+        "{words} (`muster --nats-url …`); this is a federation of the hubs {}",
+        listed(&places.hubs())
+    ))
 }
 
 fn nowhere(site: &SiteId, places: &impl Places) -> ErrorBody {

@@ -15,19 +15,21 @@ use bytes::Bytes;
 use fastrand::Rng;
 use futures_util::{StreamExt, stream};
 use muster_bus::{Bus, Decision, Held, PublishErrorKind, ReadError, Signed, ViewEntry, Written};
+use muster_contract::Timestamp;
 use muster_contract::canonical::Digest;
+use muster_contract::decode::to_bytes;
 use muster_contract::limits::VIEW_WRITES_PER_SECOND;
-use muster_contract::parts::HubsView;
+use muster_contract::parts::{HUBS_KEY, HubsView};
 use muster_contract::subjects::ViewKey;
-use muster_contract::view::AsOf;
+use muster_contract::view::{AsOf, content_digest};
+use muster_domain::fold::Merge;
 use muster_service::backoff::FullJitter;
 use muster_service::error::chain;
-use serde_json::json;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 use tokio_util::sync::CancellationToken;
 
-use crate::merged::{Merged, Now};
+use crate::merged::Merged;
 use crate::metrics::{Metrics, ViewResult};
 use crate::pace::AHEAD_PATIENCE;
 
@@ -49,8 +51,8 @@ const BATCH_MAX: usize = 500;
 const RETRY_MIN: Duration = Duration::from_millis(200);
 /// See [`RETRY_MIN`].
 const RETRY_MAX: Duration = Duration::from_secs(5);
-/// The key of which hubs there are.
-const HUBS: &str = "hubs";
+/// Up to where a document has read that is of no fact.
+const NOTHING_READ: AsOf = AsOf { ledger_seq: 0, at: Timestamp::UNIX_EPOCH };
 
 const _: () = assert!(WRITE_INTERVAL.as_millis() * VIEW_WRITES_PER_SECOND as u128 >= 1000);
 
@@ -65,7 +67,7 @@ enum Key {
 
 impl Key {
     fn parse(key: &str) -> Option<Self> {
-        if key == HUBS { Some(Self::Hubs) } else { ViewKey::parse(key).map(Self::View) }
+        if key == HUBS_KEY { Some(Self::Hubs) } else { ViewKey::parse(key).map(Self::View) }
     }
 }
 
@@ -73,7 +75,7 @@ impl fmt::Display for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::View(key) => key.fmt(f),
-            Self::Hubs => f.write_str(HUBS),
+            Self::Hubs => f.write_str(HUBS_KEY),
         }
     }
 }
@@ -89,8 +91,8 @@ pub struct Writer {
     held: BTreeMap<Key, Held>,
     /// Keys to look at, and when.
     due: BTreeMap<Key, Instant>,
-    /// Which hubs were heard when that was looked at last.
-    heard: Vec<bool>,
+    /// What was said of the hubs when that was looked at last.
+    hubs: Vec<(bool, Option<AsOf>)>,
     retry: FullJitter,
 }
 
@@ -107,7 +109,7 @@ impl Writer {
     pub fn new(bus: Bus, merged: Arc<Merged>, metrics: Metrics, chance: Rng) -> Self {
         let retry = FullJitter::new(RETRY_MIN, RETRY_MAX);
         let (held, due) = (BTreeMap::new(), BTreeMap::new());
-        Self { bus, merged, metrics, chance, held, due, heard: Vec::new(), retry }
+        Self { bus, merged, metrics, chance, held, due, hubs: Vec::new(), retry }
     }
 
     /// Writes until `stop`, and then once more what is due.
@@ -213,12 +215,22 @@ impl Writer {
             let allowed = self.allowed(&key, WRITE_INTERVAL, now);
             self.due.entry(key).or_insert(allowed);
         }
-        let heard: Vec<bool> = self.merged.look(|now| now.hubs().hubs.iter().map(|hub| hub.heard).collect());
-        let interval = if heard == self.heard { HUBS_INTERVAL } else { WRITE_INTERVAL };
-        let allowed = self.allowed(&Key::Hubs, interval, now);
-        self.heard = heard;
-        self.due.entry(Key::Hubs).and_modify(|at| *at = (*at).min(allowed)).or_insert(allowed);
+        self.take_hubs(now);
         self.metrics.views_due.set(self.due.len() as i64);
+    }
+
+    /// The same of the hubs: at once where one falls silent or is back, now and then where one was only read further.
+    fn take_hubs(&mut self, now: Instant) {
+        let view = self.merged.look(Merge::hubs_view);
+        let hubs: Vec<_> = view.hubs.iter().map(|hub| (hub.heard, hub.as_of)).collect();
+        if hubs == self.hubs {
+            return;
+        }
+        let heard = |hubs: &[(bool, Option<AsOf>)]| hubs.iter().map(|(heard, _)| *heard).collect::<Vec<_>>();
+        let interval = if heard(&hubs) == heard(&self.hubs) { HUBS_INTERVAL } else { WRITE_INTERVAL };
+        self.hubs = hubs;
+        let allowed = self.allowed(&Key::Hubs, interval, now);
+        self.due.entry(Key::Hubs).and_modify(|at| *at = (*at).min(allowed)).or_insert(allowed);
     }
 
     fn allowed(&self, key: &Key, interval: Duration, now: Instant) -> Instant {
@@ -249,9 +261,9 @@ impl Writer {
 
     /// What has to be written of some keys, all as of one moment. They are due no more.
     fn look(&mut self, keys: &[Key]) -> Vec<Write> {
-        let show = |now: &Now| {
-            let views = keys.iter().map(|key| (key.clone(), show(now, key)));
-            (now.merge.as_of(), views.collect::<Vec<_>>())
+        let show = |merge: &Merge| {
+            let views = keys.iter().map(|key| (key.clone(), show(merge, key)));
+            (merge.as_of(), views.collect::<Vec<_>>())
         };
         let (as_of, views) = self.merged.look(show);
         let (now, mut writes) = (Instant::now(), Vec::new());
@@ -265,6 +277,7 @@ impl Writer {
                 Decision::Leave => self.metrics.view(ViewResult::Unchanged),
                 Decision::Wait => _ = self.due.insert(key, now + WRITE_INTERVAL),
                 Decision::Put | Decision::Delete => {
+                    let as_of = if key == Key::Hubs { NOTHING_READ } else { as_of };
                     let view = view.map(|(digest, bytes)| (Signed { digest, as_of }, bytes));
                     writes.push(Write { key, view, expected: held.revision });
                 }
@@ -331,26 +344,31 @@ impl Writer {
 }
 
 /// A document and what tells it from another; none where there is no such view.
-fn show(now: &Now, key: &Key) -> Option<(Digest, Bytes)> {
+fn show(merge: &Merge, key: &Key) -> Option<(Digest, Bytes)> {
     match key {
-        Key::View(key) => {
-            let view = now.merge.view(key)?;
-            Some((now.merge.digest_of(key)?, view.to_string().into()))
-        }
+        Key::View(key) => merge.view(key).map(|(digest, view)| (digest, view.to_string().into())),
         Key::Hubs => {
-            let hubs = now.hubs();
-            // Cannot fail: it is an object of names, flags and times.
-            Some((digest_of_hubs(&hubs), serde_json::to_vec(&hubs).unwrap_or_default().into()))
+            let hubs = merge.hubs_view();
+            Some((digest_of_hubs(&hubs), to_bytes(&hubs).into()))
         }
     }
 }
 
-/// What an entry of the bucket holds. Of the hubs' the digest is of what it says without the times at which they were heard,
-/// which change all the while and are no news.
+/// What an entry of the bucket holds.
 fn there(key: &Key, entry: &ViewEntry) -> Held {
-    let hubs = entry.value.as_ref().filter(|_| *key == Key::Hubs);
-    match hubs.and_then(|value| serde_json::from_slice::<HubsView>(value).ok()) {
-        Some(view) => Held::holding(entry.revision, Signed { digest: digest_of_hubs(&view), as_of: together(&view) }),
+    let value = entry.value.as_ref().filter(|_| *key == Key::Hubs);
+    match value.and_then(|value| serde_json::from_slice::<HubsView>(value).ok()) {
+        // It has read nothing itself, and so is never ahead of anything.
+        Some(hubs) => {
+            Held::holding(entry.revision, Signed { digest: digest_of_hubs(&hubs), as_of: NOTHING_READ })
+        }
         None => Held::read(Some(entry)),
     }
+}
+
+/// The digest of what is said of hubs, without when each was heard: that changes all the while and is no news.
+fn digest_of_hubs(view: &HubsView) -> Digest {
+    let mut view = view.clone();
+    view.hubs.iter_mut().for_each(|hub| hub.heard_at = None);
+    content_digest(&view)
 }

@@ -94,6 +94,11 @@ impl Held {
         Self { revision, content, written_at: Some(at), ahead_since: None }
     }
 
+    /// A view that somebody knows to be there.
+    pub const fn holding(revision: u64, view: Signed) -> Self {
+        Self { revision, content: Content::View(view), written_at: None, ahead_since: None }
+    }
+
     /// The same after a write of unknown fate.
     pub const fn doubted(self, at: Instant) -> Self {
         Self { content: Content::Unknown, written_at: Some(at), ..self }
