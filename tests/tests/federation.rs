@@ -11,7 +11,7 @@ use clap::Parser;
 use muster_bus::Bus;
 use muster_contract::canonical::Digest;
 use muster_contract::parts::{HUBS_KEY, HubsView};
-use muster_contract::subjects::QUERY_PREFIX;
+use muster_contract::subjects::{QUERY_PREFIX, ViewKey};
 use muster_federation::metrics::ViewResult;
 use muster_service::life::{Drained, Life};
 use muster_tests::ledger::{DEVICES_PER_SITE, Message, beginning, publish, reports};
@@ -81,7 +81,8 @@ impl Place {
 struct Hub {
     place: Place,
     rollup: Life,
-    _kept: (muster_rollup::app::Handle, TempDir),
+    handle: muster_rollup::app::Handle,
+    _dir: TempDir,
 }
 
 impl Hub {
@@ -98,7 +99,7 @@ impl Hub {
         let config = muster_rollup::config::Cli::try_parse_from(words).unwrap().check().unwrap();
         let rollup = Life::new();
         let handle = soon("a rollup", muster_rollup::app::start(config, &rollup)).await.unwrap();
-        let hub = Self { place, rollup, _kept: (handle, dir) };
+        let hub = Self { place, rollup, handle, _dir: dir };
         hub.has(devices.count()).await;
         hub
     }
@@ -108,6 +109,11 @@ impl Hub {
         let told = json!({ "installed": { "fresh": 3 * devices } });
         until("the hub's view of its fleet", || self.place.view("fleet"), |view| view["counts"] == told)
             .await;
+        let look = || async {
+            let told = self.handle.present.look(|now| now.fleet.digests());
+            (told, self.place.digests().await)
+        };
+        until("all of the hub's views", look, |(told, seen)| told == seen).await;
         let missing = || async { self.rollup.health().missing() };
         until("a ready rollup", missing, Vec::is_empty).await;
     }
@@ -122,7 +128,8 @@ fn begun(device: usize) -> [Message; 2] {
     let [(subject, desired), liveness] = beginning(device);
     let mut desired: Value = serde_json::from_str(&desired).unwrap();
     if device.is_multiple_of(2) {
-        desired["labels"] = json!({ "ring": ["inner", "outer"][device / 2 % 2] });
+        let ring = ["inner", "outer"][device / 2 % 2];
+        desired["labels"] = json!({ "ring": ring });
     }
     [(subject, desired.to_string()), liveness]
 }
@@ -178,7 +185,22 @@ impl Two {
         let top = Place::start().await;
         let federation = Federation::start(&top, &[("north", &north), ("south", &south)]).await;
         federation.ready().await;
-        Self { north, south, top, federation }
+        let two = Self { north, south, top, federation };
+        two.top_is_written().await;
+        two
+    }
+
+    /// Waits until the top's bucket says what the federation knows.
+    async fn top_is_written(&self) {
+        let look = || async {
+            let (seen, merged) = (self.top.digests().await, &self.federation.handle.merged);
+            let known = |key: &String| {
+                let view = merged.look(|merge| merge.view(&ViewKey::parse(key).unwrap()));
+                (key.clone(), view.unwrap().0)
+            };
+            (seen.keys().map(known).collect::<BTreeMap<_, _>>(), seen)
+        };
+        until("the top's views", look, |(known, seen)| seen.len() == 8 && known == seen).await;
     }
 }
 
@@ -259,7 +281,7 @@ fn without_places(mut answer: Value) -> Value {
 async fn a_hub_that_is_gone_counts_as_silent_until_it_is_back() {
     let Two { north, mut south, top, federation } = Two::start().await;
     let look = || async { top.digests().await };
-    let all = until("the views", look, |views| views.len() == 8).await;
+    let all = look().await;
     let before = top.view("deployment.web").await;
     assert_eq!(before["verdict"], "converged", "{before}");
     assert_eq!(

@@ -26,7 +26,7 @@ that has it. `muster --nats-url TOP status` and the like ask there.
 A hub that is not heard for as long as the lease counts with everything stale and nothing known. Nothing is told before
 every hub was read once. A second federation with the same settings is a hot standby.
 
-Credentials: at a hub those of the role 'subscriber' (`muster creds` there), at the top those of the role 'rollup'.
+Credentials: at a hub those of its role 'subscriber', at the top those of its role 'rollup' (`muster auth init` makes both).
 
 Examples:
   muster-federation --nats-url nats://top:4222 --hub north=nats://north:4222 --hub south=nats://south:4222

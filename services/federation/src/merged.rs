@@ -148,3 +148,73 @@ impl Merged {
         self.now.write().unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    const LEASE: Duration = Duration::from_secs(90);
+
+    fn name(text: &str) -> HubName {
+        text.parse().unwrap()
+    }
+
+    /// An answer of a hub with two devices that are heard, one of which is known where `known` is 1.
+    fn answer(known: u64) -> PartsAnswer {
+        let nothing = json!({ "devices": 0, "of": 0, "missingReports": 0 });
+        let standings = json!({ "verdict": "empty", "targets": 0, "leaving": 0, "counts": {},
+            "converged": { "lo": 0, "hi": 0 }, "complete": nothing });
+        let fleet = json!({ "kind": "TallyPart", "devices": { "fresh": 2 }, "standings": standings,
+            "complete": { "devices": known, "of": 2, "missingReports": 0 } });
+        let answer = json!({ "asOf": { "ledgerSeq": 7, "at": "2026-11-20T08:00:00Z" },
+            "parts": { "fleet": fleet }, "gone": ["deployment.web"] });
+        serde_json::from_value(answer).unwrap()
+    }
+
+    fn devices(merged: &Merged) -> (u64, u64) {
+        let devices = merged.look(Merge::fleet_view).tally.devices;
+        (devices.fresh, devices.stale)
+    }
+
+    #[test]
+    fn a_hub_counts_as_heard_from_its_answer_until_its_lease_ends() {
+        let (north, south) = (name("north"), name("south"));
+        let (merged, begun) = (Merged::new([north.clone(), south.clone()], LEASE), Instant::now());
+        assert_eq!(merged.expire(begun), (Vec::new(), None));
+        let took = merged.take(&north, &answer(2), begun, Timestamp::UNIX_EPOCH);
+        assert_eq!(took.settled, ["deployment.web", "fleet"].map(|key| ViewKey::parse(key).unwrap()).into());
+        merged.take(&south, &answer(1), begun + LEASE / 2, Timestamp::UNIX_EPOCH);
+        assert_eq!(devices(&merged), (4, 0));
+
+        assert_eq!(merged.expire(begun + LEASE / 2), (Vec::new(), Some(begun + LEASE)));
+        assert_eq!(merged.expire(begun + LEASE), (vec![north.clone()], Some(begun + LEASE / 2 + LEASE)));
+        assert_eq!(devices(&merged), (2, 2));
+        assert_eq!(merged.expire(begun + LEASE).0, [], "it is said once");
+        merged.take(&north, &answer(2), begun + LEASE, Timestamp::UNIX_EPOCH);
+        assert_eq!(devices(&merged), (4, 0));
+    }
+
+    #[test]
+    fn a_hub_that_says_what_cannot_be_is_not_heard() {
+        let (north, begun) = (name("north"), Instant::now());
+        let merged = Merged::new([north.clone()], LEASE);
+        let took = merged.take(&north, &answer(3), begun, Timestamp::UNIX_EPOCH);
+        assert_eq!(took.bad, Some((ViewKey::Fleet, BadPart::Counts)));
+        assert_eq!(merged.expire(begun), (Vec::new(), None));
+        assert_eq!(devices(&merged), (0, 0));
+    }
+
+    #[test]
+    fn it_is_whole_when_every_hub_was_read() {
+        let (north, south) = (name("north"), name("south"));
+        let merged = Merged::new([north.clone(), south.clone()], LEASE);
+        let (whole, mut changes) = (merged.whole(), merged.changes());
+        merged.read_whole(&north);
+        assert!(!*whole.borrow());
+        changes.mark_unchanged();
+        merged.read_whole(&south);
+        assert!(*whole.borrow() && changes.has_changed().unwrap());
+    }
+}
