@@ -10,10 +10,13 @@ use std::time::Duration;
 use clap::Parser;
 use muster_bus::Bus;
 use muster_contract::canonical::Digest;
-use muster_contract::parts::{HUBS_KEY, HubsView};
+use muster_contract::limits::VIEW_ERRORS_MAX;
+use muster_contract::parts::{HUBS_KEY, HubList};
 use muster_contract::subjects::{QUERY_PREFIX, ViewKey};
 use muster_federation::metrics::ViewResult;
+use muster_identity::Role;
 use muster_service::life::{Drained, Life};
+use muster_tests::guarded::Guarded;
 use muster_tests::ledger::{DEVICES_PER_SITE, Message, beginning, publish, reports};
 use muster_tests::server::Server;
 use muster_tests::wait::{soon, until};
@@ -353,7 +356,7 @@ async fn a_question_about_one_site_is_answered_by_its_hub_and_no_other_question_
         assert_eq!(error["code"], code, "{what} {question}: {error}");
         assert!(error["message"].as_str().unwrap().contains(says), "{what} {question}: {error}");
     }
-    let hubs: HubsView = serde_json::from_value(top.ask("hubs", json!({})).await).unwrap();
+    let hubs: HubList = serde_json::from_value(top.ask("hubs", json!({})).await).unwrap();
     let lines: Vec<_> = hubs.hubs.iter().map(|hub| (hub.name.as_str(), hub.heard, hub.sites)).collect();
     assert_eq!(lines, [("north", true, 1), ("south", true, 1)]);
     federation.drain().await;
@@ -400,12 +403,14 @@ async fn nothing_is_told_before_every_hub_was_read() {
     let (north, mut south, top) = (Hub::start(NORTH).await, Hub::start(SOUTH).await, Place::start().await);
     south.place.server.kill();
     let federation = Federation::start(&top, &[("north", &north), ("south", &south)]).await;
+    let missing = || async { federation.life.health().missing() };
+    until("a desk", missing, |missing| *missing == ["every hub, read once"]).await;
     let asked = || async { top.ask("fleet", json!({})).await["error"]["message"].clone() };
     let unread = |names: &Value| {
         names.as_str().is_some_and(|names| names.contains("south") && !names.contains("north"))
     };
     until("one hub to be read", asked, unread).await;
-    assert_eq!(federation.life.health().missing(), ["every hub, read once"]);
+    assert_eq!(missing().await, ["every hub, read once"]);
     assert!(top.views().await.is_empty());
     let hubs = top.ask("hubs", json!({})).await;
     assert_eq!((&hubs["hubs"][0]["heard"], &hubs["hubs"][1]["heard"]), (&json!(true), &json!(false)));
@@ -415,6 +420,82 @@ async fn nothing_is_told_before_every_hub_was_read() {
     let whole = json!({"fresh": NORTH.len() + SOUTH.len()});
     until("the fleet", || top.view("fleet"), |view| view["devices"] == whole).await;
     federation.drain().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_part_that_no_message_holds_comes_in_several() {
+    const DEVICES: usize = 1_000;
+    let (hub, top) = (Hub::start(0..DEVICES).await, Place::start().await);
+    let federation = Federation::start(&top, &[("only", &hub)]).await;
+    federation.ready().await;
+    // An error code of its own on every device: more than a view lists, and more than a message holds.
+    let failures = (0..DEVICES).map(|device| {
+        let (subject, report) = failure(device);
+        (
+            subject,
+            report
+                .replace("\"E1\"", &format!("\"{:x<100}-{device}\"", "E"))
+                .replace("disk", &"disk ".repeat(80)),
+        )
+    });
+    hub.put(failures).await;
+    let look = || async { (hub.place.view("deployment.web").await, top.view("deployment.web").await) };
+    let all = |(of_hub, seen): &(Value, Value)| {
+        of_hub["digest"] == seen["digest"] && seen["omitted"]["errors"] == json!(DEVICES - VIEW_ERRORS_MAX)
+    };
+    let (_, seen) = until("every error", look, all).await;
+    assert_eq!(
+        (&seen["verdict"], seen["errors"].as_array().unwrap().len()),
+        (&json!("failing"), VIEW_ERRORS_MAX)
+    );
+    federation.drain().await;
+}
+
+/// What a service is told of a guarded server, with the rights of a role: address, authority and credentials.
+fn rights(server: &Guarded, role: Role) -> [String; 3] {
+    let authority = server.authority().unwrap().display().to_string();
+    [server.url(), authority, server.creds(role).display().to_string()]
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_rights_of_a_subscriber_at_a_hub_and_of_a_rollup_at_the_top_suffice() {
+    let (hub, top, dir) = (Guarded::start(), Guarded::start(), tempfile::tempdir().unwrap());
+    let [url, authority, creds] = rights(&hub, Role::Rollup);
+    let words = ["muster-rollup", "--data-dir", dir.path().to_str().unwrap(), "--nats-url", &url];
+    let words = [&words[..], &["--tls-ca", &authority, "--creds", &creds]].concat();
+    let config = muster_rollup::config::Cli::try_parse_from(words).unwrap().check().unwrap();
+    let rollup = Life::new();
+    let _rollup = soon("a rollup", muster_rollup::app::start(config, &rollup)).await.unwrap();
+
+    let [url, authority, creds] = rights(&hub, Role::Subscriber);
+    let of_hub = [format!("hub={url}"), format!("hub={authority}"), format!("hub={creds}")];
+    let [url, authority, creds] = rights(&top, Role::Rollup);
+    let words =
+        ["muster-federation", "--hub", &of_hub[0], "--hub-tls-ca", &of_hub[1], "--hub-creds", &of_hub[2]];
+    let words = [&words[..], &["--nats-url", &url, "--tls-ca", &authority, "--creds", &creds]].concat();
+    let config = muster_federation::config::Cli::try_parse_from(words).unwrap().check().unwrap();
+    let life = Life::new();
+    let handle = soon("a federation", muster_federation::app::start(config, &life)).await.unwrap();
+    let federation = Federation { life, handle };
+    federation.ready().await;
+
+    let stop = CancellationToken::new();
+    let ingest = soon("ingest", Bus::connect(hub.config(Role::Ingest), &stop)).await.unwrap();
+    let [_, heard] = beginning(0);
+    publish(&ingest, [heard]).await;
+    let viewer = soon("a viewer", Bus::connect(top.config(Role::Viewer), &stop)).await.unwrap();
+    let fleet = || async {
+        let view = viewer.view_get("fleet").await.unwrap().and_then(|entry| entry.value)?;
+        serde_json::from_slice::<Value>(&view).ok()
+    };
+    let one = |view: &Option<Value>| view.as_ref().is_some_and(|view| view["devices"] == json!({"fresh": 1}));
+    until("the device", fleet, one).await;
+    let question = json!({"site": "site-0"}).to_string();
+    let answer = viewer.request("muster.query.devices", question.into(), PATIENCE).await.unwrap();
+    let answer: Value = serde_json::from_slice(&answer).unwrap();
+    assert_eq!(answer["devices"][0]["device"], "device-0", "{answer}");
+    federation.drain().await;
+    assert_eq!(rollup.drain(DRAIN).await, Drained::default());
 }
 
 #[tokio::test(flavor = "multi_thread")]

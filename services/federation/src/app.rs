@@ -9,7 +9,7 @@ use clap::Parser;
 use fastrand::Rng;
 use muster_bus::{Bus, BusConfig, LinkHealth, ReadError};
 use muster_contract::HubName;
-use muster_contract::parts::HubsView;
+use muster_contract::parts::HubList;
 use muster_contract::subjects::stream::LEDGER;
 use muster_domain::fold::Merge;
 use muster_service::clock::SystemClock;
@@ -119,7 +119,7 @@ async fn keep_leases(merged: Arc<Merged>, (health, metrics): (Health, Metrics), 
             for hub in silent {
                 tracing::warn!(%hub, "the hub is silent for longer than the lease: its devices count as stale");
             }
-            let hubs = merged.look(Merge::hubs_view);
+            let hubs = merged.look(Merge::hub_list);
             metrics.hubs_heard.set(hubs.hubs.iter().filter(|hub| hub.heard).count() as i64);
             let words = words(&hubs);
             if told.as_ref() != Some(&words) {
@@ -142,7 +142,7 @@ async fn keep_leases(merged: Arc<Merged>, (health, metrics): (Health, Metrics), 
     stop.run_until_cancelled(keep).await;
 }
 
-fn words(view: &HubsView) -> String {
+fn words(view: &HubList) -> String {
     let of = |heard: bool| {
         let names = view.hubs.iter().filter(|hub| hub.heard == heard).map(|hub| hub.name.as_str());
         names.collect::<Vec<_>>().join(", ")

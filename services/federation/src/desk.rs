@@ -132,7 +132,7 @@ fn answer(merged: &Merged, endpoint: &str, question: &[u8]) -> Result<Bytes, Err
 fn of_views(merged: &Merged, endpoint: &str, query: &Query) -> Result<Bytes, ErrorBody> {
     let limit = checked_limit(query.limit)?;
     match endpoint {
-        HUBS => json(merged.look(Merge::hubs_view)).map(Bytes::from),
+        HUBS => json(merged.look(Merge::hub_list)).map(Bytes::from),
         "fleet" => json(merged.look(|merge| merge.fleet_view())).map(Bytes::from),
         "site" => {
             let site = named(query.site.as_ref(), "site")?;

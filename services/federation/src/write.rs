@@ -19,7 +19,7 @@ use muster_contract::Timestamp;
 use muster_contract::canonical::Digest;
 use muster_contract::decode::to_bytes;
 use muster_contract::limits::VIEW_WRITES_PER_SECOND;
-use muster_contract::parts::{HUBS_KEY, HubsView};
+use muster_contract::parts::{HUBS_KEY, HubList};
 use muster_contract::subjects::ViewKey;
 use muster_contract::view::{AsOf, content_digest};
 use muster_domain::fold::Merge;
@@ -221,7 +221,7 @@ impl Writer {
 
     /// The same of the hubs: at once where one falls silent or is back, now and then where one was only read further.
     fn take_hubs(&mut self, now: Instant) {
-        let view = self.merged.look(Merge::hubs_view);
+        let view = self.merged.look(Merge::hub_list);
         let hubs: Vec<_> = view.hubs.iter().map(|hub| (hub.heard, hub.as_of)).collect();
         if hubs == self.hubs {
             return;
@@ -348,7 +348,7 @@ fn show(merge: &Merge, key: &Key) -> Option<(Digest, Bytes)> {
     match key {
         Key::View(key) => merge.view(key).map(|(digest, view)| (digest, view.to_string().into())),
         Key::Hubs => {
-            let hubs = merge.hubs_view();
+            let hubs = merge.hub_list();
             Some((digest_of_hubs(&hubs), to_bytes(&hubs).into()))
         }
     }
@@ -357,7 +357,7 @@ fn show(merge: &Merge, key: &Key) -> Option<(Digest, Bytes)> {
 /// What an entry of the bucket holds.
 fn there(key: &Key, entry: &ViewEntry) -> Held {
     let value = entry.value.as_ref().filter(|_| *key == Key::Hubs);
-    match value.and_then(|value| serde_json::from_slice::<HubsView>(value).ok()) {
+    match value.and_then(|value| serde_json::from_slice::<HubList>(value).ok()) {
         // It has read nothing itself, and so is never ahead of anything.
         Some(hubs) => {
             Held::holding(entry.revision, Signed { digest: digest_of_hubs(&hubs), as_of: NOTHING_READ })
@@ -367,7 +367,7 @@ fn there(key: &Key, entry: &ViewEntry) -> Held {
 }
 
 /// The digest of what is said of hubs, without when each was heard: that changes all the while and is no news.
-fn digest_of_hubs(view: &HubsView) -> Digest {
+fn digest_of_hubs(view: &HubList) -> Digest {
     let mut view = view.clone();
     view.hubs.iter_mut().for_each(|hub| hub.heard_at = None);
     content_digest(&view)
