@@ -22,11 +22,12 @@ pub const TAG: &str = "check";
 /// An image with a shell.
 pub const BOX: &str = "muster-box:check";
 /// The images of the fleet.
-pub const IMAGES: [&str; 7] = [
+pub const IMAGES: [&str; 8] = [
     "muster-nats",
     "muster-publisher",
     "muster-ingest",
     "muster-rollup",
+    "muster-federation",
     "muster-agent",
     "muster-simulator",
     "muster-ctl",

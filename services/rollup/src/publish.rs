@@ -3,9 +3,7 @@
 //! earlier life left it behind.
 //!
 //! Nothing is written until LEDGER was read to its end: a view must not go back in time. What the bucket holds, and what
-//! follows from it, is the room [`held`]'s.
-
-mod held;
+//! follows from it, is [`Held`]'s.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -14,7 +12,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use fastrand::Rng;
 use futures_util::{StreamExt, stream};
-use muster_bus::{Bus, PublishError, PublishErrorKind, ReadError};
+use muster_bus::{Bus, Decision, Held, PublishErrorKind, ReadError, Signed, Written};
 use muster_contract::canonical::Digest;
 use muster_contract::decode::{Document, to_bytes};
 use muster_contract::limits::VIEW_WRITES_PER_SECOND;
@@ -27,9 +25,8 @@ use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 
-use self::held::{Decision, Held, Signed};
 use crate::metrics::{Metrics, ViewResult};
-use crate::present::{Now, Origin, Present};
+use crate::present::{AHEAD_ASK, Now, Origin, Present};
 
 /// Least time between two writes of one view.
 const WRITE_INTERVAL: Duration = Duration::from_millis(1000 / VIEW_WRITES_PER_SECOND as u64);
@@ -74,17 +71,6 @@ struct Write {
     key: ViewKey,
     view: Option<(Signed, Bytes)>,
     expected: u64,
-}
-
-/// What became of a write.
-#[derive(Debug)]
-enum Written {
-    /// It has this revision.
-    As(u64),
-    /// Somebody else had written: this is there now.
-    Overtaken(Held),
-    /// Whether it was written is not known, or it was refused.
-    Failed(PublishError),
 }
 
 impl Publisher {
@@ -240,7 +226,8 @@ impl Publisher {
             let (writes, bus) = (self.look(look), &self.bus);
             let results: Vec<_> = stream::iter(writes)
                 .map(|write| async move {
-                    let written = carry_out(bus, &write).await;
+                    let view = write.view.as_ref().map(|(_, bytes)| bytes.clone());
+                    let written = bus.view_write(&write.key.to_string(), view, write.expected).await;
                     (write, written)
                 })
                 .buffer_unordered(IN_FLIGHT_MAX)
@@ -255,7 +242,7 @@ impl Publisher {
     /// Finds out of views that have read further for long whether LEDGER goes as far at all.
     async fn judge_doubtful(&mut self) {
         let now = Instant::now();
-        let doubtful = |(key, held): (&ViewKey, &Held)| held.is_doubtful(now).then(|| key.clone());
+        let doubtful = |(key, held): (&ViewKey, &Held)| held.is_doubtful(AHEAD_ASK, now).then(|| key.clone());
         let keys: Vec<ViewKey> = self.held.iter().filter_map(doubtful).collect();
         if keys.is_empty() {
             return;
@@ -365,22 +352,6 @@ impl Publisher {
                 "views are left as they are; the next start brings them up to date"
             );
         }
-    }
-}
-
-async fn carry_out(bus: &Bus, write: &Write) -> Written {
-    let (key, expected) = (write.key.to_string(), Some(write.expected));
-    let done = match &write.view {
-        Some((_, bytes)) => bus.view_put(&key, bytes.clone(), expected).await,
-        None => bus.view_delete(&key, expected).await,
-    };
-    match done {
-        Ok(revision) => Written::As(revision),
-        Err(error) if error.kind == PublishErrorKind::Conflict => match bus.view_last(&key).await {
-            Ok(entry) => Written::Overtaken(Held::read(entry.as_ref())),
-            Err(_) => Written::Failed(error),
-        },
-        Err(error) => Written::Failed(error),
     }
 }
 

@@ -4,7 +4,6 @@
 mod groups;
 mod parts;
 mod past;
-pub(crate) mod question;
 mod status;
 
 use std::sync::Arc;
@@ -12,10 +11,10 @@ use std::sync::Arc;
 use bytes::Bytes;
 use muster_bus::{Bus, Call, EndpointSpec, Fault, ServiceSpec};
 use muster_contract::history::Point;
-use muster_contract::limits::MESSAGE_BYTES_MAX;
 use muster_contract::query::{
     DeploymentAnswer, DeploymentsAnswer, DeviceAnswer, DevicesAnswer, ErrorBody, ErrorCode, Query,
 };
+use muster_contract::question::{bad, checked_limit, fitting, named, parsed_after, read_of_a_point};
 use muster_contract::subjects::QUERY_PREFIX;
 use muster_contract::view::{FleetView, SiteView};
 use muster_contract::why::WhyAnswer;
@@ -26,7 +25,6 @@ use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 
 pub use self::past::History;
-use self::question::{bad, checked_limit, named, parsed_after, read_of_a_point};
 use crate::metrics::{AnswerKind, Metrics};
 use crate::present::{Now, Present};
 
@@ -35,8 +33,6 @@ const SERVICE: &str = "muster-query";
 /// Version of the questions and answers.
 const SERVICE_VERSION: &str = env!("CARGO_PKG_VERSION");
 const DESCRIPTION: &str = "What is true of deployments, devices, sites and the fleet";
-/// Largest answer: any server that Muster works with carries it. Longer lists come in more pages.
-const ANSWER_BYTES_MAX: usize = MESSAGE_BYTES_MAX;
 
 const ENDPOINTS: [&str; 9] = [
     "deployment",
@@ -154,29 +150,6 @@ fn spec() -> ServiceSpec {
     }
 }
 
-/// The answer with as many rows as were asked for, or as many as fit into a message. Each look gives what it found as it is:
-/// it is written when the fold goes on.
-fn fitting<T: Serialize>(
-    mut limit: usize,
-    look: impl Fn(usize) -> Result<T, ErrorBody>,
-) -> Result<Bytes, ErrorBody> {
-    loop {
-        let answer = json(look(limit)?)?;
-        if answer.len() <= ANSWER_BYTES_MAX {
-            return Ok(answer.into());
-        }
-        if limit == 1 {
-            let message = format!(
-                "the answer has {} bytes, {ANSWER_BYTES_MAX} fit into a message; ask for less detail (output)",
-                answer.len()
-            );
-            return Err(ErrorBody { code: ErrorCode::Internal, message });
-        }
-        // Rows are of about the same size; a little less than their share finds room most of the time.
-        limit = (limit * ANSWER_BYTES_MAX / answer.len() * 9 / 10).clamp(1, limit - 1);
-    }
-}
-
 /// What is answered.
 #[derive(Serialize)]
 #[serde(untagged)]
@@ -249,12 +222,6 @@ fn found<T>(answer: Option<T>, missing: impl FnOnce() -> String) -> Result<T, Er
 fn no_site(site: Option<&SiteId>) -> String {
     let name = site.map(SiteId::as_str).unwrap_or_default();
     format!("site '{name}' has no devices")
-}
-
-fn json<T: Serialize>(answer: T) -> Result<Vec<u8>, ErrorBody> {
-    let internal =
-        |error: serde_json::Error| ErrorBody { code: ErrorCode::Internal, message: error.to_string() };
-    serde_json::to_vec(&answer).map_err(internal)
 }
 
 #[cfg(test)]

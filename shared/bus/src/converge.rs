@@ -14,7 +14,7 @@ use serde_json::{Map, Value, json};
 
 use crate::bus::Bus;
 use crate::heal::{HEAL_MAX, HEAL_MIN};
-use crate::topology::{Topology, contract};
+use crate::topology::{Topology, VIEWS_STREAM, contract};
 use crate::version::knows_batches;
 use crate::wire::{ApiError, Wire};
 
@@ -139,6 +139,13 @@ impl Bus {
     /// any there.
     pub async fn converge_streams(&self) -> Result<(), TopologyError> {
         self.stand(Topology { consumers: Vec::new(), ..self.wanted() }).await
+    }
+
+    /// Only the bucket `views`, where nobody reports: a place that shows what others have counted.
+    pub async fn converge_views(&self) -> Result<(), TopologyError> {
+        let mut streams = self.wanted().streams;
+        streams.retain(|stream| stream.name == VIEWS_STREAM);
+        self.stand(Topology { streams, consumers: Vec::new() }).await
     }
 
     fn wanted(&self) -> Topology {

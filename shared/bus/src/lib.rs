@@ -2,8 +2,9 @@
 //!
 //! Reading order: [`config`] and [`connect`] (a [`Bus`] and its [`Link`]), [`topology`] and [`converge`]
 //! (streams as data), [`message`] and [`event`], then the ways in ([`publish`], [`window`]) and the ways out ([`read`],
-//! [`replay`], [`deliveries`] with [`sounding`], [`views`], [`notices`]), and [`request`] with [`serve`] and
-//! [`answering`]. It moves bytes and positions; it parses no document and holds no rule of the domain.
+//! [`replay`], [`deliveries`] with [`sounding`], [`views`] with [`held`], [`notices`]), and [`request`] with [`serve`] and
+//! [`answering`]. It moves bytes and positions; it parses no document
+//! (of a view it reads which one it is) and holds no rule of the domain.
 
 pub mod answering;
 pub mod bus;
@@ -14,6 +15,7 @@ pub mod creds;
 pub mod deliveries;
 pub mod event;
 pub mod health;
+pub mod held;
 pub mod link;
 pub mod message;
 pub mod notices;
@@ -44,6 +46,7 @@ pub use converge::{Difference, TopologyError};
 pub use deliveries::{Deliveries, PartitionFloor};
 pub use event::Trace;
 pub use health::LinkHealth;
+pub use held::{Decision, Held, Signed, Written};
 pub use link::Link;
 pub use message::{Delivery, Headers, Outgoing, Stored};
 pub use notices::{NoticeEntry, NoticeGone, NoticeRoom};

@@ -5,8 +5,8 @@
 //! live in `muster-domain`, the bus in `muster-bus`.
 //!
 //! Reading order: [`ids`] and [`limits`], then [`subjects`], then the documents in the order in which they
-//! travel: [`desired`] → [`report`] → [`fact`] → [`view`], with [`presence`], [`receipt`], [`credential`], [`query`],
-//! [`status`], [`why`], [`silence`], [`history`] and [`notify`] beside them. [`decode`] is the door, [`canonical`] the digest.
+//! travel: [`desired`] → [`report`] → [`fact`] → [`view`], with [`presence`], [`receipt`], [`credential`], [`query`] (read by
+//! [`question`]), [`status`], [`why`], [`silence`], [`history`] and [`notify`] beside them. [`decode`] is the door, [`canonical`] the digest.
 
 pub mod canonical;
 pub mod credential;
@@ -27,6 +27,7 @@ pub mod presence;
 pub mod profile;
 pub mod quarantine;
 pub mod query;
+pub mod question;
 pub mod ranges;
 pub mod receipt;
 pub mod report;

@@ -15,6 +15,7 @@ use muster_contract::notify::{
     SubscriptionsAnswer, SubscriptionsQuery, UnsubscribeRequest,
 };
 use muster_contract::query::{ErrorBody, ErrorCode};
+use muster_contract::question::{bad, checked_limit, read};
 use muster_contract::subjects::NOTIFY_PREFIX;
 use muster_domain::fold::NothingToTell;
 use muster_service::error::chain;
@@ -25,7 +26,6 @@ use tokio_util::sync::CancellationToken;
 
 use super::{SharedRegister, held};
 use crate::present::Present;
-use crate::query::question::{bad, checked_limit, read};
 
 /// The service's name in `$SRV.INFO`.
 const SERVICE: &str = "muster-notify";

@@ -9,12 +9,12 @@ use muster_contract::groups::{GroupQuery, GroupView, GroupsAnswer, LabelsAnswer,
 use muster_contract::history::Point;
 use muster_contract::limits::DEFINED_VIEWS_MAX;
 use muster_contract::query::{ErrorBody, ErrorCode};
+use muster_contract::question::{bad, checked_limit, fitting, named, parsed_after, read_of_a_point};
 use muster_contract::{DeploymentId, LabelKey, LabelValue, ViewName};
 use muster_domain::fold::{Fleet, NoGroups, Page, Shown, Unsigned};
 use serde::Serialize;
 
-use super::question::{bad, checked_limit, named, parsed_after, read_of_a_point};
-use super::{caught_up, fitting, found, no_past};
+use super::{caught_up, found, no_past};
 use crate::present::Present;
 
 /// The last tokens of their subjects.

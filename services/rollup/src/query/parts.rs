@@ -6,11 +6,11 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use muster_contract::parts::{PARTS_MAX, PartsAnswer, PartsQuery};
 use muster_contract::query::ErrorBody;
+use muster_contract::question::{bad, fitting, read};
 use muster_contract::subjects::ViewKey;
 use muster_domain::fold::Fleet;
 
-use super::question::{bad, read};
-use super::{caught_up, fitting};
+use super::caught_up;
 use crate::present::Present;
 
 /// The last token of its subject.

@@ -8,11 +8,11 @@ use muster_contract::DeviceKey;
 use muster_contract::canonical::Digest;
 use muster_contract::history::{DiffQuery, DigestsAnswer, MomentAnswer, Point, digest_of_digests};
 use muster_contract::query::{ErrorBody, Query};
+use muster_contract::question::{bad, checked_limit, fitting, json, parsed_after, read, read_of_a_point};
 use muster_domain::fold::{Fleet, Page};
 use tokio::time::Instant;
 
-use super::question::{bad, checked_limit, parsed_after, read, read_of_a_point};
-use super::{fitting, found, groups, json, look_up, status};
+use super::{found, groups, look_up, status};
 use crate::history::point::Points;
 use crate::history::rebuild::Past;
 use crate::history::recall::{Asked, PATIENCE, Recall, Wanted};

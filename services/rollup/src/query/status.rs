@@ -4,11 +4,11 @@
 use bytes::Bytes;
 use muster_contract::history::Point;
 use muster_contract::query::{ErrorBody, ErrorCode};
+use muster_contract::question::{ANSWER_BYTES_MAX, bad, checked_limit, json, parsed_after, read_of_a_point};
 use muster_contract::status::{StatusAnswer, StatusQuery};
 use muster_domain::fold::{Fleet, StatusCursor, StatusRefusal};
 
-use super::question::{bad, checked_limit, parsed_after, read_of_a_point};
-use super::{ANSWER_BYTES_MAX, caught_up, json, no_past};
+use super::{caught_up, no_past};
 use crate::present::Present;
 
 /// The last token of its subject.

@@ -3,6 +3,7 @@
 use muster_contract::Timestamp;
 use muster_contract::fact::Fact;
 use muster_contract::query::PAGE_MAX;
+use muster_contract::question::ANSWER_BYTES_MAX;
 use muster_contract::subjects::LedgerSubject;
 use muster_domain::fold::Position;
 use serde_json::{Value, json};

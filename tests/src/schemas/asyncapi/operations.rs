@@ -114,12 +114,17 @@ const GROUPS: [(&str, Action, &[&str]); 6] = [
 ];
 
 /// Hubs and their federation.
-const FEDERATION: [(&str, Action, &[&str]); 5] = [
+const FEDERATION: [(&str, Action, &[&str]); 9] = [
     ("rollup", Receive, &["queryParts"]),
     ("viewer", Send, &["queryParts", "queryHubs"]),
     ("viewer", Receive, &["hubList"]),
     ("federation", Send, &["deploymentView", "siteView", "fleetView", "groupView", "hubList"]),
     ("federation", Receive, &["queryHubs"]),
+    ("federation", Receive, &QUERIES),
+    ("federation", Receive, &GROUP_QUERIES),
+    // Of hubs: their parts, and what is passed on.
+    ("federation", Send, &["queryParts"]),
+    ("federation", Send, &QUERIES),
 ];
 
 const FEDERATION_REPLIES: [(&str, &str); 2] = [("queryParts", "PartsAnswer"), ("queryHubs", "HubList")];

@@ -1,28 +1,33 @@
-//! What the bucket holds under a key, as far as this process knows, and what is to be done about it. No IO.
+//! What the bucket `views` holds under a key, as far as this process knows, what is to be done about it, and doing it. Of a
+//! view it reads what tells one from another, and nothing else.
 //!
-//! Two rollups may write one bucket. Each write expects the revision that its writer knows of, so that neither covers what
+//! Two processes may write one bucket. Each write expects the revision that its writer knows of, so that neither covers what
 //! the other wrote unseen; and a view that has read further than this process is left alone until this process has
-//! caught up with it, however long that takes: a standby that lags must not write what is older. Only where LEDGER itself
-//! ends before it, what is there was derived from another LEDGER (one restored from a backup has lower sequences), and it
-//! is written over. How far LEDGER goes is asked now and then.
+//! caught up with it, however long that takes: a standby that lags must not write what is older. Only where what is read
+//! ends before it, what is there was derived from something else (a LEDGER restored from a backup has lower sequences), and
+//! it is written over. How far there is anything to read, its writer finds out now and then.
 
-use muster_bus::ViewEntry;
+use std::time::Duration;
+
+use bytes::Bytes;
 use muster_contract::canonical::Digest;
 use muster_contract::view::AsOf;
 use serde::Deserialize;
 use tokio::time::Instant;
 
-use crate::present::AHEAD_ASK;
+use crate::bus::Bus;
+use crate::publish::{PublishError, PublishErrorKind};
+use crate::views::ViewEntry;
 
 /// What is held under a key.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Held {
+pub struct Held {
     /// The revision of the key's last entry; 0 where there is none.
-    pub(super) revision: u64,
+    pub revision: u64,
     content: Content,
     /// When it was last written by this process.
-    pub(super) written_at: Option<Instant>,
-    /// Since when it has been left alone because it has read further, or since LEDGER was last seen to go as far.
+    pub written_at: Option<Instant>,
+    /// Since when it has been left alone because it has read further, or since there was last seen to be as much to read.
     ahead_since: Option<Instant>,
 }
 
@@ -39,14 +44,27 @@ enum Content {
 /// What tells one view from another.
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Signed {
-    pub(super) digest: Digest,
-    pub(super) as_of: AsOf,
+pub struct Signed {
+    /// Digest of what it says.
+    pub digest: Digest,
+    /// Up to where it has read.
+    pub as_of: AsOf,
+}
+
+/// What became of a write.
+#[derive(Debug)]
+pub enum Written {
+    /// It has this revision.
+    As(u64),
+    /// Somebody else had written: this is there now.
+    Overtaken(Held),
+    /// Whether it was written is not known, or it was refused.
+    Failed(PublishError),
 }
 
 /// What is to be done about a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Decision {
+pub enum Decision {
     /// It says what it shall.
     Leave,
     /// It has read further: look again later.
@@ -59,11 +77,11 @@ pub(super) enum Decision {
 
 impl Held {
     /// A key that was never written.
-    pub(super) const NOTHING: Self =
+    pub const NOTHING: Self =
         Self { revision: 0, content: Content::Nothing, written_at: None, ahead_since: None };
 
     /// What was read of the bucket; `None` where the key has no entry.
-    pub(super) fn read(entry: Option<&ViewEntry>) -> Self {
+    pub fn read(entry: Option<&ViewEntry>) -> Self {
         let Some(entry) = entry else { return Self::NOTHING };
         let view = entry.value.as_ref().map(|value| serde_json::from_slice(value));
         let content = view.map_or(Content::Nothing, |view| view.map_or(Content::Unknown, Content::View));
@@ -71,25 +89,30 @@ impl Held {
     }
 
     /// What this process has written: a view, or none.
-    pub(super) fn written(revision: u64, view: Option<Signed>, at: Instant) -> Self {
+    pub fn written(revision: u64, view: Option<Signed>, at: Instant) -> Self {
         let content = view.map_or(Content::Nothing, Content::View);
         Self { revision, content, written_at: Some(at), ahead_since: None }
     }
 
+    /// A view that somebody knows to be there.
+    pub const fn holding(revision: u64, view: Signed) -> Self {
+        Self { revision, content: Content::View(view), written_at: None, ahead_since: None }
+    }
+
     /// The same after a write of unknown fate.
-    pub(super) const fn doubted(self, at: Instant) -> Self {
+    pub const fn doubted(self, at: Instant) -> Self {
         Self { content: Content::Unknown, written_at: Some(at), ..self }
     }
 
-    /// True where another rollup wrote something else, although it had read to the very same fact: one of the two is
-    /// wrong, or their LEDGERs differ.
-    pub(super) fn disputes(&self, wanted: Option<Digest>, as_of: AsOf) -> bool {
+    /// True where somebody else wrote something else, although it had read to the very same fact: one of the two is
+    /// wrong, or what they read differs.
+    pub fn disputes(&self, wanted: Option<Digest>, as_of: AsOf) -> bool {
         let Content::View(view) = self.content else { return false };
         self.written_at.is_none() && view.as_of == as_of && Some(view.digest) != wanted
     }
 
     /// What is to be done so that it says `wanted`, as of a moment.
-    pub(super) fn decide(&mut self, wanted: Option<Digest>, as_of: AsOf, now: Instant) -> Decision {
+    pub fn decide(&mut self, wanted: Option<Digest>, as_of: AsOf, now: Instant) -> Decision {
         let (there, ahead) = match self.content {
             Content::View(view) => (Some(view.digest), view.as_of.ledger_seq > as_of.ledger_seq),
             Content::Nothing | Content::Unknown => (None, false),
@@ -109,15 +132,15 @@ impl Held {
 }
 
 impl Held {
-    /// True where it has been left alone for so long that LEDGER's end is to be asked for.
-    pub(super) fn is_doubtful(&self, now: Instant) -> bool {
-        self.ahead_since.is_some_and(|since| now >= since + AHEAD_ASK)
+    /// True where it has been left alone for so long that it is to be found out how far there is anything to read.
+    pub fn is_doubtful(&self, patience: Duration, now: Instant) -> bool {
+        self.ahead_since.is_some_and(|since| now >= since + patience)
     }
 
-    /// Takes in where LEDGER ends, asked for after this was read: what has read beyond that is of another LEDGER.
-    pub(super) fn judge(&mut self, ledger_end: u64, now: Instant) {
+    /// Takes in where that ends, found out after this was read: what has read beyond it has read something else.
+    pub fn judge(&mut self, end: u64, now: Instant) {
         match self.content {
-            Content::View(view) if view.as_of.ledger_seq > ledger_end => {
+            Content::View(view) if view.as_of.ledger_seq > end => {
                 (self.content, self.ahead_since) = (Content::Unknown, None);
             }
             _ => self.ahead_since = Some(now),
@@ -125,10 +148,28 @@ impl Held {
     }
 
     /// The bucket has no entry of it any more. True where it had said something.
-    pub(super) fn vanish(&mut self) -> bool {
+    pub fn vanish(&mut self) -> bool {
         let said = !matches!(self.content, Content::Nothing);
         *self = Self { written_at: self.written_at, ..Self::NOTHING };
         said
+    }
+}
+
+impl Bus {
+    /// Writes a view, or deletes it, in place of the revision that is expected. Who was overtaken learns by whom.
+    pub async fn view_write(&self, key: &str, view: Option<Bytes>, expected: u64) -> Written {
+        let done = match view {
+            Some(bytes) => self.view_put(key, bytes, Some(expected)).await,
+            None => self.view_delete(key, Some(expected)).await,
+        };
+        match done {
+            Ok(revision) => Written::As(revision),
+            Err(error) if error.kind == PublishErrorKind::Conflict => match self.view_last(key).await {
+                Ok(entry) => Written::Overtaken(Held::read(entry.as_ref())),
+                Err(_) => Written::Failed(error),
+            },
+            Err(error) => Written::Failed(error),
+        }
     }
 }
 
@@ -137,6 +178,8 @@ mod tests {
     use muster_contract::Timestamp;
 
     use super::*;
+
+    const PATIENCE: Duration = Duration::from_secs(5);
 
     fn as_of(ledger_seq: u64) -> AsOf {
         AsOf { ledger_seq, at: Timestamp::UNIX_EPOCH }
@@ -184,18 +227,18 @@ mod tests {
     fn a_view_that_has_read_further_is_written_over_only_where_ledger_ends_before_it() {
         let begun = Instant::now();
         let one = Some(Digest::of_bytes(b"one"));
-        let late = begun + 100 * AHEAD_ASK;
+        let late = begun + 100 * PATIENCE;
         let mut held = Held::written(7, view(b"two", 1_000), begun);
         assert_eq!(held.decide(one, as_of(10), begun), Decision::Wait);
-        assert!(!held.is_doubtful(begun + AHEAD_ASK / 2));
+        assert!(!held.is_doubtful(PATIENCE, begun + PATIENCE / 2));
         assert_eq!(
             held.decide(one, as_of(12), late),
             Decision::Wait,
             "a standby may lag for as long as it likes"
         );
-        assert!(held.is_doubtful(late));
+        assert!(held.is_doubtful(PATIENCE, late));
         held.judge(1_000, late);
-        assert!(!held.is_doubtful(late), "it is asked for again later");
+        assert!(!held.is_doubtful(PATIENCE, late), "it is asked for again later");
         assert_eq!(held.decide(one, as_of(12), late), Decision::Wait);
         held.judge(999, late);
         assert_eq!(held.decide(one, as_of(12), late), Decision::Put);

@@ -1,0 +1,155 @@
+//! Wiring, and the order of the drain: first nothing more is taken from hubs, then the views say what was taken last, and
+//! questions are answered to the end.
+
+use std::collections::BTreeMap;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use clap::Parser;
+use fastrand::Rng;
+use muster_bus::{Bus, BusConfig, LinkHealth, ReadError};
+use muster_contract::HubName;
+use muster_contract::parts::HubList;
+use muster_contract::subjects::stream::LEDGER;
+use muster_domain::fold::Merge;
+use muster_service::clock::SystemClock;
+use muster_service::exit;
+use muster_service::health::{Health, Latch};
+use muster_service::life::{Life, Stage};
+use tokio::time::{Instant, sleep_until};
+use tokio_util::sync::CancellationToken;
+
+use crate::config::{Cli, Config, NAME};
+use crate::desk::Desk;
+use crate::error::StartError;
+use crate::hub::{Hub, Line};
+use crate::merged::Merged;
+use crate::metrics::Metrics;
+use crate::write::Writer;
+
+/// Where `/ready` says which hubs are heard.
+const PART: &str = "hubs";
+
+/// A federation that runs.
+#[derive(Debug)]
+pub struct Handle {
+    /// What it knows.
+    pub merged: Arc<Merged>,
+    /// What it counts.
+    pub metrics: Metrics,
+}
+
+/// Runs the federation until it is asked to stop.
+pub fn main() -> ExitCode {
+    match Cli::parse().check() {
+        Ok(config) => {
+            muster_service::run(
+                NAME,
+                &config.common.clone(),
+                |life| async move { start(config, &life).await },
+            )
+        }
+        Err(problems) => exit::usage(NAME, &problems),
+    }
+}
+
+/// Starts the federation within a life. It is ready once every hub was read and it answers questions.
+///
+/// # Errors
+/// Why it cannot run, for a person to mend.
+pub async fn start(config: Config, life: &Life) -> Result<Handle, StartError> {
+    let whole = life.health().latch("every hub, read once");
+    let offered = life.health().latch("answering questions");
+    let metrics = Metrics::register(life.health());
+    let top = BusConfig {
+        creds: config.common.creds,
+        tls_ca: config.common.tls_ca,
+        ..BusConfig::service(config.common.nats_url.as_str(), NAME)
+    };
+    let top = Bus::connect(top, &life.stop_token()).await?;
+    LinkHealth::register(life.health()).follow(&top);
+    refuse_a_hub(&top).await?;
+    top.converge_views().await?;
+
+    let merged = Arc::new(Merged::new(config.hubs.keys().cloned(), config.pace.lease));
+    metrics.hubs.set(config.hubs.len() as i64);
+    let mut lines: BTreeMap<HubName, Line> = BTreeMap::new();
+    for (name, at) in config.hubs {
+        let hub =
+            Hub::new((name.clone(), at), config.pace, merged.clone(), metrics.clone(), Arc::new(SystemClock));
+        lines.insert(name.clone(), hub.line());
+        life.spawn(Stage::Intake, format!("hub {name}"), hub.run(life.token(Stage::Intake)));
+    }
+    let health = (life.health().clone(), metrics.clone());
+    life.spawn(Stage::Intake, "leases", keep_leases(merged.clone(), health, life.token(Stage::Intake)));
+    life.spawn(Stage::Intake, "start of hubs", release(merged.clone(), whole, life.token(Stage::Intake)));
+    let writer = Writer::new(top.clone(), merged.clone(), metrics.clone(), Rng::new());
+    life.spawn(Stage::Publish, "views", writer.run(life.token(Stage::Publish)));
+    let desk = Desk::new(merged.clone(), lines, metrics.clone());
+    life.spawn(Stage::Serve, "queries", desk.serve(top, offered, life.token(Stage::Serve)));
+    Ok(Handle { merged, metrics })
+}
+
+/// A place with a LEDGER has a rollup, or will have one. Where that cannot be told, the bucket cannot be made either, which
+/// says why.
+async fn refuse_a_hub(top: &Bus) -> Result<(), StartError> {
+    match top.stream_state(LEDGER).await {
+        Ok(_) => Err(StartError::IsHub),
+        Err(ReadError::Missing { .. } | _) => Ok(()),
+    }
+}
+
+async fn release(merged: Arc<Merged>, whole: Latch, stop: CancellationToken) {
+    let mut read = merged.whole();
+    // Ends with an error only when the sender is gone, and this task holds it.
+    if let Some(Ok(_)) = stop.run_until_cancelled(read.wait_for(|whole| *whole)).await {
+        tracing::info!("every hub was read");
+        whole.release();
+    }
+}
+
+/// Has the devices of hubs that are silent for too long count as stale, and says which hubs are heard.
+async fn keep_leases(merged: Arc<Merged>, (health, metrics): (Health, Metrics), stop: CancellationToken) {
+    let keep = async {
+        let mut changes = merged.changes();
+        let mut told = None;
+        loop {
+            changes.mark_unchanged();
+            let (silent, next) = merged.expire(Instant::now());
+            for hub in silent {
+                tracing::warn!(%hub, "the hub is silent for longer than the lease: its devices count as stale");
+            }
+            let hubs = merged.look(Merge::hub_list);
+            metrics.hubs_heard.set(hubs.hubs.iter().filter(|hub| hub.heard).count() as i64);
+            let words = words(&hubs);
+            if told.as_ref() != Some(&words) {
+                health.note(PART, words.clone());
+                told = Some(words);
+            }
+            let end = async {
+                match next {
+                    Some(next) => sleep_until(next).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                () = end => {}
+                // Ends with an error only when the merged is gone, and this task holds it.
+                _ = changes.changed() => {}
+            }
+        }
+    };
+    stop.run_until_cancelled(keep).await;
+}
+
+fn words(view: &HubList) -> String {
+    let of = |heard: bool| {
+        let names = view.hubs.iter().filter(|hub| hub.heard == heard).map(|hub| hub.name.as_str());
+        names.collect::<Vec<_>>().join(", ")
+    };
+    match (of(true), of(false)) {
+        (heard, silent) if silent.is_empty() => format!("{heard} heard"),
+        (heard, silent) if heard.is_empty() => format!("{silent} not heard"),
+        (heard, silent) => format!("{heard} heard; {silent} not heard"),
+    }
+}

@@ -1,0 +1,197 @@
+//! Answers to questions at the top (`muster.query.*`): from memory what all hubs say together, and by the hub that has the
+//! site what only that hub knows. Who answers what is [`route`](crate::route)'s.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use muster_bus::{Bus, Call, EndpointSpec, Fault, ServiceSpec};
+use muster_contract::groups::GroupQuery;
+use muster_contract::query::{ErrorBody, ErrorCode, ErrorReply, Query};
+use muster_contract::question::{bad, checked_limit, fitting, json, named, parsed_after, read_of_a_point};
+use muster_contract::subjects::QUERY_PREFIX;
+use muster_contract::{DeploymentId, HubName, LabelKey, LabelValue, SiteId};
+use muster_domain::fold::{Merge, NoGroups, Page};
+use muster_service::error::chain;
+use muster_service::health::Latch;
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+
+use crate::hub::Line;
+use crate::merged::Merged;
+use crate::metrics::{AnswerKind, Metrics};
+use crate::route::{APART, EITHER, HUBS, NOWHERE, Places, Route, TOGETHER, route};
+
+/// The service's name in `$SRV.INFO`: that of every place where such questions are answered.
+const SERVICE: &str = "muster-query";
+/// Version of the questions and answers.
+const SERVICE_VERSION: &str = env!("CARGO_PKG_VERSION");
+const DESCRIPTION: &str = "What is true of deployments, sites and the fleet over several hubs";
+/// How long a hub may take to answer what is passed on to it: longer than it lets anybody wait for the past, and less than
+/// people's programs wait for an answer.
+const HUB_PATIENCE: Duration = Duration::from_secs(4);
+/// Questions that one hub has under way at once, so that a slow one does not hold up the others.
+const PASSED_ON_MAX: usize = 24;
+/// What an answer that is an error begins with.
+const ERROR_BEGINS: &[u8] = b"{\"error\":";
+
+/// The desk where questions are answered. Clones share everything.
+#[derive(Debug, Clone)]
+pub struct Desk {
+    merged: Arc<Merged>,
+    lines: Arc<BTreeMap<HubName, (Line, Semaphore)>>,
+    metrics: Metrics,
+}
+
+impl Desk {
+    /// A desk that answers from what is merged, and passes on over these lines.
+    pub fn new(merged: Arc<Merged>, lines: BTreeMap<HubName, Line>, metrics: Metrics) -> Self {
+        let lines = lines.into_iter().map(|(name, line)| (name, (line, Semaphore::new(PASSED_ON_MAX))));
+        Self { merged, lines: Arc::new(lines.collect()), metrics }
+    }
+
+    /// Answers questions until `stop`; those already taken are answered then.
+    pub async fn serve(self, bus: Bus, offered: Latch, stop: CancellationToken) {
+        let handler = move |call| self.clone().handle(call);
+        bus.offer(spec(), handler, || offered.release(), stop).await;
+    }
+
+    async fn handle(self, call: Call) -> Result<Bytes, Fault> {
+        let routed = self.merged.look(|merge| route(call.endpoint, &call.payload, merge));
+        let (answer, kind) = match routed {
+            Ok(Route::Hub(hub)) => (self.pass_on(&hub, &call).await, AnswerKind::PassedOn),
+            Ok(Route::Here) => {
+                let answer = answer(&self.merged, call.endpoint, &call.payload);
+                (answer.map_err(Fault::from), AnswerKind::Answer)
+            }
+            Err(error) => (Err(error.into()), AnswerKind::Error),
+        };
+        self.metrics.question(call.endpoint, if answer.is_ok() { kind } else { AnswerKind::Error });
+        answer
+    }
+
+    /// Asks the hub the same question; its answer as it is.
+    async fn pass_on(&self, hub: &HubName, call: &Call) -> Result<Bytes, Fault> {
+        let not_now = |why: String| {
+            let message =
+                format!("the hub {hub}, which this question is about, {why}; ask again in a moment");
+            Fault::from(ErrorBody { code: ErrorCode::NotReady, message })
+        };
+        let Some((line, room)) = self.lines.get(hub) else { return Err(not_now("is unknown".to_owned())) };
+        let Ok(_room) = room.try_acquire() else {
+            return Err(not_now(format!("has {PASSED_ON_MAX} questions to answer already")));
+        };
+        let Some(bus) = line.borrow().clone() else { return Err(not_now("is not connected".to_owned())) };
+        let subject = format!("{QUERY_PREFIX}.{}", call.endpoint);
+        let reply = bus.request(&subject, call.payload.clone(), HUB_PATIENCE).await;
+        let reply = reply.map_err(|error| not_now(format!("does not answer ({})", chain(&error))))?;
+        if reply.starts_with(ERROR_BEGINS)
+            && let Ok(ErrorReply { error }) = serde_json::from_slice(&reply)
+        {
+            // With the headers of an error, and the words of the hub.
+            return Err(Fault { body: reply, ..Fault::from(error) });
+        }
+        Ok(reply)
+    }
+}
+
+impl Places for Merge {
+    fn hub_of(&self, site: &SiteId) -> Option<HubName> {
+        Self::hub_of(self, site).cloned()
+    }
+
+    fn hubs(&self) -> Vec<HubName> {
+        self.hub_names().cloned().collect()
+    }
+
+    fn unread(&self) -> Vec<HubName> {
+        Self::unread(self)
+    }
+}
+
+fn spec() -> ServiceSpec {
+    let endpoint = |name| EndpointSpec { name, subject: format!("{QUERY_PREFIX}.{name}") };
+    let names = [HUBS].into_iter().chain(TOGETHER).chain(EITHER).chain(APART).chain(NOWHERE);
+    ServiceSpec {
+        name: SERVICE,
+        version: SERVICE_VERSION,
+        description: DESCRIPTION,
+        endpoints: names.map(endpoint).collect(),
+    }
+}
+
+/// The answer to a question that is answered here, as JSON.
+fn answer(merged: &Merged, endpoint: &str, question: &[u8]) -> Result<Bytes, ErrorBody> {
+    match endpoint {
+        "labels" | "groups" | "group" => of_groups(merged, endpoint, &read_of_a_point(question)?),
+        _ => of_views(merged, endpoint, &read_of_a_point(question)?),
+    }
+}
+
+fn of_views(merged: &Merged, endpoint: &str, query: &Query) -> Result<Bytes, ErrorBody> {
+    let limit = checked_limit(query.limit)?;
+    match endpoint {
+        HUBS => json(merged.look(Merge::hub_list)).map(Bytes::from),
+        "fleet" => json(merged.look(|merge| merge.fleet_view())).map(Bytes::from),
+        "site" => {
+            let site = named(query.site.as_ref(), "site")?;
+            let view = merged.look(|merge| merge.site_view(site));
+            json(found(view, || format!("site '{site}' has no devices"))?).map(Bytes::from)
+        }
+        "deployment" => {
+            let id = named(query.id.as_ref(), "id")?;
+            let answer = merged.look(|merge| merge.deployment_answer(id));
+            let nowhere = || format!("deployment '{id}' is targeted nowhere and left nowhere");
+            json(found(answer, nowhere)?).map(Bytes::from)
+        }
+        "deployments" => {
+            let after = parsed_after::<DeploymentId>(query.after.as_deref())?;
+            fitting(limit, |limit| {
+                let page = Page { after: after.clone(), limit };
+                Ok(merged.look(|merge| merge.deployments_answer(&page)))
+            })
+        }
+        other => Err(bad(format!("there is no question '{other}'"))),
+    }
+}
+
+fn of_groups(merged: &Merged, endpoint: &str, query: &GroupQuery) -> Result<Bytes, ErrorBody> {
+    let limit = checked_limit(query.limit)?;
+    match endpoint {
+        "labels" => {
+            let after = parsed_after::<LabelKey>(query.after.as_deref())?;
+            fitting(limit, |limit| {
+                let page = Page { after: after.clone(), limit };
+                Ok(merged.look(|merge| merge.labels_answer(&page)))
+            })
+        }
+        "groups" => {
+            let (label, id) = (named(query.label.as_ref(), "label")?, query.id.as_ref());
+            let after = parsed_after::<LabelValue>(query.after.as_deref())?;
+            fitting(limit, |limit| {
+                let page = Page { after: after.clone(), limit };
+                let answer = merged.look(|merge| merge.groups_answer(label, id, &page));
+                answer.map_err(|none| missing(none, label, id))
+            })
+        }
+        _ => {
+            let (label, value) =
+                (named(query.label.as_ref(), "label")?, named(query.value.as_ref(), "value")?);
+            let view = merged.look(|merge| merge.group_view(label, value));
+            json(found(view, || format!("no device has the label {label}={value}"))?).map(Bytes::from)
+        }
+    }
+}
+
+fn missing(none: NoGroups, label: &LabelKey, id: Option<&DeploymentId>) -> ErrorBody {
+    let message = match (none, id) {
+        (NoGroups::Deployment, Some(id)) => format!("deployment '{id}' is targeted nowhere and left nowhere"),
+        _ => format!("no device has the label '{label}'"),
+    };
+    ErrorBody { code: ErrorCode::NotFound, message }
+}
+
+fn found<T>(answer: Option<T>, missing: impl FnOnce() -> String) -> Result<T, ErrorBody> {
+    answer.ok_or_else(|| ErrorBody { code: ErrorCode::NotFound, message: missing() })
+}

@@ -1,0 +1,321 @@
+//! One hub, followed: its views tell what has changed, its rollup says the parts. Nothing is written there.
+//!
+//! A view that changes makes its key due; a round of questions asks for all that is due. A round also asks for the fleet,
+//! whatever has changed: its answer is the hub's sign of life. Now and then everything is read again, because a part may
+//! change where its view does not, and what the hub has no more is found out. While a hub does not answer, what it said
+//! last stays, until its lease ends ([`merged`](crate::merged)).
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use fastrand::Rng;
+use muster_bus::{Bus, BusConfig, ReadError, RequestError, ViewEntry, ViewWatch};
+use muster_contract::parts::{PARTS_MAX, PartsAnswer, PartsQuery};
+use muster_contract::query::ErrorReply;
+use muster_contract::subjects::{QUERY_PREFIX, ViewKey};
+use muster_contract::view::SiteView;
+use muster_contract::{HubName, SiteId};
+use muster_domain::fold::BadPart;
+use muster_service::backoff::FullJitter;
+use muster_service::clock::Clock;
+use muster_service::error::chain;
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep, sleep_until};
+use tokio_util::sync::CancellationToken;
+
+use crate::merged::{Merged, Took};
+use crate::metrics::{AskResult, Metrics};
+use crate::pace::Pace;
+
+/// Entries of the bucket read at once.
+const BATCH_MAX: usize = 500;
+/// The question for parts.
+const PARTS: &str = "parts";
+
+/// The connection to a hub while there is one, for whoever passes questions on.
+pub type Line = watch::Receiver<Option<Bus>>;
+
+/// Why a hub says nothing.
+#[derive(Debug, thiserror::Error)]
+pub enum HubError {
+    /// Its views cannot be read.
+    #[error("cannot read its views")]
+    Views(#[from] ReadError),
+    /// Its rollup does not answer.
+    #[error("its rollup does not answer")]
+    Request(#[from] RequestError),
+    /// Its rollup answers that it cannot.
+    #[error("its rollup says: {0}")]
+    Refused(String),
+    /// Its rollup answers something else.
+    #[error("its rollup answers with something that is no parts; is it of another version?")]
+    Garbled(#[source] serde_json::Error),
+    /// Its rollup says what cannot be.
+    #[error("its rollup says something of '{key}' that cannot be added")]
+    Bad {
+        /// Of which view.
+        key: ViewKey,
+        /// What is wrong with it.
+        #[source]
+        source: BadPart,
+    },
+    /// Its rollup says nothing of what it was asked.
+    #[error("its rollup says nothing of the {0} keys it was asked for")]
+    Unanswered(usize),
+}
+
+/// The follower of one hub.
+pub struct Hub {
+    name: HubName,
+    config: BusConfig,
+    pace: Pace,
+    merged: Arc<Merged>,
+    metrics: Metrics,
+    clock: Arc<dyn Clock>,
+    chance: Rng,
+    retry: FullJitter,
+    line: watch::Sender<Option<Bus>>,
+    /// Keys to ask for.
+    due: BTreeSet<ViewKey>,
+    /// Sites that another hub has, told of once.
+    disputed: BTreeSet<SiteId>,
+    /// What was last told to be wrong.
+    trouble: Option<String>,
+}
+
+impl Hub {
+    /// A follower of a hub.
+    pub fn new(
+        (name, config): (HubName, BusConfig),
+        pace: Pace,
+        merged: Arc<Merged>,
+        metrics: Metrics,
+        clock: Arc<dyn Clock>,
+    ) -> Self {
+        let retry = FullJitter::new(pace.round_every / 5, pace.sign_every / 2);
+        Self {
+            name,
+            config,
+            pace,
+            merged,
+            metrics,
+            clock,
+            chance: Rng::new(),
+            retry,
+            line: watch::Sender::new(None),
+            due: BTreeSet::new(),
+            disputed: BTreeSet::new(),
+            trouble: None,
+        }
+    }
+
+    /// Its connection, followed.
+    pub fn line(&self) -> Line {
+        self.line.subscribe()
+    }
+
+    /// Follows the hub until `stop`.
+    pub async fn run(mut self, stop: CancellationToken) {
+        stop.clone().run_until_cancelled_owned(self.stay(&stop)).await;
+    }
+
+    /// Connects, and again where nobody answers over a connection that stands.
+    async fn stay(&mut self, stop: &CancellationToken) {
+        loop {
+            match Bus::connect(self.config.clone(), stop).await {
+                Ok(bus) => {
+                    self.line.send_replace(Some(bus.clone()));
+                    tokio::select! {
+                        () = self.follow(&bus) => {}
+                        () = bus.stalled() => {}
+                    }
+                    self.line.send_replace(None);
+                    tracing::warn!(hub = %self.name, "nobody answers over this connection; making another");
+                }
+                Err(error) => self.tell(&chain(&error)),
+            }
+            self.rest().await;
+        }
+    }
+
+    /// Reads everything, listens for a while, and reads everything again.
+    async fn follow(&mut self, bus: &Bus) {
+        loop {
+            let read = match self.read(bus).await {
+                Ok(mut watch) => self.listen(bus, &mut watch).await,
+                Err(error) => Err(error),
+            };
+            if let Err(error) = read {
+                self.tell(&chain(&error));
+                self.rest().await;
+            }
+        }
+    }
+
+    /// Reads all that the hub has, and takes out what it has no more.
+    async fn read(&mut self, bus: &Bus) -> Result<ViewWatch, HubError> {
+        let (mut watch, mut sites) = (bus.view_watch(">").await?, BTreeSet::new());
+        while let Some(batch) = watch.next_present(BATCH_MAX).await? {
+            for entry in batch {
+                sites.extend(self.note(&entry));
+            }
+        }
+        for key in self.merged.look(|merge| merge.keys_of(&self.name)) {
+            match key {
+                ViewKey::Site(site) if !sites.contains(&site) => self.take_site(&site, None),
+                ViewKey::Site(_) => {}
+                // The rollup says whether there is still any of it.
+                key => _ = self.due.insert(key),
+            }
+        }
+        self.round(bus).await?;
+        self.merged.read_whole(&self.name);
+        Ok(watch)
+    }
+
+    /// Takes changes as they come, until it is time to read everything again.
+    async fn listen(&mut self, bus: &Bus, watch: &mut ViewWatch) -> Result<(), HubError> {
+        let (read_at, mut asked_at) = (Instant::now() + self.pace.read_every, Instant::now());
+        let mut pause = self.pace.round_every;
+        loop {
+            let wait = if self.due.is_empty() { self.pace.sign_every } else { pause };
+            tokio::select! {
+                batch = watch.next_batch(BATCH_MAX) => {
+                    for entry in batch? {
+                        self.note(&entry);
+                    }
+                }
+                () = sleep_until(asked_at + wait) => {
+                    pause = self.pace.round_every;
+                    if let Err(error) = self.round(bus).await {
+                        // The views go on; only what is due waits.
+                        self.tell(&chain(&error));
+                        pause = self.retry.next(&mut self.chance).max(self.pace.round_every);
+                    }
+                    asked_at = Instant::now();
+                }
+                () = sleep_until(read_at) => return Ok(()),
+            }
+        }
+    }
+
+    /// Takes in what an entry of the bucket says; its site, where it is the view of one. A view that people defined is the
+    /// hub's own affair.
+    fn note(&mut self, entry: &ViewEntry) -> Option<SiteId> {
+        match ViewKey::parse(&entry.key)? {
+            ViewKey::Defined(_) => None,
+            ViewKey::Site(site) => {
+                match entry.value.as_ref().map(|value| serde_json::from_slice::<SiteView>(value)).transpose()
+                {
+                    Ok(view) => {
+                        let there = view.is_some();
+                        self.take_site(&site, view.as_ref());
+                        there.then_some(site)
+                    }
+                    Err(error) => {
+                        self.metrics.unreadable.inc();
+                        tracing::warn!(hub = %self.name, %site, %error, "the view of a site cannot be read; is the rollup of another version?");
+                        Some(site)
+                    }
+                }
+            }
+            key => {
+                self.due.insert(key);
+                None
+            }
+        }
+    }
+
+    fn take_site(&mut self, site: &SiteId, view: Option<&SiteView>) {
+        if let Err(other) = self.merged.take_site(&self.name, site, view) {
+            self.metrics.sites_disputed.inc();
+            if self.disputed.insert(site.clone()) {
+                tracing::error!(hub = %self.name, "{other}; its view is that of hub '{}', and devices there count twice", other.hub);
+            }
+        }
+    }
+
+    /// Asks for everything that is due, and for the fleet.
+    async fn round(&mut self, bus: &Bus) -> Result<(), HubError> {
+        self.due.insert(ViewKey::Fleet);
+        while !self.due.is_empty() {
+            let keys: Vec<ViewKey> = self.due.iter().take(PARTS_MAX).cloned().collect();
+            let took = self.ask(bus, &keys, 0).await?;
+            let mut settled = took.settled;
+            for (key, rows) in took.rest {
+                self.ask_for_the_rest(bus, &key, rows).await?;
+                settled.insert(key);
+            }
+            let before = self.due.len();
+            self.due.retain(|key| !settled.contains(key));
+            if self.due.len() == before {
+                return Err(HubError::Unanswered(keys.len()));
+            }
+        }
+        self.well();
+        Ok(())
+    }
+
+    /// Asks for the rows of one part that did not fit into a message. Where they change meanwhile, the next round begins
+    /// with the first again.
+    async fn ask_for_the_rest(&self, bus: &Bus, key: &ViewKey, mut rows: u64) -> Result<(), HubError> {
+        loop {
+            let took = self.ask(bus, std::slice::from_ref(key), rows).await?;
+            if took.settled.contains(key) {
+                return Ok(());
+            }
+            match took.rest.first() {
+                Some((_, more)) if *more > rows => rows = *more,
+                _ => return Err(HubError::Unanswered(1)),
+            }
+        }
+    }
+
+    /// Asks for the parts of some keys, and takes them in.
+    async fn ask(&self, bus: &Bus, keys: &[ViewKey], skip: u64) -> Result<Took, HubError> {
+        let took = self.take(bus, keys, skip).await;
+        self.metrics.ask(if took.is_ok() { AskResult::Answered } else { AskResult::Failed });
+        took
+    }
+
+    async fn take(&self, bus: &Bus, keys: &[ViewKey], skip: u64) -> Result<Took, HubError> {
+        let query = PartsQuery { keys: keys.iter().map(ToString::to_string).collect(), skip };
+        let question = serde_json::to_vec(&query).map_err(HubError::Garbled)?;
+        let subject = format!("{QUERY_PREFIX}.{PARTS}");
+        let answer = bus.request(&subject, question.into(), self.pace.patience).await?;
+        let took = self.merged.take(&self.name, &parts(&answer)?, Instant::now(), self.clock.now());
+        match took.bad {
+            Some((key, source)) => Err(HubError::Bad { key, source }),
+            None => Ok(took),
+        }
+    }
+
+    /// Says what is wrong, once.
+    fn tell(&mut self, trouble: &str) {
+        if self.trouble.as_deref() != Some(trouble) {
+            tracing::warn!(hub = %self.name, "{trouble}; trying again");
+            self.trouble = Some(trouble.to_owned());
+        }
+    }
+
+    fn well(&mut self) {
+        self.retry.reset();
+        if self.trouble.take().is_some() {
+            tracing::info!(hub = %self.name, "the hub answers");
+        }
+    }
+
+    async fn rest(&mut self) {
+        let pause = self.retry.next(&mut self.chance);
+        sleep(pause).await;
+    }
+}
+
+/// Reads an answer.
+fn parts(answer: &Bytes) -> Result<PartsAnswer, HubError> {
+    serde_json::from_slice(answer).map_err(|error| match serde_json::from_slice::<ErrorReply>(answer) {
+        Ok(ErrorReply { error }) => HubError::Refused(error.message),
+        Err(_) => HubError::Garbled(error),
+    })
+}

@@ -1,0 +1,220 @@
+//! What all hubs say together: the parts of each, added, and which of them are heard. The followers of the hubs write here;
+//! everyone else looks.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::time::Duration;
+
+use muster_contract::parts::PartsAnswer;
+use muster_contract::subjects::ViewKey;
+use muster_contract::view::SiteView;
+use muster_contract::{HubName, SiteId, Timestamp};
+use muster_domain::fold::{BadPart, Merge, OtherHub, Taken};
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use crate::lease::Lease;
+
+/// What is known of all hubs.
+#[derive(Debug)]
+struct Now {
+    merge: Merge,
+    /// Of those that are heard.
+    leases: BTreeMap<HubName, Lease>,
+}
+
+/// What is known of all hubs, shared.
+#[derive(Debug)]
+pub struct Merged {
+    now: RwLock<Now>,
+    lease: Duration,
+    /// Rises with every change.
+    changes: watch::Sender<u64>,
+    whole: watch::Sender<bool>,
+}
+
+/// What became of an answer.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Took {
+    /// Keys that it has settled.
+    pub settled: BTreeSet<ViewKey>,
+    /// Keys of which there is more, after so many rows.
+    pub rest: Vec<(ViewKey, u64)>,
+    /// The first that makes no sense, and why. A hub that says such is not heard.
+    pub bad: Option<(ViewKey, BadPart)>,
+}
+
+impl Merged {
+    /// Hubs of which nothing is known yet, each silent after so long without an answer.
+    pub fn new(hubs: impl IntoIterator<Item = HubName>, lease: Duration) -> Self {
+        Self {
+            now: RwLock::new(Now { merge: Merge::new(hubs), leases: BTreeMap::new() }),
+            lease,
+            changes: watch::Sender::new(0),
+            whole: watch::Sender::new(false),
+        }
+    }
+
+    /// Looks.
+    pub fn look<T>(&self, look: impl FnOnce(&Merge) -> T) -> T {
+        look(&self.read().merge)
+    }
+
+    /// Views that may say something else than when this was last asked.
+    pub fn take_changed(&self) -> BTreeSet<ViewKey> {
+        self.write().merge.take_changed()
+    }
+
+    /// A hub has answered with parts: what it says of them holds, and it is heard.
+    pub fn take(&self, hub: &HubName, answer: &PartsAnswer, at: Instant, heard_at: Timestamp) -> Took {
+        let there = answer.parts.iter().map(|(key, part)| (key, Some(part)));
+        let said = there.chain(answer.gone.iter().map(|key| (key, None)));
+        let said: Vec<_> = said.filter_map(|(key, part)| Some((ViewKey::parse(key)?, part))).collect();
+        let mut took = Took::default();
+        self.change(|now| {
+            for (key, part) in said {
+                match now.merge.take(hub, answer.as_of, &key, part) {
+                    Ok(Taken::Whole) => _ = took.settled.insert(key),
+                    Ok(Taken::Rest(rows)) => took.rest.push((key, rows)),
+                    Err(why) => _ = took.bad.get_or_insert((key, why)),
+                }
+            }
+            if took.bad.is_none() {
+                now.merge.hear(hub, heard_at);
+                now.leases.entry(hub.clone()).or_insert(Lease::new(self.lease, at)).renew(at);
+            }
+        });
+        took
+    }
+
+    /// What a hub says of one of its sites, or that it has none of that name.
+    ///
+    /// # Errors
+    /// Another hub has the site already. It stays there.
+    pub fn take_site(&self, hub: &HubName, site: &SiteId, view: Option<&SiteView>) -> Result<(), OtherHub> {
+        self.change(|now| now.merge.take_site(hub, site, view))
+    }
+
+    /// A hub was read to its end.
+    pub fn read_whole(&self, hub: &HubName) {
+        let whole = self.change(|now| {
+            now.merge.read_whole(hub);
+            now.merge.unread().is_empty()
+        });
+        self.whole.send_if_modified(|told| !std::mem::replace(told, whole) && whole);
+    }
+
+    /// Ends the leases that are over; those hubs, and when to look again: none where no hub is heard.
+    pub fn expire(&self, at: Instant) -> (Vec<HubName>, Option<Instant>) {
+        let mut now = self.write();
+        let Now { merge, leases } = &mut *now;
+        let silent: Vec<_> =
+            leases.extract_if(.., |_, lease| !lease.holds(at)).map(|(name, _)| name).collect();
+        silent.iter().for_each(|name| merge.miss(name));
+        let next = leases.values().map(Lease::ends_at).min();
+        drop(now);
+        if !silent.is_empty() {
+            self.tell();
+        }
+        (silent, next)
+    }
+
+    /// Follows that something has changed.
+    pub fn changes(&self) -> watch::Receiver<u64> {
+        self.changes.subscribe()
+    }
+
+    /// Follows whether every hub was read once: until then nobody is to be told anything.
+    pub fn whole(&self) -> watch::Receiver<bool> {
+        self.whole.subscribe()
+    }
+
+    fn change<T>(&self, change: impl FnOnce(&mut Now) -> T) -> T {
+        let result = change(&mut self.write());
+        self.tell();
+        result
+    }
+
+    fn tell(&self) {
+        self.changes.send_modify(|count| *count += 1);
+    }
+
+    /// Each change is one call of a total function, so that a panic elsewhere leaves nothing that a lock could mend.
+    fn read(&self) -> RwLockReadGuard<'_, Now> {
+        self.now.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, Now> {
+        self.now.write().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    const LEASE: Duration = Duration::from_secs(90);
+
+    fn name(text: &str) -> HubName {
+        text.parse().unwrap()
+    }
+
+    /// An answer of a hub with two devices that are heard, one of which is known where `known` is 1.
+    fn answer(known: u64) -> PartsAnswer {
+        let nothing = json!({ "devices": 0, "of": 0, "missingReports": 0 });
+        let standings = json!({ "verdict": "empty", "targets": 0, "leaving": 0, "counts": {},
+            "converged": { "lo": 0, "hi": 0 }, "complete": nothing });
+        let fleet = json!({ "kind": "TallyPart", "devices": { "fresh": 2 }, "standings": standings,
+            "complete": { "devices": known, "of": 2, "missingReports": 0 } });
+        let answer = json!({ "asOf": { "ledgerSeq": 7, "at": "2026-11-20T08:00:00Z" },
+            "parts": { "fleet": fleet }, "gone": ["deployment.web"] });
+        serde_json::from_value(answer).unwrap()
+    }
+
+    fn devices(merged: &Merged) -> (u64, u64) {
+        let devices = merged.look(Merge::fleet_view).tally.devices;
+        (devices.fresh, devices.stale)
+    }
+
+    #[test]
+    fn a_hub_counts_as_heard_from_its_answer_until_its_lease_ends() {
+        let (north, south) = (name("north"), name("south"));
+        let (merged, begun) = (Merged::new([north.clone(), south.clone()], LEASE), Instant::now());
+        assert_eq!(merged.expire(begun), (Vec::new(), None));
+        let took = merged.take(&north, &answer(2), begun, Timestamp::UNIX_EPOCH);
+        assert_eq!(took.settled, ["deployment.web", "fleet"].map(|key| ViewKey::parse(key).unwrap()).into());
+        merged.take(&south, &answer(1), begun + LEASE / 2, Timestamp::UNIX_EPOCH);
+        assert_eq!(devices(&merged), (4, 0));
+
+        assert_eq!(merged.expire(begun + LEASE / 2), (Vec::new(), Some(begun + LEASE)));
+        assert_eq!(merged.expire(begun + LEASE), (vec![north.clone()], Some(begun + LEASE / 2 + LEASE)));
+        assert_eq!(devices(&merged), (2, 2));
+        assert_eq!(merged.expire(begun + LEASE).0, [], "it is said once");
+        merged.take(&north, &answer(2), begun + LEASE, Timestamp::UNIX_EPOCH);
+        assert_eq!(devices(&merged), (4, 0));
+    }
+
+    #[test]
+    fn a_hub_that_says_what_cannot_be_is_not_heard() {
+        let (north, begun) = (name("north"), Instant::now());
+        let merged = Merged::new([north.clone()], LEASE);
+        let took = merged.take(&north, &answer(3), begun, Timestamp::UNIX_EPOCH);
+        assert_eq!(took.bad, Some((ViewKey::Fleet, BadPart::Counts)));
+        assert_eq!(merged.expire(begun), (Vec::new(), None));
+        assert_eq!(devices(&merged), (0, 0));
+    }
+
+    #[test]
+    fn it_is_whole_when_every_hub_was_read() {
+        let (north, south) = (name("north"), name("south"));
+        let merged = Merged::new([north.clone(), south.clone()], LEASE);
+        let (whole, mut changes) = (merged.whole(), merged.changes());
+        merged.read_whole(&north);
+        assert!(!*whole.borrow());
+        changes.mark_unchanged();
+        merged.read_whole(&south);
+        assert!(*whole.borrow() && changes.has_changed().unwrap());
+    }
+}
