@@ -117,7 +117,9 @@ impl Hub {
 
     /// Follows the hub until `stop`.
     pub async fn run(mut self, stop: CancellationToken) {
-        stop.clone().run_until_cancelled_owned(self.stay(&stop)).await;
+        // On the heap: a connection on its way is large.
+        let stay = Box::pin(self.stay(&stop));
+        stop.run_until_cancelled(stay).await;
     }
 
     /// Connects, and again where nobody answers over a connection that stands.

@@ -1,0 +1,112 @@
+//! Questions at the top: whose answer it is, and who may ask whom.
+
+use clap::Parser;
+use muster_bus::Bus;
+use muster_contract::parts::HubList;
+use muster_identity::Role;
+use muster_service::life::{Drained, Life};
+use muster_tests::guarded::Guarded;
+use muster_tests::ledger::{beginning, publish};
+use muster_tests::wait::{soon, until};
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+
+use crate::{DRAIN, Federation, Hub, NORTH, PATIENCE, SOUTH, Two};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_question_about_one_site_is_answered_by_its_hub_and_no_other_question_is_guessed() {
+    let Two { north, south, top, federation } = Two::start().await;
+    let device = json!({"site": "site-1", "device": format!("device-{}", SOUTH.start), "output": "detail"});
+    for (hub, what, question) in [
+        (&south, "device", device.clone()),
+        (&north, "devices", json!({"site": "site-0", "limit": 3})),
+        (&south, "status", json!({"id": "web", "site": ["site-1"], "output": "all"})),
+        (&south, "status", json!({"device": [format!("site-1/device-{}", SOUTH.start)]})),
+        (&north, "deployment", json!({"id": "web", "site": "site-0", "output": "all"})),
+        (&north, "why", json!({"id": "web", "site": "site-0"})),
+        (&north, "device", json!({"site": "site-0", "device": "nobody"})),
+        (&south, "devices", json!({"site": "site-1", "atSeq": 20})),
+    ] {
+        assert_eq!(
+            top.ask(what, question.clone()).await,
+            hub.place.ask(what, question.clone()).await,
+            "{what} {question}"
+        );
+    }
+    for (what, question, code, says) in [
+        ("devices", json!({}), "badRequest", "name a site"),
+        ("status", json!({"id": "web"}), "badRequest", "north, south"),
+        ("deployment", json!({"id": "web", "output": "all"}), "badRequest", "output"),
+        ("verify", json!({}), "badRequest", "north, south"),
+        ("fleet", json!({"atSeq": 3}), "badRequest", "the past"),
+        ("views", json!({}), "badRequest", "ask the hub itself"),
+        ("deployment", json!({"id": "nothing"}), "notFound", "nothing"),
+        ("devices", json!({"site": "nowhere"}), "notFound", "nowhere"),
+    ] {
+        let error = &top.ask(what, question.clone()).await["error"];
+        assert_eq!(error["code"], code, "{what} {question}: {error}");
+        assert!(error["message"].as_str().unwrap().contains(says), "{what} {question}: {error}");
+    }
+    let hubs: HubList = serde_json::from_value(top.ask("hubs", json!({})).await).unwrap();
+    let lines: Vec<_> = hubs.hubs.iter().map(|hub| (hub.name.as_str(), hub.heard, hub.sites)).collect();
+    assert_eq!(lines, [("north", true, 1), ("south", true, 1)]);
+    federation.drain().await;
+}
+
+/// What a service is told of a guarded server, with the rights of a role: address, authority and credentials.
+fn rights(server: &Guarded, role: Role) -> [String; 3] {
+    let authority = server.authority().unwrap().display().to_string();
+    [server.url(), authority, server.creds(role).display().to_string()]
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_rights_of_a_subscriber_at_a_hub_and_of_a_rollup_at_the_top_suffice() {
+    let (hub, top, dir) = (Guarded::start(), Guarded::start(), tempfile::tempdir().unwrap());
+    let [url, authority, creds] = rights(&hub, Role::Rollup);
+    let words = ["muster-rollup", "--data-dir", dir.path().to_str().unwrap(), "--nats-url", &url];
+    let words = [&words[..], &["--tls-ca", &authority, "--creds", &creds]].concat();
+    let config = muster_rollup::config::Cli::try_parse_from(words).unwrap().check().unwrap();
+    let rollup = Life::new();
+    let _rollup = soon("a rollup", muster_rollup::app::start(config, &rollup)).await.unwrap();
+
+    let [url, authority, creds] = rights(&hub, Role::Subscriber);
+    let of_hub = [format!("hub={url}"), format!("hub={authority}"), format!("hub={creds}")];
+    let [url, authority, creds] = rights(&top, Role::Rollup);
+    let words =
+        ["muster-federation", "--hub", &of_hub[0], "--hub-tls-ca", &of_hub[1], "--hub-creds", &of_hub[2]];
+    let words = [&words[..], &["--nats-url", &url, "--tls-ca", &authority, "--creds", &creds]].concat();
+    let config = muster_federation::config::Cli::try_parse_from(words).unwrap().check().unwrap();
+    let life = Life::new();
+    let handle = soon("a federation", muster_federation::app::start(config, &life)).await.unwrap();
+    let federation = Federation { life, handle };
+    federation.ready().await;
+
+    let stop = CancellationToken::new();
+    let ingest = soon("ingest", Bus::connect(hub.config(Role::Ingest), &stop)).await.unwrap();
+    let [_, heard] = beginning(0);
+    publish(&ingest, [heard]).await;
+    let viewer = soon("a viewer", Bus::connect(top.config(Role::Viewer), &stop)).await.unwrap();
+    let fleet = || async {
+        let view = viewer.view_get("fleet").await.unwrap().and_then(|entry| entry.value)?;
+        serde_json::from_slice::<Value>(&view).ok()
+    };
+    let one = |view: &Option<Value>| view.as_ref().is_some_and(|view| view["devices"] == json!({"fresh": 1}));
+    until("the device", fleet, one).await;
+    let question = json!({"site": "site-0"}).to_string();
+    let answer = viewer.request("muster.query.devices", question.into(), PATIENCE).await.unwrap();
+    let answer: Value = serde_json::from_slice(&answer).unwrap();
+    assert_eq!(answer["devices"][0]["device"], "device-0", "{answer}");
+    federation.drain().await;
+    assert_eq!(rollup.drain(DRAIN).await, Drained::default());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hub_is_no_top() {
+    let hub = Hub::start(NORTH).await;
+    let url = hub.place.server.hub_url();
+    let other = url.replace("127.0.0.1", "localhost");
+    let words = ["muster-federation", "--nats-url", &other, "--hub", &format!("north={url}")];
+    let config = muster_federation::config::Cli::try_parse_from(words).unwrap().check().unwrap();
+    let refusal = soon("a refusal", muster_federation::app::start(config, &Life::new())).await.unwrap_err();
+    assert!(refusal.to_string().contains("--nats-url is a hub"), "{refusal}");
+}

@@ -1,0 +1,73 @@
+//! What is said while a hub is not heard, or was never read.
+
+use muster_contract::parts::HUBS_KEY;
+use muster_tests::wait::until;
+use serde_json::{Value, json};
+
+use crate::{Federation, Hub, NORTH, Place, SOUTH, Two};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hub_that_is_gone_counts_as_silent_until_it_is_back() {
+    let Two { north, mut south, top, federation } = Two::start().await;
+    let look = || async { top.digests().await };
+    let all = look().await;
+    let before = top.view("deployment.web").await;
+    assert_eq!(before["verdict"], "converged", "{before}");
+    assert_eq!(
+        before["converged"],
+        json!({"lo": NORTH.len() + SOUTH.len(), "hi": NORTH.len() + SOUTH.len()})
+    );
+
+    south.place.server.kill();
+    let gone = until("a silent hub", || top.view("deployment.web"), |view| *view != before).await;
+    assert_eq!(gone["converged"], json!({"lo": NORTH.len(), "hi": NORTH.len() + SOUTH.len()}));
+    assert_eq!(gone["verdict"], "incomplete");
+    assert_eq!(gone["counts"]["installed"], json!({"fresh": NORTH.len(), "stale": SOUTH.len()}));
+    let fleet = |view: &Value| view["devices"] == json!({"fresh": NORTH.len(), "stale": SOUTH.len()});
+    until("a fleet of which a part is stale", || top.view("fleet"), fleet).await;
+    until(
+        "a site that is stale",
+        || top.view("site.site-1"),
+        |view| view["devices"] == json!({"stale": SOUTH.len()}),
+    )
+    .await;
+    until("the hub told of", || top.view(HUBS_KEY), |view| view["hubs"][1]["heard"] == json!(false)).await;
+    assert_eq!(top.digests().await["site.site-0"], all["site.site-0"], "the other hub's site is as it was");
+    // What only that hub knows cannot be told; what the other knows can.
+    let answer = top.ask("devices", json!({"site": "site-1"})).await;
+    assert_eq!(answer["error"]["code"], "notReady");
+    assert!(answer["error"]["message"].as_str().unwrap().contains("hub south"), "{answer}");
+    assert_eq!(
+        top.ask("devices", json!({"site": "site-0"})).await["devices"].as_array().unwrap().len(),
+        NORTH.len()
+    );
+
+    south.place.server.restart();
+    until("everything as before", look, |views| *views == all).await;
+    federation.drain().await;
+    drop(north);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_is_told_before_every_hub_was_read() {
+    let (north, mut south, top) = (Hub::start(NORTH).await, Hub::start(SOUTH).await, Place::start().await);
+    south.place.server.kill();
+    let federation = Federation::start(&top, &[("north", &north), ("south", &south)]).await;
+    let missing = || async { federation.life.health().missing() };
+    until("a desk", missing, |missing| *missing == ["every hub, read once"]).await;
+    let asked = || async { top.ask("fleet", json!({})).await["error"]["message"].clone() };
+    let unread = |names: &Value| {
+        names.as_str().is_some_and(|names| names.contains("south") && !names.contains("north"))
+    };
+    until("one hub to be read", asked, unread).await;
+    assert_eq!(missing().await, ["every hub, read once"]);
+    assert!(top.views().await.is_empty());
+    let hubs = top.ask("hubs", json!({})).await;
+    assert_eq!((&hubs["hubs"][0]["heard"], &hubs["hubs"][1]["heard"]), (&json!(true), &json!(false)));
+
+    south.place.server.restart();
+    federation.ready().await;
+    let whole = json!({"fresh": NORTH.len() + SOUTH.len()});
+    until("the fleet", || top.view("fleet"), |view| view["devices"] == whole).await;
+    federation.drain().await;
+}
