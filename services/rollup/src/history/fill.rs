@@ -47,6 +47,8 @@ pub struct Filler {
     metrics: Metrics,
     /// How many facts apart checkpoints are to lie.
     facts: u64,
+    /// Where LEDGER began when it was last asked. It only ever forgets.
+    began: Option<(Origin, u64)>,
     walk: Option<Box<Walk>>,
     rest: Duration,
 }
@@ -82,7 +84,7 @@ impl Filler {
         metrics: Metrics,
         facts: u64,
     ) -> Self {
-        Self { bus, present, archive, metrics, facts, walk: None, rest: LOOK_EVERY }
+        Self { bus, present, archive, metrics, facts, began: None, walk: None, rest: LOOK_EVERY }
     }
 
     /// How long it is to be left alone from now on.
@@ -117,14 +119,16 @@ impl Filler {
     }
 
     /// Looks whether something is missing, and where to begin.
-    async fn begin(&self) -> Result<Option<Box<Walk>>, Failure> {
+    async fn begin(&mut self) -> Result<Option<Box<Walk>>, Failure> {
         let (origin, caught_up) = self.present.look(|now| (now.origin, now.caught_up));
-        // LEDGER is asked only where something may be missing.
-        if !caught_up || self.archive.gap(origin, 1, self.facts).is_none() {
+        let began = self.began.filter(|(of, _)| *of == origin).map_or(1, |(_, first_seq)| first_seq);
+        // LEDGER is asked only where something may be missing, as far as is known.
+        if !caught_up || self.archive.gap(origin, began, self.facts).is_none() {
             return Ok(None);
         }
         let rebuilder = Rebuilder::new(self.bus.clone(), Arc::clone(&self.archive), origin);
         let window = in_time(rebuilder.window()).await?.map_err(|error| error.message)?;
+        self.began = Some((origin, window.first_seq));
         let Some(gap) = self.archive.gap(origin, window.first_seq, self.facts) else { return Ok(None) };
         let fleet = match gap.from {
             Some(mark) => rebuilder.load(mark, window).await.map_err(|error| error.message)?,
