@@ -1,5 +1,5 @@
 //! How long any point of the past takes, by the number of devices: a real server, a real rollup that reads LEDGER from its
-//! start and keeps its checkpoints, and questions about points drawn by lot, each rebuilt because none is asked for twice.
+//! start and fills in the checkpoints it had no time for, and questions about points drawn by lot, each rebuilt because none is asked for twice.
 //! Beside it what a checkpoint costs, and for how long the fold had to wait at once. Run it by hand:
 //! `cargo bench -p muster-tests --bench recall [-- DEVICES [POINTS]]`. Without `--bench` nothing is measured.
 
@@ -27,6 +27,10 @@ const DEVICES: usize = 100_000;
 const POINTS: usize = 12;
 /// Reports of each deployment on each device.
 const ROUNDS: u64 = 2;
+/// Facts between two checkpoints, where nothing else is said.
+const CHECKPOINT_FACTS: u64 = 100_000;
+/// Time until none is missing.
+const FILLED_WITHIN: Duration = Duration::from_secs(600);
 /// Time an answer may take.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -56,7 +60,7 @@ async fn main() {
         stall = stall.max(handle.metrics.snapshot_stall_seconds.get());
     }
     println!("{devices} devices, {end} facts read in {:.1} s", begin.elapsed().as_secs_f64());
-    tokio::time::sleep(Duration::from_secs(5)).await;
+    filled(&handle, end, begin).await;
     let (kept, bytes) = (handle.metrics.checkpoints.get(), handle.metrics.checkpoint_bytes.get());
     println!(
         "{kept} checkpoints, {:.1} MB together; the last snapshot took {:.2} s",
@@ -72,6 +76,16 @@ async fn rollup(server: &Server, dir: &std::path::Path, life: &Life) -> Handle {
     let (url, dir) = (server.hub_url(), dir.to_str().unwrap());
     let words = ["muster-rollup", "--nats-url", &url, "--data-dir", dir];
     start(Cli::try_parse_from(words).unwrap().check().unwrap(), life).await.unwrap()
+}
+
+/// Waits until the checkpoints are filled in that were not made while LEDGER was read.
+async fn filled(handle: &Handle, end: u64, begin: Instant) {
+    let missing = || (handle.metrics.checkpoints.get() as u64) < end.div_ceil(CHECKPOINT_FACTS);
+    while missing() {
+        assert!(begin.elapsed() < FILLED_WITHIN, "checkpoints are missing after {FILLED_WITHIN:?}");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    println!("no checkpoint is missing after {:.1} s", begin.elapsed().as_secs_f64());
 }
 
 /// Asks for points drawn by lot.

@@ -110,7 +110,8 @@ pub async fn start(config: Config, life: &Life) -> Result<Handle, StartError> {
     let definer = Definer::new(bus.clone(), Arc::new(SystemClock));
     life.spawn(Stage::Serve, "view requests", definer.serve(defining, life.token(Stage::Serve)));
     let notices = notify(&bus, &present, life);
-    let (recall, maker) = recall::pair(bus.clone(), present.clone(), archive, metrics.clone());
+    let (recall, maker) =
+        recall::pair(bus.clone(), present.clone(), archive, metrics.clone(), config.checkpoints.facts);
     life.spawn(Stage::Serve, "history", maker.run(life.token(Stage::Serve)));
     let points = Points::new(bus.clone(), present.clone(), Arc::new(SystemClock));
     let desk = Desk::new(present.clone(), metrics.clone()).with_history(History::new(points, recall));

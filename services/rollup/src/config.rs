@@ -59,7 +59,7 @@ pub struct Cli {
     #[arg(long, env = "MUSTER_SNAPSHOT_EVERY", value_name = "DURATION", default_value = "30s")]
     snapshot_every: String,
 
-    /// Most facts between two snapshots
+    /// Most facts between two snapshots; while LEDGER is being caught up with, only the time counts
     #[arg(long, env = "MUSTER_SNAPSHOT_FACTS", value_name = "N", default_value = "50000")]
     snapshot_facts: String,
 
@@ -67,7 +67,8 @@ pub struct Cli {
     #[arg(long, env = "MUSTER_CHECKPOINT_EVERY", value_name = "DURATION", default_value = "1h")]
     checkpoint_every: String,
 
-    /// Most facts between two checkpoints, while there is room; a point of the past is reached by reading no more of LEDGER
+    /// Most facts between two checkpoints, while there is room; a point of the past is reached by reading no more of LEDGER.
+    /// Those there was no time for while LEDGER was caught up with are filled in afterwards
     #[arg(long, env = "MUSTER_CHECKPOINT_FACTS", value_name = "N", default_value = "100000")]
     checkpoint_facts: String,
 

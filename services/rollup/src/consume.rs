@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use fastrand::Rng;
 use muster_bus::{Bus, Delivery, ReadError, Replay, Start};
+use muster_contract::checked::Checked;
 use muster_contract::subjects::stream;
 use muster_domain::fold::{Outcome, Position};
 use muster_service::backoff::FullJitter;
@@ -13,12 +14,10 @@ use muster_service::error::chain;
 use muster_service::health::Latch;
 use tokio_util::sync::CancellationToken;
 
-use crate::history::tail::{self, Read};
+use crate::history::tail::{self, BATCH_MAX, Read};
 use crate::metrics::{FactOutcome, Metrics};
 use crate::present::Present;
 
-/// Messages folded at once: enough to keep the lock cheap, few enough that nobody who looks waits for long.
-const BATCH_MAX: usize = 1000;
 /// Least and longest upper bound of the delay before LEDGER is tried again.
 const RETRY_MIN: Duration = Duration::from_millis(100);
 /// See [`RETRY_MIN`].
@@ -31,12 +30,13 @@ pub struct Consumer {
     present: Arc<Present>,
     metrics: Metrics,
     chance: Rng,
+    checked: Checked,
 }
 
 impl Consumer {
     /// A reader that goes on where the present ends.
-    pub const fn new(bus: Bus, present: Arc<Present>, metrics: Metrics, chance: Rng) -> Self {
-        Self { bus, present, metrics, chance }
+    pub fn new(bus: Bus, present: Arc<Present>, metrics: Metrics, chance: Rng) -> Self {
+        Self { bus, present, metrics, chance, checked: Checked::default() }
     }
 
     /// Reads until `stop`. The latch is released when everything that LEDGER held at the start is read.
@@ -63,7 +63,7 @@ impl Consumer {
     }
 
     /// Parses and folds a batch. True where nothing came after it when it was sent.
-    fn fold(&self, batch: &[Delivery]) -> bool {
+    fn fold(&mut self, batch: &[Delivery]) -> bool {
         let pending = batch.last().map_or(0, |last| last.pending);
         let read: Vec<Read> = batch.iter().map(|message| self.parse(message)).collect();
         let mut outcomes = Outcomes::default();
@@ -83,9 +83,9 @@ impl Consumer {
         pending == 0
     }
 
-    fn parse(&self, message: &Delivery) -> Read {
+    fn parse(&mut self, message: &Delivery) -> Read {
         let at = Position { ledger_seq: message.stream_seq, stored_at: message.stored_at };
-        let reason = match tail::fact(message) {
+        let reason = match tail::fact(message, &mut self.checked) {
             Ok(fact) => return (at, Some(fact)),
             Err(reason) => reason,
         };

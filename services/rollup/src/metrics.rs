@@ -39,6 +39,8 @@ pub struct Metrics {
     pub checkpoints: Gauge,
     /// Bytes of all checkpoints.
     pub checkpoint_bytes: Gauge,
+    /// Checkpoints that were missing and were filled in.
+    pub checkpoints_filled: Counter,
     /// Points of the past that were rebuilt, by result.
     pub recalls: Family<RecallLabels, Counter>,
     /// How long the last one took.
@@ -165,6 +167,11 @@ impl Metrics {
         );
         registry.register("checkpoints", "Checkpoints there are", all.checkpoints);
         registry.register("checkpoint_bytes", "Bytes of all checkpoints", all.checkpoint_bytes);
+        registry.register(
+            "checkpoints_filled",
+            "Checkpoints that were missing and were filled in",
+            all.checkpoints_filled,
+        );
         registry.register("recalls", "Points of the past that were rebuilt, by result", all.recalls);
         registry.register("recall_seconds", "How long the last rebuild took", all.recall_seconds);
     }
@@ -203,6 +210,12 @@ impl Metrics {
     /// Counts a snapshot.
     pub fn snapshot(&self, result: SnapshotResult) {
         self.snapshots.get_or_create(&SnapshotLabels { result }).inc();
+    }
+
+    /// Says how many checkpoints there are, and their bytes.
+    pub fn archive(&self, (count, bytes): (usize, u64)) {
+        self.checkpoints.set(count as i64);
+        self.checkpoint_bytes.set(bytes as i64);
     }
 
     /// Counts a point of the past.

@@ -1,4 +1,5 @@
-//! When the snapshot is brought up to date: after so many facts, after so much time, and at the end of the process.
+//! When the snapshot is brought up to date: after so many facts, after so much time, and at the end of the process. While
+//! LEDGER is being caught up with, only after so much time: a crash then has what was read since to be read again.
 //! Only devices that changed are written. A snapshot that fails is said and tried again; nobody waits for it: what changed
 //! is copied bit by bit, and the fold goes on between two bits.
 //!
@@ -101,23 +102,14 @@ impl Snapshots {
             return tokio::time::sleep_until(deadline).await;
         }
         let mut caught_up = self.present.caught_up();
-        loop {
-            // Before looking: from then on fewer facts are enough.
-            caught_up.mark_unchanged();
-            let enough = self.stored.1.saturating_add(self.facts_enough());
-            // The present outlives this task, so no wait can end for want of a sender.
-            tokio::select! {
-                _ = tokio::time::timeout_at(deadline, read_to.wait_for(|seq| *seq >= enough)) => return,
-                _ = caught_up.changed() => {}
-            }
-        }
-    }
-
-    /// While LEDGER is being caught up with, snapshots would take the time that reading needs: only those come that become
-    /// checkpoints.
-    fn facts_enough(&self) -> u64 {
-        let caught_up = self.present.look(|now| now.caught_up);
-        if caught_up { self.cadence.facts } else { self.cadence.facts.max(self.checkpoints.facts) }
+        let enough = self.stored.1.saturating_add(self.cadence.facts);
+        // The present outlives this task, so no wait can end for want of a sender.
+        let due = async {
+            // While LEDGER is being caught up with, snapshots would take the time that reading needs: only the time counts.
+            let _ = caught_up.wait_for(|caught_up| *caught_up).await;
+            let _ = read_to.wait_for(|seq| *seq >= enough).await;
+        };
+        let _ = tokio::time::timeout_at(deadline, due).await;
     }
 
     async fn save(&mut self) {
@@ -153,6 +145,12 @@ impl Snapshots {
                 self.metrics.snapshot_seq.set(ledger_seq as i64);
                 self.metrics.snapshot_seconds.set(begun.elapsed().as_secs_f64());
                 tracing::debug!(ledger.seq = ledger_seq, devices, "snapshot stored");
+                if !self.present.look(|now| now.caught_up) {
+                    tracing::info!(
+                        ledger.seq = ledger_seq,
+                        "catching up with LEDGER: a restart goes on from here"
+                    );
+                }
                 self.kept(checkpoint);
             }
             Err(error) => {
@@ -211,9 +209,7 @@ impl Snapshots {
     fn kept(&mut self, checkpoint: Option<Mark>) {
         let Some(mark) = checkpoint else { return };
         self.checkpoint_at = Instant::now();
-        let (count, bytes) = self.archive.size();
-        self.metrics.checkpoints.set(count as i64);
-        self.metrics.checkpoint_bytes.set(bytes as i64);
+        self.metrics.archive(self.archive.size());
         tracing::debug!(ledger.seq = mark.as_of.ledger_seq, bytes = mark.bytes, "checkpoint kept");
     }
 }

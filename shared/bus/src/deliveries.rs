@@ -214,7 +214,7 @@ impl Deliveries {
         let what = format!("partition {} of UPLINK", self.partition);
         let expected = self.rewind().await.map_err(|error| ReadError::of(&what, error))?;
         let name = partition_consumer_name(self.partition);
-        let pull = Pull::open(Arc::clone(&self.wire), UPLINK, &name, expected).await;
+        let pull = Pull::open(Arc::clone(&self.wire), UPLINK, &name, expected, BATCH).await;
         self.pull = Some(pull.map_err(|error| ReadError::of(&what, error.into()))?);
         self.handed_out = 0;
         Ok(())

@@ -38,6 +38,8 @@ pub(crate) struct Pull {
     request: Subject,
     inbox: Subject,
     messages: Subscriber,
+    /// Messages asked for at once.
+    batch: usize,
     /// Messages asked for and not yet come.
     outstanding: usize,
     /// The consumer's count of deliveries at the next message.
@@ -71,12 +73,13 @@ pub(crate) struct Pulled {
 }
 
 impl Pull {
-    /// Begins to pull. `expected` is the consumer's count of deliveries at the next message.
+    /// Begins to pull, so many messages at once. `expected` is the consumer's count of deliveries at the next message.
     pub(crate) async fn open(
         wire: Arc<Wire>,
         stream: &str,
         consumer: &str,
         expected: u64,
+        batch: usize,
     ) -> Result<Self, NoAnswer> {
         let link = wire.link.clone();
         let over = *link.borrow();
@@ -92,6 +95,7 @@ impl Pull {
             request,
             inbox,
             messages,
+            batch,
             outstanding: 0,
             expected,
             heard_at,
@@ -136,17 +140,18 @@ impl Pull {
     }
 
     async fn ask_ahead(&mut self) {
-        if self.outstanding > BATCH / 2 {
+        let batch = self.batch;
+        if self.outstanding > batch / 2 {
             return;
         }
         let body = format!(
-            r#"{{"batch":{BATCH},"max_bytes":{BATCH_BYTES},"expires":{},"idle_heartbeat":{}}}"#,
+            r#"{{"batch":{batch},"max_bytes":{BATCH_BYTES},"expires":{},"idle_heartbeat":{}}}"#,
             EXPIRES.as_nanos(),
             HEARTBEAT.as_nanos()
         );
         let (request, inbox) = (self.request.clone(), self.inbox.clone());
         match self.wire.post(request, Some(inbox), None, Bytes::from(body)).await {
-            Ok(()) => self.outstanding += BATCH,
+            Ok(()) => self.outstanding += batch,
             Err(_) => self.broken = Some(Broken::LinkLost),
         }
     }
@@ -220,18 +225,20 @@ impl Place {
     /// `$JS.ACK.<stream>.<consumer>.<tries>.<stream seq>.<delivery>.<nanoseconds>.<pending>`; in the newer form domain
     /// and account come before the stream, and more may follow.
     fn parse(reply: &str) -> Option<Self> {
-        let tokens: Vec<&str> = reply.strip_prefix("$JS.ACK.")?.split('.').collect();
-        let at = match tokens.len() {
+        // Every message has one: the tokens are looked at where they stand.
+        let rest = reply.strip_prefix("$JS.ACK.")?;
+        let at = match rest.bytes().filter(|byte| *byte == b'.').count() + 1 {
             7 => 3,
             9.. => 5,
             _ => return None,
         };
-        let number = |index: usize| tokens.get(index)?.parse::<u64>().ok();
+        let mut tokens = rest.split('.').skip(at);
+        let mut number = || tokens.next()?.parse::<u64>().ok();
         Some(Self {
-            stream_seq: number(at)?,
-            delivery: number(at + 1)?,
-            stored_at: Timestamp::from_nanosecond(number(at + 2)?.into()).ok()?,
-            pending: number(at + 3)?,
+            stream_seq: number()?,
+            delivery: number()?,
+            stored_at: Timestamp::from_nanosecond(number()?.into()).ok()?,
+            pending: number()?,
         })
     }
 }

@@ -22,6 +22,9 @@ use crate::wire::Wire;
 
 /// How long the server keeps a reader's consumer after the reader has gone silent.
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(60);
+/// Messages asked for at once. Nothing is acknowledged, so it may be more than of a partition: the server need not wait while a
+/// reader works off what has come.
+const ASKED_AT_ONCE: usize = 4000;
 /// Silence after which a reader of the present asks whether there is any more: what waited for it may have expired.
 const PRESENT_SILENCE: Duration = Duration::from_secs(2);
 
@@ -206,7 +209,7 @@ impl Replay {
         let created: Created = create_consumer(&self.wire, &self.stream, &consumer)
             .await
             .map_err(|error| ReadError::of(&self.stream, error))?;
-        let pull = Pull::open(Arc::clone(&self.wire), &self.stream, &name, 1).await;
+        let pull = Pull::open(Arc::clone(&self.wire), &self.stream, &name, 1, ASKED_AT_ONCE).await;
         let pull = pull.map_err(|error| ReadError::of(&self.stream, error.into()))?;
         self.created = Some(info.created);
         if self.start == Start::New && self.position.is_none() {

@@ -90,22 +90,28 @@ impl FromStr for Digest {
         if hex.len() != 64 {
             return Err(refuse());
         }
-        let mut bytes = [0; 32];
+        let (mut bytes, mut all) = ([0; 32], 0);
         for (byte, pair) in bytes.iter_mut().zip(hex.chunks_exact(2)) {
-            *byte =
-                nibble(pair[0]).zip(nibble(pair[1])).map(|(high, low)| high << 4 | low).ok_or_else(refuse)?;
+            let (high, low) = (NIBBLES[usize::from(pair[0])], NIBBLES[usize::from(pair[1])]);
+            // Whether all were digits is asked once: every report and every fact has a digest.
+            all |= high | low;
+            *byte = high << 4 | low & 15;
         }
-        Ok(Self(bytes))
+        if all > 15 { Err(refuse()) } else { Ok(Self(bytes)) }
     }
 }
 
-const fn nibble(digit: u8) -> Option<u8> {
-    match digit {
-        b'0'..=b'9' => Some(digit - b'0'),
-        b'a'..=b'f' => Some(digit - b'a' + 10),
-        _ => None,
+/// What each byte is worth as a digit; more than a digit can be where it is none.
+const NIBBLES: [u8; 256] = {
+    let mut nibbles = [NO_DIGIT; 256];
+    let mut worth = 0;
+    while worth < HEX.len() {
+        nibbles[HEX[worth] as usize] = worth as u8;
+        worth += 1;
     }
-}
+    nibbles
+};
+const NO_DIGIT: u8 = 0xff;
 
 impl Serialize for Digest {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
@@ -147,6 +153,11 @@ mod tests {
         assert_eq!(text.parse::<Digest>().unwrap(), digest);
         for bad in ["", "sha256:", "md5:00", &text.to_uppercase(), &text[..70]] {
             assert!(bad.parse::<Digest>().is_err(), "{bad:?} was let in");
+        }
+        for (at, stranger) in (7..text.len()).zip((0..=127u8).filter(|byte| !HEX.contains(byte)).cycle()) {
+            let mut bad = text.as_bytes().to_vec();
+            bad[at] = stranger;
+            assert!(str::from_utf8(&bad).unwrap().parse::<Digest>().is_err(), "{stranger} at {at}");
         }
     }
 }

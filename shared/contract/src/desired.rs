@@ -188,6 +188,16 @@ impl DesiredDeployment {
         Digest::of_value(&Content { id, name, application_id, profile, parameters, source: source.as_ref() })
     }
 
+    /// The rules of one entry, and that its digest is that of its content.
+    pub(crate) fn check(&self) -> Result<(), Violation> {
+        self.check_content()?;
+        let digest = self.content_digest();
+        if self.digest != digest {
+            return Err(Violation::at("digest", format!("says {}, its content has {digest}", self.digest)));
+        }
+        Ok(())
+    }
+
     /// The components with their properties understood, in order.
     ///
     /// # Errors
@@ -288,6 +298,16 @@ impl Document for DesiredState {
     const KIND: &'static str = "DesiredState";
 
     fn check(&self) -> Result<(), Violation> {
+        self.check_by(DesiredDeployment::check)
+    }
+}
+
+impl DesiredState {
+    /// The rules of the document, with those of an entry by what is as good as its own check.
+    pub(crate) fn check_by(
+        &self,
+        mut check_entry: impl FnMut(&DesiredDeployment) -> Result<(), Violation>,
+    ) -> Result<(), Violation> {
         if self.retired && !self.deployments.is_empty() {
             return Err(Violation::at("deployments", "must be empty where retired is true"));
         }
@@ -313,12 +333,7 @@ impl Document for DesiredState {
                 );
                 return Err(Violation::at(format!("{}.targetGeneration", here()), rule));
             }
-            entry.check_content().map_err(|broken| broken.within(here()))?;
-            let digest = entry.content_digest();
-            if entry.digest != digest {
-                let rule = format!("says {}, its content has {digest}", entry.digest);
-                return Err(Violation::at(format!("{}.digest", here()), rule));
-            }
+            check_entry(entry).map_err(|broken| broken.within(here()))?;
         }
         Ok(())
     }

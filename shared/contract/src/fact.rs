@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::canonical::Digest;
+use crate::checked::Checked;
 use crate::decode::{self, Document, Refusal, Violation};
 use crate::desired::DesiredState;
 use crate::ids::{DeploymentId, Epoch, Generation, Seq};
@@ -417,6 +418,23 @@ impl Fact {
             LedgerSubject::Quarantine(_) => decode::parse(bytes).map(Self::Quarantine),
             LedgerSubject::Verdict(_) => decode::parse(bytes).map(Self::Verdict),
             LedgerSubject::Owner { .. } => decode::parse(bytes).map(Self::Ownership),
+        }
+    }
+
+    /// The same for a reader of many facts: what it has checked before is not checked again.
+    ///
+    /// # Errors
+    /// As [`Fact::parse`].
+    pub fn parse_beside(
+        subject: &LedgerSubject,
+        bytes: &[u8],
+        checked: &mut Checked,
+    ) -> Result<Self, Refusal> {
+        match subject {
+            LedgerSubject::Desired(_) => {
+                decode::parse_by(bytes, |state| checked.check(state, bytes.len())).map(Self::Desired)
+            }
+            _ => Self::parse(subject, bytes),
         }
     }
 

@@ -9,6 +9,7 @@
 //! [`question`]), [`status`], [`why`], [`silence`], [`history`] and [`notify`] beside them. [`decode`] is the door, [`canonical`] the digest.
 
 pub mod canonical;
+pub mod checked;
 pub mod credential;
 pub mod decode;
 pub mod defined;

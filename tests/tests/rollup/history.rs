@@ -106,6 +106,37 @@ async fn any_point_of_ledger_is_what_the_facts_up_to_it_give_in_this_life_and_th
     rollup.drain().await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn after_a_rebuild_the_checkpoints_there_was_no_time_for_are_filled_in_and_every_point_is_right() {
+    const APART: u64 = 10;
+    let hub = Hub::start().await;
+    let mut devices = small_fleet(&hub).await;
+    for step in 0..90 {
+        let state = ["installing", "installed", "failed"][step % 4 % 3];
+        devices[step % 3].reports(&hub, "web", state).await;
+    }
+    let (end, dir) = (hub.end().await, tempfile::tempdir().unwrap());
+    let apart = APART.to_string();
+    let cadence = ["--snapshot-facts", "1", "--checkpoint-facts", &apart, "--rebuild"];
+    let rollup = Rollup::start_with(&hub, dir.path(), &cadence).await;
+    rollup.ready().await;
+    checkpoints(&rollup, end.div_ceil(APART) as i64).await;
+    let filled = rollup.handle.metrics.checkpoints_filled.get();
+    assert!(filled >= end / APART - 1, "{filled} of {end} facts: none was made while they were read");
+    // Between two of them, at one, and before the first.
+    for ledger_seq in (0..=end).step_by(7) {
+        let (wanted, answer) = (hub.folded_to(ledger_seq).await, hub.digests_at(ledger_seq).await);
+        assert_eq!((answer.as_of, answer.views), (wanted.as_of(), wanted.digests()), "ledger {ledger_seq}");
+    }
+    rollup.drain().await;
+    let history = Connection::open(dir.path().join("history.db")).unwrap();
+    let mut seqs = history.prepare("SELECT ledger_seq FROM checkpoint ORDER BY ledger_seq").unwrap();
+    let seqs: Vec<u64> = seqs.query_map((), |row| row.get(0)).unwrap().map(Result::unwrap).collect();
+    let before = std::iter::once(0).chain(seqs.iter().copied());
+    assert!(before.zip(&seqs).all(|(one, next)| next - one <= APART), "{seqs:?}");
+    assert_eq!(seqs.last(), Some(&end));
+}
+
 /// A checkpoint is rotten: an older one is taken in its place.
 fn damage_a_checkpoint(directory: &Path) {
     let history = Connection::open(directory.join("history.db")).unwrap();

@@ -12,16 +12,19 @@ use muster_contract::view::AsOf;
 use muster_domain::fold::Fleet;
 use muster_service::error::chain;
 
+use super::gaps::{self, Gap, Held};
+use super::pack::Packed;
 use super::store::{Checkpoints, KeepError, LoadError};
-use super::thinning::Mark;
+use super::thinning::{Mark, Room};
 use crate::present::Origin;
-use crate::store::Store;
+use crate::store::{Store, StoreError};
 
 /// Checkpoints, and which LEDGER they are of.
 #[derive(Debug)]
 pub struct Archive {
     file: Mutex<Checkpoints>,
     list: Mutex<List>,
+    room: Room,
 }
 
 /// What there is.
@@ -29,16 +32,15 @@ pub struct Archive {
 struct List {
     created_at: Timestamp,
     marks: Vec<Mark>,
+    thinned_to: u64,
 }
 
 impl Archive {
     /// Checkpoints of a LEDGER as the process found it.
     pub fn new(checkpoints: Checkpoints, origin: Origin) -> Self {
-        let marks = checkpoints.marks().to_vec();
-        Self {
-            file: Mutex::new(checkpoints),
-            list: Mutex::new(List { created_at: origin.created_at, marks }),
-        }
+        let room = checkpoints.held().room;
+        let list = Mutex::new(List::of(&checkpoints, origin.created_at));
+        Self { file: Mutex::new(checkpoints), list, room }
     }
 
     /// Those of a LEDGER, in ascending order.
@@ -60,6 +62,14 @@ impl Archive {
         (list.marks.len(), list.marks.iter().map(|mark| mark.bytes).sum())
     }
 
+    /// The next place at which a checkpoint of a LEDGER that begins at `first_seq` is missing, where they are to lie
+    /// `facts` apart.
+    pub fn gap(&self, origin: Origin, first_seq: u64, facts: u64) -> Option<Gap> {
+        let list = self.list();
+        let held = Held { marks: &list.marks, thinned_to: list.thinned_to, room: self.room };
+        if list.created_at == origin.created_at { gaps::next(held, first_seq, facts) } else { None }
+    }
+
     /// Makes a checkpoint of a snapshot. May block.
     ///
     /// # Errors
@@ -71,14 +81,37 @@ impl Archive {
         as_of: AsOf,
         digest: Digest,
     ) -> Result<Mark, KeepError> {
+        // First: whoever loads one meanwhile does not wait for it.
+        let packed = Packed::of_snapshot(snapshot)?;
         let mut file = self.file();
         let created_at = origin.created_at;
         if self.list().created_at != created_at {
             file.begin_anew(created_at)?;
-            *self.list() = List { created_at, marks: Vec::new() };
+            *self.list() = List::of(&file, created_at);
         }
-        let mark = file.keep(snapshot, as_of, digest)?;
-        self.list().marks = file.marks().to_vec();
+        let mark = file.keep(&packed, as_of, digest)?;
+        *self.list() = List::of(&file, created_at);
+        Ok(mark)
+    }
+
+    /// Makes a checkpoint between others, of a LEDGER as it was read; none where there is no room, or LEDGER was made anew
+    /// meanwhile. May block.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn fill(
+        &self,
+        origin: Origin,
+        packed: &Packed,
+        as_of: AsOf,
+        digest: Digest,
+    ) -> Result<Option<Mark>, StoreError> {
+        let mut file = self.file();
+        if self.list().created_at != origin.created_at {
+            return Ok(None);
+        }
+        let mark = file.fill(packed, as_of, digest)?;
+        *self.list() = List::of(&file, origin.created_at);
         Ok(mark)
     }
 
@@ -107,6 +140,13 @@ impl Archive {
     /// See [`Self::list`].
     fn file(&self) -> MutexGuard<'_, Checkpoints> {
         self.file.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl List {
+    fn of(file: &Checkpoints, created_at: Timestamp) -> Self {
+        let Held { marks, thinned_to, .. } = file.held();
+        Self { created_at, marks: marks.to_vec(), thinned_to }
     }
 }
 

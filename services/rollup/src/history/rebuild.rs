@@ -13,7 +13,7 @@ use muster_service::error::chain;
 use super::archive::Archive;
 use super::base::{Base, TooOld, Window, bases};
 use super::recall::Progress;
-use super::tail::Tail;
+use super::tail::{Read, Tail};
 use super::thinning::Mark;
 use crate::present::Origin;
 
@@ -175,15 +175,20 @@ pub async fn fold_to(
         if read.is_empty() {
             break;
         }
-        for (at, fact) in read {
-            match fact {
-                Some((subject, fact)) => drop(fleet.apply(at, &subject, fact)),
-                None => fleet.pass(at),
-            }
-        }
+        fold(fleet, read);
         progress.read(fleet.as_of().ledger_seq, ledger_seq);
     }
     Ok(())
+}
+
+/// Folds what was read.
+pub fn fold(fleet: &mut Fleet, read: Vec<Read>) {
+    for (at, fact) in read {
+        match fact {
+            Some((subject, fact)) => drop(fleet.apply(at, &subject, fact)),
+            None => fleet.pass(at),
+        }
+    }
 }
 
 /// An error of the bus, for the asker.

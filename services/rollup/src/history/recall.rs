@@ -1,5 +1,6 @@
 //! The past on request: one rebuild at a time, a queue with an end, and the last few points kept for who asks on. Memory
-//! is bounded by that: beside the live fold at most as many as are kept, and the one that is being made.
+//! is bounded by that: beside the live fold at most as many as are kept, the one that is being made, and one of which a missing checkpoint is
+//! made while nobody asks ([`fill`](super::fill)).
 //!
 //! Whoever asks waits for a while. A rebuild that takes longer goes on, and the answer until then is how far it is: ask
 //! again, and what was made meanwhile is there.
@@ -17,6 +18,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 use super::archive::Archive;
+use super::fill::Filler;
 use super::rebuild::{Past, Rebuilder};
 use super::verify;
 use crate::metrics::{Metrics, RecallResult};
@@ -144,16 +146,25 @@ pub struct Maker {
     metrics: Metrics,
     shelf: Arc<Mutex<Shelf>>,
     jobs: mpsc::Receiver<Job>,
+    /// What is done where nobody asks.
+    filler: Filler,
 }
 
-/// Who answers and who makes.
-pub fn pair(bus: Bus, present: Arc<Present>, archive: Arc<Archive>, metrics: Metrics) -> (Recall, Maker) {
+/// Who answers and who makes; the latter fills in checkpoints where they lie more than so many `facts` apart.
+pub fn pair(
+    bus: Bus,
+    present: Arc<Present>,
+    archive: Arc<Archive>,
+    metrics: Metrics,
+    facts: u64,
+) -> (Recall, Maker) {
     let (jobs, waiting) = mpsc::channel(WAITING_MAX);
     let origin = present.look(|now| now.origin);
     let shelf = Arc::new(Mutex::new(Shelf { origin, entries: Vec::new() }));
     let room = Arc::new(Semaphore::new(ASKERS_MAX));
     let recall = Recall { present: Arc::clone(&present), shelf: Arc::clone(&shelf), jobs, room };
-    (recall, Maker { bus, present, archive, metrics, shelf, jobs: waiting })
+    let filler = Filler::new(bus.clone(), Arc::clone(&present), Arc::clone(&archive), metrics.clone(), facts);
+    (recall, Maker { bus, present, archive, metrics, shelf, jobs: waiting, filler })
 }
 
 impl Recall {
@@ -294,15 +305,18 @@ impl Entry {
 }
 
 impl Maker {
-    /// Makes what is asked for, one after the other, until `stop`.
+    /// Makes what is asked for, one after the other, until `stop`. Where nobody asks, what is missing is filled in.
     pub async fn run(mut self, stop: CancellationToken) {
-        while let Some(next) = stop.run_until_cancelled(timeout(KEPT_FOR, self.jobs.recv())).await {
+        while let Some(next) = stop.run_until_cancelled(timeout(self.filler.rest(), self.jobs.recv())).await {
             match next {
                 Ok(Some(job)) => {
                     stop.run_until_cancelled(self.make(job)).await;
+                    self.filler.give_way();
                 }
                 Ok(None) => return,
-                Err(_) => {}
+                Err(_) => {
+                    stop.run_until_cancelled(self.filler.step()).await;
+                }
             }
             locked(&self.shelf).tidy();
         }

@@ -1,38 +1,29 @@
 //! Checkpoints on disk: whole folds as of some facts of LEDGER, in one SQLite file, compressed, each made in one
-//! transaction from the snapshot as it lies on disk. The live fold has no part in it.
+//! transaction, of the snapshot as it lies on disk or of a fold that was rebuilt. The live fold has no part in it.
 //!
 //! A checkpoint is never believed for being there: its parts carry checksums, and what is read of it must give the view
 //! that was true. One that does not is dropped, and an older one taken; all of them together may be lost at any time.
 
 use std::fs;
-use std::io::{self, Read as _};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use muster_contract::Timestamp;
 use muster_contract::canonical::Digest;
 use muster_contract::view::AsOf;
-use muster_domain::fold::{DeviceRecord, Fleet};
+use muster_domain::fold::Fleet;
 use rusqlite::{Connection, OptionalExtension, Transaction, params};
 
+use super::gaps::Held;
+use super::pack::{Packed, unpack};
 use super::thinning::{Mark, Room, surplus};
 use crate::restore;
-use crate::store::{Damage, Kind, Store, StoreError, connect, put_aside, write_error};
+use crate::store::{Damage, Kind, StoreError, connect, put_aside, write_error};
 
 /// Name of the file in the data directory.
 const FILE: &str = "history.db";
 /// Marks the file as ours: "MUSH" in ASCII. The format is that of the tables and of the records in them.
 const KIND: Kind = Kind { application_id: 0x4d55_5348, format: 1 };
-/// Records compressed together: enough to repeat themselves, few enough to be read by several threads at once.
-const PART_RECORDS: usize = 2_000;
-/// Bytes of one part, unpacked, beyond which no further record is put into it.
-const PART_BYTES: usize = 64 * 1024 * 1024;
-/// Bytes of one part, unpacked: what has more is damaged, and a record that large is not kept.
-const PART_BYTES_MAX: u64 = 512 * 1024 * 1024;
-/// How hard parts are compressed. Records repeat themselves so much that more effort hardly pays.
-const LEVEL: i32 = 1;
-
-const _: () = assert!(2 * PART_BYTES as u64 <= PART_BYTES_MAX);
-
 const TABLES: &str = "
     CREATE TABLE ledger (only INTEGER PRIMARY KEY CHECK (only = 1), created_at TEXT NOT NULL);
     CREATE TABLE checkpoint (
@@ -45,6 +36,15 @@ const TABLES: &str = "
     CREATE TABLE part (ledger_seq INTEGER NOT NULL, packed BLOB NOT NULL);
     CREATE INDEX part_of ON part (ledger_seq);
 ";
+/// Up to where thinning has taken out checkpoints, and for want of what room. Files of earlier versions have none yet.
+const THINNED: &str = "
+    CREATE TABLE IF NOT EXISTS thinned (
+        only INTEGER PRIMARY KEY CHECK (only = 1),
+        ledger_seq INTEGER NOT NULL,
+        count INTEGER NOT NULL,
+        bytes INTEGER NOT NULL
+    );
+";
 
 /// The open file.
 #[derive(Debug)]
@@ -53,6 +53,7 @@ pub struct Checkpoints {
     path: PathBuf,
     room: Room,
     marks: Vec<Mark>,
+    thinned_to: u64,
 }
 
 /// Why a checkpoint is not made.
@@ -131,11 +132,12 @@ impl Checkpoints {
         let made = connect(&path).and_then(|connection| {
             KIND.mark(&connection)?;
             connection.execute_batch(TABLES)?;
+            connection.execute_batch(THINNED)?;
             connection.execute("INSERT INTO ledger VALUES (1, ?1)", [created_at.to_string()])?;
             Ok(connection)
         });
         match made {
-            Ok(connection) => Ok(Self { connection, path, room, marks: Vec::new() }),
+            Ok(connection) => Ok(Self { connection, path, room, marks: Vec::new(), thinned_to: 0 }),
             Err(source) => Err(write_error(&path, source)),
         }
     }
@@ -149,7 +151,14 @@ impl Checkpoints {
             return Err(Damage::OtherLedger { of, now: created_at });
         }
         let marks = marks(&connection)?;
-        Ok(Self { connection, path: path.to_owned(), room, marks })
+        connection.execute_batch(THINNED).map_err(Damage::Unreadable)?;
+        let thinned_to = thinned_to(&connection, room).map_err(Damage::Unreadable)?;
+        Ok(Self { connection, path: path.to_owned(), room, marks, thinned_to })
+    }
+
+    /// What there is, in ascending order, and what may be.
+    pub fn held(&self) -> Held<'_> {
+        Held { marks: &self.marks, thinned_to: self.thinned_to, room: self.room }
     }
 
     /// What there is, in ascending order.
@@ -157,38 +166,62 @@ impl Checkpoints {
         &self.marks
     }
 
-    /// Makes a checkpoint of a snapshot and drops those there is no room for, all or none. Those at or after it are of a past
+    /// Makes a checkpoint and drops those there is no room for, all or none. Those at or after it are of a past
     /// that never was: LEDGER was set back.
     ///
     /// # Errors
-    /// The snapshot does not hold, or the file cannot be written; everything is as it was then.
-    pub fn keep(&mut self, snapshot: &Store, as_of: AsOf, digest: Digest) -> Result<Mark, KeepError> {
-        let failed = |source| KeepError::from(write_error(&self.path, source));
+    /// The file cannot be written; everything is as it was then.
+    pub fn keep(&mut self, packed: &Packed, as_of: AsOf, digest: Digest) -> Result<Mark, StoreError> {
+        let failed = |source| write_error(&self.path, source);
         let transaction = self.connection.transaction().map_err(failed)?;
         let mut marks = self.marks.clone();
         for gone in marks.extract_if(.., |held| held.as_of.ledger_seq >= as_of.ledger_seq) {
             drop_checkpoint(&transaction, gone.as_of.ledger_seq).map_err(failed)?;
         }
-        let mut packer = Packer {
-            transaction: &transaction,
-            path: &self.path,
-            as_of,
-            lines: String::new(),
-            waiting: 0,
-            devices: 0,
-            bytes: 0,
-        };
-        snapshot.each_record(|record| packer.take(record))?;
-        packer.pack()?;
-        let mark = Mark { as_of, devices: packer.devices, bytes: packer.bytes };
-        write_mark(&transaction, mark, digest).map_err(failed)?;
+        let mark = write_checkpoint(&transaction, packed, as_of, digest).map_err(failed)?;
         marks.push(mark);
+        let mut thinned_to = self.thinned_to;
         for gone in surplus(&marks, self.room) {
             drop_checkpoint(&transaction, gone).map_err(failed)?;
             marks.retain(|held| held.as_of.ledger_seq != gone);
+            thinned_to = thinned_to.max(gone);
+        }
+        if thinned_to > self.thinned_to {
+            write_thinned(&transaction, thinned_to, self.room).map_err(failed)?;
         }
         transaction.commit().map_err(failed)?;
-        self.marks = marks;
+        (self.marks, self.thinned_to) = (marks, thinned_to);
+        Ok(mark)
+    }
+
+    /// Makes a checkpoint between others; none where it turns out that one would have to go for it, and then none is ever
+    /// to be made up to there.
+    ///
+    /// # Errors
+    /// The file cannot be written; everything is as it was then.
+    pub fn fill(&mut self, packed: &Packed, as_of: AsOf, digest: Digest) -> Result<Option<Mark>, StoreError> {
+        let seq = as_of.ledger_seq;
+        let at = self.marks.partition_point(|held| held.as_of.ledger_seq < seq);
+        if self.marks.get(at).is_none_or(|held| held.as_of.ledger_seq == seq) {
+            // What it was to lie before is gone, or it is here already.
+            return Ok(None);
+        }
+        let mut marks = self.marks.clone();
+        marks.insert(at, Mark { as_of, devices: packed.devices, bytes: packed.bytes });
+        let fits = surplus(&marks, self.room).is_empty();
+        let thinned_to = if fits { self.thinned_to } else { self.thinned_to.max(seq) };
+        let written = self.connection.transaction().and_then(|transaction| {
+            let mark = fits.then(|| write_checkpoint(&transaction, packed, as_of, digest)).transpose()?;
+            if !fits {
+                write_thinned(&transaction, thinned_to, self.room)?;
+            }
+            transaction.commit().map(|()| mark)
+        });
+        let mark = written.map_err(|source| write_error(&self.path, source))?;
+        self.thinned_to = thinned_to;
+        if fits {
+            self.marks = marks;
+        }
         Ok(mark)
     }
 
@@ -239,12 +272,13 @@ impl Checkpoints {
     /// The file cannot be written.
     pub fn begin_anew(&mut self, created_at: Timestamp) -> Result<(), StoreError> {
         let cleared = self.connection.transaction().and_then(|transaction| {
-            transaction.execute_batch("DELETE FROM part; DELETE FROM checkpoint;")?;
+            transaction.execute_batch("DELETE FROM part; DELETE FROM checkpoint; DELETE FROM thinned;")?;
             transaction.execute("UPDATE ledger SET created_at = ?1", [created_at.to_string()])?;
             transaction.commit()
         });
         cleared.map_err(|source| write_error(&self.path, source))?;
         self.marks.clear();
+        self.thinned_to = 0;
         Ok(())
     }
 }
@@ -262,56 +296,6 @@ pub fn set_aside(directory: &Path) -> Result<Option<PathBuf>, StoreError> {
     }
 }
 
-/// Packs records into parts.
-struct Packer<'a> {
-    transaction: &'a Transaction<'a>,
-    path: &'a Path,
-    as_of: AsOf,
-    lines: String,
-    waiting: usize,
-    devices: u64,
-    bytes: u64,
-}
-
-impl Packer<'_> {
-    fn take(&mut self, record: &str) -> Result<(), KeepError> {
-        if record.len() as u64 >= PART_BYTES_MAX {
-            let words = format!("one record has {} bytes; {PART_BYTES_MAX} can be read", record.len());
-            return Err(KeepError::Pack(io::Error::other(words)));
-        }
-        if self.lines.len() + record.len() > PART_BYTES {
-            self.pack()?;
-        }
-        self.lines.push_str(record);
-        self.lines.push('\n');
-        self.waiting += 1;
-        self.devices += 1;
-        if self.waiting == PART_RECORDS { self.pack() } else { Ok(()) }
-    }
-
-    fn pack(&mut self) -> Result<(), KeepError> {
-        if self.waiting == 0 {
-            return Ok(());
-        }
-        let packed = packed(self.lines.as_bytes()).map_err(KeepError::Pack)?;
-        self.transaction
-            .prepare_cached("INSERT INTO part (ledger_seq, packed) VALUES (?1, ?2)")
-            .and_then(|mut insert| insert.execute(params![self.as_of.ledger_seq.cast_signed(), packed]))
-            .map_err(|source| write_error(self.path, source))?;
-        self.bytes += packed.len() as u64;
-        self.lines.clear();
-        self.waiting = 0;
-        Ok(())
-    }
-}
-
-/// Compressed, with a checksum.
-fn packed(lines: &[u8]) -> io::Result<Vec<u8>> {
-    let mut compressor = zstd::bulk::Compressor::new(LEVEL)?;
-    compressor.include_checksum(true)?;
-    compressor.compress(lines)
-}
-
 fn marks(connection: &Connection) -> Result<Vec<Mark>, Damage> {
     type Row = (i64, String, i64, i64);
     let mut statement = connection
@@ -325,6 +309,44 @@ fn marks(connection: &Connection) -> Result<Vec<Mark>, Damage> {
         Ok(Mark { as_of, devices: devices.cast_unsigned(), bytes: bytes.cast_unsigned() })
     })
     .collect()
+}
+
+/// Up to where thinning has taken out checkpoints; nowhere if there is more room now than there was then.
+fn thinned_to(connection: &Connection, room: Room) -> rusqlite::Result<u64> {
+    let row: Option<(u64, u64, u64)> = connection
+        .query_row("SELECT ledger_seq, count, bytes FROM thinned", (), |row| row.try_into())
+        .optional()?;
+    let (count_now, bytes_now) = stored(room);
+    let for_want = row.filter(|(_, count, bytes)| count_now <= *count && bytes_now <= *bytes);
+    Ok(for_want.map_or(0, |(ledger_seq, ..)| ledger_seq))
+}
+
+fn write_thinned(transaction: &Transaction<'_>, ledger_seq: u64, room: Room) -> rusqlite::Result<()> {
+    let (count, bytes) = stored(room);
+    let write = "INSERT OR REPLACE INTO thinned (only, ledger_seq, count, bytes) VALUES (1, ?1, ?2, ?3)";
+    transaction.execute(write, [ledger_seq, count, bytes])?;
+    Ok(())
+}
+
+/// Room as it is stored: SQLite's numbers end earlier than ours.
+fn stored(room: Room) -> (u64, u64) {
+    (room.count as u64, room.bytes.min(i64::MAX.cast_unsigned()))
+}
+
+fn write_checkpoint(
+    transaction: &Transaction<'_>,
+    packed: &Packed,
+    as_of: AsOf,
+    digest: Digest,
+) -> rusqlite::Result<Mark> {
+    let seq = as_of.ledger_seq.cast_signed();
+    let mut insert = transaction.prepare_cached("INSERT INTO part (ledger_seq, packed) VALUES (?1, ?2)")?;
+    for part in &packed.parts {
+        insert.execute(params![seq, part])?;
+    }
+    let mark = Mark { as_of, devices: packed.devices, bytes: packed.bytes };
+    write_mark(transaction, mark, digest)?;
+    Ok(mark)
 }
 
 fn write_mark(transaction: &Transaction<'_>, mark: Mark, digest: Digest) -> rusqlite::Result<()> {
@@ -346,15 +368,6 @@ fn drop_checkpoint(transaction: &Transaction<'_>, ledger_seq: u64) -> rusqlite::
     transaction.execute("DELETE FROM part WHERE ledger_seq = ?1", [seq])?;
     transaction.execute("DELETE FROM checkpoint WHERE ledger_seq = ?1", [seq])?;
     Ok(())
-}
-
-fn unpack(part: &[u8]) -> Result<Vec<DeviceRecord>, LoadError> {
-    let mut lines = Vec::new();
-    let unpacked = zstd::stream::read::Decoder::with_buffer(part)
-        .and_then(|decoder| decoder.take(PART_BYTES_MAX).read_to_end(&mut lines));
-    unpacked.map_err(LoadError::Part)?;
-    let lines = lines.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
-    lines.map(|line| serde_json::from_slice(line).map_err(LoadError::Record)).collect()
 }
 
 #[cfg(test)]

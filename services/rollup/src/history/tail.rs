@@ -4,12 +4,13 @@
 use std::collections::VecDeque;
 
 use muster_bus::{Bus, Delivery, ReadError, Replay, Start};
+use muster_contract::checked::Checked;
 use muster_contract::fact::Fact;
 use muster_contract::subjects::{LedgerSubject, stream};
 use muster_domain::fold::Position;
 
-/// Messages taken at once.
-const BATCH_MAX: usize = 1000;
+/// Messages taken at once: what is parsed of them stays near the processor until it is folded.
+pub const BATCH_MAX: usize = 128;
 
 /// A message of LEDGER: its place, and the fact it holds if anybody can read it.
 pub type Read = (Position, Option<(LedgerSubject, Fact)>);
@@ -19,6 +20,7 @@ pub type Read = (Position, Option<(LedgerSubject, Fact)>);
 pub struct Tail {
     replay: Replay,
     ahead: VecDeque<Delivery>,
+    checked: Checked,
     read_to: u64,
 }
 
@@ -30,7 +32,8 @@ impl Tail {
     pub async fn after(bus: &Bus, ledger_seq: u64) -> Result<Self, ReadError> {
         let start = if ledger_seq == 0 { Start::First } else { Start::After(ledger_seq) };
         let replay = bus.replay(stream::LEDGER, &[], start).await?;
-        Ok(Self { replay, ahead: VecDeque::new(), read_to: ledger_seq })
+        let (ahead, checked) = (VecDeque::new(), Checked::default());
+        Ok(Self { replay, ahead, checked, read_to: ledger_seq })
     }
 
     /// The next messages up to a sequence, in order; none when it is reached. LEDGER must hold a message there or
@@ -46,7 +49,10 @@ impl Tail {
             self.ahead.extend(self.replay.next_batch(BATCH_MAX).await?);
         }
         let wanted = self.ahead.iter().take_while(|message| message.stream_seq <= up_to).count();
-        let read: Vec<Read> = self.ahead.drain(..wanted).map(|message| read(&message)).collect();
+        let read: Vec<Read> = {
+            let checked = &mut self.checked;
+            self.ahead.drain(..wanted).map(|message| read(&message, checked)).collect()
+        };
         // What lies beyond shows that nothing more comes before it.
         self.read_to = match (read.last(), self.ahead.is_empty()) {
             (_, false) => up_to,
@@ -57,20 +63,20 @@ impl Tail {
     }
 }
 
-fn read(message: &Delivery) -> Read {
+fn read(message: &Delivery, checked: &mut Checked) -> Read {
     let at = Position { ledger_seq: message.stream_seq, stored_at: message.stored_at };
-    (at, fact(message).ok())
+    (at, fact(message, checked).ok())
 }
 
 /// The fact of a message.
 ///
 /// # Errors
 /// Why nobody can read it, in words.
-pub fn fact(message: &Delivery) -> Result<(LedgerSubject, Fact), String> {
+pub fn fact(message: &Delivery, checked: &mut Checked) -> Result<(LedgerSubject, Fact), String> {
     let Some(subject) = LedgerSubject::parse(&message.subject) else {
         return Err("LEDGER has no such subject".to_owned());
     };
-    match Fact::parse(&subject, &message.payload) {
+    match Fact::parse_beside(&subject, &message.payload, checked) {
         Ok(fact) => Ok((subject, fact)),
         Err(refusal) => Err(refusal.to_string()),
     }

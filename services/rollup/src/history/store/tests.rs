@@ -3,8 +3,9 @@
 use tempfile::TempDir;
 
 use super::*;
-use crate::store::Changes;
+use crate::history::pack::{PART_RECORDS, Packer};
 use crate::store::tests::{fleet, ledger_time};
+use crate::store::{Changes, Store};
 
 pub(crate) const ROOM: Room = Room { count: 8, bytes: u64::MAX };
 
@@ -21,7 +22,7 @@ pub(crate) fn kept(directory: &TempDir, sizes: &[u64], room: Room) -> (Store, Ch
 /// One more, of a fleet of this size alone.
 fn keep(store: &mut Store, checkpoints: &mut Checkpoints, size: u64) {
     let (as_of, fleet_digest) = saved(store, size);
-    checkpoints.keep(store, as_of, fleet_digest).unwrap();
+    checkpoints.keep(&Packed::of_snapshot(store).unwrap(), as_of, fleet_digest).unwrap();
 }
 
 /// Makes a snapshot of a fleet of this size.
@@ -164,6 +165,59 @@ fn a_checkpoint_takes_the_place_of_all_that_lie_at_or_after_it() {
         }
         assert_eq!(text(&checkpoints.load(checkpoints.marks()[1]).unwrap()), text(&fleet(size)));
     }
+}
+
+/// Fills in a checkpoint of a fleet of this size.
+fn fill(checkpoints: &mut Checkpoints, size: u64) -> Option<Mark> {
+    let (fleet, mut packer) = (fleet(size), Packer::default());
+    fleet.records().for_each(|record| packer.take_record(&record).unwrap());
+    let digest = fleet.fleet_view().tally.digest;
+    checkpoints.fill(&packer.finish().unwrap(), fleet.as_of(), digest).unwrap()
+}
+
+#[test]
+fn what_is_filled_in_lies_between_the_others_and_comes_back_as_it_was() {
+    let directory = tempfile::tempdir().unwrap();
+    let (_store, mut checkpoints) = kept(&directory, &[3, 9], ROOM);
+    for (size, seqs) in [(5, vec![3, 5, 9]), (1, vec![1, 3, 5, 9])] {
+        let mark = fill(&mut checkpoints, size).unwrap();
+        let held: Vec<_> = checkpoints.marks().iter().map(|mark| mark.as_of.ledger_seq).collect();
+        assert_eq!(held, seqs);
+        assert_eq!(text(&checkpoints.load(mark).unwrap()), text(&fleet(size)));
+    }
+    for size in [5, 9, 10] {
+        assert_eq!(fill(&mut checkpoints, size), None, "{size} is there, or beyond all");
+    }
+    let marks = checkpoints.marks().to_vec();
+    drop(checkpoints);
+    let again = Checkpoints::open(directory.path(), ledger_time(), ROOM).unwrap();
+    assert_eq!(again.marks(), marks);
+}
+
+#[test]
+fn what_there_is_no_room_for_is_remembered_until_there_is_more() {
+    let directory = tempfile::tempdir().unwrap();
+    let room = |count| Room { count, bytes: u64::MAX };
+    let (mut store, mut checkpoints) = kept(&directory, &[3, 9], room(2));
+    assert_eq!((fill(&mut checkpoints, 5), checkpoints.held().thinned_to), (None, 5));
+    assert_eq!(checkpoints.marks().len(), 2);
+    keep(&mut store, &mut checkpoints, 20);
+    assert_eq!(checkpoints.held().thinned_to, 9, "thinning took it out");
+    drop(checkpoints);
+    for (count, thinned_to) in [(2, 9), (1, 9), (3, 0)] {
+        let checkpoints = Checkpoints::open(directory.path(), ledger_time(), room(count)).unwrap();
+        assert_eq!(checkpoints.held().thinned_to, thinned_to, "room for {count}");
+    }
+}
+
+#[test]
+fn a_file_of_a_version_that_filled_nothing_in_is_read() {
+    let directory = tempfile::tempdir().unwrap();
+    drop(kept(&directory, &[3, 9], ROOM));
+    Connection::open(directory.path().join(FILE)).unwrap().execute_batch("DROP TABLE thinned").unwrap();
+    let mut checkpoints = Checkpoints::open(directory.path(), ledger_time(), ROOM).unwrap();
+    assert_eq!(checkpoints.marks().len(), 2);
+    assert!(fill(&mut checkpoints, 5).is_some());
 }
 
 #[test]

@@ -1,0 +1,200 @@
+//! Which checkpoint is missing. No IO.
+//!
+//! While much is read at once no checkpoint is made, and a snapshot may take longer than it should: then two neighbours
+//! lie too far apart. What lies between is filled in afterwards, nearest to the present first, as far as there is room. What
+//! thinning has taken out, because there was none, stays out: up to there nothing is ever filled in.
+
+use super::thinning::{Mark, Room, surplus};
+
+/// A part of the cadence by which two neighbours may lie further apart: what is read while a snapshot is made.
+const SLACK: u64 = 4;
+
+/// A place for a checkpoint.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Gap {
+    /// From where it is reached: the checkpoint before it, or none where that is LEDGER's first fact.
+    pub from: Option<Mark>,
+    /// The sequence at which it should lie.
+    pub to: u64,
+}
+
+impl Gap {
+    /// The sequence after which is read to reach it.
+    pub fn after(&self) -> u64 {
+        self.from.map_or(0, |mark| mark.as_of.ledger_seq)
+    }
+}
+
+/// What there is, and what may be.
+#[derive(Debug, Clone, Copy)]
+pub struct Held<'a> {
+    /// All checkpoints, in ascending order.
+    pub marks: &'a [Mark],
+    /// Thinning has taken out some up to this sequence.
+    pub thinned_to: u64,
+    /// Room for them.
+    pub room: Room,
+}
+
+/// The next place to fill in, where checkpoints are to lie `facts` apart and LEDGER begins at `first_seq`.
+pub fn next(held: Held<'_>, first_seq: u64, facts: u64) -> Option<Gap> {
+    let before = std::iter::once(None).chain(held.marks.iter().copied().map(Some));
+    let pairs: Vec<_> = before.zip(held.marks).collect();
+    let gap = pairs.into_iter().rev().find_map(|(from, end)| within(from, end, first_seq, facts))?;
+    (gap.to > held.thinned_to && fits(held, gap)).then_some(gap)
+}
+
+/// The first of as many places as it takes between two neighbours, if they lie too far apart and LEDGER leads on.
+fn within(from: Option<Mark>, end: &Mark, first_seq: u64, facts: u64) -> Option<Gap> {
+    let after = from.map_or(0, |mark| mark.as_of.ledger_seq);
+    let width = end.as_of.ledger_seq.saturating_sub(after);
+    let allowed = facts.saturating_add(facts / SLACK);
+    (width > allowed && after + 1 >= first_seq)
+        .then(|| Gap { from, to: after + width / width.div_ceil(facts) })
+}
+
+/// Whether there is room for it without another having to go. It is taken to be as large as the larger of its neighbours.
+fn fits(held: Held<'_>, gap: Gap) -> bool {
+    let at = held.marks.partition_point(|mark| mark.as_of.ledger_seq < gap.to);
+    let Some(end) = held.marks.get(at) else { return false };
+    let bytes = gap.from.map_or(0, |mark| mark.bytes).max(end.bytes);
+    let mut marks = held.marks.to_vec();
+    let mut filled = Mark { bytes, ..*end };
+    filled.as_of.ledger_seq = gap.to;
+    marks.insert(at, filled);
+    surplus(&marks, held.room).is_empty()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use fastrand::Rng;
+    use muster_contract::Timestamp;
+    use muster_contract::view::AsOf;
+
+    use super::*;
+
+    const FACTS: u64 = 100;
+
+    fn mark(ledger_seq: u64, bytes: u64) -> Mark {
+        let at = Timestamp::from_second(ledger_seq as i64).unwrap();
+        Mark { as_of: AsOf { ledger_seq, at }, devices: 1, bytes }
+    }
+
+    /// Checkpoints as they are kept, thinned and filled in.
+    struct World {
+        marks: Vec<Mark>,
+        thinned: BTreeSet<u64>,
+        filled: BTreeSet<u64>,
+        room: Room,
+    }
+
+    impl World {
+        fn new(room: Room) -> Self {
+            Self { marks: Vec::new(), thinned: BTreeSet::new(), filled: BTreeSet::new(), room }
+        }
+
+        fn keep(&mut self, mark: Mark) {
+            self.marks.push(mark);
+            let gone = surplus(&self.marks, self.room);
+            self.marks.retain(|mark| !gone.contains(&mark.as_of.ledger_seq));
+            self.thinned.extend(gone);
+        }
+
+        fn next(&self, first_seq: u64) -> Option<Gap> {
+            let thinned_to = self.thinned.last().copied().unwrap_or(0);
+            next(Held { marks: &self.marks, thinned_to, room: self.room }, first_seq, FACTS)
+        }
+
+        /// Fills in all that is missing.
+        fn fill(&mut self, bytes: impl Fn() -> u64) {
+            while let Some(gap) = self.next(1) {
+                assert!(self.thinned.iter().all(|gone| gap.to > *gone), "{gap:?} was thinned");
+                assert!(self.filled.insert(gap.to), "{gap:?} is filled in again");
+                let at = self.marks.partition_point(|mark| mark.as_of.ledger_seq < gap.to);
+                assert_eq!(gap.from, at.checked_sub(1).map(|at| self.marks[at]), "the one before it");
+                self.marks.insert(at, mark(gap.to, bytes()));
+            }
+        }
+
+        fn widest(&self) -> u64 {
+            let seqs = || self.marks.iter().map(|mark| mark.as_of.ledger_seq);
+            std::iter::once(0).chain(seqs()).zip(seqs()).map(|(one, next)| next - one).max().unwrap_or(0)
+        }
+    }
+
+    #[test]
+    fn where_there_is_room_nothing_lies_further_apart_than_it_should() {
+        let mut chance = Rng::with_seed(1);
+        for _ in 0..200 {
+            let mut world = World::new(Room { count: 10_000, bytes: u64::MAX });
+            let mut seq = 0;
+            for _ in 0..chance.usize(1..10) {
+                seq += chance.u64(1..20 * FACTS);
+                world.keep(mark(seq, 1));
+                if chance.bool() {
+                    world.fill(|| 1);
+                }
+            }
+            world.fill(|| 1);
+            assert!(world.widest() <= FACTS + FACTS / SLACK, "{:?}", world.marks);
+        }
+    }
+
+    #[test]
+    fn what_is_filled_in_between_two_lies_evenly_and_never_further_apart_than_the_cadence() {
+        for width in FACTS + FACTS / SLACK + 1..20 * FACTS {
+            let mut world = World::new(Room { count: 10_000, bytes: u64::MAX });
+            world.keep(mark(width, 1));
+            world.fill(|| 1);
+            assert!(world.widest() <= FACTS, "of {width}: {:?}", world.marks);
+            assert_eq!(world.marks.len() as u64, width.div_ceil(FACTS), "of {width}: no more than it takes");
+        }
+    }
+
+    #[test]
+    fn what_thinning_has_taken_out_is_never_filled_in_again() {
+        let mut chance = Rng::with_seed(2);
+        for _ in 0..200 {
+            let room = Room { count: chance.usize(1..20), bytes: chance.u64(1..60) };
+            let (mut world, mut seq) = (World::new(room), 0);
+            for _ in 0..60 {
+                seq += chance.u64(1..5 * FACTS);
+                world.keep(mark(seq, chance.u64(1..6)));
+                // What is filled in is smaller than was thought, so there is room again.
+                world.fill(|| 1);
+            }
+            assert!(!world.thinned.is_empty(), "there was not room for all");
+        }
+    }
+
+    #[test]
+    fn the_nearest_to_the_present_comes_first_and_only_what_ledger_leads_on_to() {
+        let mut world = World::new(Room { count: 100, bytes: u64::MAX });
+        for seq in [250, 350, 600, 700] {
+            world.keep(mark(seq, 1));
+        }
+        let to = |world: &World, first_seq| world.next(first_seq).map(|gap| (gap.after(), gap.to));
+        assert_eq!(to(&world, 1), Some((350, 433)));
+        assert_eq!(to(&world, 351), Some((350, 433)), "the fact after the checkpoint is there");
+        assert_eq!(to(&world, 352), None, "and now it is not");
+        world.keep(mark(800, 1));
+        world.marks.retain(|mark| mark.as_of.ledger_seq != 350 && mark.as_of.ledger_seq != 600);
+        assert_eq!(to(&world, 1), Some((250, 340)));
+        world.marks.retain(|mark| mark.as_of.ledger_seq == 250);
+        assert_eq!((to(&world, 1), to(&world, 2)), (Some((0, 83)), None));
+    }
+
+    #[test]
+    fn nothing_has_to_go_for_what_is_filled_in() {
+        let mut world = World::new(Room { count: 3, bytes: u64::MAX });
+        world.keep(mark(1000, 1));
+        world.fill(|| 1);
+        assert_eq!(world.marks.len(), 3);
+        let mut world = World::new(Room { count: 100, bytes: 10 });
+        world.keep(mark(1000, 4));
+        world.fill(|| 4);
+        assert_eq!(world.marks.len(), 2);
+    }
+}

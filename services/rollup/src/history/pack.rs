@@ -1,0 +1,121 @@
+//! The records of a fold, packed for a checkpoint: text, compressed in parts that carry checksums. No IO.
+
+use std::io::{self, Read as _};
+
+use muster_domain::fold::DeviceRecord;
+
+use super::store::{KeepError, LoadError};
+use crate::store::Store;
+
+/// Records compressed together: enough to repeat themselves, few enough to be read by several threads at once.
+pub const PART_RECORDS: usize = 2_000;
+/// Bytes of one part, unpacked, beyond which no further record is put into it.
+const PART_BYTES: usize = 64 * 1024 * 1024;
+/// Bytes of one part, unpacked: what has more is damaged, and a record that large is not kept.
+const PART_BYTES_MAX: u64 = 512 * 1024 * 1024;
+/// How hard parts are compressed. Records repeat themselves so much that more effort hardly pays.
+const LEVEL: i32 = 1;
+
+const _: () = assert!(2 * PART_BYTES as u64 <= PART_BYTES_MAX);
+
+/// All records of a fold: a twentieth, or less, of what they take as text.
+#[derive(Debug, Default)]
+pub struct Packed {
+    /// The parts, in no order.
+    pub parts: Vec<Vec<u8>>,
+    /// Records in them.
+    pub devices: u64,
+    /// Their bytes together.
+    pub bytes: u64,
+}
+
+/// Packs records into parts.
+#[derive(Debug, Default)]
+pub struct Packer {
+    lines: String,
+    waiting: usize,
+    packed: Packed,
+}
+
+impl Packed {
+    /// The records of a snapshot as it lies on disk.
+    ///
+    /// # Errors
+    /// The snapshot does not hold, or a record cannot be packed.
+    pub fn of_snapshot(snapshot: &Store) -> Result<Self, KeepError> {
+        let mut packer = Packer::default();
+        snapshot.each_record(|record| packer.take(record))?;
+        packer.finish()
+    }
+}
+
+impl Packer {
+    /// Takes in a record as text.
+    ///
+    /// # Errors
+    /// It is too large, or cannot be packed.
+    pub fn take(&mut self, record: &str) -> Result<(), KeepError> {
+        if record.len() as u64 >= PART_BYTES_MAX {
+            let words = format!("one record has {} bytes; {PART_BYTES_MAX} can be read", record.len());
+            return Err(KeepError::Pack(io::Error::other(words)));
+        }
+        if self.lines.len() + record.len() > PART_BYTES {
+            self.pack()?;
+        }
+        self.lines.push_str(record);
+        self.lines.push('\n');
+        self.waiting += 1;
+        self.packed.devices += 1;
+        if self.waiting == PART_RECORDS { self.pack() } else { Ok(()) }
+    }
+
+    /// Takes in a record.
+    ///
+    /// # Errors
+    /// As [`Self::take`].
+    pub fn take_record(&mut self, record: &DeviceRecord) -> Result<(), KeepError> {
+        let text = serde_json::to_string(record).map_err(|error| KeepError::Pack(error.into()))?;
+        self.take(&text)
+    }
+
+    /// All that was taken in.
+    ///
+    /// # Errors
+    /// The last part cannot be packed.
+    pub fn finish(mut self) -> Result<Packed, KeepError> {
+        self.pack()?;
+        Ok(self.packed)
+    }
+
+    fn pack(&mut self) -> Result<(), KeepError> {
+        if self.waiting == 0 {
+            return Ok(());
+        }
+        let part = compressed(self.lines.as_bytes()).map_err(KeepError::Pack)?;
+        self.packed.bytes += part.len() as u64;
+        self.packed.parts.push(part);
+        self.lines.clear();
+        self.waiting = 0;
+        Ok(())
+    }
+}
+
+/// Compressed, with a checksum.
+fn compressed(lines: &[u8]) -> io::Result<Vec<u8>> {
+    let mut compressor = zstd::bulk::Compressor::new(LEVEL)?;
+    compressor.include_checksum(true)?;
+    compressor.compress(lines)
+}
+
+/// The records of a part.
+///
+/// # Errors
+/// It is damaged.
+pub fn unpack(part: &[u8]) -> Result<Vec<DeviceRecord>, LoadError> {
+    let mut lines = Vec::new();
+    let unpacked = zstd::stream::read::Decoder::with_buffer(part)
+        .and_then(|decoder| decoder.take(PART_BYTES_MAX).read_to_end(&mut lines));
+    unpacked.map_err(LoadError::Part)?;
+    let lines = lines.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
+    lines.map(|line| serde_json::from_slice(line).map_err(LoadError::Record)).collect()
+}
