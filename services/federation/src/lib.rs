@@ -13,7 +13,7 @@
 //! process beside it shows the same. It decides nothing about a device, and writes to no hub.
 //!
 //! Reading order: [`config`], [`hub`] (what one hub says, followed) with [`pace`], [`merged`] (what all say together) with
-//! [`lease`], [`write`] and [`desk`] with [`route`] (who looks), [`app`] (how it is put together).
+//! [`lease`], [`mod@write`] and [`desk`] with [`route`] (who looks), [`app`] (how it is put together).
 
 pub mod app;
 pub mod config;
