@@ -9,7 +9,8 @@ use clap::Parser;
 use fastrand::Rng;
 use muster_bus::{Bus, BusConfig, LinkHealth, ReadError};
 use muster_contract::HubName;
-use muster_contract::parts::HubList;
+use muster_contract::parts::{HUBS_KEY, HubList};
+use muster_contract::subjects::ViewKey;
 use muster_contract::subjects::stream::LEDGER;
 use muster_domain::fold::Merge;
 use muster_service::clock::SystemClock;
@@ -68,8 +69,8 @@ pub async fn start(config: Config, life: &Life) -> Result<Handle, StartError> {
     };
     let top = Bus::connect(top, &life.stop_token()).await?;
     LinkHealth::register(life.health()).follow(&top);
-    refuse_a_hub(&top).await?;
     top.converge_views().await?;
+    refuse_a_hub(&top).await?;
 
     let merged = Arc::new(Merged::new(config.hubs.keys().cloned(), config.pace.lease));
     metrics.hubs.set(config.hubs.len() as i64);
@@ -83,19 +84,25 @@ pub async fn start(config: Config, life: &Life) -> Result<Handle, StartError> {
     let health = (life.health().clone(), metrics.clone());
     life.spawn(Stage::Intake, "leases", keep_leases(merged.clone(), health, life.token(Stage::Intake)));
     life.spawn(Stage::Intake, "start of hubs", release(merged.clone(), whole, life.token(Stage::Intake)));
-    let writer = Writer::new(top.clone(), merged.clone(), metrics.clone(), Rng::new());
+    let writer = Writer::new(top.clone(), merged.clone(), (config.pace, metrics.clone()), Rng::new());
     life.spawn(Stage::Publish, "views", writer.run(life.token(Stage::Publish)));
     let desk = Desk::new(merged.clone(), lines, metrics.clone());
     life.spawn(Stage::Serve, "queries", desk.serve(top, offered, life.token(Stage::Serve)));
     Ok(Handle { merged, metrics })
 }
 
-/// A place with a LEDGER has a rollup, or will have one. Where that cannot be told, the bucket cannot be made either, which
-/// says why.
+/// A place with a LEDGER has a rollup, or will have one; and so has one with views that no federation wrote: a federation
+/// says first whose counts it adds.
 async fn refuse_a_hub(top: &Bus) -> Result<(), StartError> {
     match top.stream_state(LEDGER).await {
-        Ok(_) => Err(StartError::IsHub),
-        Err(ReadError::Missing { .. } | _) => Ok(()),
+        Ok(_) => return Err(StartError::IsHub),
+        Err(ReadError::Missing { .. }) => {}
+        Err(error) => return Err(error.into()),
+    }
+    let there = async |key: &str| Ok::<_, ReadError>(top.view_get(key).await?.is_some());
+    match there(&ViewKey::Fleet.to_string()).await? && !there(HUBS_KEY).await? {
+        true => Err(StartError::IsHub),
+        false => Ok(()),
     }
 }
 

@@ -8,6 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use muster_bus::{Bus, Call, EndpointSpec, Fault, ServiceSpec};
 use muster_contract::groups::GroupQuery;
+use muster_contract::history::Point;
 use muster_contract::query::{ErrorBody, ErrorCode, ErrorReply, Query};
 use muster_contract::question::{bad, checked_limit, fitting, json, named, parsed_after, read_of_a_point};
 use muster_contract::subjects::QUERY_PREFIX;
@@ -15,6 +16,7 @@ use muster_contract::{DeploymentId, HubName, LabelKey, LabelValue, SiteId};
 use muster_domain::fold::{Merge, NoGroups, Page};
 use muster_service::error::chain;
 use muster_service::health::Latch;
+use serde_json::Value;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
@@ -60,7 +62,10 @@ impl Desk {
     async fn handle(self, call: Call) -> Result<Bytes, Fault> {
         let routed = self.merged.look(|merge| route(call.endpoint, &call.payload, merge));
         let (answer, kind) = match routed {
-            Ok(Route::Hub(hub)) => (self.pass_on(&hub, &call).await, AnswerKind::PassedOn),
+            Ok(Route::Hub(hub)) => {
+                let answer = self.pass_on(&hub, &call).await;
+                (answer.and_then(|answer| self.over_all_hubs(&call, answer)), AnswerKind::PassedOn)
+            }
             Ok(Route::Here) => {
                 let answer = answer(&self.merged, call.endpoint, &call.payload);
                 (answer.map_err(Fault::from), AnswerKind::Answer)
@@ -69,6 +74,28 @@ impl Desk {
         };
         self.metrics.question(call.endpoint, if answer.is_ok() { kind } else { AnswerKind::Error });
         answer
+    }
+
+    /// A hub's answer about deployments at a site, with their views over all hubs: a view is of all sites, whatever it was asked
+    /// for. Of the past there is only the hub's own.
+    fn over_all_hubs(&self, call: &Call, answer: Bytes) -> Result<Bytes, Fault> {
+        let is_now = serde_json::from_slice(&call.payload).is_ok_and(|point: Point| point.is_now());
+        if !is_now || !["deployment", "deployments"].contains(&call.endpoint) {
+            return Ok(answer);
+        }
+        let Ok(mut whole) = serde_json::from_slice::<Value>(&answer) else { return Ok(answer) };
+        let replace = |view: &mut Value| {
+            let id = view["deployment"].as_str().and_then(|id| id.parse().ok());
+            let sum = id.and_then(|id| self.merged.look(|merge| merge.deployment_view(&id)));
+            if let Some(sum) = sum.and_then(|sum| serde_json::to_value(sum).ok()) {
+                *view = sum;
+            }
+        };
+        match whole.get_mut("view") {
+            Some(view) => replace(view),
+            None => whole["deployments"].as_array_mut().into_iter().flatten().for_each(replace),
+        }
+        json(whole).map(Bytes::from).map_err(Fault::from)
     }
 
     /// Asks the hub the same question; its answer as it is.

@@ -1,6 +1,6 @@
 //! Why the federation cannot start. What goes wrong later is handled where it happens.
 
-use muster_bus::{ConnectError, TopologyError};
+use muster_bus::{ConnectError, ReadError, TopologyError};
 
 /// Why the federation cannot start.
 #[derive(Debug, thiserror::Error)]
@@ -11,6 +11,9 @@ pub enum StartError {
     /// The bucket is not what it should be.
     #[error("cannot work with the bucket of views")]
     Topology(#[from] TopologyError),
+    /// It cannot be told whether that is a hub.
+    #[error("cannot see whether --nats-url is a hub")]
+    Look(#[from] ReadError),
     /// A rollup writes views of its own there.
     #[error(
         "--nats-url is a hub: it holds a LEDGER, whose rollup writes other views under the same keys; give the federation a NATS \

@@ -5,14 +5,14 @@
 //! change where its view does not, and what the hub has no more is found out. While a hub does not answer, what it said
 //! last stays, until its lease ends ([`merged`](crate::merged)).
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use bytes::Bytes;
 use fastrand::Rng;
-use muster_bus::{Bus, BusConfig, ReadError, RequestError, ViewEntry, ViewWatch};
+use muster_bus::{Bus, BusConfig, ReadError, RequestError, Signed, ViewEntry, ViewWatch};
 use muster_contract::parts::{PARTS_MAX, PartsAnswer, PartsQuery};
-use muster_contract::query::ErrorReply;
+use muster_contract::query::{ErrorBody, ErrorReply};
 use muster_contract::subjects::{QUERY_PREFIX, ViewKey};
 use muster_contract::view::SiteView;
 use muster_contract::{HubName, SiteId};
@@ -30,6 +30,8 @@ use crate::pace::Pace;
 
 /// Entries of the bucket read at once.
 const BATCH_MAX: usize = 500;
+/// How often the rows of one part are asked for from the first again, where they change meanwhile.
+const BEGINNINGS_MAX: usize = 5;
 /// The question for parts.
 const PARTS: &str = "parts";
 
@@ -46,8 +48,8 @@ pub enum HubError {
     #[error("its rollup does not answer")]
     Request(#[from] RequestError),
     /// Its rollup answers that it cannot.
-    #[error("its rollup says: {0}")]
-    Refused(String),
+    #[error("its rollup says: {}", .0.message)]
+    Refused(ErrorBody),
     /// Its rollup answers something else.
     #[error("its rollup answers with something that is no parts; is it of another version?")]
     Garbled(#[source] serde_json::Error),
@@ -65,6 +67,20 @@ pub enum HubError {
     Unanswered(usize),
 }
 
+impl HubError {
+    /// What kind of trouble it is: words differ from one answer to the next where nothing has changed.
+    fn kind(&self) -> String {
+        match self {
+            Self::Refused(error) => format!("refused as {:?}", error.code),
+            Self::Bad { key, .. } => format!("bad {key}"),
+            Self::Views(_) => "views".to_owned(),
+            Self::Request(_) => "no answer".to_owned(),
+            Self::Garbled(_) => "garbled".to_owned(),
+            Self::Unanswered(_) => "unanswered".to_owned(),
+        }
+    }
+}
+
 /// The follower of one hub.
 pub struct Hub {
     name: HubName,
@@ -76,8 +92,9 @@ pub struct Hub {
     chance: Rng,
     retry: FullJitter,
     line: watch::Sender<Option<Bus>>,
-    /// Keys to ask for.
-    due: BTreeSet<ViewKey>,
+    /// Keys to ask for, and up to where an answer must have read: of two rollups the one that answers may lag behind the one
+    /// that wrote the view.
+    due: BTreeMap<ViewKey, u64>,
     /// Sites that another hub has, told of once.
     disputed: BTreeSet<SiteId>,
     /// What was last told to be wrong.
@@ -104,7 +121,7 @@ impl Hub {
             chance: Rng::new(),
             retry,
             line: watch::Sender::new(None),
-            due: BTreeSet::new(),
+            due: BTreeMap::new(),
             disputed: BTreeSet::new(),
             trouble: None,
         }
@@ -135,7 +152,7 @@ impl Hub {
                     self.line.send_replace(None);
                     tracing::warn!(hub = %self.name, "nobody answers over this connection; making another");
                 }
-                Err(error) => self.tell(&chain(&error)),
+                Err(error) => self.tell("no connection", &chain(&error)),
             }
             self.rest().await;
         }
@@ -149,7 +166,7 @@ impl Hub {
                 Err(error) => Err(error),
             };
             if let Err(error) = read {
-                self.tell(&chain(&error));
+                self.tell(&error.kind(), &chain(&error));
                 self.rest().await;
             }
         }
@@ -168,9 +185,11 @@ impl Hub {
                 ViewKey::Site(site) if !sites.contains(&site) => self.take_site(&site, None),
                 ViewKey::Site(_) => {}
                 // The rollup says whether there is still any of it.
-                key => _ = self.due.insert(key),
+                key => _ = self.due.insert(key, 0),
             }
         }
+        // Whatever is answered now holds: a LEDGER that was made anew has lower sequences than its views had.
+        self.due.values_mut().for_each(|wanted| *wanted = 0);
         self.round(bus).await?;
         self.merged.read_whole(&self.name);
         Ok(watch)
@@ -192,7 +211,7 @@ impl Hub {
                     pause = self.pace.round_every;
                     if let Err(error) = self.round(bus).await {
                         // The views go on; only what is due waits.
-                        self.tell(&chain(&error));
+                        self.tell(&error.kind(), &chain(&error));
                         pause = self.retry.next(&mut self.chance).max(self.pace.round_every);
                     }
                     asked_at = Instant::now();
@@ -208,8 +227,7 @@ impl Hub {
         match ViewKey::parse(&entry.key)? {
             ViewKey::Defined(_) => None,
             ViewKey::Site(site) => {
-                match entry.value.as_ref().map(|value| serde_json::from_slice::<SiteView>(value)).transpose()
-                {
+                match entry.value.as_ref().map(|value| site_view(&site, value)).transpose() {
                     Ok(view) => {
                         let there = view.is_some();
                         self.take_site(&site, view.as_ref());
@@ -223,55 +241,95 @@ impl Hub {
                 }
             }
             key => {
-                self.due.insert(key);
+                let read_to = |value: &Bytes| serde_json::from_slice::<Signed>(value).ok();
+                let written = entry.value.as_ref().and_then(read_to);
+                self.due.insert(key, written.map_or(0, |view| view.as_of.ledger_seq));
                 None
             }
         }
     }
 
     fn take_site(&mut self, site: &SiteId, view: Option<&SiteView>) {
-        if let Err(other) = self.merged.take_site(&self.name, site, view) {
-            self.metrics.sites_disputed.inc();
-            if self.disputed.insert(site.clone()) {
-                tracing::error!(hub = %self.name, "{other}; its view is that of hub '{}', and devices there count twice", other.hub);
+        match self.merged.take_site(&self.name, site, view) {
+            Ok(()) => _ = self.disputed.remove(site),
+            Err(other) => {
+                self.metrics.sites_disputed.inc();
+                if self.disputed.insert(site.clone()) {
+                    tracing::error!(hub = %self.name, "{other}; its view is that of hub '{}', and devices there count twice", other.hub);
+                }
             }
         }
     }
 
-    /// Asks for everything that is due, and for the fleet.
+    /// Asks for everything that is due, and for the fleet. What an answer is too old for, and what makes no sense, stays due;
+    /// everything else is asked for all the same.
     async fn round(&mut self, bus: &Bus) -> Result<(), HubError> {
-        self.due.insert(ViewKey::Fleet);
-        while !self.due.is_empty() {
-            let keys: Vec<ViewKey> = self.due.iter().take(PARTS_MAX).cloned().collect();
+        self.due.entry(ViewKey::Fleet).or_insert(0);
+        let (mut asked, mut bad) = (std::mem::take(&mut self.due), None);
+        let done = self.ask_for_all(bus, &mut asked, &mut bad).await;
+        // What is due by now is newer than what was.
+        asked.append(&mut self.due);
+        self.due = asked;
+        done?;
+        match bad {
+            Some((key, source)) => Err(HubError::Bad { key, source }),
+            None => {
+                self.well();
+                Ok(())
+            }
+        }
+    }
+
+    async fn ask_for_all(
+        &mut self,
+        bus: &Bus,
+        asked: &mut BTreeMap<ViewKey, u64>,
+        bad: &mut Option<(ViewKey, BadPart)>,
+    ) -> Result<(), HubError> {
+        while !asked.is_empty() {
+            let keys: Vec<ViewKey> = asked.keys().take(PARTS_MAX).cloned().collect();
             let took = self.ask(bus, &keys, 0).await?;
+            if took.is_nothing() {
+                return Err(HubError::Unanswered(keys.len()));
+            }
             let mut settled = took.settled;
             for (key, rows) in took.rest {
                 self.ask_for_the_rest(bus, &key, rows).await?;
                 settled.insert(key);
             }
-            let before = self.due.len();
-            self.due.retain(|key| !settled.contains(key));
-            if self.due.len() == before {
-                return Err(HubError::Unanswered(keys.len()));
+            for key in settled {
+                if let Some(wanted) = asked.remove(&key).filter(|wanted| *wanted > took.read_to) {
+                    self.due.insert(key, wanted);
+                }
+            }
+            for (key, why) in took.bad {
+                let wanted = asked.remove(&key).unwrap_or_default();
+                self.due.insert(key.clone(), wanted);
+                bad.get_or_insert((key, why));
             }
         }
-        self.well();
         Ok(())
     }
 
-    /// Asks for the rows of one part that did not fit into a message. Where they change meanwhile, the next round begins
-    /// with the first again.
+    /// Asks for the rows of one part that did not fit into a message. Where they change meanwhile, it begins with the first
+    /// again, a few times; then the next round does.
     async fn ask_for_the_rest(&self, bus: &Bus, key: &ViewKey, mut rows: u64) -> Result<(), HubError> {
-        loop {
+        let mut beginnings = 0;
+        while beginnings < BEGINNINGS_MAX {
             let took = self.ask(bus, std::slice::from_ref(key), rows).await?;
+            if let Some((key, source)) = took.bad.into_iter().next() {
+                return Err(HubError::Bad { key, source });
+            }
             if took.settled.contains(key) {
                 return Ok(());
             }
             match took.rest.first() {
+                Some((_, 0)) => (rows, beginnings) = (0, beginnings + 1),
                 Some((_, more)) if *more > rows => rows = *more,
                 _ => return Err(HubError::Unanswered(1)),
             }
         }
+        Err(HubError::Unanswered(1))
     }
 
     /// Asks for the parts of some keys, and takes them in.
@@ -286,18 +344,14 @@ impl Hub {
         let question = serde_json::to_vec(&query).map_err(HubError::Garbled)?;
         let subject = format!("{QUERY_PREFIX}.{PARTS}");
         let answer = bus.request(&subject, question.into(), self.pace.patience).await?;
-        let took = self.merged.take(&self.name, &parts(&answer)?, Instant::now(), self.clock.now());
-        match took.bad {
-            Some((key, source)) => Err(HubError::Bad { key, source }),
-            None => Ok(took),
-        }
+        Ok(self.merged.take(&self.name, &parts(&answer)?, Instant::now(), self.clock.now()))
     }
 
-    /// Says what is wrong, once.
-    fn tell(&mut self, trouble: &str) {
-        if self.trouble.as_deref() != Some(trouble) {
-            tracing::warn!(hub = %self.name, "{trouble}; trying again");
-            self.trouble = Some(trouble.to_owned());
+    /// Says what is wrong, once for each kind of trouble in a row.
+    fn tell(&mut self, kind: &str, words: &str) {
+        if self.trouble.as_deref() != Some(kind) {
+            tracing::warn!(hub = %self.name, "{words}; trying again");
+            self.trouble = Some(kind.to_owned());
         }
     }
 
@@ -314,10 +368,19 @@ impl Hub {
     }
 }
 
+/// Reads the view of a site, which must be of the site that its key names.
+fn site_view(site: &SiteId, value: &Bytes) -> Result<SiteView, serde_json::Error> {
+    let view: SiteView = serde_json::from_slice(value)?;
+    if view.site == *site {
+        return Ok(view);
+    }
+    Err(serde_json::Error::io(std::io::Error::other(format!("it is the view of site '{}'", view.site))))
+}
+
 /// Reads an answer.
 fn parts(answer: &Bytes) -> Result<PartsAnswer, HubError> {
     serde_json::from_slice(answer).map_err(|error| match serde_json::from_slice::<ErrorReply>(answer) {
-        Ok(ErrorReply { error }) => HubError::Refused(error.message),
+        Ok(ErrorReply { error }) => HubError::Refused(error),
         Err(_) => HubError::Garbled(error),
     })
 }

@@ -40,8 +40,17 @@ pub struct Took {
     pub settled: BTreeSet<ViewKey>,
     /// Keys of which there is more, after so many rows.
     pub rest: Vec<(ViewKey, u64)>,
-    /// The first that makes no sense, and why. A hub that says such is not heard.
-    pub bad: Option<(ViewKey, BadPart)>,
+    /// Those that make no sense, and why. A hub that says such is not heard.
+    pub bad: Vec<(ViewKey, BadPart)>,
+    /// Up to where the answer has read.
+    pub read_to: u64,
+}
+
+impl Took {
+    /// True where the answer says nothing of any key.
+    pub fn is_nothing(&self) -> bool {
+        self.settled.is_empty() && self.rest.is_empty() && self.bad.is_empty()
+    }
 }
 
 impl Merged {
@@ -70,16 +79,16 @@ impl Merged {
         let there = answer.parts.iter().map(|(key, part)| (key, Some(part)));
         let said = there.chain(answer.gone.iter().map(|key| (key, None)));
         let said: Vec<_> = said.filter_map(|(key, part)| Some((ViewKey::parse(key)?, part))).collect();
-        let mut took = Took::default();
+        let mut took = Took { read_to: answer.as_of.ledger_seq, ..Took::default() };
         self.change(|now| {
             for (key, part) in said {
                 match now.merge.take(hub, answer.as_of, &key, part) {
                     Ok(Taken::Whole) => _ = took.settled.insert(key),
                     Ok(Taken::Rest(rows)) => took.rest.push((key, rows)),
-                    Err(why) => _ = took.bad.get_or_insert((key, why)),
+                    Err(why) => took.bad.push((key, why)),
                 }
             }
-            if took.bad.is_none() {
+            if took.bad.is_empty() {
                 now.merge.hear(hub, heard_at);
                 now.leases.entry(hub.clone()).or_insert(Lease::new(self.lease, at)).renew(at);
             }
@@ -201,7 +210,7 @@ mod tests {
         let (north, begun) = (name("north"), Instant::now());
         let merged = Merged::new([north.clone()], LEASE);
         let took = merged.take(&north, &answer(3), begun, Timestamp::UNIX_EPOCH);
-        assert_eq!(took.bad, Some((ViewKey::Fleet, BadPart::Counts)));
+        assert_eq!(took.bad, [(ViewKey::Fleet, BadPart::Counts)]);
         assert_eq!(merged.expire(begun), (Vec::new(), None));
         assert_eq!(devices(&merged), (0, 0));
     }

@@ -22,6 +22,8 @@ pub struct Metrics {
     pub sites_disputed: Counter,
     /// Views by what became of them each time they were looked at.
     pub views: Family<ViewLabels, Counter>,
+    /// Times the views were left to another federation, which hears more hubs.
+    pub stood_back: Counter,
     /// Views that are still to be looked at.
     pub views_due: Gauge,
     /// Questions by endpoint.
@@ -105,6 +107,11 @@ impl Metrics {
             all.sites_disputed,
         );
         registry.register("views", "Views looked at, by what became of them", all.views);
+        registry.register(
+            "stood_back",
+            "Times the views were left to another federation, which hears more hubs",
+            all.stood_back,
+        );
         registry.register("views_due", "Views still to be looked at", all.views_due);
         registry.register("questions", "Questions, by endpoint and kind of answer", all.questions);
     }

@@ -2,9 +2,13 @@
 //! there last is the final state. A view whose digest did not change is not written; one that is gone is deleted, also if
 //! an earlier life left it behind.
 //!
-//! Nothing is written until every hub was read once: a view must not go back in time. A second federation writes the same; a
-//! view of it that has read further is left alone for as long as it takes to read every hub anew, and then it was wrong or
-//! a hub was restored from a backup, and it is written over.
+//! No sum is written until every hub was read once: a view must not go back in time. What an earlier life left is not true
+//! for ever, though: once the lease has ended and some hub was never read, those views say of everything that nobody is
+//! heard and nothing known.
+//!
+//! A second federation writes the same; a view of it that has read further is left alone for as long as it takes to read
+//! every hub anew, and then it was wrong or a hub was restored from a backup, and it is written over. Who does not hear a hub
+//! that another one hears leaves the writing to that one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -15,28 +19,26 @@ use bytes::Bytes;
 use fastrand::Rng;
 use futures_util::{StreamExt, stream};
 use muster_bus::{Bus, Decision, Held, PublishErrorKind, ReadError, Signed, ViewEntry, Written};
-use muster_contract::Timestamp;
 use muster_contract::canonical::Digest;
 use muster_contract::decode::to_bytes;
 use muster_contract::limits::VIEW_WRITES_PER_SECOND;
 use muster_contract::parts::{HUBS_KEY, HubList};
 use muster_contract::subjects::ViewKey;
 use muster_contract::view::{AsOf, content_digest};
-use muster_domain::fold::Merge;
+use muster_contract::{HubName, Timestamp};
+use muster_domain::fold::{Merge, all_unheard};
 use muster_service::backoff::FullJitter;
 use muster_service::error::chain;
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep, sleep_until, timeout_at};
+use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 use crate::merged::Merged;
 use crate::metrics::{Metrics, ViewResult};
-use crate::pace::AHEAD_PATIENCE;
+use crate::pace::{AHEAD_PATIENCE, Pace};
 
 /// Least time between two writes of one view.
 const WRITE_INTERVAL: Duration = Duration::from_millis(1000 / VIEW_WRITES_PER_SECOND as u64);
-/// Least time between two writes of how far the hubs are read, where no hub is heard or not heard anew.
-const HUBS_INTERVAL: Duration = Duration::from_secs(10);
 /// Views built at one look: the hubs' followers wait meanwhile.
 const LOOK_MAX: usize = 64;
 /// Views under way to the bus at once.
@@ -51,6 +53,8 @@ const BATCH_MAX: usize = 500;
 const RETRY_MIN: Duration = Duration::from_millis(200);
 /// See [`RETRY_MIN`].
 const RETRY_MAX: Duration = Duration::from_secs(5);
+/// Time between two looks at a view that has read further.
+const AHEAD_LOOK: Duration = Duration::from_secs(5);
 /// Up to where a document has read that is of no fact.
 const NOTHING_READ: AsOf = AsOf { ledger_seq: 0, at: Timestamp::UNIX_EPOCH };
 
@@ -92,8 +96,14 @@ pub struct Writer {
     /// Keys to look at, and when.
     due: BTreeMap<Key, Instant>,
     /// What was said of the hubs when that was looked at last.
-    hubs: Vec<(bool, Option<AsOf>)>,
+    hubs: Vec<bool>,
+    hubs_looked_at: Option<Instant>,
     retry: FullJitter,
+    pace: Pace,
+    /// When it was last found out whether another one hears more.
+    stood_back: Option<(Instant, bool)>,
+    /// It was said that what an earlier life left is not known any more.
+    disowned: bool,
 }
 
 /// What is to be written under a key: a document, or none, in place of a revision.
@@ -106,10 +116,23 @@ struct Write {
 
 impl Writer {
     /// A writer of what is merged.
-    pub fn new(bus: Bus, merged: Arc<Merged>, metrics: Metrics, chance: Rng) -> Self {
+    pub fn new(bus: Bus, merged: Arc<Merged>, (pace, metrics): (Pace, Metrics), chance: Rng) -> Self {
         let retry = FullJitter::new(RETRY_MIN, RETRY_MAX);
         let (held, due) = (BTreeMap::new(), BTreeMap::new());
-        Self { bus, merged, metrics, chance, held, due, hubs: Vec::new(), retry }
+        Self {
+            bus,
+            merged,
+            metrics,
+            chance,
+            held,
+            due,
+            hubs: Vec::new(),
+            hubs_looked_at: None,
+            retry,
+            pace,
+            stood_back: None,
+            disowned: false,
+        }
     }
 
     /// Writes until `stop`, and then once more what is due.
@@ -144,20 +167,101 @@ impl Writer {
     async fn begin(&mut self) {
         let mut whole = self.merged.whole();
         // What is merged outlives this task, so the wait cannot end for want of a sender.
-        let _ = whole.wait_for(|whole| *whole).await;
-        // The fleet's view is there from the start, also of an empty fleet.
+        let mut patience = self.pace.lease;
+        while timeout(patience, whole.wait_for(|whole| *whole)).await.is_err() {
+            self.disown().await;
+            patience = self.pace.sign_every;
+        }
+        self.learn_at_last().await;
+        // Whose counts are added is said first; the fleet's view is there from the start, also of an empty fleet.
         let now = Instant::now();
-        self.due.extend([(Key::View(ViewKey::Fleet), now), (Key::Hubs, now)]);
-        loop {
-            match self.learn().await {
-                Ok(()) => return,
-                Err(error) => {
-                    let retry_in = self.retry.next(&mut self.chance);
-                    tracing::warn!(error = chain(&error), ?retry_in, "cannot read the views yet");
-                    sleep(retry_in).await;
+        self.due = [(Key::Hubs, now)].into();
+        self.write_due().await;
+        self.due.extend(self.held.keys().map(|key| (key.clone(), now)));
+        self.due.insert(Key::View(ViewKey::Fleet), now);
+    }
+
+    async fn learn_at_last(&mut self) {
+        while let Err(error) = self.learn().await {
+            let retry_in = self.retry.next(&mut self.chance);
+            tracing::warn!(error = chain(&error), ?retry_in, "cannot read the views yet");
+            sleep(retry_in).await;
+        }
+    }
+
+    /// Some hub was not read within the lease: what an earlier life left in the bucket is not known any more. Unless another
+    /// federation, which hears that hub, has written it since.
+    async fn disown(&mut self) {
+        self.learn_at_last().await;
+        self.due = [(Key::Hubs, Instant::now())].into();
+        if self.stands_back().await {
+            return;
+        }
+        if !std::mem::replace(&mut self.disowned, true) {
+            let unread = self.merged.look(Merge::unread);
+            let names = unread.iter().map(HubName::as_str).collect::<Vec<_>>().join(", ");
+            tracing::warn!(
+                hubs = names,
+                "not read within the lease: nothing that the bucket says is known any more"
+            );
+        }
+        self.write_due().await;
+        if let Err(error) = self.disown_views().await {
+            tracing::warn!(error = chain(&error), "cannot read the views; they are left as they are");
+        }
+    }
+
+    async fn disown_views(&mut self) -> Result<(), ReadError> {
+        let mut watch = self.bus.view_watch(">").await?;
+        while let Some(batch) = watch.next_present(BATCH_MAX).await? {
+            for entry in batch {
+                let (Some(Key::View(key)), Some(value)) = (Key::parse(&entry.key), &entry.value) else {
+                    continue;
+                };
+                let Some((digest, view)) = all_unheard(&key, value) else { continue };
+                if serde_json::from_slice::<Signed>(value).is_ok_and(|there| there.digest == digest) {
+                    continue;
+                }
+                let written =
+                    self.bus.view_write(&entry.key, Some(view.to_string().into()), entry.revision).await;
+                match written {
+                    Written::Failed(error) => {
+                        tracing::warn!(view = entry.key, error = chain(&error), "cannot write a view");
+                    }
+                    Written::As(_) => self.metrics.view(ViewResult::Written),
+                    Written::Overtaken(_) => self.metrics.view(ViewResult::Overtaken),
                 }
             }
         }
+        Ok(())
+    }
+
+    /// Whether another federation has heard, within the lease, of a hub that this one does not hear: then its views say more.
+    /// Looked up now and then only.
+    async fn stands_back(&mut self) -> bool {
+        let own = self.merged.look(Merge::hub_list);
+        if own.hubs.iter().all(|hub| hub.heard) {
+            self.stood_back = None;
+            return false;
+        }
+        let now = Instant::now();
+        if let Some((at, answer)) = self.stood_back
+            && now < at + self.pace.sign_every / 2
+        {
+            return answer;
+        }
+        let answer = match self.bus.view_get(HUBS_KEY).await {
+            Ok(entry) => entry.and_then(|entry| entry.value).is_some_and(|value| {
+                let theirs = serde_json::from_slice::<HubList>(&value);
+                theirs.is_ok_and(|theirs| hears_more(&theirs, &own, self.pace.lease, Timestamp::now()))
+            }),
+            Err(_) => false,
+        };
+        if answer {
+            self.metrics.stood_back.inc();
+        }
+        self.stood_back = Some((now, answer));
+        answer
     }
 
     /// Reads the bucket. What another life or another federation wrote is due: it is either still so, or to be written over.
@@ -219,17 +323,15 @@ impl Writer {
         self.metrics.views_due.set(self.due.len() as i64);
     }
 
-    /// The same of the hubs: at once where one falls silent or is back, now and then where one was only read further.
+    /// The same of the hubs: at once where one falls silent or is back, else now and then: when each was heard is how readers,
+    /// and other federations, know that this one is alive.
     fn take_hubs(&mut self, now: Instant) {
         let view = self.merged.look(Merge::hub_list);
-        let hubs: Vec<_> = view.hubs.iter().map(|hub| (hub.heard, hub.as_of)).collect();
-        if hubs == self.hubs {
-            return;
-        }
-        let heard = |hubs: &[(bool, Option<AsOf>)]| hubs.iter().map(|(heard, _)| *heard).collect::<Vec<_>>();
-        let interval = if heard(&hubs) == heard(&self.hubs) { HUBS_INTERVAL } else { WRITE_INTERVAL };
+        let hubs: Vec<bool> = view.hubs.iter().map(|hub| hub.heard).collect();
+        let interval = if hubs == self.hubs { self.pace.sign_every } else { WRITE_INTERVAL };
         self.hubs = hubs;
-        let allowed = self.allowed(&Key::Hubs, interval, now);
+        // From the last look on, not from the last write: what was looked at and had not changed is not due at once again.
+        let allowed = self.hubs_looked_at.map_or(now, |at| now.max(at + interval));
         self.due.entry(Key::Hubs).and_modify(|at| *at = (*at).min(allowed)).or_insert(allowed);
     }
 
@@ -241,6 +343,11 @@ impl Writer {
     /// Writes what is due now, look by look.
     async fn write_due(&mut self) {
         let now = Instant::now();
+        if self.stands_back().await {
+            self.hubs_looked_at = Some(now);
+            self.due.values_mut().for_each(|at| *at = (*at).max(now + self.pace.sign_every / 2));
+            return;
+        }
         let keys: Vec<Key> =
             self.due.iter().filter(|(_, at)| **at <= now).map(|(key, _)| key.clone()).collect();
         for look in keys.chunks(LOOK_MAX) {
@@ -269,14 +376,18 @@ impl Writer {
         let (now, mut writes) = (Instant::now(), Vec::new());
         for (key, view) in views {
             self.due.remove(&key);
+            if key == Key::Hubs {
+                self.hubs_looked_at = Some(now);
+            }
             let held = self.held.entry(key.clone()).or_insert(Held::NOTHING);
             if held.is_doubtful(AHEAD_PATIENCE, now) {
                 held.judge(as_of.ledger_seq, now);
             }
             match held.decide(view.as_ref().map(|(digest, _)| *digest), as_of, now) {
                 Decision::Leave => self.metrics.view(ViewResult::Unchanged),
-                Decision::Wait => _ = self.due.insert(key, now + WRITE_INTERVAL),
-                Decision::Put | Decision::Delete => {
+                Decision::Wait if held.written_at.is_none() => _ = self.due.insert(key, now + AHEAD_LOOK),
+                // Its own: a hub was set back, or is none of these any more, and so the sum has become less.
+                Decision::Wait | Decision::Put | Decision::Delete => {
                     let as_of = if key == Key::Hubs { NOTHING_READ } else { as_of };
                     let view = view.map(|(digest, bytes)| (Signed { digest, as_of }, bytes));
                     writes.push(Write { key, view, expected: held.revision });
@@ -349,7 +460,7 @@ fn show(merge: &Merge, key: &Key) -> Option<(Digest, Bytes)> {
         Key::View(key) => merge.view(key).map(|(digest, view)| (digest, view.to_string().into())),
         Key::Hubs => {
             let hubs = merge.hub_list();
-            Some((digest_of_hubs(&hubs), to_bytes(&hubs).into()))
+            Some((content_digest(&hubs), to_bytes(&hubs).into()))
         }
     }
 }
@@ -360,15 +471,16 @@ fn there(key: &Key, entry: &ViewEntry) -> Held {
     match value.and_then(|value| serde_json::from_slice::<HubList>(value).ok()) {
         // It has read nothing itself, and so is never ahead of anything.
         Some(hubs) => {
-            Held::holding(entry.revision, Signed { digest: digest_of_hubs(&hubs), as_of: NOTHING_READ })
+            Held::holding(entry.revision, Signed { digest: content_digest(&hubs), as_of: NOTHING_READ })
         }
         None => Held::read(Some(entry)),
     }
 }
 
-/// The digest of what is said of hubs, without when each was heard: that changes all the while and is no news.
-fn digest_of_hubs(view: &HubList) -> Digest {
-    let mut view = view.clone();
-    view.hubs.iter_mut().for_each(|hub| hub.heard_at = None);
-    content_digest(&view)
+/// Whether others heard a hub, within the lease, that this process does not hear.
+fn hears_more(theirs: &HubList, own: &HubList, lease: Duration, now: Timestamp) -> bool {
+    let recent = |heard_at: Timestamp| now.duration_since(heard_at).unsigned_abs() < lease;
+    let unheard = own.hubs.iter().filter(|hub| !hub.heard);
+    let mut said = unheard.filter_map(|hub| theirs.hubs.iter().find(|theirs| theirs.name == hub.name));
+    said.any(|hub| hub.heard && hub.heard_at.is_some_and(recent))
 }

@@ -10,6 +10,7 @@ use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::canonical::Digest;
 use crate::decode::Document;
 use crate::groups::StandingPart;
 use crate::ids::{ComponentName, HubName, LabelKey, LabelValue};
@@ -85,6 +86,10 @@ pub struct DeploymentPart {
     /// Rows that came before those here.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub skipped: u64,
+    /// Where it comes in several answers: what tells the whole of it from any other. Answers that differ in it are of
+    /// different moments and are not to be put together.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub whole: Option<Digest>,
     /// States of components, over the targets that report for their current target.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub components: Vec<ComponentCount>,

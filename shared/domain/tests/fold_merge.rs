@@ -16,7 +16,7 @@ use muster_contract::parts::Part;
 use muster_contract::subjects::ViewKey;
 use muster_contract::view::Verdict;
 use muster_contract::{DeploymentId, HubName, State};
-use muster_domain::fold::{BadPart, Fleet, Merge, OtherHub, Page, Taken};
+use muster_domain::fold::{BadPart, Fleet, Merge, OtherHub, Page, Taken, all_unheard};
 use proptest::prelude::*;
 
 /// A hub a site, of the two that the ledgers have.
@@ -173,7 +173,19 @@ proptest! {
             let sum = site.tally.counts.values().map(|split| split.total()).sum::<u64>();
             prop_assert_eq!(sum, site.tally.targets);
         }
-        merge.hear(&south, "2026-11-22T09:00:00Z".parse().unwrap());
+        // What is left of a view where no hub is heard can be told from the view alone.
+        let views = |merge: &Merge| -> Vec<_> {
+            let keys = HUBS.iter().flat_map(|name| merge.keys_of(&hub(name))).collect::<std::collections::BTreeSet<_>>();
+            keys.into_iter().filter_map(|key| Some((merge.view(&key)?.1, key))).collect()
+        };
+        let known = views(&merge);
+        merge.miss(&hub("north"));
+        for ((view, key), (nothing, _)) in known.iter().zip(views(&merge)) {
+            prop_assert_eq!(all_unheard(key, view.to_string().as_bytes()).unwrap().1, nothing);
+        }
+        for name in HUBS {
+            merge.hear(&hub(name), "2026-11-22T09:00:00Z".parse().unwrap());
+        }
         prop_assert_eq!(all_of(&merge), before);
     }
 }
@@ -220,6 +232,32 @@ fn a_part_that_contradicts_itself_is_not_taken_and_what_was_held_holds() {
     let fleet = whole.part(&ViewKey::Fleet, 0, ALL);
     assert_eq!(merge.take(&name, as_of, &key, fleet.as_ref()), Err(BadPart::Kind));
     assert_eq!(all_of(&merge), before);
+}
+
+#[test]
+fn rows_of_two_moments_are_not_put_together() {
+    let mut ledger = Ledger::default();
+    for (device, code) in [("north/a", "A"), ("north/b", "B"), ("north/c", "C")] {
+        let errors = [("main", code, "gone")];
+        let said = Said { components: &[("main", State::Failed)], errors: &errors, ..Said::default() };
+        ledger.desired(device, 1, &[("web", 1)]).fresh(device, 1, 1).status(device, "web", &said);
+    }
+    let (mut fleet, key) = (ledger.fold(), ViewKey::parse("deployment.web").unwrap());
+    let (mut merge, name) = (Merge::new([hub("north")]), hub("north"));
+    let mut ask = |fleet: &Fleet, skip| {
+        let part = fleet.part(&key, skip, 2);
+        merge.take(&name, fleet.as_of(), &key, part.as_ref()).unwrap()
+    };
+    assert_eq!(ask(&fleet, 0), Taken::Rest(2));
+    // The first code goes away, and every row moves up by one.
+    let read = ledger.entries.len();
+    ledger.status("north/a", "web", &Said { seq: 2, ..Said::default() });
+    ledger.fold_into(&mut fleet, read);
+    assert_eq!(ask(&fleet, 2), Taken::Rest(0), "from the first row again");
+    assert_eq!((ask(&fleet, 0), ask(&fleet, 2)), (Taken::Rest(2), Taken::Whole));
+    merge.hear(&name, "2026-11-22T08:00:00Z".parse().unwrap());
+    let digest = |key| merge.view(key).map(|(digest, _)| digest);
+    assert_eq!(digest(&key), fleet.digest_of(&key));
 }
 
 #[test]

@@ -27,6 +27,10 @@ use tokio_util::sync::CancellationToken;
 const DRAIN: Duration = Duration::from_secs(10);
 /// Time an answer may take.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// A lease that no slow answer ends.
+const LONG: &str = "90s";
+/// One that ends while a test waits for it.
+const SHORT: &str = "3s";
 /// Devices of the hubs: each has one whole site, `site-0` and `site-1`.
 const NORTH: Range<usize> = 0..12;
 /// See [`NORTH`].
@@ -152,10 +156,14 @@ struct Federation {
 }
 
 impl Federation {
-    async fn start(top: &Place, hubs: &[(&str, &Hub)]) -> Self {
+    async fn start(top: &Place, hubs: &[(&str, &Hub)], lease: &str) -> Self {
         let named = hubs.iter().map(|(name, hub)| format!("{name}={}", hub.place.server.hub_url()));
-        let (top, named) = (top.server.hub_url(), named.collect::<Vec<_>>().join(","));
-        let words = ["muster-federation", "--nats-url", &top, "--hub", &named, "--lease", "3s"];
+        Self::with(top, &named.collect::<Vec<_>>().join(","), lease).await
+    }
+
+    async fn with(top: &Place, hubs: &str, lease: &str) -> Self {
+        let top = top.server.hub_url();
+        let words = ["muster-federation", "--nats-url", &top, "--hub", hubs, "--lease", lease];
         let config = muster_federation::config::Cli::try_parse_from(words).unwrap().check().unwrap();
         let life = Life::new();
         let handle = soon("a federation", muster_federation::app::start(config, &life)).await.unwrap();
@@ -182,10 +190,10 @@ struct Two {
 }
 
 impl Two {
-    async fn start() -> Self {
+    async fn start(lease: &str) -> Self {
         let (north, south) = (Hub::start(NORTH).await, Hub::start(SOUTH).await);
         let top = Place::start().await;
-        let federation = Federation::start(&top, &[("north", &north), ("south", &south)]).await;
+        let federation = Federation::start(&top, &[("north", &north), ("south", &south)], lease).await;
         federation.ready().await;
         let two = Self { north, south, top, federation };
         two.top_is_written().await;

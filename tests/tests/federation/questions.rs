@@ -11,18 +11,18 @@ use muster_tests::wait::{soon, until};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
-use crate::{DRAIN, Federation, Hub, NORTH, PATIENCE, SOUTH, Two};
+use crate::sums::without_places;
+use crate::{DRAIN, Federation, Hub, LONG, NORTH, PATIENCE, SOUTH, Two};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_question_about_one_site_is_answered_by_its_hub_and_no_other_question_is_guessed() {
-    let Two { north, south, top, federation } = Two::start().await;
+    let Two { north, south, top, federation } = Two::start(LONG).await;
     let device = json!({"site": "site-1", "device": format!("device-{}", SOUTH.start), "output": "detail"});
     for (hub, what, question) in [
         (&south, "device", device.clone()),
         (&north, "devices", json!({"site": "site-0", "limit": 3})),
         (&south, "status", json!({"id": "web", "site": ["site-1"], "output": "all"})),
         (&south, "status", json!({"device": [format!("site-1/device-{}", SOUTH.start)]})),
-        (&north, "deployment", json!({"id": "web", "site": "site-0", "output": "all"})),
         (&north, "why", json!({"id": "web", "site": "site-0"})),
         (&north, "device", json!({"site": "site-0", "device": "nobody"})),
         (&south, "devices", json!({"site": "site-1", "atSeq": 20})),
@@ -33,6 +33,16 @@ async fn a_question_about_one_site_is_answered_by_its_hub_and_no_other_question_
             "{what} {question}"
         );
     }
+    // Lines are of the site, and views over all hubs, as they are over all sites of a hub.
+    let question = json!({"id": "web", "site": "site-0", "output": "all"});
+    let (seen, of_hub) =
+        (top.ask("deployment", question.clone()).await, north.place.ask("deployment", question).await);
+    assert_eq!(seen["devices"], of_hub["devices"]);
+    assert_eq!(seen["view"]["digest"], top.ask("deployment", json!({"id": "web"})).await["view"]["digest"]);
+    let listed = top.ask("deployments", json!({"site": "site-1"})).await;
+    let of_fleet = top.ask("deployments", json!({})).await;
+    assert_eq!(without_places(listed)["deployments"], without_places(of_fleet)["deployments"]);
+
     for (what, question, code, says) in [
         ("devices", json!({}), "badRequest", "name a site"),
         ("status", json!({"id": "web"}), "badRequest", "north, south"),

@@ -4,11 +4,11 @@ use muster_contract::parts::HUBS_KEY;
 use muster_tests::wait::until;
 use serde_json::{Value, json};
 
-use crate::{Federation, Hub, NORTH, Place, SOUTH, Two};
+use crate::{Federation, Hub, NORTH, Place, SHORT, SOUTH, Two};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_hub_that_is_gone_counts_as_silent_until_it_is_back() {
-    let Two { north, mut south, top, federation } = Two::start().await;
+    let Two { north, mut south, top, federation } = Two::start(SHORT).await;
     let look = || async { top.digests().await };
     let all = look().await;
     let before = top.view("deployment.web").await;
@@ -19,10 +19,11 @@ async fn a_hub_that_is_gone_counts_as_silent_until_it_is_back() {
     );
 
     south.place.server.kill();
-    let gone = until("a silent hub", || top.view("deployment.web"), |view| *view != before).await;
+    let silent =
+        |view: &Value| view["counts"]["installed"] == json!({"fresh": NORTH.len(), "stale": SOUTH.len()});
+    let gone = until("a silent hub", || top.view("deployment.web"), silent).await;
     assert_eq!(gone["converged"], json!({"lo": NORTH.len(), "hi": NORTH.len() + SOUTH.len()}));
     assert_eq!(gone["verdict"], "incomplete");
-    assert_eq!(gone["counts"]["installed"], json!({"fresh": NORTH.len(), "stale": SOUTH.len()}));
     let fleet = |view: &Value| view["devices"] == json!({"fresh": NORTH.len(), "stale": SOUTH.len()});
     until("a fleet of which a part is stale", || top.view("fleet"), fleet).await;
     until(
@@ -32,7 +33,8 @@ async fn a_hub_that_is_gone_counts_as_silent_until_it_is_back() {
     )
     .await;
     until("the hub told of", || top.view(HUBS_KEY), |view| view["hubs"][1]["heard"] == json!(false)).await;
-    assert_eq!(top.digests().await["site.site-0"], all["site.site-0"], "the other hub's site is as it was");
+    let other = || async { top.digests().await["site.site-0"] };
+    until("the other hub's site as it was", other, |site| *site == all["site.site-0"]).await;
     // What only that hub knows cannot be told; what the other knows can.
     let answer = top.ask("devices", json!({"site": "site-1"})).await;
     assert_eq!(answer["error"]["code"], "notReady");
@@ -52,7 +54,7 @@ async fn a_hub_that_is_gone_counts_as_silent_until_it_is_back() {
 async fn nothing_is_told_before_every_hub_was_read() {
     let (north, mut south, top) = (Hub::start(NORTH).await, Hub::start(SOUTH).await, Place::start().await);
     south.place.server.kill();
-    let federation = Federation::start(&top, &[("north", &north), ("south", &south)]).await;
+    let federation = Federation::start(&top, &[("north", &north), ("south", &south)], SHORT).await;
     let missing = || async { federation.life.health().missing() };
     until("a desk", missing, |missing| *missing == ["every hub, read once"]).await;
     let asked = || async { top.ask("fleet", json!({})).await["error"]["message"].clone() };
@@ -61,7 +63,8 @@ async fn nothing_is_told_before_every_hub_was_read() {
     };
     until("one hub to be read", asked, unread).await;
     assert_eq!(missing().await, ["every hub, read once"]);
-    assert!(top.views().await.is_empty());
+    // Within the lease not even that is written.
+    assert!(top.views().await.keys().all(|key| key == HUBS_KEY), "no sum");
     let hubs = top.ask("hubs", json!({})).await;
     assert_eq!((&hubs["hubs"][0]["heard"], &hubs["hubs"][1]["heard"]), (&json!(true), &json!(false)));
 
@@ -70,4 +73,48 @@ async fn nothing_is_told_before_every_hub_was_read() {
     let whole = json!({"fresh": NORTH.len() + SOUTH.len()});
     until("the fleet", || top.view("fleet"), |view| view["devices"] == whole).await;
     federation.drain().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_an_earlier_life_has_said_is_not_known_any_more_where_a_hub_is_not_read_within_the_lease() {
+    let Two { north, mut south, top, federation } = Two::start(SHORT).await;
+    let all = top.digests().await;
+    federation.life.abandon().await;
+    south.place.server.kill();
+
+    let federation = Federation::start(&top, &[("north", &north), ("south", &south)], SHORT).await;
+    let devices = (NORTH.len() + SOUTH.len()) as u64;
+    let unknown = |view: &Value| {
+        view["devices"] == json!({"stale": devices}) && view["complete"]["devices"] == json!(0)
+    };
+    until("a fleet of which nothing is known", || top.view("fleet"), unknown).await;
+    let web = |view: &Value| {
+        view["verdict"] == "incomplete" && view["converged"] == json!({"lo": 0, "hi": devices})
+    };
+    until("a deployment of which nothing is known", || top.view("deployment.web"), web).await;
+    let hubs = top.view(HUBS_KEY).await;
+    assert_eq!(hubs["hubs"][1]["heard"], json!(false), "{hubs}");
+
+    south.place.server.restart();
+    until("everything as before", || async { top.digests().await }, |views| *views == all).await;
+    federation.drain().await;
+}
+
+/// The links of two federations differ: one hears a hub that the other does not.
+#[tokio::test(flavor = "multi_thread")]
+async fn who_does_not_hear_a_hub_that_another_one_hears_writes_nothing() {
+    // Long enough for a slow machine to say in time who is heard.
+    let lease = "9s";
+    let Two { north, south, top, federation } = Two::start(lease).await;
+    let all = top.digests().await;
+    let nowhere = "nats://127.0.0.1:9";
+    let words = format!("north={},south={nowhere}", north.place.server.hub_url());
+    let deaf = Federation::with(&top, &words, lease).await;
+    let told = || async { deaf.handle.metrics.stood_back.get() };
+    until("the deaf one to stand back", told, |count| *count >= 2).await;
+    assert_eq!(top.digests().await, all);
+    assert_eq!(top.view(HUBS_KEY).await["hubs"][1]["heard"], json!(true));
+    deaf.life.abandon().await;
+    federation.drain().await;
+    drop(south);
 }

@@ -4,15 +4,16 @@ use std::collections::BTreeMap;
 
 use muster_contract::canonical::Digest;
 use muster_contract::limits::VIEW_ERRORS_MAX;
+use muster_contract::parts::HUBS_KEY;
 use muster_federation::metrics::ViewResult;
 use muster_tests::wait::{soon, until};
 use serde_json::{Value, json};
 
-use crate::{Federation, Hub, NORTH, Place, SOUTH, Two, begun, failure};
+use crate::{Federation, Hub, LONG, NORTH, Place, SOUTH, Two, begun, failure};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_top_says_what_one_hub_with_all_facts_would_say_digest_for_digest() {
-    let Two { north, south, top, federation } = Two::start().await;
+    let Two { north, south, top, federation } = Two::start(LONG).await;
     let whole = Hub::start(NORTH.chain(SOUTH)).await;
     let look = || async { (whole.place.digests().await, top.digests().await) };
     let (wanted, _) = until("the views of the whole", look, |(wanted, seen)| wanted == seen).await;
@@ -71,7 +72,7 @@ async fn the_top_says_what_one_hub_with_all_facts_would_say_digest_for_digest() 
 }
 
 /// An answer without up to where it has read: each LEDGER has sequences of its own.
-fn without_places(mut answer: Value) -> Value {
+pub(crate) fn without_places(mut answer: Value) -> Value {
     match &mut answer {
         Value::Object(fields) => {
             fields.remove("asOf");
@@ -85,19 +86,22 @@ fn without_places(mut answer: Value) -> Value {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_restart_writes_nothing_twice_and_a_standby_neither() {
-    let Two { north, south, top, federation } = Two::start().await;
+    let Two { north, south, top, federation } = Two::start(LONG).await;
     let ghost = json!({"apiVersion": "muster/v1", "kind": "SiteView", "left": "behind"});
+    // When each hub was heard is news all the while.
     let revisions = || async {
-        top.views().await.into_iter().map(|(key, (revision, _))| (key, revision)).collect::<BTreeMap<_, _>>()
+        let views = top.views().await.into_iter().filter(|(key, _)| key != HUBS_KEY);
+        views.map(|(key, (revision, _))| (key, revision)).collect::<BTreeMap<_, _>>()
     };
-    until("all views", revisions, |views| views.len() == 9).await;
+    until("all views", revisions, |views| views.len() == 8).await;
     federation.life.abandon().await;
     soon("a view", top.bus.view_put("site.ghost", ghost.to_string().into(), None)).await.unwrap();
     let mut before = revisions().await;
     before.remove("site.ghost").unwrap();
 
     let hubs = [("north", &north), ("south", &south)];
-    let (second, standby) = (Federation::start(&top, &hubs).await, Federation::start(&top, &hubs).await);
+    let (second, standby) =
+        (Federation::start(&top, &hubs, LONG).await, Federation::start(&top, &hubs, LONG).await);
     for federation in [&second, &standby] {
         federation.ready().await;
         let views = before.len() as u64;
@@ -107,10 +111,6 @@ async fn a_restart_writes_nothing_twice_and_a_standby_neither() {
     let after =
         until("what an earlier life left to go", revisions, |views| !views.contains_key("site.ghost")).await;
     assert_eq!(after, before);
-    for federation in [&second, &standby] {
-        assert_eq!(federation.handle.metrics.views_with(ViewResult::Written), 0);
-    }
-
     // One of the two writes what changes.
     north.put([failure(NORTH.start)]).await;
     until("a change", || top.view("deployment.web"), |view| view["verdict"] == "failing").await;
@@ -123,7 +123,7 @@ async fn a_restart_writes_nothing_twice_and_a_standby_neither() {
 async fn a_part_that_no_message_holds_comes_in_several() {
     const DEVICES: usize = 1_000;
     let (hub, top) = (Hub::start(0..DEVICES).await, Place::start().await);
-    let federation = Federation::start(&top, &[("only", &hub)]).await;
+    let federation = Federation::start(&top, &[("only", &hub)], LONG).await;
     federation.ready().await;
     // An error code of its own on every device: more than a view lists, and more than a message holds.
     let failures = (0..DEVICES).map(|device| {

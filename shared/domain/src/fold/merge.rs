@@ -8,6 +8,8 @@ mod answer;
 mod hub;
 mod view;
 
+pub use view::all_unheard;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use muster_contract::parts::Part;
@@ -32,7 +34,8 @@ pub struct Merge {
 pub enum Taken {
     /// It counts.
     Whole,
-    /// It counts when the rest of it has come: the rows after so many.
+    /// It counts when the rest of it has come: the rows after so many. After none where it has changed meanwhile: it is to be
+    /// asked for from its first row on.
     Rest(u64),
 }
 

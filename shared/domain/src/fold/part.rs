@@ -1,10 +1,12 @@
 //! What this fleet gives to a sum of several: its views unabridged. Nothing is counted here, only shown.
 
+use muster_contract::canonical::Digest;
 use muster_contract::parts::{ComponentCount, DeploymentPart, GroupShare, Part, TallyPart};
 use muster_contract::silence::SilentSites;
 use muster_contract::subjects::ViewKey;
 use muster_contract::view::ErrorCount;
 use muster_contract::{DeploymentId, LabelKey, LabelValue};
+use serde::Serialize;
 
 use super::fleet::Fleet;
 use super::totals::Whole;
@@ -35,14 +37,22 @@ impl Fleet {
         if deployment.group.is_empty() {
             return None;
         }
+        let standings = deployment.group.part();
         let shares = self.group_shares(number);
         let all = deployment.components.len() + deployment.culprits.len() + shares.len();
-        let mut room = Room { skip: usize::try_from(skip).unwrap_or(usize::MAX).min(all), rows };
-        let skipped = room.skip;
         let components = deployment
             .components
             .iter()
             .map(|(name, states)| ComponentCount { name: name.clone(), states: counted(states) });
+        // Only where they do not fit: of each error an example has to be found.
+        let whole = (skip > 0 || all > rows).then(|| {
+            let components: Vec<_> = components.clone().collect();
+            let errors: Vec<_> =
+                deployment.culprits.by_code().map(|(code, count, _)| (code, count)).collect();
+            digest_of(&(&standings, components, errors, &shares))
+        });
+        let mut room = Room { skip: usize::try_from(skip).unwrap_or(usize::MAX).min(all), rows };
+        let skipped = room.skip;
         let components = room.take(deployment.components.len(), components);
         let errors = room.take(deployment.culprits.len(), deployment.culprits.by_code());
         let errors = errors.into_iter().filter_map(|code| self.error_count(number, code));
@@ -50,9 +60,10 @@ impl Fleet {
         let groups = room.take(shares.len(), shares.into_iter());
         let shown = skipped + components.len() + errors.len() + groups.len();
         Some(DeploymentPart {
-            standings: deployment.group.part(),
+            standings,
             silent_sites: self.silent_sites(None, Some(number)),
             skipped: skipped as u64,
+            whole,
             components,
             errors,
             groups,
@@ -74,6 +85,12 @@ impl Fleet {
             })
             .collect()
     }
+}
+
+/// What tells the rows of one moment from those of another.
+fn digest_of(rows: &impl Serialize) -> Digest {
+    // Documents of ours are JSON; if one were not, it would be told from no other, and asked for again when it changes.
+    Digest::of_bytes(&serde_json::to_vec(rows).unwrap_or_default())
 }
 
 fn tally_part(whole: &Whole, silent_sites: SilentSites) -> Part {

@@ -92,7 +92,7 @@ impl Merge {
 fn silent<'a>(of_hubs: impl Iterator<Item = &'a SilentSites>) -> SilentSites {
     let mut all = SilentSites::default();
     for sites in of_hubs {
-        all.count += sites.count;
+        all.count = all.count.saturating_add(sites.count);
         all.first.extend(sites.first.iter().cloned());
     }
     all.first.sort_by(|one, other| one.site.cmp(&other.site));

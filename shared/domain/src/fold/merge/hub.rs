@@ -1,7 +1,9 @@
 //! What one hub has given: its parts, read once so that only what adds up is held.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 
+use muster_contract::canonical::Digest;
 use muster_contract::parts::{DeploymentPart, Part, TallyPart};
 use muster_contract::silence::SilentSites;
 use muster_contract::subjects::ViewKey;
@@ -31,7 +33,7 @@ pub(super) struct Hub {
 }
 
 /// Its counts of the fleet, or of a group.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Tally {
     pub(super) devices: Devices,
     pub(super) group: Group,
@@ -39,7 +41,7 @@ pub(super) struct Tally {
 }
 
 /// Its counts of a deployment.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Deployment {
     pub(super) group: Group,
     pub(super) silent_sites: SilentSites,
@@ -47,6 +49,7 @@ pub(super) struct Deployment {
     pub(super) errors: BTreeMap<String, ErrorCount>,
     pub(super) groups: ByGroup<Group>,
     rows: u64,
+    whole: Option<Digest>,
 }
 
 impl Hub {
@@ -68,10 +71,22 @@ impl Hub {
             }
             (ViewKey::Group(label, value), Some(Part::TallyPart(part))) => {
                 let tally = Tally::read(part)?;
-                self.groups.entry(label.clone()).or_default().insert(value.clone(), tally);
+                let held = self.groups.entry(label.clone()).or_default().entry(value.clone());
+                if let Entry::Occupied(held) = &held
+                    && *held.get() == tally
+                {
+                    return Ok(Taken::Whole);
+                }
+                held.insert_entry(tally);
             }
             (ViewKey::Group(label, value), None) => self.leave(label, value),
-            (ViewKey::Fleet, Some(Part::TallyPart(part))) => self.fleet = Tally::read(part)?,
+            (ViewKey::Fleet, Some(Part::TallyPart(part))) => {
+                let fleet = Tally::read(part)?;
+                if fleet == self.fleet {
+                    return Ok(Taken::Whole);
+                }
+                self.fleet = fleet;
+            }
             (ViewKey::Fleet, None) => self.fleet = Tally::default(),
             _ => return Err(BadPart::Kind),
         }
@@ -94,11 +109,18 @@ impl Hub {
         part: &DeploymentPart,
         changed: &mut BTreeSet<ViewKey>,
     ) -> Result<Taken, BadPart> {
-        let begun = self.begun.remove(id).filter(|_| part.skipped > 0).unwrap_or_default();
-        let held = begun.and(part)?;
+        let begun = self.begun.remove(id).filter(|_| part.skipped > 0);
+        if begun.as_ref().is_some_and(|begun| begun.whole != part.whole) {
+            // It has changed since its first rows came: those do not go with these.
+            return Ok(Taken::Rest(0));
+        }
+        let held = begun.unwrap_or_default().and(part)?;
         if let Some(next) = part.next.filter(|next| *next > part.skipped) {
             self.begun.insert(id.clone(), held);
             return Ok(Taken::Rest(next));
+        }
+        if self.deployments.get(id) == Some(&held) {
+            return Ok(Taken::Whole);
         }
         mark(id, Some(&held), changed);
         let was = self.deployments.insert(id.clone(), held);
@@ -149,6 +171,7 @@ impl Deployment {
         }
         self.group = Group::read(&part.standings)?;
         self.silent_sites.clone_from(&part.silent_sites);
+        self.whole = part.whole;
         self.rows += part.rows() as u64;
         let components = part.components.iter().map(|of| (of.name.clone(), of.states.clone()));
         self.components.extend(components);

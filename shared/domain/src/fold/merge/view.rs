@@ -8,7 +8,8 @@ use muster_contract::limits::{COMPONENTS_MAX, VIEW_ERRORS_MAX};
 use muster_contract::parts::{HubLine, HubList};
 use muster_contract::subjects::ViewKey;
 use muster_contract::view::{
-    Complete, DeploymentView, ErrorCount, FleetView, Omitted, SiteView, Split, Tally, Verdict,
+    Bounds, Complete, Counts, DeploymentView, ErrorCount, FleetView, Omitted, SiteView, Split, Tally,
+    Verdict, content_digest,
 };
 use muster_contract::{ComponentName, DeploymentId, LabelKey, LabelValue, SiteId, State};
 use serde_json::Value;
@@ -60,8 +61,10 @@ impl Merge {
     /// The view of a site as its hub gives it.
     pub fn site_view(&self, id: &SiteId) -> Option<SiteView> {
         let hub = self.hubs.get(self.sites.get(id)?)?;
-        let view = hub.sites.get(id)?.clone();
-        if hub.heard { Some(view) } else { Some(shown_site(view.site, unheard(view.tally))) }
+        let held = hub.sites.get(id)?.clone();
+        // As of the sum, like every view here; the hub's own sequence orders nothing among those of other hubs.
+        let tally = Tally { as_of: self.as_of(), ..held.tally };
+        Some(if hub.heard { SiteView { tally, ..held } } else { shown_site(held.site, unheard(tally)) })
     }
 
     /// A view as JSON, as in the bucket; none where there is no such view.
@@ -151,14 +154,17 @@ fn add<'a>(
 ) {
     for (name, states) in &share.components {
         let held = components.entry(name).or_default();
-        states.iter().for_each(|(state, count)| *held.entry(*state).or_default() += count);
+        for (state, count) in states {
+            let sum = held.entry(*state).or_default();
+            *sum = sum.saturating_add(*count);
+        }
     }
     for (code, error) in &share.errors {
         let Some(held) = errors.get_mut(code.as_str()) else {
             errors.insert(code, error.clone());
             continue;
         };
-        held.count += error.count;
+        held.count = held.count.saturating_add(error.count);
         if error.example.device < held.example.device {
             held.example = error.example.clone();
         }
@@ -174,6 +180,39 @@ fn most_frequent(errors: BTreeMap<&str, ErrorCount>) -> Vec<ErrorCount> {
     errors
 }
 
+/// What is left of a view where nobody knows any more what holds at any hub: nobody is heard, and nothing is known. None
+/// where it is no view of this key.
+pub fn all_unheard(key: &ViewKey, view: &[u8]) -> Option<(Digest, Value)> {
+    let (digest, shown) = match key {
+        ViewKey::Deployment(_) => {
+            let mut view: DeploymentView = serde_json::from_slice(view).ok()?;
+            view.counts = silent_counts(view.counts);
+            view.verdict = verdict_unheard(view.verdict);
+            view.converged = Bounds { lo: 0, hi: view.targets };
+            view.complete.devices = 0;
+            view.digest = content_digest(&view);
+            (view.digest, serde_json::to_value(view))
+        }
+        ViewKey::Site(_) => {
+            let SiteView { site, tally, .. } = serde_json::from_slice(view).ok()?;
+            let view = shown_site(site, unheard(tally));
+            (view.tally.digest, serde_json::to_value(view))
+        }
+        ViewKey::Group(..) => {
+            let GroupView { label, value, tally, .. } = serde_json::from_slice(view).ok()?;
+            let view = shown_group(label, value, unheard(tally));
+            (view.tally.digest, serde_json::to_value(view))
+        }
+        ViewKey::Fleet => {
+            let FleetView { tally, .. } = serde_json::from_slice(view).ok()?;
+            let view = shown_fleet(unheard(tally));
+            (view.tally.digest, serde_json::to_value(view))
+        }
+        ViewKey::Defined(_) => return None,
+    };
+    Some((digest, shown.ok()?))
+}
+
 fn by_verdict(verdicts: impl Iterator<Item = Verdict>) -> BTreeMap<Verdict, u64> {
     let mut counts = BTreeMap::new();
     // A deployment that is empty is nowhere, so it has no verdict to count.
@@ -183,23 +222,35 @@ fn by_verdict(verdicts: impl Iterator<Item = Verdict>) -> BTreeMap<Verdict, u64>
     counts
 }
 
-/// A site of a hub that is not heard: nobody there is heard, and nothing of them is known.
+/// Counts of a hub that is not heard: nobody there is heard, and nothing of them is known.
 fn unheard(tally: Tally) -> Tally {
-    let silent = |split: Split| Split { fresh: 0, stale: split.stale + split.fresh, never: split.never };
     let mut deployments = BTreeMap::new();
     for (verdict, count) in tally.deployments {
-        let said = match verdict {
-            // What these say does not rest on what is known.
-            Verdict::Empty | Verdict::Removing | Verdict::Failing | Verdict::Overdue => verdict,
-            _ => Verdict::Incomplete,
-        };
-        *deployments.entry(said).or_default() += count;
+        let sum: &mut u64 = deployments.entry(verdict_unheard(verdict)).or_default();
+        *sum = sum.saturating_add(count);
     }
     Tally {
         devices: silent(tally.devices),
-        counts: tally.counts.into_iter().map(|(standing, split)| (standing, silent(split))).collect(),
+        counts: silent_counts(tally.counts),
         deployments,
         complete: Complete { devices: 0, ..tally.complete },
         ..tally
     }
+}
+
+/// The verdict on standings of which nothing is known any more.
+const fn verdict_unheard(verdict: Verdict) -> Verdict {
+    match verdict {
+        // What these say does not rest on what is known.
+        Verdict::Empty | Verdict::Removing | Verdict::Failing | Verdict::Overdue => verdict,
+        _ => Verdict::Incomplete,
+    }
+}
+
+fn silent_counts(counts: Counts) -> Counts {
+    counts.into_iter().map(|(standing, split)| (standing, silent(split))).collect()
+}
+
+const fn silent(split: Split) -> Split {
+    Split { fresh: 0, stale: split.stale.saturating_add(split.fresh), never: split.never }
 }

@@ -2,7 +2,7 @@
 //! not heard any more.
 
 use muster_contract::groups::StandingPart;
-use muster_contract::parts::HUB_STANDINGS_MAX;
+use muster_contract::parts::{HUB_STANDINGS_MAX, HUBS_MAX};
 use muster_contract::view::{Complete, Freshness, Split, Standing};
 
 use super::{Devices, Group};
@@ -33,7 +33,7 @@ impl Group {
     /// They do not add up, or are more than may be added.
     pub(in crate::fold) fn read(part: &StandingPart) -> Result<Self, BadPart> {
         let within = |count: u64| number(count);
-        let (known, missing) = (within(part.complete.devices)?, part.complete.missing_reports);
+        let (known, missing) = (within(part.complete.devices)?, missing(part.complete)?);
         let (targets, sure, hi) =
             (within(part.targets)?, within(part.converged.lo)?, within(part.converged.hi)?);
         let mut group = Self {
@@ -104,6 +104,12 @@ fn read_split(split: Split) -> Result<[u32; 3], BadPart> {
     counts[Freshness::Stale as usize] = number(split.stale)?;
     counts[Freshness::Never as usize] = number(split.never)?;
     Ok(counts)
+}
+
+/// So that the sum over all hubs stays within its type.
+fn missing(complete: Complete) -> Result<u64, BadPart> {
+    let count = complete.missing_reports;
+    if count <= u64::MAX / HUBS_MAX as u64 { Ok(count) } else { Err(BadPart::Size) }
 }
 
 fn number(count: u64) -> Result<u32, BadPart> {
