@@ -112,7 +112,7 @@ pub async fn start(config: Config, life: &Life) -> Result<Handle, StartError> {
     let notices = notify(&bus, &present, life);
     let (recall, maker) =
         recall::pair(bus.clone(), present.clone(), archive, metrics.clone(), config.checkpoints.facts);
-    life.spawn(Stage::Serve, "history", maker.run(life.token(Stage::Serve)));
+    life.spawn(Stage::Serve, "history", maker.run(life.token(Stage::Serve), life.token(Stage::Intake)));
     let points = Points::new(bus.clone(), present.clone(), Arc::new(SystemClock));
     let desk = Desk::new(present.clone(), metrics.clone()).with_history(History::new(points, recall));
     life.spawn(Stage::Serve, "queries", desk.serve(bus, offered, life.token(Stage::Serve)));

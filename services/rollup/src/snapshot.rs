@@ -1,5 +1,6 @@
 //! When the snapshot is brought up to date: after so many facts, after so much time, and at the end of the process. While
-//! LEDGER is being caught up with, only after so much time: a crash then has what was read since to be read again.
+//! LEDGER is being caught up with, only after so much time, and never after long: a crash then has what was read since to be
+//! read again.
 //! Only devices that changed are written. A snapshot that fails is said and tried again; nobody waits for it: what changed
 //! is copied bit by bit, and the fold goes on between two bits.
 //!
@@ -25,6 +26,9 @@ use crate::store::{Changes, Store};
 const COPIED_AT_ONCE: usize = 500;
 /// Time between two bits of a copy, in which the fold goes on.
 const COPY_PAUSE: Duration = Duration::from_millis(1);
+
+/// Longest time between two snapshots while LEDGER is being caught up with.
+const CATCHING_UP_EVERY: Duration = Duration::from_secs(30);
 
 /// When something is due.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -97,19 +101,25 @@ impl Snapshots {
     }
 
     async fn until_due(&mut self, read_to: &mut watch::Receiver<u64>) {
-        let deadline = Instant::now() + self.cadence.every;
-        if self.failed || self.store.is_none() {
-            return tokio::time::sleep_until(deadline).await;
-        }
-        let mut caught_up = self.present.caught_up();
+        let (begun, mut caught_up) = (Instant::now(), self.present.caught_up());
+        let only_time = self.failed || self.store.is_none();
         let enough = self.stored.1.saturating_add(self.cadence.facts);
         // The present outlives this task, so no wait can end for want of a sender.
-        let due = async {
-            // While LEDGER is being caught up with, snapshots would take the time that reading needs: only the time counts.
-            let _ = caught_up.wait_for(|caught_up| *caught_up).await;
-            let _ = read_to.wait_for(|seq| *seq >= enough).await;
-        };
-        let _ = tokio::time::timeout_at(deadline, due).await;
+        loop {
+            let is_caught_up = *caught_up.borrow_and_update();
+            let enough_facts = async { drop(read_to.wait_for(|seq| *seq >= enough).await) };
+            tokio::select! {
+                () = tokio::time::sleep_until(begun + self.every(is_caught_up)) => return,
+                // While LEDGER is being caught up with, snapshots would take the time that reading needs.
+                () = enough_facts, if is_caught_up && !only_time => return,
+                _ = caught_up.changed() => {}
+            }
+        }
+    }
+
+    fn every(&self, is_caught_up: bool) -> Duration {
+        let every = self.cadence.every;
+        if is_caught_up { every } else { every.min(CATCHING_UP_EVERY) }
     }
 
     async fn save(&mut self) {
@@ -248,23 +258,70 @@ async fn copy(present: &Present, origin: Origin, changes: &mut Changes, longest:
 
 #[cfg(test)]
 mod tests {
+    use tempfile::TempDir;
+
     use super::*;
     use crate::history::store::Checkpoints;
     use crate::history::thinning::Room;
     use crate::store::Found;
     use crate::store::tests::{fleet, hear, ledger_time, run};
 
-    #[tokio::test]
-    async fn what_a_failed_first_snapshot_of_a_new_ledger_had_copied_is_in_the_next() {
-        let directory = tempfile::tempdir().unwrap();
+    const HOUR: Duration = Duration::from_secs(3600);
+
+    fn writer(directory: &TempDir, every: Duration) -> (Arc<Present>, Snapshots) {
         let (store, _) = Store::open(directory.path()).unwrap();
         let present = Arc::new(Present::new(ledger_time(), fleet(2)));
         let room = Room { count: 8, bytes: u64::MAX };
         let checkpoints = Checkpoints::open(directory.path(), ledger_time(), room).unwrap();
         let archive = Arc::new(Archive::new(checkpoints, present.look(|now| now.origin)));
-        let cadence = Cadence { every: Duration::from_secs(3600), facts: 1 };
-        let mut snapshots =
+        let cadence = Cadence { every, facts: 1 };
+        let snapshots =
             Snapshots::new(Arc::clone(&present), store, archive, [cadence; 2], Metrics::default());
+        (present, snapshots)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn while_ledger_is_caught_up_with_no_snapshot_waits_for_long_and_none_comes_for_its_facts() {
+        let second = Duration::from_secs(1);
+        // how far apart, caught up after, how long it takes
+        for (every, after, takes) in [
+            (HOUR, None, CATCHING_UP_EVERY),
+            (second, None, second),
+            (HOUR, Some(second), second),
+            (2 * second, Some(second), second),
+        ] {
+            let directory = tempfile::tempdir().unwrap();
+            let (present, mut snapshots) = writer(&directory, every);
+            present.change(|now| hear(now, 3));
+            let (begun, mut read_to) = (Instant::now(), present.read_to());
+            let catching_up = async {
+                tokio::time::sleep(after.unwrap_or(2 * HOUR)).await;
+                present.set_caught_up();
+                std::future::pending::<()>().await;
+            };
+            tokio::select! {
+                () = snapshots.until_due(&mut read_to) => {}
+                () = catching_up => {}
+            }
+            let took = begun.elapsed().as_millis().abs_diff(takes.as_millis());
+            assert!(took <= 2, "every {every:?}, caught up after {after:?}: {:?}", begun.elapsed());
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn once_ledger_is_caught_up_with_the_time_between_snapshots_is_as_asked() {
+        let directory = tempfile::tempdir().unwrap();
+        let (present, mut snapshots) = writer(&directory, HOUR);
+        present.set_caught_up();
+        let begun = Instant::now();
+        snapshots.until_due(&mut present.read_to()).await;
+        assert!(begun.elapsed() >= HOUR, "{:?}: nothing has come in", begun.elapsed());
+    }
+
+    #[tokio::test]
+    async fn what_a_failed_first_snapshot_of_a_new_ledger_had_copied_is_in_the_next() {
+        let directory = tempfile::tempdir().unwrap();
+        let (present, mut snapshots) = writer(&directory, HOUR);
 
         present.start_over("2026-11-21T08:00:00Z".parse().unwrap());
         present.change(|now| (1..=3).for_each(|number| hear(now, number)));

@@ -12,7 +12,7 @@ use muster_contract::view::AsOf;
 use muster_domain::fold::Fleet;
 use muster_service::error::chain;
 
-use super::gaps::{self, Gap, Held};
+use super::gaps::{self, Gap, Held, Wanted};
 use super::pack::Packed;
 use super::store::{Checkpoints, KeepError, LoadError};
 use super::thinning::{Mark, Room};
@@ -62,12 +62,11 @@ impl Archive {
         (list.marks.len(), list.marks.iter().map(|mark| mark.bytes).sum())
     }
 
-    /// The next place at which a checkpoint of a LEDGER that begins at `first_seq` is missing, where they are to lie
-    /// `facts` apart.
-    pub fn gap(&self, origin: Origin, first_seq: u64, facts: u64) -> Option<Gap> {
+    /// The next place at which a checkpoint of a LEDGER is missing.
+    pub fn gap(&self, origin: Origin, wanted: Wanted<'_>) -> Option<Gap> {
         let list = self.list();
         let held = Held { marks: &list.marks, thinned_to: list.thinned_to, room: self.room };
-        if list.created_at == origin.created_at { gaps::next(held, first_seq, facts) } else { None }
+        if list.created_at == origin.created_at { gaps::next(held, wanted) } else { None }
     }
 
     /// Makes a checkpoint of a snapshot. May block.

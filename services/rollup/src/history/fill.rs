@@ -1,9 +1,9 @@
 //! Fills in the checkpoints that are missing ([`gaps`](super::gaps)), at leisure: LEDGER is read again from the checkpoint
 //! before, beside the live fold, and kept where one should lie. Nobody waits for it: it works in short steps, rests as
 //! long as each took, and lets every question go first. Beside the folds of people's questions there is one more in
-//! memory for it.
+//! memory for it, until questions have kept it waiting for a minute.
 //!
-//! What fails is said and tried again later. What it makes is believed like any other checkpoint: if its digest holds.
+//! What fails is said and tried again later, the later the more often it fails. What it makes is believed like any other checkpoint: if its digest holds.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use muster_service::error::chain;
 use tokio::time::{Instant, timeout};
 
 use super::archive::Archive;
-use super::gaps::Gap;
+use super::gaps::{Gap, Wanted};
 use super::pack::{PART_RECORDS, Packed, Packer};
 use super::rebuild::{Rebuilder, fold, unreadable};
 use super::store::KeepError;
@@ -25,18 +25,22 @@ use super::tail::Tail;
 use crate::metrics::Metrics;
 use crate::present::{Origin, Present};
 
-/// Facts folded in one step: some milliseconds.
-const STEP_FACTS: u64 = 2_000;
 /// How long LEDGER may take to give the next facts: a question would wait as long.
 const READ_MAX: Duration = Duration::from_secs(5);
-/// The least rest after a step, so that a question that came meanwhile is next.
-const REST_MIN: Duration = Duration::from_millis(1);
+/// The least rest: shorter ones are added up. Also where there is none, a question that came meanwhile is next.
+const REST_MIN: Duration = Duration::from_millis(10);
 /// The rest after a question: who asks once asks again.
 const REST_ASKED: Duration = Duration::from_millis(500);
 /// How often it is looked whether something is missing.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
-/// The rest after a failure.
+/// The rest after a failure; it doubles with every further one.
 const REST_FAILED: Duration = Duration::from_secs(30);
+/// The longest rest: what fails at the end of a walk, for want of disk, costs a whole walk each time.
+const REST_FAILED_MAX: Duration = Duration::from_secs(10 * 60);
+/// How long a fold lies in memory without a step: while questions come all the time, it is better begun again.
+const IDLE_MAX: Duration = Duration::from_secs(60);
+/// Places that are remembered as out of reach.
+const OUT_OF_REACH_MAX: usize = 64;
 
 /// Who fills in.
 #[derive(Debug)]
@@ -49,8 +53,15 @@ pub struct Filler {
     facts: u64,
     /// Where LEDGER began when it was last asked. It only ever forgets.
     began: Option<(Origin, u64)>,
+    /// Places that LEDGER does not lead to, or at which nothing could be kept.
+    out_of_reach: Vec<Gap>,
     walk: Option<Box<Walk>>,
+    stepped_at: Instant,
     rest: Duration,
+    /// Rest for steps that were too short for one.
+    owed: Duration,
+    /// Failures since a checkpoint was kept, or nothing was missing.
+    failures: u32,
 }
 
 /// On the way to the next place.
@@ -77,14 +88,22 @@ type Failure = String;
 
 impl Filler {
     /// One that has checkpoints lie so many facts apart.
-    pub const fn new(
-        bus: Bus,
-        present: Arc<Present>,
-        archive: Arc<Archive>,
-        metrics: Metrics,
-        facts: u64,
-    ) -> Self {
-        Self { bus, present, archive, metrics, facts, began: None, walk: None, rest: LOOK_EVERY }
+    pub fn new(bus: Bus, present: Arc<Present>, archive: Arc<Archive>, metrics: Metrics, facts: u64) -> Self {
+        let (out_of_reach, stepped_at) = (Vec::new(), Instant::now());
+        Self {
+            bus,
+            present,
+            archive,
+            metrics,
+            facts,
+            began: None,
+            out_of_reach,
+            walk: None,
+            stepped_at,
+            rest: LOOK_EVERY,
+            owed: Duration::ZERO,
+            failures: 0,
+        }
     }
 
     /// How long it is to be left alone from now on.
@@ -95,6 +114,15 @@ impl Filler {
     /// Somebody has asked.
     pub fn give_way(&mut self) {
         self.rest = self.rest.max(REST_ASKED);
+        if self.stepped_at.elapsed() >= IDLE_MAX {
+            self.walk = None;
+        }
+    }
+
+    /// No step is to come any more.
+    pub fn end(&mut self) {
+        self.walk = None;
+        self.rest = Duration::MAX;
     }
 
     /// One step, of some milliseconds. Given up in the middle, it begins again where it last kept one.
@@ -108,45 +136,77 @@ impl Filler {
         self.rest = match next {
             Ok(Some(walk)) => {
                 self.walk = Some(walk);
-                begun.elapsed().max(REST_MIN)
+                self.owed += begun.elapsed();
+                if self.owed < REST_MIN { Duration::ZERO } else { std::mem::take(&mut self.owed) }
             }
-            Ok(None) => LOOK_EVERY,
+            Ok(None) => {
+                self.failures = 0;
+                LOOK_EVERY
+            }
             Err(reason) => {
-                tracing::warn!(reason, retry_in = ?REST_FAILED, "cannot fill in a checkpoint; the past is reached from an older one");
-                REST_FAILED
+                let retry_in = rest_after(self.failures);
+                self.failures = self.failures.saturating_add(1);
+                tracing::warn!(
+                    reason,
+                    ?retry_in,
+                    "cannot fill in a checkpoint; the past is reached from an older one"
+                );
+                retry_in
             }
         };
+        self.stepped_at = Instant::now();
     }
 
     /// Looks whether something is missing, and where to begin.
     async fn begin(&mut self) -> Result<Option<Box<Walk>>, Failure> {
         let (origin, caught_up) = self.present.look(|now| (now.origin, now.caught_up));
-        let began = self.began.filter(|(of, _)| *of == origin).map_or(1, |(_, first_seq)| first_seq);
+        if self.began.is_some_and(|(of, _)| of != origin) {
+            (self.began, self.out_of_reach) = (None, Vec::new());
+        }
+        let began = self.began.map_or(1, |(_, first_seq)| first_seq);
         // LEDGER is asked only where something may be missing, as far as is known.
-        if !caught_up || self.archive.gap(origin, began, self.facts).is_none() {
+        if !caught_up || self.gap(origin, began).is_none() {
             return Ok(None);
         }
         let rebuilder = Rebuilder::new(self.bus.clone(), Arc::clone(&self.archive), origin);
         let window = in_time(rebuilder.window()).await?.map_err(|error| error.message)?;
         self.began = Some((origin, window.first_seq));
-        let Some(gap) = self.archive.gap(origin, window.first_seq, self.facts) else { return Ok(None) };
+        let Some(gap) = self.gap(origin, window.first_seq) else { return Ok(None) };
         let fleet = match gap.from {
             Some(mark) => rebuilder.load(mark, window).await.map_err(|error| error.message)?,
             None => Some(Fleet::default()),
         };
-        let Some(fleet) = fleet else { return Ok(None) };
+        let fleet = fleet.ok_or_else(|| format!("the checkpoint of ledger {} is of no use", gap.after()))?;
         let tail = in_time(rebuilder.tail(gap.after())).await?.map_err(|error| error.message)?;
         tracing::debug!(ledger.seq = gap.to, after = gap.after(), "filling in a checkpoint");
         Ok(Some(Box::new(Walk { origin, first_seq: window.first_seq, gap, fleet, tail, packing: None })))
     }
 
-    async fn go_on(&self, mut walk: Box<Walk>) -> Result<Option<Box<Walk>>, Failure> {
+    fn gap(&self, origin: Origin, first_seq: u64) -> Option<Gap> {
+        let read_to = self.present.look(|now| now.fleet.as_of().ledger_seq);
+        let (facts, out_of_reach) = (self.facts, self.out_of_reach.as_slice());
+        self.archive.gap(origin, Wanted { first_seq, read_to, facts, out_of_reach })
+    }
+
+    /// Nothing comes of that place: others have their turn.
+    fn pass_over(&mut self, gap: Gap) -> Result<Option<Box<Walk>>, Failure> {
+        let (after, to) = (gap.after(), gap.to);
+        if self.out_of_reach.len() >= OUT_OF_REACH_MAX {
+            return Err(format!(
+                "nothing comes of LEDGER after {after} up to {to}, nor of {OUT_OF_REACH_MAX} other places"
+            ));
+        }
+        tracing::warn!(after, ledger.seq = to, "no checkpoint can be filled in there; it is passed over");
+        self.out_of_reach.push(gap);
+        Ok(None)
+    }
+
+    async fn go_on(&mut self, mut walk: Box<Walk>) -> Result<Option<Box<Walk>>, Failure> {
         if self.present.look(|now| now.origin) != walk.origin {
             return Ok(None);
         }
         if walk.packing.is_none() {
-            walk.read().await?;
-            return Ok(Some(walk));
+            return if walk.read().await? { Ok(Some(walk)) } else { self.pass_over(walk.gap) };
         }
         let packing = tokio::task::spawn_blocking(move || walk.pack().map(|done| (walk, done)));
         match packing.await {
@@ -158,7 +218,11 @@ impl Filler {
     }
 
     /// Keeps what was packed, and goes on to the next place if that follows.
-    async fn keep(&self, mut walk: Box<Walk>, checkpoint: Checkpoint) -> Result<Option<Box<Walk>>, Failure> {
+    async fn keep(
+        &mut self,
+        mut walk: Box<Walk>,
+        checkpoint: Checkpoint,
+    ) -> Result<Option<Box<Walk>>, Failure> {
         let (archive, origin) = (Arc::clone(&self.archive), walk.origin);
         let Checkpoint { packed, as_of, digest } = checkpoint;
         let keeping = tokio::task::spawn_blocking(move || archive.fill(origin, &packed, as_of, digest));
@@ -166,11 +230,12 @@ impl Filler {
             Ok(kept) => kept.map_err(|error| chain(&error))?,
             Err(error) => return Err(error.to_string()),
         };
-        let Some(mark) = kept else { return Ok(None) };
+        let Some(mark) = kept else { return self.pass_over(walk.gap) };
+        self.failures = 0;
         self.metrics.checkpoints_filled.inc();
         self.metrics.archive(self.archive.size());
         tracing::debug!(ledger.seq = as_of.ledger_seq, bytes = mark.bytes, "checkpoint filled in");
-        let next = self.archive.gap(origin, walk.first_seq, self.facts);
+        let next = self.gap(origin, walk.first_seq);
         Ok(next.filter(|gap| gap.from == Some(mark)).map(|gap| {
             walk.gap = gap;
             walk
@@ -179,27 +244,18 @@ impl Filler {
 }
 
 impl Walk {
-    /// Reads on for a while; where the place is reached, packing begins.
-    async fn read(&mut self) -> Result<(), Failure> {
-        let enough = self.fleet.as_of().ledger_seq.saturating_add(STEP_FACTS);
-        while self.fleet.as_of().ledger_seq < self.gap.to {
-            let read = in_time(self.tail.next(self.gap.to)).await?;
-            let read = read.map_err(|error| unreadable(&error).message)?;
-            if read.is_empty() {
-                // Somebody took that fact out of LEDGER: it is as it was with the one before.
-                break;
-            }
-            fold(&mut self.fleet, read);
-            if self.fleet.as_of().ledger_seq >= enough {
-                return Ok(());
-            }
+    /// Reads the next facts, as many as come at once; where the place is reached, packing begins. False where LEDGER holds
+    /// nothing on the way.
+    async fn read(&mut self) -> Result<bool, Failure> {
+        let read = in_time(self.tail.next(self.gap.to)).await?;
+        let read = read.map_err(|error| unreadable(&error).message)?;
+        // Nothing is left before the place: somebody took that fact out of LEDGER, and it is as it was with the one before.
+        let is_there = read.is_empty() || read.last().is_some_and(|(at, _)| at.ledger_seq >= self.gap.to);
+        fold(&mut self.fleet, read);
+        if is_there {
+            self.packing = Some((Packer::default(), None));
         }
-        if self.fleet.as_of().ledger_seq <= self.gap.after() {
-            let (after, to) = (self.gap.after(), self.gap.to);
-            return Err(format!("LEDGER holds nothing after ledger {after} up to {to}"));
-        }
-        self.packing = Some((Packer::default(), None));
-        Ok(())
+        Ok(!is_there || self.fleet.as_of().ledger_seq > self.gap.after())
     }
 
     /// Packs some more records; the checkpoint when all are. May block.
@@ -218,7 +274,23 @@ impl Walk {
     }
 }
 
+/// The rest after a failure that so many others came before.
+fn rest_after(failures: u32) -> Duration {
+    REST_FAILED.saturating_mul(2_u32.saturating_pow(failures)).min(REST_FAILED_MAX)
+}
+
 /// What comes of LEDGER, if it comes in time.
 async fn in_time<T>(look: impl Future<Output = T>) -> Result<T, Failure> {
     timeout(READ_MAX, look).await.map_err(|_| format!("LEDGER says nothing for {READ_MAX:?}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_fails_again_and_again_is_tried_ever_less_often_and_never_given_up() {
+        let rests: Vec<u64> = [0, 1, 2, 4, 5, u32::MAX].map(|failures| rest_after(failures).as_secs()).into();
+        assert_eq!(rests, [30, 60, 120, 480, 600, 600]);
+    }
 }

@@ -36,11 +36,29 @@ pub struct Held<'a> {
     pub room: Room,
 }
 
-/// The next place to fill in, where checkpoints are to lie `facts` apart and LEDGER begins at `first_seq`.
-pub fn next(held: Held<'_>, first_seq: u64, facts: u64) -> Option<Gap> {
+/// What LEDGER holds, and how dense checkpoints are to lie.
+#[derive(Debug, Clone, Copy)]
+pub struct Wanted<'a> {
+    /// Where LEDGER begins.
+    pub first_seq: u64,
+    /// How far it is read. Checkpoints beyond are left of a past that was taken back: LEDGER does not lead to them.
+    pub read_to: u64,
+    /// So many facts apart.
+    pub facts: u64,
+    /// Places that turned out not to be reached.
+    pub out_of_reach: &'a [Gap],
+}
+
+/// The next place to fill in.
+pub fn next(held: Held<'_>, wanted: Wanted<'_>) -> Option<Gap> {
     let before = std::iter::once(None).chain(held.marks.iter().copied().map(Some));
-    let pairs: Vec<_> = before.zip(held.marks).collect();
-    let gap = pairs.into_iter().rev().find_map(|(from, end)| within(from, end, first_seq, facts))?;
+    let pairs = before.zip(held.marks).filter(|(_, end)| end.as_of.ledger_seq <= wanted.read_to);
+    let pairs: Vec<_> = pairs.collect();
+    let gap = pairs
+        .into_iter()
+        .rev()
+        .filter_map(|(from, end)| within(from, end, wanted.first_seq, wanted.facts))
+        .find(|gap| !wanted.out_of_reach.contains(gap))?;
     (gap.to > held.thinned_to && fits(held, gap)).then_some(gap)
 }
 
@@ -82,6 +100,10 @@ mod tests {
         Mark { as_of: AsOf { ledger_seq, at }, devices: 1, bytes }
     }
 
+    fn wanted(first_seq: u64, read_to: u64, out_of_reach: &[Gap]) -> Wanted<'_> {
+        Wanted { first_seq, read_to, facts: FACTS, out_of_reach }
+    }
+
     /// Checkpoints as they are kept, thinned and filled in.
     struct World {
         marks: Vec<Mark>,
@@ -104,7 +126,8 @@ mod tests {
 
         fn next(&self, first_seq: u64) -> Option<Gap> {
             let thinned_to = self.thinned.last().copied().unwrap_or(0);
-            next(Held { marks: &self.marks, thinned_to, room: self.room }, first_seq, FACTS)
+            let held = Held { marks: &self.marks, thinned_to, room: self.room };
+            next(held, wanted(first_seq, u64::MAX, &[]))
         }
 
         /// Fills in all that is missing.
@@ -184,6 +207,26 @@ mod tests {
         assert_eq!(to(&world, 1), Some((250, 340)));
         world.marks.retain(|mark| mark.as_of.ledger_seq == 250);
         assert_eq!((to(&world, 1), to(&world, 2)), (Some((0, 83)), None));
+    }
+
+    #[test]
+    fn what_lies_beyond_the_present_is_no_end_of_a_gap() {
+        let marks = [mark(50, 1), mark(300, 1), mark(900, 1)];
+        let held = Held { marks: &marks, thinned_to: 0, room: Room { count: 100, bytes: u64::MAX } };
+        let to = |read_to| next(held, wanted(1, read_to, &[])).map(|gap| (gap.after(), gap.to));
+        assert_eq!(to(900), Some((300, 400)));
+        assert_eq!(to(899), Some((50, 133)));
+        assert_eq!(to(299), None);
+    }
+
+    #[test]
+    fn a_place_that_is_not_reached_leaves_the_older_ones_their_turn() {
+        let marks = [mark(300, 1), mark(600, 1)];
+        let held = Held { marks: &marks, thinned_to: 0, room: Room { count: 100, bytes: u64::MAX } };
+        let nearest = next(held, wanted(1, 600, &[])).unwrap();
+        let older = next(held, wanted(1, 600, &[nearest])).unwrap();
+        assert_eq!((nearest.to, older.to), (400, 100));
+        assert_eq!(next(held, wanted(1, 600, &[nearest, older])), None);
     }
 
     #[test]

@@ -305,8 +305,9 @@ impl Entry {
 }
 
 impl Maker {
-    /// Makes what is asked for, one after the other, until `stop`. Where nobody asks, what is missing is filled in.
-    pub async fn run(mut self, stop: CancellationToken) {
+    /// Makes what is asked for, one after the other, until `stop`. Where nobody asks, what is missing is filled in, as long as
+    /// facts are taken in.
+    pub async fn run(mut self, stop: CancellationToken, intake: CancellationToken) {
         while let Some(next) = stop.run_until_cancelled(timeout(self.filler.rest(), self.jobs.recv())).await {
             match next {
                 Ok(Some(job)) => {
@@ -315,7 +316,9 @@ impl Maker {
                 }
                 Ok(None) => return,
                 Err(_) => {
-                    stop.run_until_cancelled(self.filler.step()).await;
+                    if intake.run_until_cancelled(self.filler.step()).await.is_none() {
+                        self.filler.end();
+                    }
                 }
             }
             locked(&self.shelf).tidy();

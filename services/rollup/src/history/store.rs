@@ -36,10 +36,12 @@ const TABLES: &str = "
     CREATE TABLE part (ledger_seq INTEGER NOT NULL, packed BLOB NOT NULL);
     CREATE INDEX part_of ON part (ledger_seq);
 ";
-/// Up to where thinning has taken out checkpoints, and for want of what room. Files of earlier versions have none yet.
-const THINNED: &str = "
-    CREATE TABLE IF NOT EXISTS thinned (
+/// Up to where thinning has taken out checkpoints, of which LEDGER, and for want of what room. Files of earlier versions have
+/// none: it is made when there is something to write, since a full disk must not keep a file from being opened.
+const THINNING: &str = "
+    CREATE TABLE IF NOT EXISTS thinning (
         only INTEGER PRIMARY KEY CHECK (only = 1),
+        created_at TEXT NOT NULL,
         ledger_seq INTEGER NOT NULL,
         count INTEGER NOT NULL,
         bytes INTEGER NOT NULL
@@ -132,7 +134,6 @@ impl Checkpoints {
         let made = connect(&path).and_then(|connection| {
             KIND.mark(&connection)?;
             connection.execute_batch(TABLES)?;
-            connection.execute_batch(THINNED)?;
             connection.execute("INSERT INTO ledger VALUES (1, ?1)", [created_at.to_string()])?;
             Ok(connection)
         });
@@ -151,7 +152,6 @@ impl Checkpoints {
             return Err(Damage::OtherLedger { of, now: created_at });
         }
         let marks = marks(&connection)?;
-        connection.execute_batch(THINNED).map_err(Damage::Unreadable)?;
         let thinned_to = thinned_to(&connection, room).map_err(Damage::Unreadable)?;
         Ok(Self { connection, path: path.to_owned(), room, marks, thinned_to })
     }
@@ -202,8 +202,8 @@ impl Checkpoints {
     pub fn fill(&mut self, packed: &Packed, as_of: AsOf, digest: Digest) -> Result<Option<Mark>, StoreError> {
         let seq = as_of.ledger_seq;
         let at = self.marks.partition_point(|held| held.as_of.ledger_seq < seq);
-        if self.marks.get(at).is_none_or(|held| held.as_of.ledger_seq == seq) {
-            // What it was to lie before is gone, or it is here already.
+        if seq <= self.thinned_to || self.marks.get(at).is_none_or(|held| held.as_of.ledger_seq == seq) {
+            // It was thinned out meanwhile, what it was to lie before is gone, or it is here already.
             return Ok(None);
         }
         let mut marks = self.marks.clone();
@@ -272,7 +272,7 @@ impl Checkpoints {
     /// The file cannot be written.
     pub fn begin_anew(&mut self, created_at: Timestamp) -> Result<(), StoreError> {
         let cleared = self.connection.transaction().and_then(|transaction| {
-            transaction.execute_batch("DELETE FROM part; DELETE FROM checkpoint; DELETE FROM thinned;")?;
+            transaction.execute_batch("DELETE FROM part; DELETE FROM checkpoint;")?;
             transaction.execute("UPDATE ledger SET created_at = ?1", [created_at.to_string()])?;
             transaction.commit()
         });
@@ -311,11 +311,14 @@ fn marks(connection: &Connection) -> Result<Vec<Mark>, Damage> {
     .collect()
 }
 
-/// Up to where thinning has taken out checkpoints; nowhere if there is more room now than there was then.
+/// Up to where thinning has taken out checkpoints of this LEDGER; nowhere if there is more room now than there was then.
 fn thinned_to(connection: &Connection, room: Room) -> rusqlite::Result<u64> {
-    let row: Option<(u64, u64, u64)> = connection
-        .query_row("SELECT ledger_seq, count, bytes FROM thinned", (), |row| row.try_into())
-        .optional()?;
+    let is_there = "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = 'thinning'";
+    if connection.query_row(is_there, (), |row| row.get::<_, u64>(0))? == 0 {
+        return Ok(0);
+    }
+    let of_this = "SELECT ledger_seq, count, bytes FROM thinning JOIN ledger USING (created_at)";
+    let row: Option<(u64, u64, u64)> = connection.query_row(of_this, (), |row| row.try_into()).optional()?;
     let (count_now, bytes_now) = stored(room);
     let for_want = row.filter(|(_, count, bytes)| count_now <= *count && bytes_now <= *bytes);
     Ok(for_want.map_or(0, |(ledger_seq, ..)| ledger_seq))
@@ -323,7 +326,9 @@ fn thinned_to(connection: &Connection, room: Room) -> rusqlite::Result<u64> {
 
 fn write_thinned(transaction: &Transaction<'_>, ledger_seq: u64, room: Room) -> rusqlite::Result<()> {
     let (count, bytes) = stored(room);
-    let write = "INSERT OR REPLACE INTO thinned (only, ledger_seq, count, bytes) VALUES (1, ?1, ?2, ?3)";
+    transaction.execute_batch(THINNING)?;
+    let write = "INSERT OR REPLACE INTO thinning (only, created_at, ledger_seq, count, bytes)
+        SELECT 1, created_at, ?1, ?2, ?3 FROM ledger";
     transaction.execute(write, [ledger_seq, count, bytes])?;
     Ok(())
 }

@@ -86,8 +86,9 @@ pub(super) struct Receipts {
     pub(super) sent_at: Option<Timestamp>,
     /// The next one asks for everything up to here.
     pub(super) ask: u64,
-    /// One was handed out, and it is not known whether the bus has it.
-    pub(super) under_way: bool,
+    /// So many were handed out of which it is not known whether the bus has them: a slow answer may come after the next one
+    /// was handed out.
+    pub(super) under_way: u32,
 }
 
 impl Device {

@@ -29,21 +29,27 @@ impl Border {
 
     /// A receipt is stored.
     pub fn receipt_stored(&mut self, key: &DeviceKey) {
-        let place = self.place(key);
-        self.devices[place].receipts.under_way = false;
+        self.receipt_answered(key);
     }
 
     /// A receipt did not reach the bus: it is owed again.
     pub fn receipt_lost(&mut self, key: &DeviceKey) {
-        let place = self.place(key);
-        self.devices[place].receipts.under_way = false;
+        let place = self.receipt_answered(key);
         self.owe_receipt(place);
+    }
+
+    /// An answer to one from before [`Border::rewind`] counts for none.
+    fn receipt_answered(&mut self, key: &DeviceKey) -> usize {
+        let place = self.place(key);
+        let under_way = &mut self.devices[place].receipts.under_way;
+        *under_way = under_way.saturating_sub(1);
+        place
     }
 
     /// What became of the receipts under way is not known, and nobody will say: they are owed again.
     pub(super) fn receipts_in_doubt(&mut self) {
         for place in 0..self.devices.len() {
-            if std::mem::take(&mut self.devices[place].receipts.under_way) {
+            if std::mem::take(&mut self.devices[place].receipts.under_way) > 0 {
                 self.owe_receipt(place);
             }
         }
@@ -67,7 +73,7 @@ impl Border {
         let receipt = device.confirmed().cursor.receipt(device.head(), device.receipts.ask)?;
         device.receipts.ask = 0;
         device.receipts.sent_at = Some(now);
-        device.receipts.under_way = true;
+        device.receipts.under_way += 1;
         Some((device.key.clone()?, receipt))
     }
 }

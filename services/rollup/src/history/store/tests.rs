@@ -203,6 +203,7 @@ fn what_there_is_no_room_for_is_remembered_until_there_is_more() {
     assert_eq!(checkpoints.marks().len(), 2);
     keep(&mut store, &mut checkpoints, 20);
     assert_eq!(checkpoints.held().thinned_to, 9, "thinning took it out");
+    assert_eq!(fill(&mut checkpoints, 7), None, "nothing comes back up to there");
     drop(checkpoints);
     for (count, thinned_to) in [(2, 9), (1, 9), (3, 0)] {
         let checkpoints = Checkpoints::open(directory.path(), ledger_time(), room(count)).unwrap();
@@ -211,13 +212,37 @@ fn what_there_is_no_room_for_is_remembered_until_there_is_more() {
 }
 
 #[test]
-fn a_file_of_a_version_that_filled_nothing_in_is_read() {
+fn a_file_of_a_version_that_filled_nothing_in_is_read_without_a_write_and_then_filled() {
     let directory = tempfile::tempdir().unwrap();
-    drop(kept(&directory, &[3, 9], ROOM));
-    Connection::open(directory.path().join(FILE)).unwrap().execute_batch("DROP TABLE thinned").unwrap();
-    let mut checkpoints = Checkpoints::open(directory.path(), ledger_time(), ROOM).unwrap();
-    assert_eq!(checkpoints.marks().len(), 2);
+    let (_store, checkpoints) = kept(&directory, &[3, 9], ROOM);
+    let tables = |checkpoints: &Checkpoints| {
+        let count = "SELECT count(*) FROM sqlite_master WHERE name = 'thinning'";
+        checkpoints.connection.query_row(count, (), |row| row.get::<_, u64>(0)).unwrap()
+    };
+    assert_eq!(tables(&checkpoints), 0, "as in a file of then");
+    drop(checkpoints);
+    let room = Room { count: 3, bytes: u64::MAX };
+    let mut checkpoints = Checkpoints::open(directory.path(), ledger_time(), room).unwrap();
+    assert_eq!((checkpoints.marks().len(), checkpoints.held().thinned_to, tables(&checkpoints)), (2, 0, 0));
     assert!(fill(&mut checkpoints, 5).is_some());
+    assert_eq!((fill(&mut checkpoints, 7), tables(&checkpoints)), (None, 1));
+    drop(checkpoints);
+    let checkpoints = Checkpoints::open(directory.path(), ledger_time(), room).unwrap();
+    assert_eq!(checkpoints.held().thinned_to, 7);
+}
+
+#[test]
+fn what_was_thinned_of_another_ledger_says_nothing_of_this_one() {
+    let directory = tempfile::tempdir().unwrap();
+    let room = Room { count: 2, bytes: u64::MAX };
+    let (store, checkpoints) = kept(&directory, &[3, 9, 20], room);
+    assert_eq!(checkpoints.held().thinned_to, 9);
+    // As a version begins anew that knows of no thinning.
+    let now = "2026-11-21T08:00:00Z";
+    checkpoints.connection.execute("UPDATE ledger SET created_at = ?1", [now]).unwrap();
+    drop((store, checkpoints));
+    let checkpoints = Checkpoints::open(directory.path(), now.parse().unwrap(), room).unwrap();
+    assert_eq!(checkpoints.held().thinned_to, 0);
 }
 
 #[test]

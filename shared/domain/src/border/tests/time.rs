@@ -186,6 +186,24 @@ fn receipts_are_of_what_ledger_holds_and_at_most_one_a_second() {
 }
 
 #[test]
+fn of_two_receipts_under_way_the_answer_to_one_says_nothing_of_the_other() {
+    for (answered, owed) in [(0, 1), (1, 1), (2, 0)] {
+        let mut hub = Hub::new();
+        hub.report(&status(1, 1, 2));
+        assert_eq!(hub.receipt(), Some((1, String::new())));
+        hub.now = at(1_001);
+        hub.report(&status(1, 2, 2));
+        assert_eq!(hub.receipt(), Some((2, String::new())));
+        (0..answered).for_each(|_| hub.border.receipt_stored(&press()));
+        hub.border.rewind();
+        assert_eq!(hub.border.receipts_owed(), owed, "{answered} of two were answered");
+        // What is answered after that is no matter any more.
+        hub.border.receipt_stored(&press());
+        assert_eq!(hub.border.receipts_owed(), owed);
+    }
+}
+
+#[test]
 fn a_deployment_that_never_starts_or_never_ends_is_overdue_once_for_a_generation() {
     let mut hub = Hub::new();
     hub.border.desire(&press(), &desired(3, false), hub.now);
