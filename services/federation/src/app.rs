@@ -84,7 +84,12 @@ pub async fn start(config: Config, life: &Life) -> Result<Handle, StartError> {
     let health = (life.health().clone(), metrics.clone());
     life.spawn(Stage::Intake, "leases", keep_leases(merged.clone(), health, life.token(Stage::Intake)));
     life.spawn(Stage::Intake, "start of hubs", release(merged.clone(), whole, life.token(Stage::Intake)));
-    let writer = Writer::new(top.clone(), merged.clone(), (config.pace, metrics.clone()), Rng::new());
+    let writer = Writer::new(
+        top.clone(),
+        merged.clone(),
+        (config.pace, Arc::new(SystemClock), metrics.clone()),
+        Rng::new(),
+    );
     life.spawn(Stage::Publish, "views", writer.run(life.token(Stage::Publish)));
     let desk = Desk::new(merged.clone(), lines, metrics.clone());
     life.spawn(Stage::Serve, "queries", desk.serve(top, offered, life.token(Stage::Serve)));

@@ -3,6 +3,8 @@
 
 use std::time::Duration;
 
+use muster_contract::Timestamp;
+use muster_contract::parts::HubList;
 use tokio::time::Instant;
 
 /// When a hub was heard last, and what follows.
@@ -34,8 +36,19 @@ impl Lease {
     }
 }
 
+/// Whether another federation heard a hub, within the lease, that this one does not hear. Its word is dated by its own clock:
+/// one that is off by more than the lease is not believed.
+pub fn hears_more(theirs: &HubList, own: &HubList, lease: Duration, now: Timestamp) -> bool {
+    let recent = |heard_at: Timestamp| now.duration_since(heard_at).unsigned_abs() < lease;
+    let unheard = own.hubs.iter().filter(|hub| !hub.heard);
+    let mut said = unheard.filter_map(|hub| theirs.hubs.iter().find(|theirs| theirs.name == hub.name));
+    said.any(|hub| hub.heard && hub.heard_at.is_some_and(recent))
+}
+
 #[cfg(test)]
 mod tests {
+    use muster_contract::parts::HubLine;
+
     use super::*;
 
     #[test]
@@ -56,5 +69,39 @@ mod tests {
             answers.iter().for_each(|seconds| lease.renew(at(*seconds)));
             assert_eq!(lease.holds(at(now)), heard, "{answers:?} at {now}");
         }
+    }
+
+    #[test]
+    fn who_heard_a_hub_within_the_lease_hears_more_than_who_did_not() {
+        let (lease, now) = (Duration::from_secs(90), 1_000);
+        let list = |hubs: &[(&str, bool, i64)]| HubList {
+            api_version: Default::default(),
+            kind: Default::default(),
+            hubs: hubs
+                .iter()
+                .map(|(name, heard, at)| HubLine {
+                    name: name.parse().unwrap(),
+                    heard: *heard,
+                    as_of: None,
+                    heard_at: Timestamp::from_second(*at).ok(),
+                    sites: 1,
+                })
+                .collect(),
+        };
+        let own = list(&[("north", true, now), ("south", false, now - 95)]);
+        let table = [
+            (list(&[("north", true, now), ("south", true, now - 9)]), true, "it is heard there"),
+            (list(&[("north", true, now), ("south", true, now - 95)]), false, "it was, as here"),
+            (list(&[("north", true, now), ("south", true, now + 95)]), false, "a clock that is off"),
+            (list(&[("north", true, now), ("south", false, now - 9)]), false, "nor is it there"),
+            (list(&[("north", true, now)]), false, "it is no hub there"),
+            (list(&[("north", false, 0), ("south", true, now - 9)]), true, "each hears another one"),
+        ];
+        let now = Timestamp::from_second(now).unwrap();
+        for (theirs, more, why) in table {
+            assert_eq!(hears_more(&theirs, &own, lease, now), more, "{why}");
+        }
+        let all = list(&[("north", true, 1_000), ("south", true, 999)]);
+        assert!(!hears_more(&all, &all, lease, now), "there is nothing more to hear");
     }
 }

@@ -28,11 +28,13 @@ use muster_contract::view::{AsOf, content_digest};
 use muster_contract::{HubName, Timestamp};
 use muster_domain::fold::{Merge, all_unheard};
 use muster_service::backoff::FullJitter;
+use muster_service::clock::Clock;
 use muster_service::error::chain;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 
+use crate::lease::hears_more;
 use crate::merged::Merged;
 use crate::metrics::{Metrics, ViewResult};
 use crate::pace::{AHEAD_PATIENCE, Pace};
@@ -100,6 +102,7 @@ pub struct Writer {
     hubs_looked_at: Option<Instant>,
     retry: FullJitter,
     pace: Pace,
+    clock: Arc<dyn Clock>,
     /// When it was last found out whether another one hears more.
     stood_back: Option<(Instant, bool)>,
     /// It was said that what an earlier life left is not known any more.
@@ -116,7 +119,12 @@ struct Write {
 
 impl Writer {
     /// A writer of what is merged.
-    pub fn new(bus: Bus, merged: Arc<Merged>, (pace, metrics): (Pace, Metrics), chance: Rng) -> Self {
+    pub fn new(
+        bus: Bus,
+        merged: Arc<Merged>,
+        (pace, clock, metrics): (Pace, Arc<dyn Clock>, Metrics),
+        chance: Rng,
+    ) -> Self {
         let retry = FullJitter::new(RETRY_MIN, RETRY_MAX);
         let (held, due) = (BTreeMap::new(), BTreeMap::new());
         Self {
@@ -130,6 +138,7 @@ impl Writer {
             hubs_looked_at: None,
             retry,
             pace,
+            clock,
             stood_back: None,
             disowned: false,
         }
@@ -253,7 +262,7 @@ impl Writer {
         let answer = match self.bus.view_get(HUBS_KEY).await {
             Ok(entry) => entry.and_then(|entry| entry.value).is_some_and(|value| {
                 let theirs = serde_json::from_slice::<HubList>(&value);
-                theirs.is_ok_and(|theirs| hears_more(&theirs, &own, self.pace.lease, Timestamp::now()))
+                theirs.is_ok_and(|theirs| hears_more(&theirs, &own, self.pace.lease, self.clock.now()))
             }),
             Err(_) => false,
         };
@@ -475,12 +484,4 @@ fn there(key: &Key, entry: &ViewEntry) -> Held {
         }
         None => Held::read(Some(entry)),
     }
-}
-
-/// Whether others heard a hub, within the lease, that this process does not hear.
-fn hears_more(theirs: &HubList, own: &HubList, lease: Duration, now: Timestamp) -> bool {
-    let recent = |heard_at: Timestamp| now.duration_since(heard_at).unsigned_abs() < lease;
-    let unheard = own.hubs.iter().filter(|hub| !hub.heard);
-    let mut said = unheard.filter_map(|hub| theirs.hubs.iter().find(|theirs| theirs.name == hub.name));
-    said.any(|hub| hub.heard && hub.heard_at.is_some_and(recent))
 }
