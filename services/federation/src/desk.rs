@@ -9,6 +9,7 @@ use bytes::Bytes;
 use muster_bus::{Bus, Call, EndpointSpec, Fault, ServiceSpec};
 use muster_contract::groups::GroupQuery;
 use muster_contract::history::Point;
+use muster_contract::limits::MESSAGE_BYTES_MAX;
 use muster_contract::query::{ErrorBody, ErrorCode, ErrorReply, Query};
 use muster_contract::question::{bad, checked_limit, fitting, json, named, parsed_after, read_of_a_point};
 use muster_contract::subjects::QUERY_PREFIX;
@@ -23,7 +24,7 @@ use tokio_util::sync::CancellationToken;
 use crate::hub::Line;
 use crate::merged::Merged;
 use crate::metrics::{AnswerKind, Metrics};
-use crate::route::{APART, EITHER, HUBS, NOWHERE, Places, Route, TOGETHER, route};
+use crate::route::{APART, EITHER, HUBS, NOWHERE, Places, Route, TOGETHER, all_read, route};
 
 /// The service's name in `$SRV.INFO`: that of every place where such questions are answered.
 const SERVICE: &str = "muster-query";
@@ -83,6 +84,8 @@ impl Desk {
         if !is_now || !["deployment", "deployments"].contains(&call.endpoint) {
             return Ok(answer);
         }
+        // A sum of some of the hubs is none.
+        self.merged.look(all_read).map_err(Fault::from)?;
         let Ok(mut whole) = serde_json::from_slice::<Value>(&answer) else { return Ok(answer) };
         let replace = |view: &mut Value| {
             let id = view["deployment"].as_str().and_then(|id| id.parse().ok());
@@ -93,9 +96,17 @@ impl Desk {
         };
         match whole.get_mut("view") {
             Some(view) => replace(view),
-            None => whole["deployments"].as_array_mut().into_iter().flatten().for_each(replace),
+            None => {
+                let listed = whole.get_mut("deployments").and_then(Value::as_array_mut);
+                listed.into_iter().flatten().for_each(replace);
+            }
         }
-        json(whole).map(Bytes::from).map_err(Fault::from)
+        let answer = json(whole).map_err(Fault::from)?;
+        if answer.len() > MESSAGE_BYTES_MAX {
+            let message = "the views over all hubs do not fit into a message: ask for fewer rows (limit)";
+            return Err(bad(message.to_owned()).into());
+        }
+        Ok(answer.into())
     }
 
     /// Asks the hub the same question; its answer as it is.

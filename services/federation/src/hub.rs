@@ -286,6 +286,7 @@ impl Hub {
         asked: &mut BTreeMap<ViewKey, u64>,
         bad: &mut Option<(ViewKey, BadPart)>,
     ) -> Result<(), HubError> {
+        let mut late = None;
         while !asked.is_empty() {
             let keys: Vec<ViewKey> = asked.keys().take(PARTS_MAX).cloned().collect();
             let took = self.ask(bus, &keys, 0).await?;
@@ -294,8 +295,16 @@ impl Hub {
             }
             let mut settled = took.settled;
             for (key, rows) in took.rest {
-                self.ask_for_the_rest(bus, &key, rows).await?;
-                settled.insert(key);
+                match self.ask_for_the_rest(bus, &key, rows).await {
+                    Ok(()) => _ = settled.insert(key),
+                    // Of this part alone: the next round asks for it again.
+                    Err(error @ (HubError::Unanswered(_) | HubError::Bad { .. })) => {
+                        let wanted = asked.remove(&key).unwrap_or_default();
+                        self.due.insert(key, wanted);
+                        late.get_or_insert(error);
+                    }
+                    Err(error) => return Err(error),
+                }
             }
             for key in settled {
                 if let Some(wanted) = asked.remove(&key).filter(|wanted| *wanted > took.read_to) {
@@ -308,7 +317,7 @@ impl Hub {
                 bad.get_or_insert((key, why));
             }
         }
-        Ok(())
+        late.map_or(Ok(()), Err)
     }
 
     /// Asks for the rows of one part that did not fit into a message. Where they change meanwhile, it begins with the first

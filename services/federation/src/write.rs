@@ -236,6 +236,8 @@ impl Writer {
                 match written {
                     Written::Failed(error) => {
                         tracing::warn!(view = entry.key, error = chain(&error), "cannot write a view");
+                        // The next turn goes on: what says so already is passed over.
+                        return Ok(());
                     }
                     Written::As(_) => self.metrics.view(ViewResult::Written),
                     Written::Overtaken(_) => self.metrics.view(ViewResult::Overtaken),
@@ -264,7 +266,8 @@ impl Writer {
                 let theirs = serde_json::from_slice::<HubList>(&value);
                 theirs.is_ok_and(|theirs| hears_more(&theirs, &own, self.pace.lease, self.clock.now()))
             }),
-            Err(_) => false,
+            // Asked again in a moment; who cannot see the bucket cannot write to it either.
+            Err(_) => true,
         };
         if answer {
             self.metrics.stood_back.inc();
@@ -452,6 +455,9 @@ impl Writer {
             let Some(next) = self.due.values().max().copied() else { return };
             if !self.bus.link().borrow().is_up() {
                 break;
+            }
+            if self.stands_back().await {
+                return;
             }
             sleep_until(next).await;
             self.write_due().await;

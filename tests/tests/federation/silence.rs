@@ -104,7 +104,7 @@ async fn what_an_earlier_life_has_said_is_not_known_any_more_where_a_hub_is_not_
 #[tokio::test(flavor = "multi_thread")]
 async fn who_does_not_hear_a_hub_that_another_one_hears_writes_nothing() {
     // Long enough for a slow machine to say in time who is heard.
-    let lease = "9s";
+    let lease = "15s";
     let Two { north, south, top, federation } = Two::start(lease).await;
     let all = top.digests().await;
     let nowhere = "nats://127.0.0.1:9";

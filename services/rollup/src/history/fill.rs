@@ -57,7 +57,9 @@ pub struct Filler {
     out_of_reach: Vec<Gap>,
     walk: Option<Box<Walk>>,
     stepped_at: Instant,
-    rest: Duration,
+    /// Until when it rests; for good where there is none. A moment and no length: questions that come meanwhile do not
+    /// have it begin anew.
+    rest_until: Option<Instant>,
     /// Rest for steps that were too short for one.
     owed: Duration,
     /// Failures since a checkpoint was kept, or nothing was missing.
@@ -100,20 +102,21 @@ impl Filler {
             out_of_reach,
             walk: None,
             stepped_at,
-            rest: LOOK_EVERY,
+            rest_until: Some(stepped_at + LOOK_EVERY),
             owed: Duration::ZERO,
             failures: 0,
         }
     }
 
     /// How long it is to be left alone from now on.
-    pub const fn rest(&self) -> Duration {
-        self.rest
+    pub fn rest(&self) -> Duration {
+        self.rest_until.map_or(Duration::MAX, |until| until.saturating_duration_since(Instant::now()))
     }
 
     /// Somebody has asked.
     pub fn give_way(&mut self) {
-        self.rest = self.rest.max(REST_ASKED);
+        let asked = Instant::now() + REST_ASKED;
+        self.rest_until = self.rest_until.map(|until| until.max(asked));
         if self.stepped_at.elapsed() >= IDLE_MAX {
             self.walk = None;
         }
@@ -122,7 +125,7 @@ impl Filler {
     /// No step is to come any more.
     pub fn end(&mut self) {
         self.walk = None;
-        self.rest = Duration::MAX;
+        self.rest_until = None;
     }
 
     /// One step, of some milliseconds. Given up in the middle, it begins again where it last kept one.
@@ -133,7 +136,7 @@ impl Filler {
             // A fold is too large to lie in every future around it.
             None => Box::pin(self.begin()).await,
         };
-        self.rest = match next {
+        let rest = match next {
             Ok(Some(walk)) => {
                 self.walk = Some(walk);
                 self.owed += begun.elapsed();
@@ -155,6 +158,7 @@ impl Filler {
             }
         };
         self.stepped_at = Instant::now();
+        self.rest_until = Some(self.stepped_at + rest);
     }
 
     /// Looks whether something is missing, and where to begin.

@@ -96,7 +96,8 @@ impl Merge {
     pub fn hub_list(&self) -> HubList {
         let line = |(name, hub): (&_, &Hub)| HubLine {
             name: Clone::clone(name),
-            heard: hub.heard,
+            // One that was never read whole says too little for anybody to leave it the word.
+            heard: hub.heard && hub.whole,
             as_of: hub.as_of,
             heard_at: hub.heard_at,
             sites: hub.sites.len() as u64,
