@@ -1,5 +1,6 @@
 //! What the federation counts, for `/metrics`. No label tells hubs, sites or deployments apart: `muster.query.hubs` does.
 
+use muster_bus::Fate;
 use muster_service::health::Health;
 use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue};
 use prometheus_client::metrics::counter::Counter;
@@ -64,6 +65,17 @@ pub enum ViewResult {
     Overtaken,
     /// It could not be written and is due again.
     Failed,
+}
+
+impl From<Fate> for ViewResult {
+    fn from(fate: Fate) -> Self {
+        match fate {
+            Fate::Written => Self::Written,
+            Fate::Deleted => Self::Deleted,
+            Fate::Overtaken => Self::Overtaken,
+            Fate::Failed => Self::Failed,
+        }
+    }
 }
 
 /// A question.

@@ -10,28 +10,27 @@
 //! every hub anew, and then it was wrong or a hub was restored from a backup, and it is written over. Who does not hear a hub
 //! that another one hears leaves the writing to that one.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use fastrand::Rng;
-use futures_util::{StreamExt, stream};
-use muster_bus::{Bus, Decision, Held, PublishErrorKind, ReadError, Signed, ViewEntry, Written};
+use muster_bus::{
+    Board, Bus, Decision, Held, LEARN_EVERY, ReadError, Reader, Signed, ViewEntry, WRITE_INTERVAL, Write,
+    Written,
+};
 use muster_contract::canonical::Digest;
 use muster_contract::decode::to_bytes;
-use muster_contract::limits::VIEW_WRITES_PER_SECOND;
 use muster_contract::parts::{HUBS_KEY, HubList};
 use muster_contract::subjects::ViewKey;
 use muster_contract::view::{AsOf, content_digest};
 use muster_contract::{HubName, Timestamp};
 use muster_domain::fold::{Merge, all_unheard};
-use muster_service::backoff::FullJitter;
 use muster_service::clock::Clock;
 use muster_service::error::chain;
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
+use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 use crate::lease::hears_more;
@@ -39,28 +38,18 @@ use crate::merged::Merged;
 use crate::metrics::{Metrics, ViewResult};
 use crate::pace::{AHEAD_PATIENCE, Pace};
 
-/// Least time between two writes of one view.
-const WRITE_INTERVAL: Duration = Duration::from_millis(1000 / VIEW_WRITES_PER_SECOND as u64);
 /// Views built at one look: the hubs' followers wait meanwhile.
 const LOOK_MAX: usize = 64;
-/// Views under way to the bus at once.
-const IN_FLIGHT_MAX: usize = 64;
 /// Attempts to write what is due when the process ends.
 const FINISH_ATTEMPTS_MAX: usize = 3;
-/// Time between two readings of the bucket: another federation may have died after it wrote what this one never knew of.
-const LEARN_EVERY: Duration = Duration::from_secs(60);
 /// Entries of the bucket read at once.
 const BATCH_MAX: usize = 500;
-/// Least and longest upper bound of the delay before the bus is tried again.
-const RETRY_MIN: Duration = Duration::from_millis(200);
-/// See [`RETRY_MIN`].
-const RETRY_MAX: Duration = Duration::from_secs(5);
 /// Time between two looks at a view that has read further.
 const AHEAD_LOOK: Duration = Duration::from_secs(5);
 /// Up to where a document has read that is of no fact.
 const NOTHING_READ: AsOf = AsOf { ledger_seq: 0, at: Timestamp::UNIX_EPOCH };
 
-const _: () = assert!(WRITE_INTERVAL.as_millis() * VIEW_WRITES_PER_SECOND as u128 >= 1000);
+const READER: Reader<Key> = Reader { key: Key::parse, holds: there };
 
 /// A key that the federation writes.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -89,32 +78,18 @@ impl fmt::Display for Key {
 /// The writer of views.
 #[derive(Debug)]
 pub struct Writer {
-    bus: Bus,
+    board: Board<Key>,
     merged: Arc<Merged>,
     metrics: Metrics,
-    chance: Rng,
-    /// What the bucket holds, as far as it is known.
-    held: BTreeMap<Key, Held>,
-    /// Keys to look at, and when.
-    due: BTreeMap<Key, Instant>,
     /// What was said of the hubs when that was looked at last.
     hubs: Vec<bool>,
     hubs_looked_at: Option<Instant>,
-    retry: FullJitter,
     pace: Pace,
     clock: Arc<dyn Clock>,
     /// When it was last found out whether another one hears more.
     stood_back: Option<(Instant, bool)>,
     /// It was said that what an earlier life left is not known any more.
     disowned: bool,
-}
-
-/// What is to be written under a key: a document, or none, in place of a revision.
-#[derive(Debug)]
-struct Write {
-    key: Key,
-    view: Option<(Signed, Bytes)>,
-    expected: u64,
 }
 
 impl Writer {
@@ -125,18 +100,12 @@ impl Writer {
         (pace, clock, metrics): (Pace, Arc<dyn Clock>, Metrics),
         chance: Rng,
     ) -> Self {
-        let retry = FullJitter::new(RETRY_MIN, RETRY_MAX);
-        let (held, due) = (BTreeMap::new(), BTreeMap::new());
         Self {
-            bus,
+            board: Board::new(bus, chance),
             merged,
             metrics,
-            chance,
-            held,
-            due,
             hubs: Vec::new(),
             hubs_looked_at: None,
-            retry,
             pace,
             clock,
             stood_back: None,
@@ -162,7 +131,7 @@ impl Writer {
                 // Not cancelled in the middle: what is under way would be unknown.
                 Some(true) => self.write_due().await,
                 Some(false) => {
-                    if let Some(Err(error)) = stop.run_until_cancelled(self.learn()).await {
+                    if let Some(Err(error)) = stop.run_until_cancelled(self.board.learn(&READER)).await {
                         tracing::debug!(error = chain(&error), "cannot read the views again; trying later");
                     }
                     learn_at = Instant::now() + LEARN_EVERY;
@@ -181,28 +150,20 @@ impl Writer {
             self.disown().await;
             patience = self.pace.sign_every;
         }
-        self.learn_at_last().await;
+        self.board.learn_at_last(&READER).await;
         // Whose counts are added is said first; the fleet's view is there from the start, also of an empty fleet.
         let now = Instant::now();
-        self.due = [(Key::Hubs, now)].into();
+        self.board.due = [(Key::Hubs, now)].into();
         self.write_due().await;
-        self.due.extend(self.held.keys().map(|key| (key.clone(), now)));
-        self.due.insert(Key::View(ViewKey::Fleet), now);
-    }
-
-    async fn learn_at_last(&mut self) {
-        while let Err(error) = self.learn().await {
-            let retry_in = self.retry.next(&mut self.chance);
-            tracing::warn!(error = chain(&error), ?retry_in, "cannot read the views yet");
-            sleep(retry_in).await;
-        }
+        self.board.due.extend(self.board.held.keys().map(|key| (key.clone(), now)));
+        self.board.due.insert(Key::View(ViewKey::Fleet), now);
     }
 
     /// Some hub was not read within the lease: what an earlier life left in the bucket is not known any more. Unless another
     /// federation, which hears that hub, has written it since.
     async fn disown(&mut self) {
-        self.learn_at_last().await;
-        self.due = [(Key::Hubs, Instant::now())].into();
+        self.board.learn_at_last(&READER).await;
+        self.board.due = [(Key::Hubs, Instant::now())].into();
         if self.stands_back().await {
             return;
         }
@@ -221,7 +182,7 @@ impl Writer {
     }
 
     async fn disown_views(&mut self) -> Result<(), ReadError> {
-        let mut watch = self.bus.view_watch(">").await?;
+        let mut watch = self.board.bus().view_watch(">").await?;
         while let Some(batch) = watch.next_present(BATCH_MAX).await? {
             for entry in batch {
                 let (Some(Key::View(key)), Some(value)) = (Key::parse(&entry.key), &entry.value) else {
@@ -231,8 +192,11 @@ impl Writer {
                 if serde_json::from_slice::<Signed>(value).is_ok_and(|there| there.digest == digest) {
                     continue;
                 }
-                let written =
-                    self.bus.view_write(&entry.key, Some(view.to_string().into()), entry.revision).await;
+                let written = self
+                    .board
+                    .bus()
+                    .view_write(&entry.key, Some(view.to_string().into()), entry.revision)
+                    .await;
                 match written {
                     Written::Failed(error) => {
                         tracing::warn!(view = entry.key, error = chain(&error), "cannot write a view");
@@ -261,7 +225,7 @@ impl Writer {
         {
             return answer;
         }
-        let answer = match self.bus.view_get(HUBS_KEY).await {
+        let answer = match self.board.bus().view_get(HUBS_KEY).await {
             Ok(entry) => entry.and_then(|entry| entry.value).is_some_and(|value| {
                 let theirs = serde_json::from_slice::<HubList>(&value);
                 theirs.is_ok_and(|theirs| hears_more(&theirs, &own, self.pace.lease, self.clock.now()))
@@ -276,36 +240,13 @@ impl Writer {
         answer
     }
 
-    /// Reads the bucket. What another life or another federation wrote is due: it is either still so, or to be written over.
-    /// So is what the bucket has no more: it was made anew, or restored without it.
-    async fn learn(&mut self) -> Result<(), ReadError> {
-        let (mut watch, mut seen) = (self.bus.view_watch(">").await?, BTreeSet::new());
-        while let Some(batch) = watch.next_present(BATCH_MAX).await? {
-            for entry in batch {
-                let Some(key) = Key::parse(&entry.key) else { continue };
-                if self.held.get(&key).is_none_or(|held| held.revision != entry.revision) {
-                    self.held.insert(key.clone(), there(&key, &entry));
-                    self.due.insert(key.clone(), Instant::now());
-                }
-                seen.insert(key);
-            }
-        }
-        for (key, held) in self.held.iter_mut().filter(|(key, _)| !seen.contains(*key)) {
-            if held.vanish() {
-                self.due.insert(key.clone(), Instant::now());
-            }
-        }
-        self.retry.reset();
-        Ok(())
-    }
-
     /// Waits until a key is due. Cancel-safe.
     async fn wait(&mut self, changes: &mut watch::Receiver<u64>) {
         loop {
             // Before looking, so that what changes while looking is seen by the next turn.
             changes.mark_unchanged();
             self.take_changed();
-            let next = self.due.values().min().copied();
+            let next = self.board.due.values().min().copied();
             if next.is_some_and(|next| next <= Instant::now()) {
                 return;
             }
@@ -326,13 +267,9 @@ impl Writer {
     /// Takes over which views may have changed, and when each may be written.
     fn take_changed(&mut self) {
         let now = Instant::now();
-        let changed: Vec<Key> = self.merged.take_changed().into_iter().map(Key::View).collect();
-        for key in changed {
-            let allowed = self.allowed(&key, WRITE_INTERVAL, now);
-            self.due.entry(key).or_insert(allowed);
-        }
+        self.board.changed(self.merged.take_changed().into_iter().map(Key::View));
         self.take_hubs(now);
-        self.metrics.views_due.set(self.due.len() as i64);
+        self.metrics.views_due.set(self.board.due.len() as i64);
     }
 
     /// The same of the hubs: at once where one falls silent or is back, else now and then: when each was heard is how readers,
@@ -344,12 +281,7 @@ impl Writer {
         self.hubs = hubs;
         // From the last look on, not from the last write: what was looked at and had not changed is not due at once again.
         let allowed = self.hubs_looked_at.map_or(now, |at| now.max(at + interval));
-        self.due.entry(Key::Hubs).and_modify(|at| *at = (*at).min(allowed)).or_insert(allowed);
-    }
-
-    fn allowed(&self, key: &Key, interval: Duration, now: Instant) -> Instant {
-        let written_at = self.held.get(key).and_then(|held| held.written_at);
-        written_at.map_or(now, |at| now.max(at + interval))
+        self.board.due.entry(Key::Hubs).and_modify(|at| *at = (*at).min(allowed)).or_insert(allowed);
     }
 
     /// Writes what is due now, look by look.
@@ -357,29 +289,18 @@ impl Writer {
         let now = Instant::now();
         if self.stands_back().await {
             self.hubs_looked_at = Some(now);
-            self.due.values_mut().for_each(|at| *at = (*at).max(now + self.pace.sign_every / 2));
+            self.board.due.values_mut().for_each(|at| *at = (*at).max(now + self.pace.sign_every / 2));
             return;
         }
-        let keys: Vec<Key> =
-            self.due.iter().filter(|(_, at)| **at <= now).map(|(key, _)| key.clone()).collect();
-        for look in keys.chunks(LOOK_MAX) {
-            let (writes, bus) = (self.look(look), &self.bus);
-            let results: Vec<_> = stream::iter(writes)
-                .map(|write| async move {
-                    let view = write.view.as_ref().map(|(_, bytes)| bytes.clone());
-                    let written = bus.view_write(&write.key.to_string(), view, write.expected).await;
-                    (write, written)
-                })
-                .buffer_unordered(IN_FLIGHT_MAX)
-                .collect()
-                .await;
-            self.settle(results);
+        for look in self.board.due_now().chunks(LOOK_MAX) {
+            let (writes, metrics) = (self.look(look), &self.metrics);
+            self.board.write(writes, |fate| metrics.view(fate.into())).await;
         }
-        self.metrics.views_due.set(self.due.len() as i64);
+        self.metrics.views_due.set(self.board.due.len() as i64);
     }
 
     /// What has to be written of some keys, all as of one moment. They are due no more.
-    fn look(&mut self, keys: &[Key]) -> Vec<Write> {
+    fn look(&mut self, keys: &[Key]) -> Vec<Write<Key>> {
         let show = |merge: &Merge| {
             let views = keys.iter().map(|key| (key.clone(), show(merge, key)));
             (merge.as_of(), views.collect::<Vec<_>>())
@@ -387,17 +308,19 @@ impl Writer {
         let (as_of, views) = self.merged.look(show);
         let (now, mut writes) = (Instant::now(), Vec::new());
         for (key, view) in views {
-            self.due.remove(&key);
+            self.board.due.remove(&key);
             if key == Key::Hubs {
                 self.hubs_looked_at = Some(now);
             }
-            let held = self.held.entry(key.clone()).or_insert(Held::NOTHING);
+            let held = self.board.held(&key);
             if held.is_doubtful(AHEAD_PATIENCE, now) {
                 held.judge(as_of.ledger_seq, now);
             }
             match held.decide(view.as_ref().map(|(digest, _)| *digest), as_of, now) {
                 Decision::Leave => self.metrics.view(ViewResult::Unchanged),
-                Decision::Wait if held.written_at.is_none() => _ = self.due.insert(key, now + AHEAD_LOOK),
+                Decision::Wait if held.written_at.is_none() => {
+                    _ = self.board.due.insert(key, now + AHEAD_LOOK);
+                }
                 // Its own: a hub was set back, or is none of these any more, and so the sum has become less.
                 Decision::Wait | Decision::Put | Decision::Delete => {
                     let as_of = if key == Key::Hubs { NOTHING_READ } else { as_of };
@@ -409,51 +332,15 @@ impl Writer {
         writes
     }
 
-    /// Remembers what the bucket holds now, and makes due again what failed.
-    fn settle(&mut self, results: Vec<(Write, Written)>) {
-        let (now, mut failure) = (Instant::now(), None);
-        for (Write { key, view, .. }, written) in results {
-            let held = self.held.entry(key.clone()).or_insert(Held::NOTHING);
-            match written {
-                Written::As(revision) => {
-                    let result = if view.is_some() { ViewResult::Written } else { ViewResult::Deleted };
-                    self.metrics.view(result);
-                    *held = Held::written(revision, view.map(|(signed, _)| signed), now);
-                }
-                Written::Overtaken(there) => {
-                    self.metrics.view(ViewResult::Overtaken);
-                    *held = there;
-                    self.due.insert(key, now);
-                }
-                Written::Failed(error) => {
-                    self.metrics.view(ViewResult::Failed);
-                    *held = held.doubted(now);
-                    if error.kind != PublishErrorKind::Permanent {
-                        self.due.insert(key.clone(), now);
-                    }
-                    failure.get_or_insert((key, error));
-                }
-            }
-        }
-        match failure {
-            None => self.retry.reset(),
-            Some((key, error)) => {
-                let retry_in = self.retry.next(&mut self.chance).max(WRITE_INTERVAL);
-                tracing::warn!(view = %key, error = chain(&error), ?retry_in, "cannot write a view");
-                self.due.values_mut().for_each(|at| *at = (*at).max(now + retry_in));
-            }
-        }
-    }
-
     /// The end: no hub is followed any more, and the bucket shall say what they said. What cannot be written now is written
     /// by the next life.
     async fn finish(&mut self) {
         self.take_changed();
         // How far hubs were read says itself that it is not of now.
-        self.due.remove(&Key::Hubs);
+        self.board.due.remove(&Key::Hubs);
         for _ in 0..FINISH_ATTEMPTS_MAX {
-            let Some(next) = self.due.values().max().copied() else { return };
-            if !self.bus.link().borrow().is_up() {
+            let Some(next) = self.board.due.values().max().copied() else { return };
+            if !self.board.bus().link().borrow().is_up() {
                 break;
             }
             if self.stands_back().await {
@@ -462,8 +349,8 @@ impl Writer {
             sleep_until(next).await;
             self.write_due().await;
         }
-        if !self.due.is_empty() {
-            let views = self.due.len();
+        if !self.board.due.is_empty() {
+            let views = self.board.due.len();
             tracing::warn!(views, "views are left as they are; the next start brings them up to date");
         }
     }

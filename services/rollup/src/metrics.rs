@@ -2,6 +2,7 @@
 
 use std::sync::atomic::AtomicU64;
 
+use muster_bus::Fate;
 use muster_domain::fold::Outcome;
 use muster_service::health::Health;
 use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue};
@@ -104,6 +105,17 @@ pub enum ViewResult {
     Disputed,
     /// It could not be written and is due again.
     Failed,
+}
+
+impl From<Fate> for ViewResult {
+    fn from(fate: Fate) -> Self {
+        match fate {
+            Fate::Written => Self::Written,
+            Fate::Deleted => Self::Deleted,
+            Fate::Overtaken => Self::Overtaken,
+            Fate::Failed => Self::Failed,
+        }
+    }
 }
 
 /// A question.

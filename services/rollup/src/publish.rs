@@ -2,24 +2,21 @@
 //! final state. A view whose digest did not change is not written; one that is gone is deleted, also if an
 //! earlier life left it behind.
 //!
-//! Nothing is written until LEDGER was read to its end: a view must not go back in time. What the bucket holds, and what
-//! follows from it, is [`Held`]'s.
+//! Nothing is written until LEDGER was read to its end: a view must not go back in time. What the bucket holds, what
+//! follows from it, and writing it, are [`Held`]'s and [`Board`]'s.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use fastrand::Rng;
-use futures_util::{StreamExt, stream};
-use muster_bus::{Bus, Decision, Held, PublishErrorKind, ReadError, Signed, Written};
+use muster_bus::{Board, Bus, Decision, Held, LEARN_EVERY, Reader, Signed, WRITE_INTERVAL, Write};
 use muster_contract::canonical::Digest;
 use muster_contract::decode::{Document, to_bytes};
-use muster_contract::limits::VIEW_WRITES_PER_SECOND;
 use muster_contract::subjects::ViewKey;
 use muster_contract::subjects::stream::LEDGER;
 use muster_domain::fold::{Fleet, Shown, Unsigned};
-use muster_service::backoff::FullJitter;
 use muster_service::error::chain;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
@@ -28,69 +25,31 @@ use tokio_util::sync::CancellationToken;
 use crate::metrics::{Metrics, ViewResult};
 use crate::present::{AHEAD_ASK, Now, Origin, Present};
 
-/// Least time between two writes of one view.
-const WRITE_INTERVAL: Duration = Duration::from_millis(1000 / VIEW_WRITES_PER_SECOND as u64);
 /// Views built at one look at the present: the fold waits meanwhile.
 const LOOK_MAX: usize = 64;
-/// Views under way to the bus at once.
-const IN_FLIGHT_MAX: usize = 64;
 /// Attempts to write what is due when the process ends.
 const FINISH_ATTEMPTS_MAX: usize = 3;
-/// Time between two readings of the bucket: another rollup may have died after it wrote what this one never knew of.
-const LEARN_EVERY: Duration = Duration::from_secs(60);
-/// Entries of the bucket read at once.
-const BATCH_MAX: usize = 500;
-/// Least and longest upper bound of the delay before the bus is tried again.
-const RETRY_MIN: Duration = Duration::from_millis(200);
-/// See [`RETRY_MIN`].
-const RETRY_MAX: Duration = Duration::from_secs(5);
 
-const _: () = assert!(WRITE_INTERVAL.as_millis() * VIEW_WRITES_PER_SECOND as u128 >= 1000);
+/// The bucket holds views, and what people have defined, which is not the rollup's.
+const READER: Reader<ViewKey> = Reader { key: ViewKey::parse, holds: |_, entry| Held::read(Some(entry)) };
 
 /// The writer of views.
 #[derive(Debug)]
 pub struct Publisher {
-    bus: Bus,
+    board: Board<ViewKey>,
     present: Arc<Present>,
     metrics: Metrics,
-    chance: Rng,
     origin: Option<Origin>,
     /// Whether it was known which views are defined.
     knew_definitions: bool,
-    /// What the bucket holds, as far as it is known.
-    held: BTreeMap<ViewKey, Held>,
-    /// Views to look at, and when.
-    due: BTreeMap<ViewKey, Instant>,
-    retry: FullJitter,
     learn_every: Duration,
-}
-
-/// What is to be written under a key: a view, or none, in place of a revision.
-#[derive(Debug)]
-struct Write {
-    key: ViewKey,
-    view: Option<(Signed, Bytes)>,
-    expected: u64,
 }
 
 impl Publisher {
     /// A writer of the present's views.
     pub fn new(bus: Bus, present: Arc<Present>, metrics: Metrics, chance: Rng) -> Self {
-        let (held, due) = (BTreeMap::new(), BTreeMap::new());
-        let retry = FullJitter::new(RETRY_MIN, RETRY_MAX);
-        let learn_every = LEARN_EVERY;
-        Self {
-            bus,
-            present,
-            metrics,
-            chance,
-            origin: None,
-            knew_definitions: false,
-            held,
-            due,
-            retry,
-            learn_every,
-        }
+        let board = Board::new(bus, chance);
+        Self { board, present, metrics, origin: None, knew_definitions: false, learn_every: LEARN_EVERY }
     }
 
     /// One that reads the bucket again after another time.
@@ -116,7 +75,7 @@ impl Publisher {
                 // Not cancelled in the middle: what is under way would be unknown.
                 Some(true) => self.write_due().await,
                 Some(false) => {
-                    if let Some(Err(error)) = stop.run_until_cancelled(self.learn()).await {
+                    if let Some(Err(error)) = stop.run_until_cancelled(self.board.learn(&READER)).await {
                         tracing::debug!(error = chain(&error), "cannot read the views again; trying later");
                     }
                     learn_at = Instant::now() + self.learn_every;
@@ -132,40 +91,8 @@ impl Publisher {
         // The present outlives this task, so the wait cannot end for want of a sender.
         let _ = caught_up.wait_for(|caught_up| *caught_up).await;
         // The fleet's view is there from the start, also of an empty fleet.
-        self.due.insert(ViewKey::Fleet, Instant::now());
-        loop {
-            match self.learn().await {
-                Ok(()) => return,
-                Err(error) => {
-                    let retry_in = self.retry.next(&mut self.chance);
-                    tracing::warn!(error = chain(&error), ?retry_in, "cannot read the views yet");
-                    tokio::time::sleep(retry_in).await;
-                }
-            }
-        }
-    }
-
-    /// Reads the bucket. What another life or another rollup wrote is due: it is either still so, or to be written over. So
-    /// is what the bucket has no more: it was made anew, or restored without it.
-    async fn learn(&mut self) -> Result<(), ReadError> {
-        let (mut watch, mut seen) = (self.bus.view_watch(">").await?, BTreeSet::new());
-        while let Some(batch) = watch.next_present(BATCH_MAX).await? {
-            for entry in batch {
-                let Some(key) = ViewKey::parse(&entry.key) else { continue };
-                if self.held.get(&key).is_none_or(|held| held.revision != entry.revision) {
-                    self.held.insert(key.clone(), Held::read(Some(&entry)));
-                    self.due.insert(key.clone(), Instant::now());
-                }
-                seen.insert(key);
-            }
-        }
-        for (key, held) in self.held.iter_mut().filter(|(key, _)| !seen.contains(*key)) {
-            if held.vanish() {
-                self.due.insert(key.clone(), Instant::now());
-            }
-        }
-        self.retry.reset();
-        Ok(())
+        self.board.due.insert(ViewKey::Fleet, Instant::now());
+        self.board.learn_at_last(&READER).await;
     }
 
     /// Waits until a view is due. Cancel-safe.
@@ -175,7 +102,7 @@ impl Publisher {
             read_to.mark_unchanged();
             let is_caught_up = *caught_up.borrow_and_update();
             self.take_changed();
-            let next = self.due.values().min().copied().filter(|_| is_caught_up);
+            let next = self.board.due.values().min().copied().filter(|_| is_caught_up);
             if next.is_some_and(|next| next <= Instant::now()) {
                 return;
             }
@@ -202,55 +129,38 @@ impl Publisher {
         let mut changed: BTreeSet<ViewKey> = changed;
         if self.origin.replace(origin) != Some(origin) {
             // Another LEDGER: whatever was written may be gone now.
-            changed.extend(self.held.keys().cloned());
+            changed.extend(self.board.held.keys().cloned());
         }
         if !std::mem::replace(&mut self.knew_definitions, knows_definitions) && knows_definitions {
             // Only now can it be told which of them nobody defines any more.
-            changed.extend(self.held.keys().filter(|key| matches!(key, ViewKey::Defined(_))).cloned());
+            changed.extend(self.board.held.keys().filter(|key| matches!(key, ViewKey::Defined(_))).cloned());
         }
-        let now = Instant::now();
-        for key in changed {
-            let written_at = self.held.get(&key).and_then(|held| held.written_at);
-            let allowed = written_at.map_or(now, |at| now.max(at + WRITE_INTERVAL));
-            self.due.entry(key).or_insert(allowed);
-        }
-        self.metrics.views_due.set(self.due.len() as i64);
+        self.board.changed(changed);
+        self.metrics.views_due.set(self.board.due.len() as i64);
     }
 
     /// Writes what is due now, look by look.
     async fn write_due(&mut self) {
-        let now = Instant::now();
-        let keys: Vec<ViewKey> =
-            self.due.iter().filter(|(_, at)| **at <= now).map(|(key, _)| key.clone()).collect();
-        for look in keys.chunks(LOOK_MAX) {
-            let (writes, bus) = (self.look(look), &self.bus);
-            let results: Vec<_> = stream::iter(writes)
-                .map(|write| async move {
-                    let view = write.view.as_ref().map(|(_, bytes)| bytes.clone());
-                    let written = bus.view_write(&write.key.to_string(), view, write.expected).await;
-                    (write, written)
-                })
-                .buffer_unordered(IN_FLIGHT_MAX)
-                .collect()
-                .await;
-            self.settle(results);
+        for look in self.board.due_now().chunks(LOOK_MAX) {
+            let (writes, metrics) = (self.look(look), &self.metrics);
+            self.board.write(writes, |fate| metrics.view(fate.into())).await;
         }
         self.judge_doubtful().await;
-        self.metrics.views_due.set(self.due.len() as i64);
+        self.metrics.views_due.set(self.board.due.len() as i64);
     }
 
     /// Finds out of views that have read further for long whether LEDGER goes as far at all.
     async fn judge_doubtful(&mut self) {
         let now = Instant::now();
         let doubtful = |(key, held): (&ViewKey, &Held)| held.is_doubtful(AHEAD_ASK, now).then(|| key.clone());
-        let keys: Vec<ViewKey> = self.held.iter().filter_map(doubtful).collect();
+        let keys: Vec<ViewKey> = self.board.held.iter().filter_map(doubtful).collect();
         if keys.is_empty() {
             return;
         }
         // Where LEDGER cannot be seen now, they are left alone until it can.
-        let Ok(ledger) = self.bus.stream_state(LEDGER).await else { return };
+        let Ok(ledger) = self.board.bus().stream_state(LEDGER).await else { return };
         for key in keys {
-            if let Some(held) = self.held.get_mut(&key) {
+            if let Some(held) = self.board.held.get_mut(&key) {
                 held.judge(ledger.last_seq, now);
             }
         }
@@ -258,7 +168,7 @@ impl Publisher {
 
     /// What has to be written of some views, all as of one moment. They are due no more, unless that moment is one at
     /// which nobody is to be told anything.
-    fn look(&mut self, keys: &[ViewKey]) -> Vec<Write> {
+    fn look(&mut self, keys: &[ViewKey]) -> Vec<Write<ViewKey>> {
         let show = |now: &Now| {
             let views = keys.iter().map(|key| (key.clone(), show(&now.fleet, key)));
             (now.fleet.as_of(), views.collect::<Vec<_>>())
@@ -267,7 +177,7 @@ impl Publisher {
         let Some((as_of, views)) = shown else { return Vec::new() };
         let (now, mut writes) = (Instant::now(), Vec::new());
         for (key, view) in views {
-            self.due.remove(&key);
+            self.board.due.remove(&key);
             let view = match view {
                 Seen::Whole(view) => view.map(|write| write()),
                 Seen::Unsigned(view) => {
@@ -277,14 +187,14 @@ impl Publisher {
                 // Named as changed once it is counted.
                 Seen::NotYet => continue,
             };
-            let held = self.held.entry(key.clone()).or_insert(Held::NOTHING);
+            let held = self.board.held(&key);
             if held.disputes(view.as_ref().map(|(digest, _)| *digest), as_of) {
                 self.metrics.view(ViewResult::Disputed);
                 tracing::error!(view = %key, ledger.seq = as_of.ledger_seq, "another rollup has read to the same fact and says something else: `muster verify` tells which is wrong");
             }
             match held.decide(view.as_ref().map(|(digest, _)| *digest), as_of, now) {
                 Decision::Leave => self.metrics.view(ViewResult::Unchanged),
-                Decision::Wait => _ = self.due.insert(key, now + WRITE_INTERVAL),
+                Decision::Wait => _ = self.board.due.insert(key, now + WRITE_INTERVAL),
                 Decision::Put | Decision::Delete => {
                     let view = view.map(|(digest, bytes)| (Signed { digest, as_of }, bytes));
                     writes.push(Write { key, view, expected: held.revision });
@@ -292,43 +202,6 @@ impl Publisher {
             }
         }
         writes
-    }
-
-    /// Remembers what the bucket holds now, and makes due again what failed.
-    fn settle(&mut self, results: Vec<(Write, Written)>) {
-        let now = Instant::now();
-        let mut failure = None;
-        for (Write { key, view, .. }, written) in results {
-            let held = self.held.entry(key.clone()).or_insert(Held::NOTHING);
-            match written {
-                Written::As(revision) => {
-                    let result = if view.is_some() { ViewResult::Written } else { ViewResult::Deleted };
-                    self.metrics.view(result);
-                    *held = Held::written(revision, view.map(|(signed, _)| signed), now);
-                }
-                Written::Overtaken(there) => {
-                    self.metrics.view(ViewResult::Overtaken);
-                    *held = there;
-                    self.due.insert(key, now);
-                }
-                Written::Failed(error) => {
-                    self.metrics.view(ViewResult::Failed);
-                    *held = held.doubted(now);
-                    if error.kind != PublishErrorKind::Permanent {
-                        self.due.insert(key.clone(), now);
-                    }
-                    failure.get_or_insert((key, error));
-                }
-            }
-        }
-        match failure {
-            None => self.retry.reset(),
-            Some((key, error)) => {
-                let retry_in = self.retry.next(&mut self.chance).max(WRITE_INTERVAL);
-                tracing::warn!(view = %key, error = chain(&error), ?retry_in, "cannot write a view");
-                self.due.values_mut().for_each(|at| *at = (*at).max(now + retry_in));
-            }
-        }
     }
 
     /// The end: the fold stands still, and the bucket shall say what it says. What cannot be written now is written by
@@ -339,16 +212,16 @@ impl Publisher {
             return;
         }
         for _ in 0..FINISH_ATTEMPTS_MAX {
-            let Some(next) = self.due.values().max().copied() else { return };
-            if !self.bus.link().borrow().is_up() {
+            let Some(next) = self.board.due.values().max().copied() else { return };
+            if !self.board.bus().link().borrow().is_up() {
                 break;
             }
             tokio::time::sleep_until(next).await;
             self.write_due().await;
         }
-        if !self.due.is_empty() {
+        if !self.board.due.is_empty() {
             tracing::warn!(
-                views = self.due.len(),
+                views = self.board.due.len(),
                 "views are left as they are; the next start brings them up to date"
             );
         }

@@ -2,11 +2,12 @@
 //!
 //! Reading order: [`config`] and [`connect`] (a [`Bus`] and its [`Link`]), [`topology`] and [`converge`]
 //! (streams as data), [`message`] and [`event`], then the ways in ([`publish`], [`window`]) and the ways out ([`read`],
-//! [`replay`], [`deliveries`] with [`sounding`], [`views`] with [`held`], [`notices`]), and [`request`] with [`serve`] and
+//! [`replay`], [`deliveries`] with [`sounding`], [`views`] with [`held`] and [`board`], [`notices`]), and [`request`] with [`serve`] and
 //! [`answering`]. It moves bytes and positions; it parses no document
 //! (of a view it reads which one it is) and holds no rule of the domain.
 
 pub mod answering;
+pub mod board;
 pub mod bus;
 pub mod config;
 pub mod connect;
@@ -39,6 +40,7 @@ mod renew;
 mod replies;
 
 pub use answering::{Answering, Question, Questions};
+pub use board::{Board, Fate, LEARN_EVERY, Reader, WRITE_INTERVAL, Write};
 pub use bus::Bus;
 pub use config::BusConfig;
 pub use connect::ConnectError;
