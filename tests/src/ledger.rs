@@ -1,12 +1,16 @@
 //! A LEDGER for benches: a fleet in which every device has a desired state of three deployments and is heard, and then reports
-//! each of them round by round. It is written past ingest, as facts.
+//! each of them round by round. It is written past ingest, as facts that carry what ingest's do.
 
 use std::time::Duration;
 
-use muster_bus::{Bus, Outgoing};
+use fastrand::Rng;
+use muster_bus::Bus;
+use muster_bus::event::Trace;
 use muster_contract::canonical::Digest;
 use muster_contract::subjects::stream;
 use serde_json::{Value, json};
+
+use crate::envelope::{Carry, Fence};
 
 /// Deployments of each device.
 pub const DEPLOYMENTS: [&str; 3] = ["web", "db", "log"];
@@ -57,22 +61,32 @@ pub fn reports(device: usize, round: u64) -> [Message; DEPLOYMENTS.len()] {
 /// The server does not store.
 pub async fn fill(bus: &Bus, devices: usize, rounds: u64) -> u64 {
     let before = bus.stream_state(stream::LEDGER).await.map_or(0, |ledger| ledger.last_seq);
-    publish(bus, (0..devices).flat_map(beginning)).await;
+    publish_with(bus, Carry::Everything, (0..devices).flat_map(beginning)).await;
     for round in 1..=rounds {
-        publish(bus, (0..devices).flat_map(|device| reports(device, round))).await;
+        publish_with(bus, Carry::Everything, (0..devices).flat_map(|device| reports(device, round))).await;
     }
     let facts = devices as u64 * (2 + rounds * DEPLOYMENTS.len() as u64);
     reach(bus, before + facts).await
 }
 
-/// Publishes messages pipelined and waits until all are stored.
+/// Publishes documents pipelined and waits until all are stored.
 ///
 /// # Panics
 /// The server does not store.
 pub async fn publish(bus: &Bus, messages: impl IntoIterator<Item = Message>) {
-    let mut window = bus.window(WINDOW);
+    publish_with(bus, Carry::Document, messages).await;
+}
+
+/// The same with what messages carry besides.
+///
+/// # Panics
+/// The server does not store.
+pub async fn publish_with(bus: &Bus, carry: Carry, messages: impl IntoIterator<Item = Message>) {
+    // Nobody has taken the partition of the fence: LEDGER takes what names no record.
+    let (mut window, mut chance, fence) = (bus.window(WINDOW), Rng::new(), Fence::of(0, 0));
     for (subject, body) in messages {
-        window.send(Outgoing::new(subject, body), ()).await;
+        let with = (&fence, Trace::begin(&mut chance));
+        window.send(carry.fact(subject, body, with, &mut chance), ()).await;
         while let Some((_, stored)) = window.try_next() {
             stored.expect("a local server stores");
         }

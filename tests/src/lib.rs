@@ -2,7 +2,8 @@
 //! [`cluster`], three of them as one; [`system`], a whole system of processes;
 //! [`story`], what is told about one; [`guarded`], a hub with real rights over [`tls`], and [`leaf`], a site with a server
 //! of its own; [`raw`], a client without scruples; [`containers`], the engine and a fleet on it; [`backlog`], a device with
-//! much to tell, [`mod@ledger`], a fleet that has told it, and [`thin`], a link for it;
+//! much to tell, [`mod@ledger`], a fleet that has told it, [`envelope`], what its messages carry, and
+//! [`thin`], a link for it;
 //! [`wait`], waiting for facts; [`golden`] files; [`python`], examples in another language; [`schemas`], the documents of
 //! `schemas/` as the code has them; and [`mod@bench`], what is measured and how it is told.
 //!
@@ -12,6 +13,7 @@ pub mod backlog;
 pub mod bench;
 pub mod cluster;
 pub mod containers;
+pub mod envelope;
 pub mod golden;
 pub mod guarded;
 pub mod leaf;

@@ -24,6 +24,9 @@ const FILE: &str = "snapshot.db";
 const ASIDE: &str = ".set-aside";
 /// What SQLite keeps beside its file.
 const COMPANIONS: [&str; 2] = ["-wal", "-shm"];
+/// Bytes of a page of a new file. A device's record of a few deployments takes one to two thousand, and SQLite puts what is
+/// larger than a quarter of a page on pages of its own: with its usual 4,096 each record would have one or two.
+const PAGE_BYTES: u32 = 16 * 1024;
 /// How long another process may take to let go of the file: one that is ending is waited for.
 const BUSY_WAIT: Duration = Duration::from_secs(1);
 /// Marks the file as ours: "MUST" in ASCII. The format is that of the tables and of the records in them.
@@ -291,6 +294,8 @@ pub(crate) fn connect(path: &Path) -> rusqlite::Result<Connection> {
     let connection = Connection::open(path)?;
     connection.busy_timeout(BUSY_WAIT)?;
     connection.pragma_update(None, "locking_mode", "EXCLUSIVE")?;
+    // A file that is there keeps the pages that it has.
+    connection.pragma_update(None, "page_size", PAGE_BYTES)?;
     connection.pragma_update_and_check(None, "journal_mode", "WAL", |_| Ok(()))?;
     connection.pragma_update(None, "synchronous", "NORMAL")?;
     // Takes the lock, and keeps it.

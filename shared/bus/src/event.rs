@@ -13,17 +13,24 @@ use crate::message::Headers;
 /// Characters of the four parts of a `traceparent` of version 00.
 const PARTS: [usize; 4] = [2, 32, 16, 2];
 
+/// The flag by which a caller says that it recorded its part of a trace.
+const SAMPLED: u8 = 1;
+
 /// A place in a W3C trace: the trace's id and the span's, neither of them zero.
+///
+/// A trace that begins here is not sampled: nobody here records it, and a server that sees the flag looks into all headers of
+/// the message to find out who wants to hear of it. One that was sampled before it came here stays so.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Trace {
     trace: u128,
     span: u64,
+    sampled: bool,
 }
 
 impl Trace {
     /// A trace that begins here.
     pub fn begin(chance: &mut Rng) -> Self {
-        Self { trace: chance.u128(1..), span: chance.u64(1..) }
+        Self { trace: chance.u128(1..), span: chance.u64(1..), sampled: false }
     }
 
     /// Another span of the same trace.
@@ -35,7 +42,7 @@ impl Trace {
     /// A trace that begins with a message whose id is as good as random: 128 bits of which the last 64 name the span.
     /// An id of zeros means "none" in a trace, so the lowest bit of either is set.
     pub const fn of_id(id: u128) -> Self {
-        Self { trace: id | 1, span: id as u64 | 1 }
+        Self { trace: id | 1, span: id as u64 | 1, sampled: false }
     }
 
     /// The trace that a message carries, if it carries a valid one of version 00.
@@ -47,14 +54,15 @@ impl Trace {
             hex.then_some(part)
         });
         let (trace, span) = (u128::from_str_radix(trace?, 16).ok()?, u64::from_str_radix(span?, 16).ok()?);
-        let whole = version? == "00" && flags.is_some() && parts.next().is_none();
-        (whole && trace != 0 && span != 0).then_some(Self { trace, span })
+        let sampled = u8::from_str_radix(flags?, 16).ok()? & SAMPLED != 0;
+        let whole = version? == "00" && parts.next().is_none();
+        (whole && trace != 0 && span != 0).then_some(Self { trace, span, sampled })
     }
 }
 
 impl fmt::Display for Trace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "00-{:032x}-{:016x}-01", self.trace, self.span)
+        write!(f, "00-{:032x}-{:016x}-{:02x}", self.trace, self.span, u8::from(self.sampled))
     }
 }
 
@@ -91,6 +99,8 @@ mod tests {
     fn only_a_valid_trace_is_carried_on() {
         let good = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
         assert_eq!(Trace::carried(&carrying(good)).map(|trace| trace.to_string()).as_deref(), Some(good));
+        let unsampled = good.replace("-01", "-00");
+        assert_eq!(Trace::carried(&carrying(&unsampled)).map(|trace| trace.to_string()), Some(unsampled));
         let zeros = format!("00-{:032x}-{:016x}-01", 0, 1);
         for bad in ["", "00", &good.to_uppercase(), &format!("{good}-00"), &"a".repeat(9_000), &zeros] {
             assert_eq!(Trace::carried(&carrying(bad)), None, "{bad:.60}");

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use fastrand::Rng;
 use muster_bus::{Bus, Outgoing};
 use muster_contract::canonical::Digest;
 use muster_contract::decode::to_bytes;
@@ -14,6 +15,7 @@ use muster_contract::state::{ComponentStatus, DeploymentStatus};
 use muster_contract::subjects;
 use muster_contract::version::{ApiVersion, kind};
 use muster_contract::{DeploymentId, DeviceKey, Epoch, Generation, Seq, SeqRanges, State, Timestamp};
+use muster_tests::envelope::Carry;
 
 /// Devices over which the load is spread.
 pub(crate) const DEVICES: usize = 1000;
@@ -123,11 +125,22 @@ pub(crate) fn reports(fleet: Fleet, first: usize, count: usize) -> Vec<(String, 
     (0..count).map(|i| report(fleet, i % DEVICES, first + i / DEVICES)).collect()
 }
 
-/// Publishes messages pipelined and waits until all are stored.
-pub(crate) async fn publish(bus: &Bus, messages: Vec<(String, Bytes)>) {
+/// Publishes desired states, and waits until all are stored.
+pub(crate) async fn publish_desired(bus: &Bus, states: Vec<(String, Bytes)>) {
+    send(bus, states.into_iter().map(|(subject, payload)| Outgoing::new(subject, payload))).await;
+}
+
+/// Publishes reports pipelined, and waits until all are stored.
+pub(crate) async fn publish(bus: &Bus, carry: Carry, reports: Vec<(String, Bytes)>) {
+    let mut chance = Rng::new();
+    send(bus, reports.into_iter().map(|(subject, payload)| carry.report(subject, payload, &mut chance)))
+        .await;
+}
+
+async fn send(bus: &Bus, messages: impl Iterator<Item = Outgoing>) {
     let mut window = bus.window(WINDOW);
-    for (subject, payload) in messages {
-        window.send(Outgoing::new(subject, payload), ()).await;
+    for message in messages {
+        window.send(message, ()).await;
         while let Some((_, stored)) = window.try_next() {
             stored.expect("a local server stores");
         }

@@ -1,6 +1,8 @@
 //! What the way from a report to a view costs, beside the bare hops of the same way: publish → UPLINK → consume →
-//! publish → LEDGER → consume. Both run in turn on fresh servers, and ratios are the middle ones of the rounds, because
-//! machines are shared and noisy. It measures; it asserts only that nothing was lost on the way.
+//! publish → LEDGER → consume. The hops go once with the documents alone, and once with the same messages as Muster's, so
+//! that what Muster does and what its messages carry are told apart. All run in turn on fresh servers, and ratios are the
+//! middle ones of the rounds, because machines are shared and noisy. It measures; it asserts only that nothing was lost on
+//! the way.
 //!
 //! `make bench`; `BENCH_REPORTS=200000 BENCH_ROUNDS=5 make bench` for other sizes.
 
@@ -15,6 +17,7 @@ use std::process::ExitCode;
 
 use load::Fleet;
 use muster_tests::bench::{self, say, setting};
+use muster_tests::envelope::Carry;
 
 /// Reports of one throughput round.
 const REPORTS_DEFAULT: usize = 100_000;
@@ -34,6 +37,7 @@ fn main() -> ExitCode {
 
 /// Everything measured.
 pub(crate) struct Figures {
+    pub(crate) document_rates: Vec<f64>,
     pub(crate) raw_rates: Vec<f64>,
     pub(crate) alike_rates: Vec<f64>,
     pub(crate) different_rates: Vec<f64>,
@@ -42,17 +46,20 @@ pub(crate) struct Figures {
 }
 
 async fn measure(reports: usize, rounds: usize) -> Figures {
-    let (mut raw_rates, mut alike_rates, mut different_rates) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut document_rates, mut raw_rates) = (Vec::new(), Vec::new());
+    let (mut alike_rates, mut different_rates) = (Vec::new(), Vec::new());
     for round in 1..=rounds {
-        say(&format!("round {round} of {rounds}: bare hops"));
-        raw_rates.push(raw::throughput(reports).await);
+        say(&format!("round {round} of {rounds}: bare hops, documents alone"));
+        document_rates.push(raw::throughput(Carry::Document, reports).await);
+        say(&format!("round {round} of {rounds}: bare hops, the same messages"));
+        raw_rates.push(raw::throughput(Carry::Everything, reports).await);
         say(&format!("round {round} of {rounds}: muster, devices alike"));
         alike_rates.push(muster::throughput(Fleet::Alike, reports).await);
         say(&format!("round {round} of {rounds}: muster, devices different"));
         different_rates.push(muster::throughput(Fleet::Different, reports).await);
     }
     say(&format!("latency at {} events/s: bare hops, then muster", load::EVENTS_PER_SECOND));
-    let raw_latency = raw::latency().await;
+    let raw_latency = raw::latency(Carry::Everything).await;
     let muster_latency = muster::latency().await;
-    Figures { raw_rates, alike_rates, different_rates, raw_latency, muster_latency }
+    Figures { document_rates, raw_rates, alike_rates, different_rates, raw_latency, muster_latency }
 }

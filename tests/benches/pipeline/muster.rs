@@ -10,6 +10,7 @@ use muster_contract::subjects::{ViewKey, stream};
 use muster_contract::view::DeploymentView;
 use muster_simulator::child::{Child, Spec};
 use muster_simulator::hub::Hub;
+use muster_tests::envelope::Carry;
 use muster_tests::server::Server;
 use muster_tests::system::{INGEST, ROLLUP, program};
 use tempfile::TempDir;
@@ -42,8 +43,8 @@ async fn whole(fleet: Fleet) -> Whole {
     let config = BusConfig::service(server.url(), "bench");
     let bus = Bus::connect(config, &CancellationToken::new()).await.unwrap();
     bus.converge().await.unwrap();
-    load::publish(&bus, (0..DEVICES).map(|at| load::desired(fleet, at)).collect()).await;
-    load::publish(&bus, load::reports(fleet, 1, DEVICES)).await;
+    load::publish_desired(&bus, (0..DEVICES).map(|at| load::desired(fleet, at)).collect()).await;
+    load::publish(&bus, Carry::Everything, load::reports(fleet, 1, DEVICES)).await;
     let whole =
         Whole { hub: Hub::new(bus.clone()), bus, _services: services.into(), _dir: dir, _server: server };
     whole.settled(DEVICES).await;
@@ -85,7 +86,7 @@ pub(crate) async fn throughput(fleet: Fleet, reports: usize) -> f64 {
     let begin = Instant::now();
     let publishing = tokio::spawn({
         let bus = whole.bus.clone();
-        async move { load::publish(&bus, messages).await }
+        async move { load::publish(&bus, Carry::Everything, messages).await }
     });
     while whole.folded_through().await < base + reports as u64 {
         assert!(begin.elapsed() < PATIENCE, "the reports are not in after {PATIENCE:?}");
@@ -105,7 +106,7 @@ pub(crate) async fn latency() -> Latency {
     let sending = tokio::spawn({
         let bus = whole.bus.clone();
         async move {
-            paced(&bus, 2, |at, nth| sent.send((at, nth, Instant::now())).unwrap()).await;
+            paced(&bus, Carry::Everything, 2, |at, nth| sent.send((at, nth, Instant::now())).unwrap()).await;
         }
     });
     // A view that skips a state tells of its report as well: with the next one.

@@ -1,10 +1,13 @@
-//! The bare hops: the same streams, consumers and batches as Muster's, and nothing in between.
+//! The bare hops: the same streams, consumers and batches as Muster's, and nothing in between. Their messages carry either
+//! their documents alone, or everything that Muster's carry.
 
 use std::time::{Duration, Instant};
 
-use muster_bus::{Bus, BusConfig, Outgoing, Replay, Start};
+use fastrand::Rng;
+use muster_bus::{Bus, BusConfig, Delivery, Outgoing, Replay, Start};
 use muster_contract::limits::PARTITIONS;
-use muster_contract::subjects::{origin, stream};
+use muster_contract::subjects::{LedgerSubject, origin, stream};
+use muster_tests::envelope::{self, Carry, Fence};
 use muster_tests::server::Server;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -20,7 +23,7 @@ struct Hops {
     _server: Server,
 }
 
-async fn hops() -> Hops {
+async fn hops(carry: Carry) -> Hops {
     let server = Server::start();
     let config = BusConfig::service(server.url(), "bench");
     let bus = Bus::connect(config.clone(), &CancellationToken::new()).await.unwrap();
@@ -29,39 +32,60 @@ async fn hops() -> Hops {
     // As Muster does, the relay has a connection of its own.
     let relay_bus = Bus::connect(config, &CancellationToken::new()).await.unwrap();
     for partition in 0..PARTITIONS {
-        relays.spawn(relay(relay_bus.clone(), partition));
+        relays.spawn(Relay::new(relay_bus.clone(), partition, carry).await.run());
     }
     let facts = bus.replay(stream::LEDGER, &["muster.status.>"], Start::First).await.unwrap();
     Hops { bus, facts, relays, _server: server }
 }
 
 /// One partition: consume, publish, acknowledge what is stored.
-async fn relay(bus: Bus, partition: u16) {
-    let mut reports = bus.partition(partition).await.unwrap();
-    let mut window = bus.window(WINDOW);
-    loop {
-        let batch = reports.next_batch(BATCH).await.unwrap();
-        let Some(last) = batch.last().cloned() else { continue };
-        for delivery in batch {
-            let device = origin(&delivery.subject).unwrap().device.unwrap();
-            let subject = format!("muster.status.{}.{}.bench", device.site, device.device);
-            window.send(Outgoing::new(subject, delivery.payload), ()).await;
+struct Relay {
+    bus: Bus,
+    partition: u16,
+    carry: Carry,
+    fence: Fence,
+    chance: Rng,
+}
+
+impl Relay {
+    async fn new(bus: Bus, partition: u16, carry: Carry) -> Self {
+        let record = Outgoing::new(LedgerSubject::Owner { partition, lane: 0 }.to_string(), "bench");
+        let sequence = bus.publish(record).await.unwrap().sequence;
+        Self { bus, partition, carry, fence: Fence::of(partition, sequence), chance: Rng::new() }
+    }
+
+    async fn run(mut self) {
+        let mut reports = self.bus.partition(self.partition).await.unwrap();
+        let mut window = self.bus.window(WINDOW);
+        loop {
+            let batch = reports.next_batch(BATCH).await.unwrap();
+            let Some(last) = batch.last().cloned() else { continue };
+            for delivery in batch {
+                window.send(self.fact(delivery), ()).await;
+            }
+            while let Some((_, stored)) = window.next().await {
+                stored.unwrap();
+            }
+            last.ack_all().await;
         }
-        while let Some((_, stored)) = window.next().await {
-            stored.unwrap();
-        }
-        last.ack_all().await;
+    }
+
+    fn fact(&mut self, delivery: Delivery) -> Outgoing {
+        let device = origin(&delivery.subject).unwrap().device.unwrap();
+        let subject = format!("muster.status.{}.{}.bench", device.site, device.device);
+        let with = (&self.fence, envelope::trace(&delivery.headers, &mut self.chance));
+        self.carry.fact(subject, delivery.payload, with, &mut self.chance)
     }
 }
 
 /// Events per second over the hops.
-pub(crate) async fn throughput(reports: usize) -> f64 {
-    let mut hops = hops().await;
+pub(crate) async fn throughput(carry: Carry, reports: usize) -> f64 {
+    let mut hops = hops(carry).await;
     let messages = load::reports(Fleet::Different, 1, reports);
     let begin = Instant::now();
     let publishing = tokio::spawn({
         let bus = hops.bus.clone();
-        async move { load::publish(&bus, messages).await }
+        async move { load::publish(&bus, carry, messages).await }
     });
     let mut seen = 0;
     while seen < reports {
@@ -76,13 +100,13 @@ pub(crate) async fn throughput(reports: usize) -> f64 {
 }
 
 /// Latency from publish to the reader of the last hop.
-pub(crate) async fn latency() -> Latency {
-    let mut hops = hops().await;
+pub(crate) async fn latency(carry: Carry) -> Latency {
+    let mut hops = hops(carry).await;
     let (sent, mut sent_at) = tokio::sync::mpsc::unbounded_channel();
     let sending = tokio::spawn({
         let bus = hops.bus.clone();
         async move {
-            paced(&bus, 1, |_, _| sent.send(Instant::now()).unwrap()).await;
+            paced(&bus, carry, 1, |_, _| sent.send(Instant::now()).unwrap()).await;
         }
     });
     let mut samples = Vec::with_capacity(LATENCY_EVENTS);
@@ -112,8 +136,8 @@ fn event_of(subject: &str, payload: &[u8]) -> usize {
 }
 
 /// Publishes the events of a latency measurement at an even rate; `note` is told of each just before it goes.
-pub(crate) async fn paced(bus: &Bus, first: usize, mut note: impl FnMut(usize, usize)) {
-    let mut window = bus.window(WINDOW);
+pub(crate) async fn paced(bus: &Bus, carry: Carry, first: usize, mut note: impl FnMut(usize, usize)) {
+    let (mut window, mut chance) = (bus.window(WINDOW), Rng::new());
     let begin = tokio::time::Instant::now();
     for event in 0..LATENCY_EVENTS {
         let due = begin + Duration::from_secs_f64(event as f64 / load::EVENTS_PER_SECOND as f64);
@@ -121,7 +145,7 @@ pub(crate) async fn paced(bus: &Bus, first: usize, mut note: impl FnMut(usize, u
         let (at, nth) = (event % load::DEVICES, first + event / load::DEVICES);
         let (subject, payload) = load::report(Fleet::Different, at, nth);
         note(at, nth);
-        window.send(Outgoing::new(subject, payload), ()).await;
+        window.send(carry.report(subject, payload, &mut chance), ()).await;
         while let Some((_, stored)) = window.try_next() {
             stored.unwrap();
         }

@@ -1,7 +1,9 @@
 //! The same work done by what somebody would take instead: standings kept current by batched upserts into PostgreSQL, with
 //! counts kept by a trigger on whole batches, beside LEDGER and muster-rollup. Each side gets the same reports of the same
 //! fleet, already let in; each ends when the last of them counts. Muster keeps every one of them; PostgreSQL is measured
-//! without a history, and with one.
+//! without a history, with one, and with one of whole messages: what Muster's facts carry besides their documents, each id
+//! taken once. Beside the last stands Muster with everything that its messages carry, beside the others with documents alone,
+//! because that is what their rows hold. Both sides begin at rest: what they were filled with is settled.
 //!
 //! PostgreSQL commits a thousand reports at once and does not wait for the disk (`synchronous_commit=off`): that is what
 //! a stream of NATS promises unless it is told otherwise. It runs as a user of its own if this process is root.
@@ -23,6 +25,7 @@ use muster_rollup::app::start;
 use muster_rollup::config::Cli;
 use muster_service::life::Life;
 use muster_tests::bench::{self, ratio, say, setting, thousands};
+use muster_tests::envelope::Carry;
 use muster_tests::ledger::{self, DEPLOYMENTS};
 use muster_tests::server::Server;
 use tokio_util::sync::CancellationToken;
@@ -52,16 +55,23 @@ fn main() -> ExitCode {
     let devices = setting("BENCH_DEVICES", DEVICES_DEFAULT);
     let rounds = setting("BENCH_ROUNDS", ROUNDS_DEFAULT).max(1);
     let runtime = tokio::runtime::Runtime::new().unwrap();
-    let [mut current, mut history, mut muster] = [Vec::new(), Vec::new(), Vec::new()];
+    let mut figures: [Vec<f64>; 5] = Default::default();
     for round in 1..=rounds {
-        say(&format!("round {round} of {rounds}: PostgreSQL, the present alone"));
-        current.push(postgres(&cluster, devices, Keeping::Present));
-        say(&format!("round {round} of {rounds}: PostgreSQL with a history"));
-        history.push(postgres(&cluster, devices, Keeping::History));
-        say(&format!("round {round} of {rounds}: Muster with its history"));
-        muster.push(runtime.block_on(rollup(devices)));
+        let mut note = |at: usize, what: &str, measure: &dyn Fn() -> f64| {
+            say(&format!("round {round} of {rounds}: {what}"));
+            figures[at].push(measure());
+        };
+        note(0, "PostgreSQL, the present alone", &|| postgres(&cluster, devices, Keeping::Present));
+        note(1, "PostgreSQL with a history", &|| postgres(&cluster, devices, Keeping::History));
+        note(2, "Muster with its history", &|| runtime.block_on(rollup(devices, Carry::Document)));
+        note(3, "PostgreSQL with whole messages", &|| postgres(&cluster, devices, Keeping::Messages));
+        note(4, "Muster with whole messages", &|| runtime.block_on(rollup(devices, Carry::Everything)));
     }
-    let ratio = |base: &[f64]| ratio(&muster, base);
+    let [current, history, muster, messages, whole] = &figures;
+    let line = |kept: &str, base: &[f64], muster: &[f64]| {
+        let ratio = ratio(muster, base);
+        format!("| {kept} | {} | {} | {ratio:.2} |", thousands(base), thousands(muster))
+    };
     let lines = [
         format!(
             "{} reports of {devices} devices about standings that are there, {} reports a transaction; median of {rounds} rounds (spread = (max - min) / median)",
@@ -71,18 +81,9 @@ fn main() -> ExitCode {
         String::new(),
         format!("| reports/s until all count | {} | Muster, whole history | ratio |", cluster.version()),
         "|---|---:|---:|---:|".to_owned(),
-        format!(
-            "| the present alone | {} | {} | {:.2} |",
-            thousands(&current),
-            thousands(&muster),
-            ratio(&current)
-        ),
-        format!(
-            "| and every report kept | {} | {} | {:.2} |",
-            thousands(&history),
-            thousands(&muster),
-            ratio(&history)
-        ),
+        line("the present alone", current, muster),
+        line("and every report kept", history, muster),
+        line("and with it its id, source, type and trace", messages, whole),
     ];
     bench::tell(&lines.join("\n"))
 }
@@ -102,14 +103,14 @@ fn postgres(cluster: &Cluster, devices: usize, keeping: Keeping) -> f64 {
         reports.to_string(),
         "every standing is installed and counted"
     );
-    if keeping == Keeping::History {
+    if keeping != Keeping::Present {
         assert_eq!(cluster.ask("SELECT count(*) FROM history"), (2 * reports).to_string());
     }
     reports as f64 / seconds
 }
 
 /// The same of LEDGER and a rollup.
-async fn rollup(devices: usize) -> f64 {
+async fn rollup(devices: usize, carry: Carry) -> f64 {
     let server = Server::start();
     let bus = Bus::connect(server.config("bench"), &CancellationToken::new()).await.unwrap();
     bus.converge().await.unwrap();
@@ -120,10 +121,11 @@ async fn rollup(devices: usize) -> f64 {
     let folded = || handle.present.look(|now| now.fleet.as_of().ledger_seq);
     let before = ledger::fill(&bus, devices, 1).await;
     wait(|| folded() >= before).await;
+    wait(|| handle.metrics.snapshot_seq.get() as u64 >= before).await;
     let reports: Vec<_> = (0..devices).flat_map(|device| ledger::reports(device, 2)).collect();
     let (count, end) = (reports.len(), before + reports.len() as u64);
     let begin = Instant::now();
-    ledger::publish(&bus, reports).await;
+    ledger::publish_with(&bus, carry, reports).await;
     wait(|| folded() >= end).await;
     let seconds = begin.elapsed().as_secs_f64();
     let installed = handle.present.look(|now| {

@@ -3,6 +3,8 @@
 
 use std::fmt::Write as _;
 
+use fastrand::Rng;
+use muster_bus::event::Trace;
 use muster_tests::ledger::{self, DEPLOYMENTS, DEVICES_PER_SITE};
 
 /// Reports of one transaction.
@@ -15,6 +17,8 @@ pub(crate) enum Keeping {
     Present,
     /// Every report as well.
     History,
+    /// Every report with what its message carries: an id that is taken once, who says what, and a trace.
+    Messages,
 }
 
 /// Makes the tables, empty.
@@ -22,6 +26,7 @@ pub(crate) fn tables(keeping: Keeping) -> String {
     let history = match keeping {
         Keeping::Present => "",
         Keeping::History => HISTORY,
+        Keeping::Messages => MESSAGES,
     };
     format!("{TABLES}{history}")
 }
@@ -61,18 +66,34 @@ const HISTORY: &str = "
     );
 ";
 
+const MESSAGES: &str = "
+    CREATE TABLE history (
+        place bigserial PRIMARY KEY, received_at timestamptz NOT NULL DEFAULT now(),
+        site text NOT NULL, device text NOT NULL, deployment text NOT NULL, body text NOT NULL,
+        message_id text NOT NULL UNIQUE, source text NOT NULL, type text NOT NULL, trace text NOT NULL
+    );
+";
+
 const INCOMING: &str = "CREATE TEMP TABLE batch (
-    site text, device text, deployment text, epoch bigint, seq bigint, state text, body text
+    site text, device text, deployment text, epoch bigint, seq bigint, state text, body text,
+    message_id text, source text, type text, trace text
 ) ON COMMIT DELETE ROWS;
 ";
 
 const UPSERT: &str =
-    "INSERT INTO standing SELECT * FROM batch ON CONFLICT (site, device, deployment) DO UPDATE
+    "INSERT INTO standing SELECT site, device, deployment, epoch, seq, state, body FROM batch
+    ON CONFLICT (site, device, deployment) DO UPDATE
     SET epoch = excluded.epoch, seq = excluded.seq, state = excluded.state, body = excluded.body
     WHERE (standing.epoch, standing.seq) < (excluded.epoch, excluded.seq);
 ";
 
 const KEEP: &str = "INSERT INTO history (site, device, deployment, body) SELECT site, device, deployment, body FROM batch;\n";
+
+const KEEP_MESSAGES: &str =
+    "INSERT INTO history (site, device, deployment, body, message_id, source, type, trace)
+    SELECT site, device, deployment, body, message_id, source, type, trace FROM batch
+    ON CONFLICT (message_id) DO NOTHING;
+";
 
 /// What a database that has been filled does before it is measured.
 pub(crate) const SETTLE: &str = "VACUUM ANALYZE; CHECKPOINT;";
@@ -84,22 +105,27 @@ pub(crate) const INSTALLED: &str = "SELECT sum(standings) FROM counts WHERE stat
 /// The script of a round in which every device reports each of its deployments.
 pub(crate) fn round(devices: usize, round: u64, keeping: Keeping) -> String {
     let mut script = INCOMING.to_owned();
-    let rows: Vec<String> = (0..devices).flat_map(|device| rows(device, round)).collect();
+    let rows: Vec<String> = (0..devices).flat_map(|device| rows(device, round, keeping)).collect();
     for batch in rows.chunks(BATCH) {
-        script.push_str("BEGIN;\nCOPY batch FROM STDIN;\n");
+        script.push_str("BEGIN;\nCOPY batch (site, device, deployment, epoch, seq, state, body");
+        script.push_str(if keeping == Keeping::Messages { ", message_id, source, type, trace" } else { "" });
+        script.push_str(") FROM STDIN;\n");
         batch.iter().for_each(|row| script.push_str(row));
         script.push_str("\\.\n");
         script.push_str(UPSERT);
-        if keeping == Keeping::History {
-            script.push_str(KEEP);
-        }
+        script.push_str(match keeping {
+            Keeping::Present => "",
+            Keeping::History => KEEP,
+            Keeping::Messages => KEEP_MESSAGES,
+        });
         script.push_str("COMMIT;\n");
     }
     script
 }
 
 /// A line for COPY of each report. Nothing in it has to be escaped.
-fn rows(device: usize, round: u64) -> [String; DEPLOYMENTS.len()] {
+fn rows(device: usize, round: u64, keeping: Keeping) -> [String; DEPLOYMENTS.len()] {
+    let mut chance = Rng::new();
     let state = if round.is_multiple_of(2) { "installed" } else { "installing" };
     let mut place = 0;
     ledger::reports(device, round).map(|(_, body)| {
@@ -107,11 +133,13 @@ fn rows(device: usize, round: u64) -> [String; DEPLOYMENTS.len()] {
         place += 1;
         let mut row = String::new();
         // Writing into a string does not fail.
-        let _ = writeln!(
-            row,
-            "site-{}\tdevice-{device}\t{id}\t1\t{seq}\t{state}\t{body}",
-            device / DEVICES_PER_SITE
-        );
+        let site = device / DEVICES_PER_SITE;
+        let _ = write!(row, "site-{site}\tdevice-{device}\t{id}\t1\t{seq}\t{state}\t{body}");
+        if keeping == Keeping::Messages {
+            let (name, trace) = (format!("site-{site}.device-{device}"), Trace::begin(&mut chance));
+            let _ = write!(row, "\t{name}.1.{seq}\tmuster-ingest\tmuster.v1.StatusFact\t{trace}");
+        }
+        row.push('\n');
         row
     })
 }

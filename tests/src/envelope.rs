@@ -1,0 +1,127 @@
+//! What a message of Muster's carries besides its document, for benches that write to the bus past agents and ingest: so
+//! that server and readers have to do what they have to do in a fleet. It decides nothing of what is written.
+
+use bytes::Bytes;
+use fastrand::Rng;
+use muster_bus::event::{Trace, attributes};
+use muster_bus::{Headers, Outgoing};
+use muster_contract::subjects::{LedgerSubject, stream};
+
+/// What messages carry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Carry {
+    /// Their document alone.
+    Document,
+    /// What those of a fleet carry as well: CloudEvents, a trace, a message id, and facts the fence of LEDGER.
+    Everything,
+}
+
+impl Carry {
+    /// A report.
+    pub fn report(self, subject: String, payload: impl Into<Bytes>, chance: &mut Rng) -> Outgoing {
+        match self {
+            Self::Document => Outgoing::new(subject, payload),
+            Self::Everything => report(subject, payload, chance),
+        }
+    }
+
+    /// A fact, or what a device shall run.
+    pub fn fact(
+        self,
+        subject: String,
+        payload: impl Into<Bytes>,
+        (fence, trace): (&Fence, Trace),
+        chance: &mut Rng,
+    ) -> Outgoing {
+        match self {
+            Self::Document => Outgoing::new(subject, payload),
+            Self::Everything => fact(subject, payload, (fence, trace), chance),
+        }
+    }
+}
+
+/// A record in LEDGER on condition of which facts are taken: its subject, and its sequence there.
+#[derive(Debug, Clone)]
+pub struct Fence {
+    /// The subject.
+    pub subject: String,
+    /// The sequence; 0 where there is no record.
+    pub sequence: u64,
+}
+
+impl Fence {
+    /// The one of a partition whose owner has written this record.
+    pub fn of(partition: u16, sequence: u64) -> Self {
+        Self { subject: LedgerSubject::Owner { partition, lane: 0 }.to_string(), sequence }
+    }
+}
+
+/// A report as an agent sends it.
+fn report(subject: String, payload: impl Into<Bytes>, chance: &mut Rng) -> Outgoing {
+    let id = format!("{:036x}", chance.u128(..));
+    let source = format!("muster/{}", device(&subject));
+    Outgoing {
+        headers: attributes(&source, "StatusReport", &id, Trace::begin(chance)),
+        message_id: Some(id),
+        expected_stream: Some(stream::UPLINK),
+        ..Outgoing::new(subject, payload)
+    }
+}
+
+/// A fact as ingest writes it; what a device shall run, as the publisher does.
+fn fact(
+    subject: String,
+    payload: impl Into<Bytes>,
+    (fence, trace): (&Fence, Trace),
+    chance: &mut Rng,
+) -> Outgoing {
+    let kind = match subject.split('.').nth(1) {
+        Some("desired") => return desired(subject, payload, trace, chance),
+        Some("liveness") => "LivenessFact",
+        _ => "StatusFact",
+    };
+    let id = format!("{}.1.{}", device(&subject), chance.u32(..));
+    Outgoing {
+        headers: attributes("muster-ingest", kind, &id, trace),
+        message_id: Some(id),
+        expected_stream: Some(stream::LEDGER),
+        expected_last_subject_sequence: Some(fence.sequence),
+        expected_of_subject: Some(fence.subject.clone()),
+        ..Outgoing::new(subject, payload)
+    }
+}
+
+/// The trace that a message carries, or a new one.
+pub fn trace(carried: &Headers, chance: &mut Rng) -> Trace {
+    Trace::carried(carried).unwrap_or_else(|| Trace::begin(chance))
+}
+
+fn desired(subject: String, payload: impl Into<Bytes>, trace: Trace, chance: &mut Rng) -> Outgoing {
+    let id = format!("{:032x}", chance.u128(..));
+    Outgoing {
+        headers: attributes("muster-publisher", "DesiredState", &id, trace),
+        message_id: Some(id),
+        expected_stream: Some(stream::DOWNLINK),
+        ..Outgoing::new(subject, payload)
+    }
+}
+
+/// `SITE.DEVICE`, which every subject of a device has after two tokens.
+fn device(subject: &str) -> &str {
+    let mut dots = subject.match_indices('.').map(|(at, _)| at).skip(1);
+    let begin = dots.next().map_or(0, |at| at + 1);
+    let end = dots.nth(1).unwrap_or(subject.len());
+    &subject[begin..end]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_device_of_a_subject_is_found_whatever_follows() {
+        for subject in ["muster.report.s.d", "muster.status.s.d.app", "muster.liveness.s.d"] {
+            assert_eq!(device(subject), "s.d", "{subject}");
+        }
+    }
+}
