@@ -259,7 +259,7 @@ def count(rows):
               for standing in STANDINGS if standings[standing]}
     known = sum(row["known"] for row in targets)
     sure = sum(row["known"] and (row["standing"], row["freshness"]) == ("installed", "fresh") for row in targets)
-    lost = sum(row["known"] and row["standing"] == "failed" for row in targets)
+    lost = sum(row["known"] and row["freshness"] == "fresh" and row["standing"] == "failed" for row in targets)
     overdue = sum(row["overdue"] for row in targets)
     stale = standings["installed"] > splits.get("installed", Counter())["fresh"]
     verdicts = [

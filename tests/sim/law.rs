@@ -347,9 +347,11 @@ fn bounds(view: &DeploymentView, lines: &[StandingLine]) -> Lawful {
     let installed = |line: &&StandingLine| {
         line.known && line.freshness == Freshness::Fresh && line.standing == Standing::Installed
     };
-    let failed = |line: &&StandingLine| line.known && line.standing == Standing::Failed;
+    let failed = |line: &&StandingLine| {
+        line.known && line.freshness == Freshness::Fresh && line.standing == Standing::Failed
+    };
     let lo = targets.clone().filter(installed).count() as u64;
     let hi = view.targets - targets.filter(failed).count() as u64;
-    let right = view.converged.lo == lo && view.converged.hi <= hi.max(lo) && lo <= view.converged.hi;
+    let right = view.converged.lo == lo && view.converged.hi == hi && lo <= hi;
     must(right, "the bounds are those of the standings", || format!("{lo}..{hi}, {view:?}"))
 }

@@ -210,7 +210,8 @@ impl Verdict {
 pub struct Bounds {
     /// Devices installed for the current target, fresh and known.
     pub lo: u64,
-    /// Targets without those known to have failed.
+    /// Targets without those that are heard and known to have failed: what failed before it fell silent may have recovered
+    /// since.
     pub hi: u64,
 }
 

@@ -21,8 +21,8 @@ pub struct WhyAnswer {
     pub verdict: Verdict,
     /// The rule that gives it, in words. No rule before it holds.
     pub rule: String,
-    /// Standings that make the rule hold: without these devices the verdict is another, and without any other device it is
-    /// the same.
+    /// Standings that make the rule hold: without these devices the verdict is another, with any one of them it is the same,
+    /// and without any other device it is the same.
     pub because: u64,
     /// Of so many: targets, or devices that it is leaving.
     pub of: u64,
@@ -50,7 +50,8 @@ pub struct Because {
     pub freshness: Freshness,
     /// The first rule that it makes hold.
     pub speaks_for: Verdict,
-    /// The facts that LEDGER must hold for that; without one of them the standing is another.
+    /// The facts that are enough for that, none of which can be left out. Where it takes that all reports are in, the last
+    /// word on them stands for them all.
     pub facts: Vec<Evidence>,
 }
 
@@ -90,7 +91,7 @@ pub enum EvidenceKind {
     Liveness,
     /// The deadline that passed.
     Deadline,
-    /// The fact that speaks of the highest report number.
+    /// The fact that speaks of the highest report number, or the last of those reports to come in.
     Head,
     /// The message in quarantine that may be news.
     Quarantine,

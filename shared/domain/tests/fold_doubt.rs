@@ -9,6 +9,7 @@ use ledger::{Ledger, Look, Said, key, stored_at};
 use muster_contract::State::Failed;
 use muster_contract::query::Output;
 use muster_contract::view::{Bounds, DeploymentView, Split, Standing, Verdict};
+use muster_contract::why::EvidenceKind;
 use muster_domain::fold::{Fleet, Page};
 
 const PRESS: &str = "plant7/press-4";
@@ -36,7 +37,7 @@ fn a_report_in_quarantine_leaves_what_came_before_it_in_doubt_and_nothing_else()
     let complete = fleet.site("plant7").tally.complete;
     assert_eq!((complete.devices, complete.of, complete.missing_reports), (0, 1, 0));
     let why = fleet.why_device(&"web".parse().unwrap(), &key(PRESS)).unwrap();
-    let says = why.standings[0].facts.last().unwrap();
+    let says = why.standings[0].facts.iter().find(|fact| fact.kind == EvidenceKind::Quarantine).unwrap();
     assert_eq!(
         (says.ledger_seq, says.seq.unwrap().get()),
         (4, 3),

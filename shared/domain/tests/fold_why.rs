@@ -1,5 +1,6 @@
-//! The proof that `why` gives holds: without the devices it names the verdict is another, without any other device it is
-//! the same, and the facts it names are enough for the standing of each and cannot be done without.
+//! The proof that `why` gives holds: without the devices it names the verdict is another, with any one of them it is the
+//! same, without any other device it is the same; and the facts it names are enough for the standing of each, none can be
+//! done without, and no other matters.
 
 #![allow(clippy::unwrap_used, reason = "a failure here is the test's result")]
 #![allow(dead_code, reason = "the ledger and its generator serve several tests")]
@@ -12,7 +13,7 @@ use std::collections::BTreeSet;
 use fleets::ledgers;
 use ledger::{Ledger, Said, position};
 use muster_contract::State;
-use muster_contract::fact::DeadlineKind;
+use muster_contract::fact::{DeadlineKind, Fact};
 use muster_contract::view::{Freshness, Standing, Verdict};
 use muster_contract::why::{Because, EvidenceKind, WhyAnswer};
 use muster_contract::{DeploymentId, DeviceKey};
@@ -51,9 +52,11 @@ fn essence(fleet: &Fleet, id: &DeploymentId, because: &Because) -> Option<(Stand
         Verdict::Overdue => format!("overdue {}", line.overdue.is_some()),
         Verdict::Incomplete => format!("known {}", line.known),
         Verdict::ConvergedStale | Verdict::Converged => {
-            format!("fresh {}", answer.standings[0].freshness == Freshness::Fresh)
+            let fresh = answer.standings[0].freshness == Freshness::Fresh;
+            format!("known {}, fresh {fresh}", line.known)
         }
-        _ => String::new(),
+        Verdict::Progressing | Verdict::Waiting => format!("known {}", line.known),
+        Verdict::Empty | Verdict::Removing | Verdict::Failing => String::new(),
     };
     // Past its deadline, or not known: the standing may be any.
     let standing = match because.speaks_for {
@@ -76,6 +79,10 @@ fn check(ledger: &Ledger, fleet: &Fleet, id: &DeploymentId, why: &WhyAnswer) -> 
         let gone = BTreeSet::from([other.clone()]);
         prop_assert_eq!(verdict(&without(&gone), id), why.verdict, "without {}: {:?}", other, why);
     }
+    for one in &named {
+        let others: BTreeSet<_> = named.iter().filter(|other| *other != one).cloned().collect();
+        prop_assert_eq!(verdict(&without(&others), id), why.verdict, "with {} alone: {:?}", one, why);
+    }
     for because in &why.standings {
         check_facts(ledger, fleet, id, because)?;
     }
@@ -91,26 +98,56 @@ fn check_facts(
     let whole = essence(fleet, id, because);
     let named: BTreeSet<_> = because.facts.iter().map(|fact| fact.ledger_seq).collect();
     let of_device = |entry: &ledger::Entry| entry.subject.device() == Some(&because.key);
-    let alone = fold_where(ledger, |seq, entry| !of_device(entry) || named.contains(&seq));
-    prop_assert_eq!(&essence(&alone, id, because), &whole, "the named facts alone: {:?}", because);
-
-    for fact in &because.facts {
-        // These may be known from more than one fact.
-        match (because.speaks_for, fact.kind) {
-            (
-                Verdict::Incomplete,
-                EvidenceKind::Head | EvidenceKind::Status | EvidenceKind::Quarantine | EvidenceKind::Liveness,
-            )
-            | (Verdict::ConvergedStale, EvidenceKind::Liveness)
-            | (Verdict::Removing, EvidenceKind::Desired) => continue,
-            _ => {}
+    let stood_for = |entry: &ledger::Entry| is_stood_for(because, entry);
+    let alone = |gone: u64| {
+        fold_where(ledger, |seq, entry| {
+            !of_device(entry) || (seq != gone && (named.contains(&seq) || stood_for(entry)))
+        })
+    };
+    prop_assert_eq!(&essence(&alone(0), id, because), &whole, "the named facts alone: {:?}", because);
+    for fact in because.facts.iter().filter(|fact| !is_said_more_than_once(because, fact.kind)) {
+        let less = essence(&alone(fact.ledger_seq), id, because);
+        prop_assert_ne!(&less, &whole, "without {:?} of {:?}", fact, because);
+    }
+    for (at, entry) in ledger.entries.iter().enumerate() {
+        let other = position(at).ledger_seq;
+        if of_device(entry) && !named.contains(&other) && !stood_for(entry) {
+            let less = fold_where(ledger, |seq, _| seq != other);
+            prop_assert_eq!(&essence(&less, id, because), &whole, "without {:?} beside {:?}", entry, because);
         }
-        let less = fold_where(ledger, |seq, entry| {
-            !of_device(entry) || (named.contains(&seq) && seq != fact.ledger_seq)
-        });
-        prop_assert_ne!(&essence(&less, id, because), &whole, "without {:?} of {:?}", fact, because);
     }
     Ok(())
+}
+
+/// What may be known from several facts: that something is silent, missing, unreadable, at no end, or shall not run any more;
+/// and of what a last word stands for, one may be as good as another.
+fn is_said_more_than_once(because: &Because, kind: EvidenceKind) -> bool {
+    use EvidenceKind::{Desired, Head, Liveness, Quarantine, Status};
+    let names = |kind| because.facts.iter().any(|fact| fact.kind == kind);
+    match (because.speaks_for, kind) {
+        (Verdict::Incomplete, Head | Status | Quarantine | Liveness)
+        | (Verdict::ConvergedStale, Liveness)
+        | (Verdict::Removing, Desired | Head | Quarantine | Liveness)
+        // Without any report it is at no end either.
+        | (Verdict::Overdue, Status) => true,
+        (Verdict::Incomplete | Verdict::Removing | Verdict::Failing, _) => false,
+        (_, Head | Quarantine) => true,
+        (_, Status) => names(Head) || names(Quarantine),
+        (_, Liveness) => names(Quarantine),
+        _ => false,
+    }
+}
+
+/// Whether a fact is one of those that the last word on all reports, or on everything in doubt, stands for.
+fn is_stood_for(because: &Because, entry: &ledger::Entry) -> bool {
+    let names = |kind| because.facts.iter().any(|fact| fact.kind == kind);
+    match (because.speaks_for, &entry.fact) {
+        (Verdict::Incomplete | Verdict::Removing, _) => false,
+        (_, Fact::Status(_) | Fact::Device(_)) => names(EvidenceKind::Head),
+        (_, Fact::Quarantine(_)) => names(EvidenceKind::Head) || names(EvidenceKind::Quarantine),
+        (_, Fact::Liveness(_) | Fact::Verdict(_)) => names(EvidenceKind::Quarantine),
+        _ => false,
+    }
 }
 
 proptest! {
@@ -188,6 +225,16 @@ fn each_verdict_names_its_facts() {
     };
     let (verdict, facts) = why(&ledger);
     assert_eq!((verdict, words(facts)), (Verdict::Converged, converged.to_vec()));
+    // Another deployment's report: that there is no newer one of this is known from all numbers.
+    ledger.status("north/a", "db", &said(4, &[("main", State::Installed)]));
+    let all = [
+        "shall run it",
+        "is installed",
+        "is heard",
+        "is the last word on 4 reports, of which none is missing",
+    ];
+    let (verdict, facts) = why(&ledger);
+    assert_eq!((verdict, words(facts)), (Verdict::Converged, all.map(str::to_owned).to_vec()));
     ledger.desired("north/a", 2, &[]);
     let (verdict, facts) = why(&ledger);
     assert_eq!(verdict, Verdict::Removing);

@@ -86,9 +86,13 @@ impl Facet {
         let Some(epoch) = self.epoch else { return true };
         match report {
             Some(report) if report.epoch < epoch => false,
-            Some(report) if report.epoch == epoch && report.current_through >= self.head => true,
-            _ => self.missing == 0,
+            report => self.says_it_is_last(report) || self.missing == 0,
         }
+    }
+
+    /// Whether the report itself says that nothing newer has been said of its deployment.
+    pub(super) fn says_it_is_last(&self, report: Option<&Report>) -> bool {
+        report.is_some_and(|report| Some(report.epoch) == self.epoch && report.current_through >= self.head)
     }
 
     /// Whether a message in quarantine may be a later report. What the deployment's last report said up to a head is not

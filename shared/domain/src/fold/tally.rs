@@ -73,7 +73,7 @@ impl Group {
         way.by(&mut self.overdue, overdue.into());
         way.by(&mut self.known, known.into());
         way.by(&mut self.sure, (standing == Standing::Installed && fresh && known).into());
-        way.by(&mut self.lost, (standing == Standing::Failed && known).into());
+        way.by(&mut self.lost, (standing == Standing::Failed && fresh && known).into());
         way.by(&mut self.missing, missing.min(MISSING_COUNTED_MAX));
     }
 

@@ -1,16 +1,18 @@
 //! Why a deployment has its verdict: the standings that make its rule hold, and of each the facts that make it so. Nothing
 //! is decided here that [`Share`] and the verdict have not decided; the facts are named by where LEDGER holds them.
 //!
-//! A rule speaks of devices, so its proof does too: a fleet without the devices named here has another verdict, and a
-//! fleet without any other device has the same. Of each device the facts named are enough for its standing, and without
-//! one of them it is another; but that a device is silent, that it has reported more than is in or can be read, and that it
-//! shall not run something any more may be known from several facts, of which the last is named.
+//! A rule speaks of devices, so its proof does too: a fleet without the devices named here has another verdict, with any one
+//! of them it has the same, and without any other device it has the same. Of each device the facts named are enough for its
+//! standing, none of them can be left out, and no other matters; but that a device is silent, that it has reported more than
+//! is in or can be read, and that it shall not run something any more may be known from several facts, of which the last is
+//! named. That all its reports are in is known from every one of them, and that nothing of it is in doubt any more from every
+//! word on what was: the last one is named.
 
 use muster_contract::fact::DeadlineKind;
 use muster_contract::query::Output;
 use muster_contract::view::{Freshness, Verdict};
 use muster_contract::why::{Because, Evidence, EvidenceKind, WhyAnswer};
-use muster_contract::{DeploymentId, DeviceKey, Generation, Seq, SiteId, State};
+use muster_contract::{DeploymentId, DeviceKey, Epoch, Generation, Seq, SiteId, State};
 
 use super::answer::Page;
 use super::device::{About, Device};
@@ -133,7 +135,11 @@ impl Device {
 fn facts(about: &About, row: &Row, verdict: Verdict) -> Vec<Evidence> {
     let mut facts = Vec::from_iter(about.desired_evidence(row.target));
     match verdict {
-        Verdict::Overdue => facts.extend(row.overdue().map(Deadline::evidence)),
+        Verdict::Overdue => {
+            facts.extend(row.overdue().map(Deadline::evidence));
+            // That it is at no end: an older report may have been one.
+            facts.extend(row.report.as_ref().map(Report::evidence));
+        }
         Verdict::Incomplete => {
             facts.extend(row.report.as_ref().map(Report::evidence));
             facts.extend(about.ignorance(row));
@@ -141,8 +147,20 @@ fn facts(about: &About, row: &Row, verdict: Verdict) -> Vec<Evidence> {
         Verdict::ConvergedStale | Verdict::Converged => {
             facts.extend(row.report.as_ref().map(Report::evidence));
             facts.extend(about.liveness_evidence());
+            facts.extend(about.knowledge(row));
         }
-        _ => facts.extend(row.report.as_ref().map(Report::evidence)),
+        Verdict::Progressing | Verdict::Waiting => {
+            facts.extend(row.report.as_ref().map(Report::evidence));
+            facts.extend(about.knowledge(row));
+        }
+        Verdict::Removing => {
+            facts.extend(row.report.as_ref().map(Report::evidence));
+            // A device that lost its memory since, and of which all is known, would be leaving nothing.
+            if row.report.as_ref().is_some_and(|report| Some(report.epoch) < about.facet().epoch) {
+                facts.extend(about.ignorance(row));
+            }
+        }
+        Verdict::Empty | Verdict::Failing => facts.extend(row.report.as_ref().map(Report::evidence)),
     }
     facts
 }
@@ -181,12 +199,41 @@ impl About {
         }
         if facet.doubts(report) {
             facts.extend(self.quarantine_evidence(facet.doubt.seq));
+            // A number means something only in the epoch that the device has spoken of.
+            if !facet.doubt.beyond && facet.has_last(report) {
+                facts.extend(self.head_evidence());
+            }
         }
         if facet.doubt.not_storing {
             let says = "says that it cannot keep what it would report".to_owned();
             facts.push(Evidence::of(EvidenceKind::Liveness, self.sources.liveness, says));
         }
         facts
+    }
+
+    /// Why a row's standing is known, where its last report does not say so itself.
+    fn knowledge(&self, row: &Row) -> Vec<Evidence> {
+        let (facet, mut facts) = (self.facet(), Vec::new());
+        // Of a first epoch in which nothing was reported, nothing needs to be known.
+        let is_said = facet.head > 0 || facet.epoch.is_some_and(|epoch| epoch > Epoch::FIRST);
+        if is_said && !facet.says_it_is_last(row.report.as_ref()) {
+            facts.extend(self.completeness_evidence());
+        }
+        if self.sources.doubt > 0 {
+            facts.push(self.doubt_evidence());
+        }
+        facts
+    }
+
+    /// The report that came in last, or the fact that said last that there are no more.
+    fn completeness_evidence(&self) -> Option<Evidence> {
+        let epoch = self.holdings.epoch()?;
+        let says = match self.holdings.head() {
+            0 => format!("began epoch {epoch}, in which it has reported nothing yet"),
+            head => format!("is the last word on {head} reports, of which none is missing"),
+        };
+        let place = self.sources.head.max(self.sources.gap);
+        Some(Evidence { epoch: Some(epoch), ..Evidence::of(EvidenceKind::Head, place, says) })
     }
 
     /// The message in quarantine that may be anything; else the one with this number.
@@ -205,7 +252,10 @@ impl About {
     pub(super) fn head_evidence(&self) -> Option<Evidence> {
         let (head, missing) = (self.holdings.head(), self.holdings.missing());
         let says = match missing {
-            0 => format!("began epoch {}, of which nothing was said of it", self.holdings.epoch()?),
+            0 if head == 0 => {
+                format!("began epoch {}, of which nothing was said of it", self.holdings.epoch()?)
+            }
+            0 => format!("has reported up to {head}, and none is missing"),
             _ => format!("has reported up to {head}, of which {missing} are not in"),
         };
         let evidence = Evidence::of(EvidenceKind::Head, self.sources.head, says);

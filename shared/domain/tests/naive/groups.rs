@@ -193,10 +193,9 @@ impl Pair {
 fn standings(pairs: &[&Pair]) -> Part {
     let targets: Vec<&Pair> = pairs.iter().copied().filter(|pair| pair.is_target).collect();
     let count = |keep: &dyn Fn(&Pair) -> bool| targets.iter().filter(|pair| keep(pair)).count() as u64;
-    let sure = |pair: &Pair| {
-        pair.standing == Standing::Installed && pair.freshness == Freshness::Fresh && pair.known
-    };
-    let lost = count(&|pair| pair.standing == Standing::Failed && pair.known);
+    let now = |pair: &Pair| pair.freshness == Freshness::Fresh && pair.known;
+    let sure = |pair: &Pair| pair.standing == Standing::Installed && now(pair);
+    let lost = count(&|pair| pair.standing == Standing::Failed && now(pair));
     Part::Standings(StandingPart {
         verdict: verdict(pairs).unwrap_or(Verdict::Empty),
         targets: targets.len() as u64,

@@ -137,9 +137,9 @@ impl World {
         let verdict = verdict(&pairs)?;
         let is = |pair: &Pair, standing| pair.standing == standing;
         let count = |keep: &dyn Fn(&Pair) -> bool| targets.iter().filter(|pair| keep(pair)).count() as u64;
-        let lost = count(&|pair| is(pair, Standing::Failed) && pair.known);
-        let sure =
-            |pair: &Pair| is(pair, Standing::Installed) && pair.freshness == Freshness::Fresh && pair.known;
+        let now = |pair: &Pair| pair.freshness == Freshness::Fresh && pair.known;
+        let lost = count(&|pair| is(pair, Standing::Failed) && now(pair));
+        let sure = |pair: &Pair| is(pair, Standing::Installed) && now(pair);
         let mut view = DeploymentView {
             api_version: Default::default(),
             kind: Default::default(),

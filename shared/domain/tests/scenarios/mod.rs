@@ -5,6 +5,8 @@
 #![allow(clippy::unwrap_used, reason = "a failure here is the test's result")]
 #![allow(dead_code)]
 
+pub(crate) mod failures;
+
 use muster_contract::State::{Failed, Installed, Installing, Pending, Removed, Removing};
 use muster_contract::fact::{Account, DeadlineKind, IncidentKind, Liveness};
 use muster_contract::{Epoch, SeqRanges};
@@ -36,6 +38,11 @@ pub(crate) const ALL: &[Scenario] = &[
         ledger: amnesia_while_leaving,
     },
     Scenario {
+        name: "contradiction_after_success",
+        about: "A device succeeds and then fails for the same generation: the newer word holds, and the success is history.",
+        ledger: failures::contradiction_after_success,
+    },
+    Scenario {
         name: "errors_counted_by_code",
         about: "Errors are counted once a device and code, most frequent first; a failure without an error is 'unspecified'.",
         ledger: errors_counted_by_code,
@@ -59,6 +66,11 @@ pub(crate) const ALL: &[Scenario] = &[
         name: "m03_all_dark",
         about: "Every device is dark: nothing is sure, nothing is excluded.",
         ledger: m03_all_dark,
+    },
+    Scenario {
+        name: "m03_dark_after_failure",
+        about: "A device fails and goes dark: failing, but it may have recovered since, so nothing is excluded.",
+        ledger: failures::m03_dark_after_failure,
     },
     Scenario {
         name: "m08_silent_after_installing",
