@@ -242,7 +242,7 @@ fn m26_the_worst_state_wins_however_many_come_before_it() {
 }
 
 #[test]
-fn m28_targets_count_at_once_and_counts_add_up_at_every_step() {
+fn m28_a_target_counts_as_soon_as_it_is_published_and_counts_add_up_at_every_step() {
     let mut ledger = Ledger::default();
     for number in 0..9 {
         ledger.desired(&format!("plant7/press-{number}"), 1, &[("web", 1)]);
