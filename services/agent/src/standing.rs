@@ -189,6 +189,14 @@ impl Standing {
             .collect()
     }
 
+    /// Why it is pending, where nothing else is said of that: between two components nothing is under way.
+    fn next_in_line(&self) -> Option<String> {
+        let waits = |component: &&ComponentStatus| component.state == State::Pending;
+        let next = self.components.iter().find(waits).filter(|_| self.state() == State::Pending)?;
+        let ready = self.components.iter().filter(|component| component.state == State::Installed).count();
+        Some(format!("component {} is next; {ready} of {} are installed", next.name, self.components.len()))
+    }
+
     /// What the hub is told. Messages of errors are cut, and say so, where the report would be too large otherwise.
     pub fn body(&self, observed_at: Timestamp) -> StatusBody {
         let mut body = StatusBody {
@@ -199,7 +207,7 @@ impl Standing {
             status: DeploymentStatus {
                 state: self.state(),
                 error: self.error.clone(),
-                reason: self.reason.clone(),
+                reason: self.reason.clone().or_else(|| self.next_in_line()),
             },
             components: self.components.clone(),
         };

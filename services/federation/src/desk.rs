@@ -19,8 +19,10 @@ use muster_service::error::chain;
 use muster_service::health::Latch;
 use serde_json::Value;
 use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use crate::added::added;
 use crate::hub::Line;
 use crate::merged::Merged;
 use crate::metrics::{AnswerKind, Metrics};
@@ -64,9 +66,10 @@ impl Desk {
         let routed = self.merged.look(|merge| route(call.endpoint, &call.payload, merge));
         let (answer, kind) = match routed {
             Ok(Route::Hub(hub)) => {
-                let answer = self.pass_on(&hub, &call).await;
+                let answer = self.pass_on(&hub, call.endpoint, call.payload.clone()).await;
                 (answer.and_then(|answer| self.over_all_hubs(&call, answer)), AnswerKind::PassedOn)
             }
+            Ok(Route::Every) => (self.add_up(&call).await, AnswerKind::PassedOn),
             Ok(Route::Here) => {
                 let answer = answer(&self.merged, call.endpoint, &call.payload);
                 (answer.map_err(Fault::from), AnswerKind::Answer)
@@ -109,8 +112,29 @@ impl Desk {
         Ok(answer.into())
     }
 
+    /// Asks all hubs the same question, at once, and adds their answers. The verdict on a deployment follows from the counts of
+    /// all, so it is that of its view.
+    async fn add_up(&self, call: &Call) -> Result<Bytes, Fault> {
+        let (as_of, hubs) = self.merged.look(|merge| (merge.as_of(), merge.hubs()));
+        let mut asked = JoinSet::new();
+        for hub in hubs {
+            let (desk, endpoint, payload) = (self.clone(), call.endpoint, call.payload.clone());
+            asked.spawn(async move {
+                let answer = desk.pass_on(&hub, endpoint, payload).await;
+                (hub, answer)
+            });
+        }
+        let mut answers = asked.join_all().await;
+        answers.sort_by(|one, other| one.0.cmp(&other.0));
+        let mut sum = added(answers)?;
+        sum.as_of = as_of;
+        let view = sum.deployment.as_ref().and_then(|id| self.merged.look(|merge| merge.deployment_view(id)));
+        sum.verdict = view.map(|view| view.verdict).or(sum.verdict);
+        json(sum).map(Bytes::from).map_err(Fault::from)
+    }
+
     /// Asks the hub the same question; its answer as it is.
-    async fn pass_on(&self, hub: &HubName, call: &Call) -> Result<Bytes, Fault> {
+    async fn pass_on(&self, hub: &HubName, endpoint: &str, question: Bytes) -> Result<Bytes, Fault> {
         let not_now = |why: String| {
             let message =
                 format!("the hub {hub}, which this question is about, {why}; ask again in a moment");
@@ -121,8 +145,8 @@ impl Desk {
             return Err(not_now(format!("has {PASSED_ON_MAX} questions to answer already")));
         };
         let Some(bus) = line.borrow().clone() else { return Err(not_now("is not connected".to_owned())) };
-        let subject = format!("{QUERY_PREFIX}.{}", call.endpoint);
-        let reply = bus.request(&subject, call.payload.clone(), HUB_PATIENCE).await;
+        let subject = format!("{QUERY_PREFIX}.{endpoint}");
+        let reply = bus.request(&subject, question, HUB_PATIENCE).await;
         let reply = reply.map_err(|error| not_now(format!("does not answer ({})", chain(&error))))?;
         if reply.starts_with(ERROR_BEGINS)
             && let Ok(ErrorReply { error }) = serde_json::from_slice(&reply)

@@ -15,6 +15,7 @@
 //! Reading order: [`config`], [`hub`] (what one hub says, followed) with [`pace`], [`merged`] (what all say together) with
 //! [`lease`], [`mod@write`] and [`desk`] with [`route`] (who looks), [`app`] (how it is put together).
 
+pub mod added;
 pub mod app;
 pub mod config;
 pub mod desk;

@@ -1,7 +1,8 @@
 //! Who answers a question: this process, from what it holds, or the one hub that has what the question is about. No IO.
 //!
-//! What a hub alone knows (devices, reasons, the past) is asked of it, for the sites that the question names. A question
-//! that names none, or sites of several hubs, is refused in words that say what to ask instead.
+//! What a hub alone knows (devices, reasons, the past) is asked of it, for the sites that the question names. Counts after
+//! filters add up, so all hubs are asked for those. Any other question that names no site, or sites of several hubs, is
+//! refused in words that say what to ask instead.
 
 use std::collections::BTreeSet;
 
@@ -40,6 +41,8 @@ pub enum Route {
     Here,
     /// This hub.
     Hub(HubName),
+    /// All hubs, whose answers add up.
+    Every,
 }
 
 /// Who answers a question.
@@ -55,6 +58,9 @@ pub fn route(endpoint: &str, question: &[u8], places: &impl Places) -> Result<Ro
         return Err(refused(words, places));
     }
     let asked = Asked::read(endpoint, question)?;
+    if asked.adds_up {
+        return all_read(places).map(|()| Route::Every);
+    }
     let whole = asked.sites.is_empty() || endpoint == "site";
     if TOGETHER.contains(&endpoint) || (EITHER.contains(&endpoint) && whole) {
         match asked.needs_a_hub {
@@ -95,6 +101,8 @@ struct Asked {
     sites: BTreeSet<SiteId>,
     /// What of it only a hub can tell.
     needs_a_hub: Option<&'static str>,
+    /// It asks for nothing but counts of the present.
+    adds_up: bool,
 }
 
 impl Asked {
@@ -102,18 +110,19 @@ impl Asked {
         match endpoint {
             "status" => {
                 let query: StatusQuery = read_of_a_point(question)?;
+                let adds_up = is_of_counts(&query);
                 let devices = query.device.into_iter().map(|path| path.0.site);
                 let sites =
                     if query.site.is_empty() { devices.collect() } else { query.site.into_iter().collect() };
-                Ok(Self { sites, needs_a_hub: None })
+                Ok(Self { sites, needs_a_hub: None, adds_up })
             }
             "diff" => {
                 let query: DiffQuery = read(question)?;
-                Ok(Self { sites: query.site.into_iter().collect(), needs_a_hub: None })
+                Ok(Self { sites: query.site.into_iter().collect(), needs_a_hub: None, adds_up: false })
             }
             "labels" | "groups" | "group" => {
                 let query: GroupQuery = read_of_a_point(question)?;
-                Ok(Self { sites: BTreeSet::new(), needs_a_hub: past(query.point) })
+                Ok(Self { sites: BTreeSet::new(), needs_a_hub: past(query.point), adds_up: false })
             }
             _ => {
                 let query: Query = read_of_a_point(question)?;
@@ -121,10 +130,18 @@ impl Asked {
                     .then_some("a line for each device (output all or detail)");
                 // A question about the whole fleet is none about a site, whatever else it says.
                 let site = query.site.filter(|_| !TOGETHER.contains(&endpoint));
-                Ok(Self { sites: site.into_iter().collect(), needs_a_hub: past(query.point).or(lines) })
+                let needs_a_hub = past(query.point).or(lines);
+                Ok(Self { sites: site.into_iter().collect(), needs_a_hub, adds_up: false })
             }
         }
     }
+}
+
+/// Whether the hubs' answers can be added: no lines, and nothing of the past. Of places named, their hub tells.
+fn is_of_counts(query: &StatusQuery) -> bool {
+    let StatusQuery { site, device, output, generation, after, point, .. } = query;
+    let anywhere = site.is_empty() && device.is_empty();
+    anywhere && *output == Output::Summary && generation.is_none() && after.is_none() && point.is_now()
 }
 
 fn past(point: Point) -> Option<&'static str> {
@@ -135,7 +152,9 @@ fn what(endpoint: &str) -> &'static str {
     match endpoint {
         "device" | "devices" => "devices",
         "why" => "the reason of a verdict, device by device,",
-        "status" => "status after filters",
+        "status" => {
+            "a line for each target (output all or detail), a page, a generation or the past of the status after filters"
+        }
         "diff" | "moment" | "digests" => "the past, which each hub counts by itself,",
         _ => "a proof, which each hub makes by itself,",
     }
@@ -257,7 +276,9 @@ mod tests {
         let (bad, none) = (ErrorCode::BadRequest, ErrorCode::NotFound);
         for (endpoint, question, code, says) in [
             ("devices", json!({}), bad, "name a site"),
-            ("status", json!({"id": "web"}), bad, "name a site"),
+            ("status", json!({"id": "web", "output": "all"}), bad, "name a site"),
+            ("status", json!({"id": "web", "after": "n1/press-1"}), bad, "a page"),
+            ("status", json!({"id": "web", "atSeq": 3}), bad, "the past"),
             ("status", json!({"site": ["n1", "s1"]}), bad, "several hubs (north, south)"),
             ("why", json!({"id": "web"}), bad, "name a site"),
             ("deployment", json!({"id": "web", "output": "all"}), bad, "output all or detail"),
@@ -279,6 +300,16 @@ mod tests {
             if error.message.contains("--nats-url") || code == none {
                 assert!(error.message.contains("north, south"), "{}", error.message);
             }
+        }
+    }
+
+    #[test]
+    fn counts_after_filters_are_those_of_all_hubs_once_all_were_read() {
+        for question in [json!({}), json!({"id": "web", "app": ["com.example.web"], "component": ["main"]})] {
+            assert_eq!(routed("status", &question), Ok(Route::Every), "{question}");
+            let places = Two { unread: &["south"] };
+            let error = route("status", question.to_string().as_bytes(), &places).unwrap_err();
+            assert_eq!(error.code, ErrorCode::NotReady, "a sum of some of the hubs is none");
         }
     }
 

@@ -11,39 +11,78 @@ use std::collections::BTreeMap;
 
 use fleets::ledgers;
 use ledger::{Ledger, Said};
+use muster_contract::fact::Fact;
 use muster_contract::notify::{NoticeStatus, Stood, Subscription, TellOn};
 use muster_contract::query::Output;
-use muster_contract::status::{Axis, StatusQuery};
+use muster_contract::status::{Axis, StatusQuery, TargetStatus};
 use muster_contract::{DeploymentId, DeviceKey, State};
 use muster_domain::fold::{Fleet, NothingToTell};
 use proptest::prelude::*;
 
-/// How every standing is, by the lines of the status query.
-fn stands(fleet: &Fleet) -> BTreeMap<(DeviceKey, DeploymentId), Stood> {
+/// How every standing is that passes a subscription's filters, by the lines of the status query.
+fn stands(fleet: &Fleet, about: &Subscription) -> BTreeMap<(DeviceKey, DeploymentId), Stood> {
     let query = StatusQuery { output: Output::All, ..StatusQuery::default() };
     let lines = fleet.status_answer(&query, None, usize::MAX).unwrap().targets;
-    let stood = |line: muster_contract::status::TargetStatus| {
+    let passes = |line: &TargetStatus| {
+        let Subscription { id, app, site, device, component, .. } = about;
+        let mut components = line.components.iter().map(|part| &part.name);
+        id.as_ref().is_none_or(|id| *id == line.deployment)
+            && (app.is_empty() || line.app.as_ref().is_some_and(|of| app.contains(of)))
+            && (site.is_empty() || site.contains(&line.key.site))
+            && (device.is_empty() || device.iter().any(|path| path.0 == line.key))
+            && (component.is_empty() || components.any(|name| component.contains(name)))
+    };
+    let stood = |line: TargetStatus| {
         let (standing, freshness, known) = (line.standing, line.freshness, line.known);
         let (leaving, overdue) = (line.leaving, line.overdue);
         ((line.key, line.deployment), Stood { standing, freshness, known, leaving, overdue })
     };
-    lines.into_iter().map(stood).collect()
+    lines.into_iter().filter(passes).map(stood).collect()
+}
+
+/// The same ledgers, of which every third generation has web be another application with another component.
+fn varied_ledgers() -> impl Strategy<Value = Ledger> {
+    ledgers().prop_map(|mut ledger| {
+        for entry in &mut ledger.entries {
+            let Fact::Desired(desired) = &mut entry.fact else { continue };
+            let turned = desired.generation.get() % 3 == 0;
+            for entry in desired.deployments.iter_mut().filter(|entry| turned && entry.id.as_str() == "web") {
+                entry.application_id = "com.example.other".to_owned();
+                entry.profile.components[0].name = "side".parse().unwrap();
+                entry.digest = entry.content_digest();
+            }
+        }
+        ledger
+    })
 }
 
 fn named(name: &str) -> Subscription {
     Subscription { output: Output::All, ..Subscription::named(name.parse().unwrap()) }
 }
 
-/// One subscription of each kind.
+/// Subscriptions of each kind, and of kinds together: a deployment or none, then one filter of each sort or none.
 fn subscriptions() -> Vec<Subscription> {
-    let mut all = vec![named("everything")];
-    for id in ["web", "db"] {
-        all.push(Subscription { id: Some(id.parse().unwrap()), ..named(id) });
-    }
-    for site in ["north", "south"] {
-        let site = vec![site.parse().unwrap()];
-        all.push(Subscription { site: site.clone(), ..named("site") });
-        all.push(Subscription { id: Some("web".parse().unwrap()), site, ..named("both") });
+    let ids = [None, Some("web"), Some("db")].map(|id| id.map(|id| id.parse().unwrap()));
+    let places = [None, Some("north"), Some("south"), Some("north/a"), Some("south/b")];
+    let names = [None, Some("com.example.web"), Some("com.example.other"), Some("main"), Some("side")];
+    let mut all = Vec::new();
+    for id in ids {
+        for place in places {
+            for name in names {
+                let mut about = Subscription { id: id.clone(), ..named("some") };
+                match place {
+                    Some(path) if path.contains('/') => about.device.push(path.parse().unwrap()),
+                    Some(site) => about.site.push(site.parse().unwrap()),
+                    None => {}
+                }
+                match name {
+                    Some(app) if app.contains('.') => about.app.push(app.to_owned()),
+                    Some(component) => about.component.push(component.parse().unwrap()),
+                    None => {}
+                }
+                all.push(about);
+            }
+        }
     }
     all
 }
@@ -58,27 +97,29 @@ fn told(fleet: &Fleet, subscription: &Subscription) -> Option<muster_contract::c
 }
 
 proptest! {
-    /// From any moment to any later one.
+    /// From any moment to any later one, whatever the filters.
     #[test]
-    fn the_changes_since_a_moment_are_the_difference(ledger in ledgers(), cut in any::<prop::sample::Index>()) {
+    fn n05_the_changes_since_a_moment_are_the_difference(ledger in varied_ledgers(), cut in any::<prop::sample::Index>()) {
         let cut = cut.index(ledger.entries.len() + 1);
         let early = Ledger { entries: ledger.entries[..cut].to_vec() };
         let (before, now) = (early.fold(), ledger.fold());
-        let (was, is) = (stands(&before), stands(&now));
-        let changes = now.changes_since(&named("all"), before.as_of().ledger_seq);
-        prop_assert!(!changes.incomplete && changes.omitted == 0);
-        for change in &changes.listed {
-            let place = (change.key.clone(), change.deployment.clone());
-            prop_assert_eq!(change.from, was.get(&place).copied(), "{:?}", change);
-            prop_assert_eq!(change.to, is.get(&place).copied(), "{:?}", change);
+        for about in subscriptions() {
+            let (was, is) = (stands(&before, &about), stands(&now, &about));
+            let changes = now.changes_since(&about, before.as_of().ledger_seq);
+            prop_assert!(!changes.incomplete && changes.omitted == 0);
+            for change in &changes.listed {
+                let place = (change.key.clone(), change.deployment.clone());
+                prop_assert_eq!(change.from, was.get(&place).copied(), "{:?} {:?}", about, change);
+                prop_assert_eq!(change.to, is.get(&place).copied(), "{:?} {:?}", about, change);
+            }
+            let places: std::collections::BTreeSet<_> = was.keys().chain(is.keys()).collect();
+            let different = places.into_iter().filter(|place| was.get(place) != is.get(place)).count();
+            prop_assert_eq!(changes.listed.len(), different, "{:?}", about);
         }
-        let places: std::collections::BTreeSet<_> = was.keys().chain(is.keys()).collect();
-        let different = places.into_iter().filter(|place| was.get(place) != is.get(place)).count();
-        prop_assert_eq!(changes.listed.len(), different);
     }
 
     #[test]
-    fn n06_who_is_not_concerned_would_be_told_the_same(ledger in ledgers(), cut in any::<prop::sample::Index>()) {
+    fn n06_who_is_not_concerned_would_be_told_the_same(ledger in varied_ledgers(), cut in any::<prop::sample::Index>()) {
         let cut = cut.index(ledger.entries.len() + 1);
         let early = Ledger { entries: ledger.entries[..cut].to_vec() };
         let (before, now) = (early.fold(), ledger.fold());
@@ -89,6 +130,23 @@ proptest! {
             }
         }
     }
+}
+
+#[test]
+fn n05_what_no_longer_passes_is_gone_and_what_never_did_is_not_told() {
+    let mut ledger = Ledger::default();
+    ledger.desired("north/a", 1, &[("web", 1), ("db", 1)]).fresh("north/a", 1, 1);
+    let at = ledger.fold().as_of().ledger_seq;
+    ledger.status("north/a", "db", &Said::default()).desired("north/a", 2, &[("db", 1)]);
+    ledger.status("north/a", "web", &Said { seq: 2, ..Said::default() });
+    let fleet = ledger.fold();
+    let of_web = Subscription { app: vec!["com.example.web".to_owned()], ..named("web") };
+    let changes = fleet.changes_since(&of_web, at).listed;
+    assert_eq!(changes.len(), 1, "nothing of db: {changes:?}");
+    assert_eq!((changes[0].deployment.as_str(), changes[0].from.is_some()), ("web", true));
+    assert_eq!(changes[0].to, None, "what leaves is of no application any more");
+    let of_nothing = Subscription { component: vec!["side".parse().unwrap()], ..named("side") };
+    assert_eq!(fleet.changes_since(&of_nothing, at).listed, []);
 }
 
 #[test]

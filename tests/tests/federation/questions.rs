@@ -1,5 +1,7 @@
 //! Questions at the top: whose answer it is, and who may ask whom.
 
+use std::collections::BTreeMap;
+
 use clap::Parser;
 use muster_bus::Bus;
 use muster_contract::parts::HubList;
@@ -45,7 +47,8 @@ async fn a_question_about_one_site_is_answered_by_its_hub_and_no_other_question_
 
     for (what, question, code, says) in [
         ("devices", json!({}), "badRequest", "name a site"),
-        ("status", json!({"id": "web"}), "badRequest", "north, south"),
+        ("status", json!({"id": "web", "output": "all"}), "badRequest", "north, south"),
+        ("status", json!({"id": "nothing"}), "notFound", "nothing"),
         ("deployment", json!({"id": "web", "output": "all"}), "badRequest", "output"),
         ("verify", json!({}), "badRequest", "north, south"),
         ("fleet", json!({"atSeq": 3}), "badRequest", "the past"),
@@ -60,6 +63,41 @@ async fn a_question_about_one_site_is_answered_by_its_hub_and_no_other_question_
     let hubs: HubList = serde_json::from_value(top.ask("hubs", json!({})).await).unwrap();
     let lines: Vec<_> = hubs.hubs.iter().map(|hub| (hub.name.as_str(), hub.heard, hub.sites)).collect();
     assert_eq!(lines, [("north", true, 1), ("south", true, 1)]);
+    federation.drain().await;
+}
+
+/// Adds the numbers of one answer to those of another, field by field. What is no number is left out.
+fn add_numbers(sum: &mut BTreeMap<String, u64>, path: &str, value: &Value) {
+    match value {
+        Value::Number(number) => *sum.entry(path.to_owned()).or_default() += number.as_u64().unwrap(),
+        Value::Object(fields) => {
+            fields.iter().for_each(|(name, value)| add_numbers(sum, &format!("{path}.{name}"), value));
+        }
+        _ => {}
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn counts_after_filters_are_the_sum_of_those_of_all_hubs() {
+    let Two { north, south, top, federation } = Two::start(LONG).await;
+    for question in
+        [json!({}), json!({"id": "web"}), json!({"id": "web", "component": ["main"], "status": "ready"})]
+    {
+        let (mut wanted, mut seen) = (BTreeMap::new(), BTreeMap::new());
+        for hub in [&north, &south] {
+            let answer = hub.place.ask("status", question.clone()).await;
+            assert!(answer["rollup"]["targets"].as_u64().unwrap() > 0, "{question}: {answer}");
+            add_numbers(&mut wanted, "", &answer["rollup"]);
+        }
+        let answer = top.ask("status", question.clone()).await;
+        add_numbers(&mut seen, "", &answer["rollup"]);
+        assert_eq!(seen, wanted, "{question}");
+        assert_eq!(answer["whole"], true, "{answer}");
+        if question["id"].is_string() {
+            let view = top.ask("deployment", json!({"id": "web"})).await;
+            assert_eq!(answer["verdict"], view["view"]["verdict"], "{question}");
+        }
+    }
     federation.drain().await;
 }
 

@@ -111,7 +111,7 @@ pub(crate) async fn small_fleet(hub: &Hub) -> Vec<Device> {
 
 fn entry(id: &str) -> Value {
     let mut entry = json!({
-        "id": id, "name": id, "applicationId": "com.example.app",
+        "id": id, "name": id, "applicationId": format!("com.example.{id}"),
         "profile": {"type": "simulated", "components": [{"name": "main", "properties": {}}]},
     });
     let digest = Digest::of_value(&entry).to_string();

@@ -2,6 +2,7 @@
 //! restarts do to them.
 
 mod listener;
+mod many;
 mod rows;
 mod survive;
 

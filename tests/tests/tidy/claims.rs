@@ -8,10 +8,22 @@ use super::tree::{self, Source};
 const CLAIMS: &str = "tests/CLAIMS.md";
 /// Where the attempts are made.
 const SECURITY: &str = "tests/tests/security/";
-/// What a row says in the place of a test, with its reason behind it.
-const NONE_YET: &str = "none yet: ";
-/// Rules on polling.
-const POLLING: [&str; 5] = ["POL-1", "POL-2", "POL-3", "POL-4", "POL-5"];
+/// What a row says in the place of a test, with its reason behind it: one may come, or there is nothing to test.
+const NONE: [&str; 2] = ["none yet: ", "none: "];
+/// The lists whose rows somebody else has numbered, all of which are here: their headings, how a row's name begins, and
+/// how many there are.
+const RULES: [(&str, &str, usize); 4] = [
+    ("Polling and downtime", "POL-", 5),
+    ("Status reports", "STA-", 15),
+    ("Status queries", "Q", 18),
+    ("Notices", "N", 11),
+];
+/// The lists of which every test with a number stands in its row, and a row has no other: their headings, the letter of
+/// the number, and its digits in a row's name.
+const NUMBERED: [(&str, char, usize); 3] =
+    [("Failures of earlier systems", 'M', 2), ("Status queries", 'Q', 1), ("Notices", 'N', 1)];
+/// The lists that grow.
+const OPEN: [&str; 2] = ["Attempts", "Failures of earlier systems"];
 
 /// A row: its first cell, and the tests that its last one names, or why there is none.
 #[derive(Debug)]
@@ -32,7 +44,7 @@ fn row(line: &str) -> Option<Row<'_>> {
     let cells: Vec<&str> = line.trim_matches('|').split(" | ").map(str::trim).collect();
     let (first, last) = (cells.first()?, cells.last()?);
     let tests = last.split('`').skip(1).step_by(2).collect();
-    Some(Row { first, tests, reason: last.strip_prefix(NONE_YET) })
+    Some(Row { first, tests, reason: NONE.iter().find_map(|none| last.strip_prefix(none)) })
 }
 
 /// The names of a file's tests, those of a property among them.
@@ -47,47 +59,70 @@ fn tests_of(source: &Source) -> Vec<&str> {
     lines.iter().enumerate().filter(|(_, line)| is_mark(line)).filter_map(name).collect()
 }
 
-/// The number of the list that a test carries in its name.
-fn number(test: &str) -> Option<String> {
-    let digits = test.strip_prefix('m')?.split('_').next()?;
+/// The row of a list that a test carries in its name.
+fn number(test: &str, letter: char, digits_min: usize) -> Option<String> {
+    let digits = test.strip_prefix(letter.to_ascii_lowercase())?.split('_').next()?;
     let is_number = digits.len() == 2 && digits.bytes().all(|digit| digit.is_ascii_digit());
-    is_number.then(|| format!("M{digits}"))
+    let number: usize = digits.parse().ok().filter(|_| is_number)?;
+    Some(format!("{letter}{number:0digits_min$}"))
 }
 
 /// What is wrong with the claims, if these are the files with tests.
 fn wrong(claims: &str, sources: &[Source]) -> Vec<String> {
     let all: BTreeSet<&str> = sources.iter().flat_map(tests_of).collect();
-    let [attempts, polling, failures] = ["Attempts", "Polling and downtime", "Failures of earlier systems"]
-        .map(|heading| rows(claims, heading));
+    let mut wrong = wrong_rows(claims, &all);
+    wrong.extend(left_out_attempts(claims, sources));
+    for (heading, name, count) in RULES {
+        let names = (1..=count).map(|number| format!("{name}{number}"));
+        if !rows(claims, heading).iter().map(|row| row.first).eq(names) {
+            wrong.push(format!("{heading}: the rows are {name}1 to {name}{count}, each once"));
+        }
+    }
+    if !rows(claims, "Failures of earlier systems").is_sorted_by(|one, other| one.first < other.first) {
+        wrong.push("the failures are not in the order of their numbers, each once".to_owned());
+    }
+    for (heading, letter, digits_min) in NUMBERED {
+        wrong.extend(misplaced(&rows(claims, heading), &all, |test| number(test, letter, digits_min)));
+    }
+    wrong
+}
+
+/// Rows that name what is no test, or neither a test nor a reason.
+fn wrong_rows(claims: &str, all: &BTreeSet<&str>) -> Vec<String> {
+    let headings = OPEN.into_iter().chain(RULES.map(|(heading, ..)| heading));
     let mut wrong = Vec::new();
-    for row in attempts.iter().chain(&polling).chain(&failures) {
+    for row in headings.flat_map(|heading| rows(claims, heading)) {
         let gone = row.tests.iter().filter(|test| !all.contains(*test));
         wrong.extend(gone.map(|test| format!("{}: there is no test {test}", row.first)));
         if row.tests.is_empty() == row.reason.is_none_or(str::is_empty) {
-            wrong.push(format!("{}: a row names its tests, or says `{NONE_YET}` and why", row.first));
+            let [yet, none] = NONE;
+            wrong.push(format!("{}: a row names its tests, or says `{yet}` or `{none}` and why", row.first));
         }
     }
+    wrong
+}
+
+/// Attempts that are made and stand in no row.
+fn left_out_attempts(claims: &str, sources: &[Source]) -> Vec<String> {
+    let attempts = rows(claims, "Attempts");
     let attempted: BTreeSet<&str> = attempts.iter().flat_map(|row| row.tests.iter().copied()).collect();
     let made = sources.iter().filter(|source| source.path.starts_with(SECURITY)).flat_map(tests_of);
-    wrong.extend(
-        made.filter(|test| !attempted.contains(test)).map(|test| format!("{test} is no row of Attempts")),
-    );
-    if !polling.iter().map(|row| row.first).eq(POLLING) {
-        wrong.push(format!("the rules on polling are {}", POLLING.join(", ")));
-    }
-    if !failures.is_sorted_by(|one, other| one.first < other.first) {
-        wrong.push("the failures are not in the order of their numbers, each once".to_owned());
-    }
-    let in_its_row = |test: &str, number: &str| {
-        failures.iter().any(|row| row.first == number && row.tests.contains(&test))
-    };
+    made.filter(|test| !attempted.contains(test))
+        .map(|test| format!("{test} is no row of Attempts"))
+        .collect()
+}
+
+/// Tests with a number that are not in its row, and tests in a row whose number they do not carry.
+fn misplaced(rows: &[Row<'_>], all: &BTreeSet<&str>, number: impl Fn(&str) -> Option<String>) -> Vec<String> {
+    let in_its_row =
+        |test: &str, number: &str| rows.iter().any(|row| row.first == number && row.tests.contains(&test));
     let numbered = all.iter().filter_map(|test| Some((*test, number(test)?)));
     let left_out = numbered.filter(|(test, number)| !in_its_row(test, number));
-    wrong.extend(left_out.map(|(test, number)| format!("{test} is not in the row of {number}")));
-    let named = failures.iter().flat_map(|row| row.tests.iter().map(move |test| (row.first, *test)));
+    let left_out = left_out.map(|(test, number)| format!("{test} is not in the row of {number}"));
+    let named = rows.iter().flat_map(|row| row.tests.iter().map(move |test| (row.first, *test)));
     let elsewhere = named.filter(|(first, test)| number(test).as_deref() != Some(first));
-    wrong.extend(elsewhere.map(|(first, test)| format!("{first}: {test} does not carry its number")));
-    wrong
+    let elsewhere = elsewhere.map(|(first, test)| format!("{first}: {test} does not carry its number"));
+    left_out.chain(elsewhere).collect()
 }
 
 #[test]
@@ -96,22 +131,26 @@ fn claims_and_tests_name_each_other() {
     let sources: Vec<Source> = tree::sources().into_iter().filter(|source| source.is("rs")).collect();
     let wrong = wrong(&claims, &sources);
     assert!(wrong.is_empty(), "{CLAIMS} and the tests differ:\n{}", wrong.join("\n"));
-    let rows = ["Attempts", "Polling and downtime", "Failures of earlier systems"];
-    assert!(rows.iter().all(|heading| rows_of(&claims, heading) >= POLLING.len()), "{CLAIMS} has no rows");
-}
-
-fn rows_of(claims: &str, heading: &str) -> usize {
-    rows(claims, heading).len()
+    assert!(OPEN.iter().all(|heading| rows(&claims, heading).len() > RULES.len()), "{CLAIMS} has no rows");
 }
 
 #[test]
 fn a_claim_without_its_test_and_a_test_without_its_claim_are_found() {
     let claims = |attempt: &str, polling: &str, failure: &str| {
-        let rules = POLLING.map(|rule| format!("| {rule} | it holds | `{polling}` |\n")).concat();
         let head = "| a | b |\n|---|---|\n";
+        let rules = RULES.map(|(heading, name, count)| {
+            let test = |number: usize| match name {
+                "Q" if number == 7 => "`q07_ready`".to_owned(),
+                "Q" | "N" => "none: it has no meaning here".to_owned(),
+                _ => format!("`{polling}`"),
+            };
+            let row = |number| format!("| {name}{number} | it holds | {} |\n", test(number));
+            format!("## {heading}\n\n{head}{}\n", (1..=count).map(row).collect::<String>())
+        });
         format!(
-            "# A\n\n## Attempts\n\n{head}| a device | to | refused | {attempt} |\n\n## Polling and downtime\n\n{head}{rules}\n\
-             ## Failures of earlier systems\n\n{head}{failure}\n"
+            "# A\n\n## Attempts\n\n{head}| a device | to | refused | {attempt} |\n\n{}\
+             ## Failures of earlier systems\n\n{head}{failure}\n",
+            rules.concat()
         )
     };
     let source = |path: &str, tests: &[&str]| {
@@ -120,7 +159,7 @@ fn a_claim_without_its_test_and_a_test_without_its_claim_are_found() {
     };
     let sources = [
         source("tests/tests/security/a.rs", &["a_device_cannot"]),
-        source("shared/a/src/a.rs", &["m05_silence", "mute", "m1_one"]),
+        source("shared/a/src/a.rs", &["m05_silence", "mute", "m1_one", "q07_ready"]),
         Source::new("shared/a/tests/b.rs", "//! A.\nproptest! {\n    #[test]\n    fn held(a in 0..3) {\n"),
     ];
     let m05 = "| M05 | silence | `m05_silence` |";
@@ -141,7 +180,13 @@ fn a_claim_without_its_test_and_a_test_without_its_claim_are_found() {
         ),
         (claims("`a_device_cannot`", "held", &format!("{m05}\n| M07 | gates | none yet: |")), "and why"),
         (claims("`a_device_cannot`", "held", &format!("{m05}\n{m05}")), "in the order of their numbers"),
-        (claims("`a_device_cannot`", "held", m05).replace("| POL-3 |", "| POL-9 |"), "rules on polling"),
+        (claims("`a_device_cannot`", "held", m05).replace("| POL-3 |", "| POL-9 |"), "POL-1 to POL-5"),
+        (claims("`a_device_cannot`", "held", m05).replace("| STA-15 |", "| STA-1 |"), "STA-1 to STA-15"),
+        (claims("`a_device_cannot`", "held", m05).replace("`q07_ready`", "none: x"), "in the row of Q7"),
+        (
+            claims("`a_device_cannot`", "held", m05).replace("none: it has no meaning here", "none: "),
+            "and why",
+        ),
     ];
     for (claims, expected) in table {
         let found = wrong(&claims, &sources);

@@ -69,7 +69,10 @@ async fn components_start_in_order_and_every_change_is_reported() {
             "web@3 installed: db=installed ui=installed",
         ])
         .await;
-    assert!(trial.told[0].status.reason.is_some(), "pending says why");
+    for body in &trial.told {
+        let is_pending = body.status.state == State::Pending;
+        assert_eq!(body.status.reason.is_some(), is_pending, "pending says why: {}", line(body));
+    }
     assert_eq!(trial.stage.calls(), ["start web/db", "start web/ui"]);
 }
 
@@ -207,6 +210,21 @@ async fn the_same_content_under_a_newer_target_is_confirmed_without_touching_any
     trial.desire(document(3, vec![deployment("web", 3, &["ui"])]));
     trial.reports(&["web@3 installed: ui=installed"]).await;
     assert!(trial.stage.calls().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_report_names_the_generation_that_is_applied_and_not_the_newest_that_was_fetched() {
+    let mut trial = Trial::new();
+    trial.desire(document(1, vec![deployment("web", 1, &["ui."])]));
+    trial.until("web@1 installed: ui=installed").await;
+    // Two newer documents say nothing else of it; then it ends, and wants to stay down.
+    for generation in [2, 3] {
+        let other = deployment("db", generation, &["store"]);
+        trial.desire(document(generation, vec![deployment("web", 1, &["ui."]), other]));
+        trial.until(&format!("db@{generation} installed: store=installed")).await;
+    }
+    trial.stage.crash("web/ui").await;
+    trial.reports(&["web@1 failed: ui=failed"]).await;
 }
 
 #[tokio::test(start_paused = true)]

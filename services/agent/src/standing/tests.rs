@@ -52,6 +52,24 @@ fn every_component_is_there_from_the_first_report_on() {
 }
 
 #[test]
+fn whatever_is_pending_says_why_and_nothing_else_does() {
+    let reason = |standing: &Standing| standing.body(Timestamp::UNIX_EPOCH).status.reason;
+    let mut standing = Standing::new(two("serve", 80), generation(1));
+    standing.reason = Some("waits for its turn".to_owned());
+    assert_eq!(reason(&standing).unwrap(), "waits for its turn");
+    standing.set(&name("db"), State::Installing, None);
+    assert_eq!(reason(&standing), None, "it is at work");
+    standing.set(&name("db"), State::Installed, None);
+    assert_eq!(reason(&standing).unwrap(), "component web is next; 1 of 2 are installed");
+    standing.set(&name("web"), State::Failed, Some(StatusError::new(code::EXITED, "web", "exit code 3")));
+    assert_eq!(reason(&standing), None, "an error says it");
+    standing.retry();
+    assert!(reason(&standing).unwrap().starts_with("component web is next"));
+    standing.set(&name("web"), State::Installed, None);
+    assert_eq!(reason(&standing), None);
+}
+
+#[test]
 fn only_components_that_changed_are_touched_by_an_update() {
     let table = [
         ("nothing", two("serve", 80), [State::Installed, State::Installed]),

@@ -51,6 +51,11 @@ impl Blueprints {
         self.slots.get(number as usize).map(|slot| &*slot.blueprint)
     }
 
+    /// The same for whoever keeps it longer than the row.
+    pub(super) fn shared(&self, number: u32) -> Option<Arc<Blueprint>> {
+        self.slots.get(number as usize).map(|slot| slot.blueprint.clone())
+    }
+
     /// The number of a blueprint, for one more row that has it.
     pub(super) fn take(&mut self, blueprint: Blueprint) -> u32 {
         if let Some(number) = self.numbers.get(&blueprint) {

@@ -11,7 +11,7 @@ use super::capture::Capture;
 use super::device::Device;
 use super::index::Index;
 use super::lens::Lenses;
-use super::shifts::{Shifts, stood};
+use super::shifts::{Shifts, Side};
 use super::standing::{Facet, Row, Share};
 use super::tally::Way;
 use super::totals::Totals;
@@ -221,13 +221,13 @@ impl Fleet {
                 continue;
             }
             let old = at.share(&before);
-            let stood_before = stood(at, old, &before);
+            let side_before = Side::of(at, old, &before, &self.totals);
             if !in_scope && old == at.share(&after) {
                 // It counts as before; of one that leaves it may still be otherwise how much is known.
                 if old == Share::Leaving {
                     let deployment = &self.totals.deployment(at.deployment).id;
-                    let now = stood(at, old, &after);
-                    self.shifts.push(self.as_of, (place_of.0, number), deployment, stood_before, now);
+                    let now = Side::of(at, old, &after, &self.totals);
+                    self.shifts.push(self.as_of, (place_of.0, number), deployment, side_before, now);
                 }
                 continue;
             }
@@ -239,8 +239,9 @@ impl Fleet {
             self.totals.put_in(key, place_of, at, new, &stake);
             device.unknown -= u32::from(old.is_unknown());
             device.unknown += u32::from(new.is_unknown());
-            let (deployment, now) = (&self.totals.deployment(at.deployment).id, stood(at, new, &after));
-            self.shifts.push(self.as_of, (place_of.0, number), deployment, stood_before, now);
+            let deployment = &self.totals.deployment(at.deployment).id;
+            let now = Side::of(at, new, &after, &self.totals);
+            self.shifts.push(self.as_of, (place_of.0, number), deployment, side_before, now);
         }
         let counted = |facet: &Facet, unknown| {
             (facet.retired, facet.freshness, facet.missing, facet.is_complete(unknown))

@@ -85,8 +85,8 @@ impl Fleet {
         Ok((NoticeState { status, verdict, rollup, apps, targets, view }, omitted))
     }
 
-    /// The standings within a subscription's sites, devices and deployment that are otherwise than at a position. They are
-    /// not filtered by application and component, of which what is gone has none.
+    /// The standings that pass a subscription's filters, or did, and are otherwise than at a position. One that no longer
+    /// passes is gone for it, and one that passes only now has come.
     pub fn changes_since(&self, subscription: &Subscription, ledger_seq: u64) -> Changes {
         let Subscription { id, site, device, .. } = subscription;
         let wanted = |key: &DeviceKey, deployment: &DeploymentId| {
@@ -95,7 +95,7 @@ impl Fleet {
                 && (device.is_empty() || device.iter().any(|path| path.0 == *key))
         };
         let key = |number: u32| &self.devices[number as usize].about.key;
-        let mut listed = self.shifts.changes(ledger_seq, key, wanted);
+        let mut listed = self.shifts.changes(ledger_seq, key, wanted, subscription);
         let omitted = listed.len().saturating_sub(NOTICE_CHANGES_MAX) as u64;
         listed.truncate(NOTICE_CHANGES_MAX);
         Changes { listed, omitted, incomplete: !self.shifts.is_complete_after(ledger_seq) }
@@ -111,7 +111,7 @@ impl Fleet {
 impl Touched {
     /// Whether a subscription may have to be told something.
     pub fn concerns(&self, subscription: &Subscription) -> bool {
-        let Subscription { id, site, device, .. } = subscription;
+        let Subscription { id, site, device, app, component, .. } = subscription;
         let concerned = match id {
             // Whether there is such a deployment at all is decided by any device.
             Some(id) => self.deployments.contains(id),
@@ -121,6 +121,12 @@ impl Touched {
                     && (device.is_empty() || device.iter().any(|path| self.devices.contains(&path.0)))
             }
         };
-        concerned || self.all || site.iter().any(|site| self.appeared.contains(site))
+        // A name that was known nowhere, or is known nowhere any more, may have come or gone anywhere.
+        let appeared = site.iter().any(|site| self.appeared_at.contains(site))
+            || device.iter().any(|path| self.appeared.contains(&path.0));
+        let named = app.iter().any(|app| self.apps.contains(app.as_str()))
+            || component.iter().any(|name| self.components.contains(name))
+            || (self.left && !component.is_empty());
+        concerned || self.all || appeared || named
     }
 }

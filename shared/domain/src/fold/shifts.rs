@@ -2,11 +2,14 @@
 //! history. It has a fixed size; whoever asks for more than it holds is told that there was more.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
 
-use muster_contract::notify::{StandingChange, Stood};
+use muster_contract::notify::{StandingChange, Stood, Subscription};
 use muster_contract::view::AsOf;
-use muster_contract::{DeploymentId, DeviceKey, SiteId};
+use muster_contract::{ComponentName, DeploymentId, DeviceKey, SiteId};
 
+use super::blueprint::Blueprint;
+use super::cast::Cast;
 use super::standing::{Facet, Row, Share};
 use super::totals::Totals;
 
@@ -29,8 +32,19 @@ struct Shift {
     device: u32,
     /// None where it is a device that appeared.
     deployment: Option<DeploymentId>,
-    from: Option<Stood>,
-    to: Option<Stood>,
+    from: Option<Side>,
+    to: Option<Side>,
+}
+
+/// One side of a change: how a row stood, and what filters saw of it then. What shall run is let go of with the row, so a
+/// row that has gone would pass no filter any more.
+#[derive(Debug, Clone)]
+pub(super) struct Side {
+    stood: Stood,
+    /// None where it was not to run.
+    print: Option<Arc<Blueprint>>,
+    /// The components that were reported; none before the first report.
+    cast: Option<Arc<Cast>>,
 }
 
 /// What may be otherwise than at a position.
@@ -44,8 +58,16 @@ pub struct Touched {
     pub deployments: BTreeSet<DeploymentId>,
     /// Sites at which a standing changed.
     pub sites: BTreeSet<SiteId>,
+    /// Devices that were never heard of before.
+    pub appeared: BTreeSet<DeviceKey>,
     /// Sites at which a device appeared; one that was not there before may be one of them.
-    pub appeared: BTreeSet<SiteId>,
+    pub appeared_at: BTreeSet<SiteId>,
+    /// Applications that came to a row or went from it: whether they run anywhere may be otherwise.
+    pub apps: BTreeSet<Arc<str>>,
+    /// Components of which the same holds.
+    pub components: BTreeSet<ComponentName>,
+    /// A standing began or ended to leave, and its components are known by what is reported alone.
+    pub left: bool,
 }
 
 impl Shifts {
@@ -61,8 +83,8 @@ impl Shifts {
         at: AsOf,
         place: (u32, u32),
         deployment: &DeploymentId,
-        from: Option<Stood>,
-        to: Option<Stood>,
+        from: Option<Side>,
+        to: Option<Side>,
     ) {
         if from.is_none() && to.is_none() {
             return;
@@ -110,45 +132,86 @@ impl Shifts {
             touched.devices.insert(key(shift.device).clone());
             touched.sites.insert(totals.site(shift.site).id.clone());
             if shift.deployment.is_none() {
-                touched.appeared.insert(totals.site(shift.site).id.clone());
+                touched.appeared.insert(key(shift.device).clone());
+                touched.appeared_at.insert(totals.site(shift.site).id.clone());
             }
             touched.deployments.extend(shift.deployment.clone());
+            touched.take_names(shift);
         }
         touched
     }
 
-    /// How each standing that `wanted` picks has changed since a position: from what it was then to what it is. One that is
-    /// again as it was is left out.
+    /// How each standing that `wanted` picks has changed since a position, as far as it passed the filters by application
+    /// and component: from what it was then to what it is. One that is again as it was is left out.
     pub(super) fn changes<'a>(
         &'a self,
         ledger_seq: u64,
         key: impl Fn(u32) -> &'a DeviceKey,
         wanted: impl Fn(&DeviceKey, &DeploymentId) -> bool,
+        filters: &Subscription,
     ) -> Vec<StandingChange> {
+        let passing =
+            |side: &Option<Side>| side.as_ref().filter(|side| side.passes(filters)).map(|side| side.stood);
         let mut found: BTreeMap<(&DeviceKey, &DeploymentId), StandingChange> = BTreeMap::new();
         for Shift { at, device, deployment, from, to, .. } in self.after(ledger_seq) {
             let (device, Some(deployment)) = (key(*device), deployment) else { continue };
             if !wanted(device, deployment) {
                 continue;
             }
+            let (from, to) = (passing(from), passing(to));
             let change = found.entry((device, deployment)).or_insert_with(|| StandingChange {
                 key: device.clone(),
                 deployment: deployment.clone(),
-                from: *from,
-                to: *to,
+                from,
+                to,
                 ledger_seq: at.ledger_seq,
                 at: at.at,
             });
-            if change.to != *to {
-                (change.to, change.ledger_seq, change.at) = (*to, at.ledger_seq, at.at);
+            if change.to != to {
+                (change.to, change.ledger_seq, change.at) = (to, at.ledger_seq, at.at);
             }
         }
         found.into_values().filter(|change| change.from != change.to).collect()
     }
 }
 
+impl Touched {
+    /// Takes in the names by which somebody may know that something is there at all.
+    fn take_names(&mut self, Shift { from, to, .. }: &Shift) {
+        let leaving = |side: &Option<Side>| side.as_ref().is_some_and(|side| side.stood.leaving);
+        self.left |= leaving(from) != leaving(to);
+        let print = |side: &Option<Side>| side.as_ref().and_then(|side| side.print.clone());
+        let (was, is) = (print(from), print(to));
+        if was == is {
+            return;
+        }
+        for print in was.into_iter().chain(is) {
+            self.components.extend(print.components.iter().cloned());
+            self.apps.insert(print.application.clone());
+        }
+    }
+}
+
+impl Side {
+    /// How a row is for whoever looks; none where there is no such row for anybody.
+    pub(super) fn of(row: &Row, share: Share, facet: &Facet, totals: &Totals) -> Option<Self> {
+        let stood = stood(row, share, facet)?;
+        let cast = row.report.as_ref().map(|report| report.components.clone());
+        Some(Self { stood, print: totals.blueprints.shared(row.blueprint), cast })
+    }
+
+    /// Whether it passes the filters by application and by component, as it would in a question about status.
+    fn passes(&self, Subscription { app, component, .. }: &Subscription) -> bool {
+        let of_app = |print: &Arc<Blueprint>| app.iter().any(|app| **app == *print.application);
+        let wanted = self.print.iter().flat_map(|print| &print.components);
+        let reported = self.cast.iter().flat_map(|cast| cast.iter().map(|(name, _)| name));
+        (app.is_empty() || self.print.as_ref().is_some_and(of_app))
+            && (component.is_empty() || wanted.chain(reported).any(|name| component.contains(name)))
+    }
+}
+
 /// How a row stands for whoever looks; none where there is no such row for anybody.
-pub(super) fn stood(row: &Row, share: Share, facet: &Facet) -> Option<Stood> {
+fn stood(row: &Row, share: Share, facet: &Facet) -> Option<Stood> {
     let (standing, known, leaving, overdue) = match share {
         Share::Nothing => return None,
         Share::Leaving => (row.standing()?, row.is_known(facet), true, false),
@@ -164,8 +227,16 @@ mod tests {
 
     use super::*;
 
-    fn is(standing: Standing) -> Option<Stood> {
-        Some(Stood { standing, freshness: Freshness::Fresh, known: true, leaving: false, overdue: false })
+    fn as_stood(standing: Standing) -> Stood {
+        Stood { standing, freshness: Freshness::Fresh, known: true, leaving: false, overdue: false }
+    }
+
+    fn is(standing: Standing) -> Option<Side> {
+        Some(Side { stood: as_stood(standing), print: None, cast: None })
+    }
+
+    fn everything() -> Subscription {
+        Subscription::named("all".parse().unwrap())
     }
 
     fn at(ledger_seq: u64) -> AsOf {
@@ -182,11 +253,12 @@ mod tests {
         shifts.push(at(3), (0, 0), &db, is(Standing::Installed), is(Standing::Failed));
         shifts.push(at(4), (0, 0), &db, is(Standing::Failed), is(Standing::Installed));
         shifts.push(at(5), (0, 0), &web, is(Standing::Installing), is(Standing::Installing));
-        let changes = shifts.changes(1, |_| &key, |_, _| true);
+        let changes = shifts.changes(1, |_| &key, |_, _| true, &everything());
         assert_eq!(changes.len(), 1, "{changes:?}");
-        assert_eq!((changes[0].from, changes[0].to), (is(Standing::Waiting), is(Standing::Installing)));
+        let [was, is] = [Standing::Waiting, Standing::Installing].map(as_stood);
+        assert_eq!((changes[0].from, changes[0].to), (Some(was), Some(is)));
         assert_eq!(changes[0].ledger_seq, 2);
-        assert!(shifts.changes(1, |_| &key, |_, id| *id == db).is_empty());
+        assert!(shifts.changes(1, |_| &key, |_, id| *id == db, &everything()).is_empty());
     }
 
     #[test]

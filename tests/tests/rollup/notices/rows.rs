@@ -20,15 +20,15 @@ use crate::{Hub, Rollup};
 const QUICK: u64 = 200;
 
 /// A hub with a rollup, and two devices at two sites that run web and db.
-struct Stage {
-    hub: Hub,
-    rollup: Rollup,
-    devices: Vec<Device>,
+pub(super) struct Stage {
+    pub(super) hub: Hub,
+    pub(super) rollup: Rollup,
+    pub(super) devices: Vec<Device>,
     _dir: TempDir,
 }
 
 impl Stage {
-    async fn start() -> Self {
+    pub(super) async fn start() -> Self {
         let hub = Hub::start().await;
         let mut devices: Vec<Device> = ["plant7.press-4", "plant9.oven-2"].map(Device::new).into();
         for device in &mut devices {
@@ -42,7 +42,7 @@ impl Stage {
         Self { hub, rollup, devices, _dir: dir }
     }
 
-    async fn report(&mut self, device: usize, deployment: &str, state: &str) {
+    pub(super) async fn report(&mut self, device: usize, deployment: &str, state: &str) {
         self.devices[device].reports(&self.hub, deployment, state).await;
     }
 
@@ -57,7 +57,7 @@ impl Stage {
     }
 }
 
-fn of(name: &str, mut subscription: Value) -> Value {
+pub(super) fn of(name: &str, mut subscription: Value) -> Value {
     subscription["name"] = json!(name);
     subscription["windowMs"] = json!(QUICK);
     subscription
@@ -81,7 +81,7 @@ async fn n01_a_subscription_has_a_name_of_its_own_one_of_three_subjects_an_axis_
         ("by-device", json!({"device": ["plant7/press-4"], "output": "all"})),
         (
             "filtered",
-            json!({"id": "web", "app": ["com.example.app"], "site": ["plant7", "plant9"],
+            json!({"id": "web", "app": ["com.example.web"], "site": ["plant7", "plant9"],
                 "device": ["plant9/oven-2"], "component": ["main"]}),
         ),
         ("everything", json!({})),
@@ -223,13 +223,46 @@ async fn n05_each_is_told_only_what_its_own_filters_let_through() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn n05_of_an_application_or_a_component_no_standing_of_another_is_told() {
+    let mut stage = Stage::start().await;
+    let about = json!({"app": ["com.example.db"], "output": "all"});
+    let app = Listener::start(&stage.hub, &of("app", about)).await;
+    let about = json!({"component": ["main"], "site": ["plant7"]});
+    let component = Listener::start(&stage.hub, &of("component", about)).await;
+    for listener in [&app, &component] {
+        listener.number(1).await;
+    }
+    // Both in one window, and web first: the notice about db would take its change along.
+    stage.report(0, "web", "failed").await;
+    stage.report(0, "db", "failed").await;
+    let failed = |notice: &Notice| {
+        let counts = notice.state.as_ref().map(|state| &state.rollup.counts);
+        counts.is_some_and(|counts| counts.contains_key(&Standing::Failed))
+    };
+    app.told("db has failed", failed).await;
+    component.told("main of both", |notice| notice.number >= 2).await;
+    let all = app.all().into_iter().flat_map(|notice| notice.changes);
+    let told: Vec<_> = all.map(|change| change.deployment.to_string()).collect();
+    assert!(!told.is_empty() && told.iter().all(|of| of == "db"), "{told:?}");
+
+    // What shall not run any more is of no application: it is gone for whoever watches one.
+    let number = app.newest().await.unwrap().number;
+    stage.devices[0].wants(&stage.hub, &["web"]).await;
+    let last = app.number(number + 1).await;
+    let [change] = last.changes.as_slice() else { panic!("{:?}", last.changes) };
+    assert_eq!((change.deployment.as_str(), change.from.is_some(), change.to), ("db", true, None));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn n06_a_change_elsewhere_tells_nothing() {
     let mut stage = Stage::start().await;
     let here = of("here", json!({"id": "web", "site": ["plant7"], "output": "all"}));
     let here = Listener::start(&stage.hub, &here).await;
     let there = Listener::start(&stage.hub, &of("there", json!({"site": ["plant9"]}))).await;
     let db = Listener::start(&stage.hub, &of("db", json!({"id": "db"}))).await;
-    for listener in [&here, &there, &db] {
+    let web = json!({"app": ["com.example.web"], "device": ["plant7/press-4"], "output": "all"});
+    let web = Listener::start(&stage.hub, &of("web", web)).await;
+    for listener in [&here, &there, &db, &web] {
         listener.number(1).await;
     }
     // Another site, then another deployment of the same device.
@@ -238,7 +271,10 @@ async fn n06_a_change_elsewhere_tells_nothing() {
     stage.report(0, "db", "failed").await;
     db.number(2).await;
     assert_eq!(here.newest().await.unwrap().number, 1);
+    assert_eq!(web.newest().await.unwrap().number, 1);
     stage.report(0, "web", "failed").await;
+    let told = web.number(2).await;
+    assert_eq!((told.number, told.changes.len()), (2, 1), "{:?}", told.changes);
     let told = here.number(2).await;
     assert_eq!((told.number, told.changes.len()), (2, 1), "{:?}", told.changes);
     assert_eq!(told.changes[0].from.unwrap().standing, Standing::Installed);
