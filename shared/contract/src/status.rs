@@ -298,7 +298,7 @@ pub struct Rollup {
 /// An application over the targets of a page.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct AppStatus {
-    /// Its id; absent for what shall not run any more, of which the hub keeps no application.
+    /// Its id; absent where the hub does not know it: it never heard that this shall run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub app: Option<String>,
     /// The roll-up.
@@ -314,7 +314,7 @@ pub struct TargetStatus {
     pub key: DeviceKey,
     /// The deployment.
     pub deployment: DeploymentId,
-    /// The application; absent for what shall not run any more.
+    /// The application; absent where the hub does not know it: it never heard that this shall run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub app: Option<String>,
     /// Where it stands.
@@ -399,9 +399,13 @@ pub struct KAxes {
 }
 
 impl Rollup {
-    /// Adds the counts of disjoint targets. The statuses follow, and the message is the one of the worse.
+    /// Adds the counts of disjoint targets. The statuses follow, and the message is the one of the worse by kstatus; of
+    /// equals the first.
     pub fn merge(&mut self, other: &Self) {
-        let worse = (other.deployed_status, other.ready_status) < (self.deployed_status, self.ready_status);
+        let worse = match (self.worst(), other.worst()) {
+            (Some(own), Some(theirs)) => theirs < own,
+            (own, theirs) => own.is_none() && theirs.is_some(),
+        };
         if self.message.is_none() || (worse && other.message.is_some()) {
             self.message.clone_from(&other.message);
         }
@@ -420,9 +424,19 @@ impl Rollup {
         add(&mut self.deployed_counts, &other.deployed_counts);
         add(&mut self.ready_counts, &other.ready_counts);
         self.changed_at = self.changed_at.max(other.changed_at);
-        self.deployed_status = self.deployed_status.min(other.deployed_status);
-        self.ready_status = self.ready_status.min(other.ready_status);
+        self.deployed_status = first(self.deployed_status, other.deployed_status);
+        self.ready_status = first(self.ready_status, other.ready_status);
     }
+
+    /// kstatus of the worst pair that it counts.
+    fn worst(&self) -> Option<KStatus> {
+        let superseded = (self.superseded > 0).then_some(KStatus::Unknown);
+        first(self.kstatus.keys().next().copied(), superseded)
+    }
+}
+
+fn first<K: Ord>(one: Option<K>, other: Option<K>) -> Option<K> {
+    one.into_iter().chain(other).min()
 }
 
 fn add<K: Ord + Copy>(own: &mut BTreeMap<K, u64>, others: &BTreeMap<K, u64>) {
@@ -444,6 +458,7 @@ mod tests {
             ready_status: Some(ready),
             deployed_status: Some(Deployed::Applied),
             ready_counts: BTreeMap::from([(ready, count)]),
+            kstatus: [(KStatus::Current, count)].into_iter().filter(|(_, count)| *count > 0).collect(),
             message: Some(message.to_owned()),
             ..Rollup::default()
         }
@@ -452,11 +467,31 @@ mod tests {
     #[test]
     fn parts_add_up_and_the_worse_speaks() {
         let mut whole = rollup(Ready::Ready, 3, "ready");
-        whole.merge(&rollup(Ready::NotReady, 2, "E1 on press-4"));
+        let failed = BTreeMap::from([(KStatus::Failed, 2)]);
+        whole.merge(&Rollup { kstatus: failed, ..rollup(Ready::NotReady, 2, "E1 on press-4") });
         whole.merge(&rollup(Ready::Empty, 0, "nothing"));
         assert_eq!((whole.targets, whole.ready_status), (5, Some(Ready::NotReady)));
         assert_eq!(whole.ready_counts[&Ready::Ready] + whole.ready_counts[&Ready::NotReady], 5);
         assert_eq!(whole.message.as_deref(), Some("E1 on press-4"));
+    }
+
+    #[test]
+    fn a_failure_on_a_later_page_speaks_before_what_has_not_begun() {
+        let waits = Rollup {
+            deployed_status: Some(Deployed::Pending),
+            kstatus: BTreeMap::from([(KStatus::NotFound, 3)]),
+            ..rollup(Ready::NotReady, 3, "nothing is reported of it")
+        };
+        let failed = Rollup {
+            kstatus: BTreeMap::from([(KStatus::Failed, 1)]),
+            ..rollup(Ready::NotReady, 1, "is failed: E1")
+        };
+        for (one, other) in [(&waits, &failed), (&failed, &waits)] {
+            let mut whole = one.clone();
+            whole.merge(other);
+            assert_eq!(whole.message.as_deref(), Some("is failed: E1"));
+            assert_eq!(whole.deployed_status, Some(Deployed::Pending), "the worst on each axis");
+        }
     }
 
     #[test]

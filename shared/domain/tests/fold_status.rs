@@ -177,6 +177,14 @@ fn q09_values_are_alternatives_filters_must_all_hold_and_unknown_names_are_refus
     };
     assert_eq!(names(&on(&["south/a", "north/a"], of("web"))), ["north/a", "south/a"]);
     assert_eq!(names(&at(&["south"], on(&["south/a", "north/a"], of("web")))), ["south/a"]);
+    assert_eq!(names(&at(&["south", "north"], of("web"))), ["north/a", "north/b", "south/a", "south/b"]);
+    let lines = |query: &StatusQuery| {
+        let targets = ask(&fleet, query).targets;
+        let lines = targets.iter().flat_map(|target| &target.components);
+        lines.map(|line| line.name.to_string()).collect::<Vec<_>>()
+    };
+    assert_eq!(lines(&on(&["north/a"], part(&["side", "main"], of("web")))), ["main", "side"]);
+    assert_eq!(lines(&on(&["north/a"], part(&["side"], of("web")))), ["side"]);
     let app = StatusQuery { app: vec!["com.example.web".to_owned()], ..at(&["north"], of("web")) };
     assert_eq!(names(&app), ["north/a", "north/b"]);
     for (query, words) in [
@@ -184,7 +192,10 @@ fn q09_values_are_alternatives_filters_must_all_hold_and_unknown_names_are_refus
         (at(&["nroth"], of("web")), "site 'nroth' has no devices; did you mean north?"),
         (on(&["north/c"], of("web")), "device 'north/c' was never heard of; did you mean a or b?"),
         (on(&["nort/a"], of("web")), "site 'nort' has no devices; did you mean north?"),
-        (part(&["mian"], of("web")), "component 'mian' shall run nowhere; did you mean main?"),
+        (
+            part(&["mian"], of("web")),
+            "component 'mian' shall run nowhere and is left nowhere; did you mean main?",
+        ),
         (StatusQuery { app: vec!["com.example.wbe".into()], ..of("web") }, "did you mean com.example.web?"),
     ] {
         let refused = refused(&fleet, &query);
@@ -195,6 +206,64 @@ fn q09_values_are_alternatives_filters_must_all_hold_and_unknown_names_are_refus
     let fleet = ledger.fold();
     let other = StatusQuery { app: vec!["com.example.db".to_owned()], ..of("web") };
     assert_eq!(ask(&fleet, &other).rollup.targets, 0, "known, and nothing is left: no error");
+    let any = StatusQuery { id: None, ..on(&["north/a"], of("web")) };
+    for apps in [&["com.example.db", "com.example.web"], &["com.example.web", "com.example.db"]] {
+        let either = StatusQuery { app: apps.map(str::to_owned).to_vec(), ..any.clone() };
+        assert_eq!(ask(&fleet, &either).rollup.targets, 2);
+    }
+    let one = StatusQuery { app: vec!["com.example.db".to_owned()], ..any };
+    assert_eq!(ask(&fleet, &one).rollup.targets, 1);
+}
+
+/// What leaves has its application and its components still, and a misspelt name is one beside it too.
+#[test]
+fn q09_unknown_is_told_apart_from_empty_also_while_something_leaves() {
+    let mut ledger = mixed();
+    ledger.desired("north/a", 2, &[]).desired("north/b", 2, &[]);
+    ledger.desired("south/a", 2, &[]).desired("south/b", 2, &[("db", 2)]);
+    let app = |id: &str| StatusQuery { app: vec![id.to_owned()], ..of("web") };
+    let check = |fleet: &Fleet| {
+        for (query, words) in [
+            (
+                part(&["mian"], of("web")),
+                "component 'mian' shall run nowhere and is left nowhere; did you mean main?",
+            ),
+            (
+                app("com.example.wbe"),
+                "app 'com.example.wbe' shall run nowhere and is left nowhere; did you mean",
+            ),
+        ] {
+            let refused = refused(fleet, &query);
+            assert!(refused.contains(words), "{refused}");
+        }
+        let left = ask(fleet, &app("com.example.web"));
+        assert_eq!((left.rollup.targets, left.rollup.leaving, left.targets.len()), (0, 3, 3));
+        assert!(left.targets.iter().all(|target| target.app.as_deref() == Some("com.example.web")));
+        assert_eq!(ask(fleet, &part(&["side"], of("web"))).rollup.leaving, 3, "known by reports alone");
+        assert_eq!(ask(fleet, &app("com.example.db")).total, Some(0), "known, and none of it leaves");
+    };
+    let fleet = ledger.fold();
+    check(&fleet);
+    check(&Fleet::restore(fleet.as_of(), fleet.records()));
+    for device in ["north/a", "north/b", "south/a", "south/b"] {
+        ledger.retired(device, 3);
+    }
+    let nowhere = refused(&ledger.fold(), &StatusQuery { id: None, ..app("com.example.web") });
+    assert!(nowhere.contains("shall run nowhere and is left nowhere"), "{nowhere}");
+}
+
+/// What an update leaves behind is told by reports alone: no desired state names it any more.
+#[test]
+fn q09_a_component_that_an_update_leaves_behind_is_known() {
+    let mut ledger = Ledger::default();
+    desired(&mut ledger, "north/a", 1, &[("web", 1)]).fresh("north/a", 1, 0);
+    ledger.status("north/a", "web", &Said { components: INSTALLED, ..Said::default() });
+    ledger.desired("north/a", 2, &[("web", 2)]);
+    with_components(&mut ledger, &["side", "tail"]);
+    let answer = ask(&ledger.fold(), &part(&["main"], of("web")));
+    assert_eq!(answer.rollup.deployed_counts, counts(&[(Deployed::Deleting, 1)]));
+    let target = &answer.targets[0];
+    assert_eq!((target.axes.strategy, target.axes.actuation), (Strategy::Apply, Actuation::Pending));
 }
 
 #[test]
@@ -261,6 +330,10 @@ fn q12_whether_a_target_is_heard_is_said_of_each() {
 fn q15_ready_is_installed_and_heard_and_known_and_failed_stays_failed() {
     let fleet = mixed().fold();
     let answer = ask(&fleet, &of("web"));
+    let failed = answer.targets[1].axes;
+    let pair = (failed.kstatus, failed.actuation, failed.reconcile);
+    let expected = (KStatus::Failed, Actuation::Succeeded, Reconcile::Failed);
+    assert_eq!(pair, expected, "one component failed, the other was never begun");
     let lines: Vec<_> = answer
         .targets
         .iter()
@@ -336,6 +409,14 @@ fn q18_every_line_and_roll_up_says_why_and_since_when() {
     assert_eq!(answer.apps[0].app.as_deref(), Some("com.example.web"));
     let app = answer.apps[0].rollup.message.as_deref();
     assert_eq!(app, Some("web on north/b: is failed: Exit1 in main: no license"));
+    let at_sites = |sites: &[&str], query| ask(&fleet, &at(sites, query)).rollup.message.unwrap();
+    let words = "Exit1 on 1 of 2, such as north/b: no license";
+    assert_eq!(at_sites(&["north"], of("web")), words);
+    assert_eq!(at_sites(&["south", "north"], of("web")), "Exit1 on 1 of 4, such as north/b: no license");
+    let words = "Exit1 of web on 1, such as north/b: no license";
+    assert_eq!(at_sites(&["north"], StatusQuery::default()), words);
+    assert_eq!(ask(&fleet, &StatusQuery::default()).rollup.message.as_deref(), Some(words));
+    assert!(!at_sites(&["south"], of("web")).contains("Exit1"), "no error of another site");
     let messages: Vec<_> = answer.targets.iter().map(|target| target.message.as_str()).collect();
     let expected = [
         "is installed",
@@ -349,6 +430,23 @@ fn q18_every_line_and_roll_up_says_why_and_since_when() {
         assert_eq!(target.changed_at.is_some(), target.standing != Standing::Waiting);
         assert!(target.components.iter().all(|line| !line.message.is_empty()));
     }
+}
+
+#[test]
+fn q17_the_worst_speaks_from_whichever_page() {
+    let mut ledger = Ledger::default();
+    let devices = LOOKED_AT_MAX + 10;
+    for device in 0..devices {
+        ledger.desired(&format!("north/d{device:06}"), 1, &[("web", 1)]);
+    }
+    let last = format!("north/d{:06}", devices - 1);
+    let failed = &[("main", State::Failed)];
+    let said = Said { components: failed, errors: &[("main", "E1", "no license")], ..Said::default() };
+    ledger.fresh(&last, 1, 0).status(&last, "web", &said);
+    let query = part(&["main"], StatusQuery { output: Output::Summary, ..of("web") });
+    let (_, sum) = pages(&ledger.fold(), &query, usize::MAX);
+    let words = format!("web on {last}: is failed: E1 in main: no license");
+    assert_eq!(sum.message, Some(words));
 }
 
 /// The roll-up that lines give, without words and times.
@@ -380,12 +478,16 @@ fn numbers(rollup: &Rollup) -> Rollup {
 }
 
 fn pages(fleet: &Fleet, query: &StatusQuery, limit: usize) -> (Vec<String>, Rollup) {
-    let (mut after, mut names, mut sum) = (None, Vec::new(), Rollup::default());
+    let (mut after, mut names, mut sum) = (None, Vec::new(), None);
     loop {
         let page = fleet.status_answer(query, after.as_ref(), limit).unwrap();
         names.extend(page.targets.iter().map(|target| format!("{}/{}", target.key, target.deployment)));
-        sum = if page.whole { page.rollup } else { sum_of(sum, &page.rollup) };
-        let Some(next) = page.next else { return (names, sum) };
+        let added = match sum.take() {
+            Some(sum) if !page.whole => sum_of(sum, &page.rollup),
+            _ => page.rollup,
+        };
+        let Some(next) = page.next else { return (names, added) };
+        sum = Some(added);
         after = Some(next.parse::<StatusCursor>().unwrap());
     }
 }
@@ -406,8 +508,8 @@ proptest! {
         for id in ["web", "db", "log"] {
             queries.push(StatusQuery { id: Some(id.parse().unwrap()), ..any.clone() });
         }
-        for site in ["north", "south"] {
-            queries.extend(queries.clone().into_iter().take(4).map(|query| at(&[site], query)));
+        for sites in [&["north"][..], &["south"], &["south", "north"]] {
+            queries.extend(queries.clone().into_iter().take(4).map(|query| at(sites, query)));
         }
         for query in queries {
             let Ok(answer) = fleet.status_answer(&query, None, usize::MAX) else { continue };
@@ -458,7 +560,27 @@ proptest! {
             let (paged, counts) = pages(&fleet, &query, limit);
             prop_assert!(names.is_sorted());
             prop_assert_eq!(&paged, &names);
-            prop_assert_eq!(numbers(&counts), numbers(&sum));
+            // Statuses, message and time as well.
+            prop_assert_eq!(counts, sum);
+        }
+    }
+
+    /// kpt has no other pairs: what was not taken up cannot have gone wrong or come about, and nothing waits for what was
+    /// refused.
+    #[test]
+    fn what_went_wrong_or_came_about_was_taken_up(ledger in ledgers()) {
+        let fleet = ledger.fold();
+        let any = StatusQuery { output: Output::All, ..StatusQuery::default() };
+        for query in [any.clone(), part(&["main"], any.clone()), part(&["side"], any)] {
+            let Ok(answer) = fleet.status_answer(&query, None, usize::MAX) else { continue };
+            let lines = answer.targets.iter().flat_map(|target| &target.components).map(|line| line.axes);
+            for axes in answer.targets.iter().map(|target| target.axes).chain(lines) {
+                let ended = matches!(axes.reconcile, Reconcile::Failed | Reconcile::Succeeded);
+                prop_assert!(!ended || axes.actuation == Actuation::Succeeded, "{:?}", axes);
+                let (refused, skipped) =
+                    (axes.actuation == Actuation::Failed, axes.reconcile == Reconcile::Skipped);
+                prop_assert_eq!(refused, skipped, "{:?}", axes);
+            }
         }
     }
 

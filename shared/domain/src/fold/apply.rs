@@ -80,10 +80,15 @@ impl Fleet {
             targets.insert(deployment, (entry.target_generation, print));
         }
         let mut released = Vec::new();
+        // What leaves is still of its application.
+        let left = |held: u32| if fact.retired { blueprint::NONE } else { held };
         self.settle(number, before, Scope::Rows, |row| {
             let (target, print) = targets.get(&row.deployment).copied().unzip();
             row.target = target;
-            released.push(std::mem::replace(&mut row.blueprint, print.unwrap_or(blueprint::NONE)));
+            let print = print.unwrap_or_else(|| left(row.blueprint));
+            if print != row.blueprint || target.is_some() {
+                released.push(std::mem::replace(&mut row.blueprint, print));
+            }
         });
         released.into_iter().for_each(|number| self.totals.blueprints.release(number));
         self.forget(at, number, fact.generation);

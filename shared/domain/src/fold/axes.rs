@@ -76,9 +76,33 @@ impl Look {
         }
     }
 
-    /// kstatus with its axes, of the whole or of a part of it.
-    pub(super) fn axes(self, kstatus: KStatus, deployed: Deployed, state: Option<State>) -> KAxes {
-        let strategy = if self.is_going(deployed) { Strategy::Delete } else { Strategy::Apply };
+    /// kstatus with its axes, of a component.
+    pub(super) fn axes(self, part: &Part<'_>) -> KAxes {
+        let goes = matches!(part.deployed, Deployed::Deleting | Deployed::Deleted);
+        let strategy = if goes { Strategy::Delete } else { self.strategy() };
+        self.tried(strategy, part.kstatus, part.deployed, part.state)
+    }
+
+    /// kstatus with its axes, of the whole. What components are delivered tells how far it is, where the whole does not.
+    pub(super) fn axes_of_whole(self, kstatus: KStatus, worst: Deployed, state: Option<State>) -> KAxes {
+        let deployed = match (self.target, kstatus) {
+            // What is gone as a whole is no pair any more.
+            (None, _) => Deployed::Deleting,
+            _ if self.refused => Deployed::Failed,
+            // It reports how what shall run ended, so it has acted on it, also where some of it was never begun.
+            (_, KStatus::Failed | KStatus::Current) => Deployed::Applied,
+            (Some(Standing::Waiting | Standing::Outdated), _) => Deployed::Pending,
+            _ if worst == Deployed::Pending => Deployed::Pending,
+            _ => Deployed::Applied,
+        };
+        self.tried(self.strategy(), kstatus, deployed, state)
+    }
+
+    const fn strategy(self) -> Strategy {
+        if self.target.is_none() { Strategy::Delete } else { Strategy::Apply }
+    }
+
+    fn tried(self, strategy: Strategy, kstatus: KStatus, deployed: Deployed, state: Option<State>) -> KAxes {
         let actuation = match (strategy, deployed, state) {
             (Strategy::Delete, _, Some(State::Removing | State::Removed)) => Actuation::Succeeded,
             (Strategy::Delete, ..) | (_, Deployed::Pending, _) => Actuation::Pending,
@@ -94,10 +118,6 @@ impl Look {
             _ => Reconcile::Pending,
         };
         KAxes { kstatus, strategy, actuation, reconcile }
-    }
-
-    fn is_going(self, deployed: Deployed) -> bool {
-        self.target.is_none() || matches!(deployed, Deployed::Deleting | Deployed::Deleted)
     }
 
     /// The components of a report as if what shall run were what it is about.

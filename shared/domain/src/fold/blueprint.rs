@@ -19,7 +19,7 @@ pub(super) struct Blueprint {
     pub(super) components: Box<[ComponentName]>,
 }
 
-/// The number of no blueprint: nothing shall run.
+/// The number of no blueprint: nothing shall run, as far as is known nothing ever did.
 pub(super) const NONE: u32 = u32::MAX;
 
 /// Every blueprint that a row has.
@@ -92,22 +92,22 @@ impl Blueprints {
         blueprint.components.iter().for_each(|name| uncount(&mut self.components, name));
     }
 
-    /// Every application that shall run anywhere, in order.
+    /// Every application that shall run anywhere or shall not any more, in order.
     pub(super) fn applications(&self) -> impl Iterator<Item = &str> {
         self.applications.keys().map(AsRef::as_ref)
     }
 
-    /// Whether this application shall run anywhere.
+    /// Whether this application shall run anywhere, or is left anywhere.
     pub(super) fn has_application(&self, id: &str) -> bool {
         self.applications.contains_key(id)
     }
 
-    /// Every component that shall run anywhere, in order.
+    /// Every component that shall run anywhere or shall not any more, in order.
     pub(super) fn components(&self) -> impl Iterator<Item = &ComponentName> {
         self.components.keys()
     }
 
-    /// Whether a component of this name shall run anywhere.
+    /// Whether a component of this name shall run anywhere, or is left anywhere.
     pub(super) fn has_component(&self, name: &ComponentName) -> bool {
         self.components.contains_key(name)
     }

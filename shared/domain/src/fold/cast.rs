@@ -59,6 +59,14 @@ impl Casts {
         }
     }
 
+    /// The names of the components that any report has, each as often as combinations have it, of the first so many
+    /// combinations. None where there are more.
+    pub(super) fn names(&self, looked_at_max: usize) -> Option<impl Iterator<Item = &ComponentName>> {
+        let reported = |cast: &&Arc<Cast>| Arc::strong_count(cast) > 1;
+        let names = || self.held.iter().filter(reported).flat_map(|cast| cast.iter().map(|(name, _)| name));
+        (self.held.len() <= looked_at_max).then(names)
+    }
+
     /// The one that is held already in place of its equal.
     pub(super) fn sharing(&mut self, cast: Arc<Cast>) -> Arc<Cast> {
         let hash = hash_of(&self.hasher, cast.iter().map(|(name, state)| (name, *state)));
@@ -125,5 +133,16 @@ mod tests {
         (1..10 * SWEEP_MIN).for_each(|at| drop(casts.of(&components(&[(at, State::Installed)]))));
         assert!(casts.held.len() <= SWEEP_MIN, "{}", casts.held.len());
         assert!(Arc::ptr_eq(&kept, &casts.of(&components(&[(0, State::Installed)]))));
+    }
+
+    #[test]
+    fn names_are_those_of_reports_and_none_are_told_where_that_would_take_long() {
+        let mut casts = Casts::default();
+        let kept = casts.of(&components(&[(0, State::Installed), (1, State::Failed)]));
+        drop(casts.of(&components(&[(2, State::Installed)])));
+        let names = casts.names(2).unwrap().map(ComponentName::as_str);
+        assert_eq!(names.collect::<Vec<_>>(), ["c0", "c1"]);
+        assert!(casts.names(1).is_none());
+        drop(kept);
     }
 }

@@ -2,10 +2,12 @@
 //! so that an example that goes away gives way to the next without a search.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::RangeInclusive;
 
 use muster_contract::DeviceKey;
 
 use super::report::Report;
+use super::status::errors::Often;
 
 /// The failed devices of a deployment by error code.
 #[derive(Debug, Default)]
@@ -47,6 +49,34 @@ impl Culprits {
         })
     }
 
+    /// The most frequent code, of equals the first.
+    pub(super) fn worst(&self) -> Option<Often<'_>> {
+        worst(self.by_code().map(|(code, count, first)| Often { code, count, first }))
+    }
+
+    /// The most frequent code at places, of equals the first. Each code at each place costs a look, and each device that
+    /// reports it there; what is beyond the looks is not counted.
+    pub(super) fn worst_at(
+        &self,
+        places: &[RangeInclusive<DeviceKey>],
+        looks: &mut usize,
+    ) -> Option<Often<'_>> {
+        let looked_at = self.0.iter().take(*looks);
+        worst(looked_at.filter_map(|(code, devices)| {
+            let (mut count, mut first) = (0, None);
+            for place in places {
+                let Some(left) = looks.checked_sub(1) else { break };
+                *looks = left;
+                for device in devices.range(place.clone()).take(left) {
+                    *looks -= 1;
+                    count += 1;
+                    first = first.or(Some(device));
+                }
+            }
+            first.map(|first| Often { code, count, first })
+        }))
+    }
+
     /// The most frequent codes, then by code, each with its count and its first device.
     pub(super) fn top(&self, codes_max: usize) -> Vec<(&str, u64, &DeviceKey)> {
         let mut codes: Vec<_> = self.by_code().collect();
@@ -55,4 +85,8 @@ impl Culprits {
         codes.truncate(codes_max);
         codes
     }
+}
+
+fn worst<'a>(codes: impl Iterator<Item = Often<'a>>) -> Option<Often<'a>> {
+    codes.reduce(|held, code| if code.count > held.count { code } else { held })
 }

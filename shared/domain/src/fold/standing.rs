@@ -14,7 +14,7 @@ use super::report::Report;
 pub(super) struct Row {
     /// The deployment's number.
     pub(super) deployment: u32,
-    /// The number of what shall run; [`blueprint::NONE`] where it shall not.
+    /// The number of what shall run, or shall not run any more; [`blueprint::NONE`] where nobody said what that is.
     pub(super) blueprint: u32,
     /// Generation at which its target last changed; none where it shall not run.
     pub(super) target: Option<Generation>,

@@ -3,6 +3,7 @@
 //! Without a filter, and with sites alone, the roll-up is read off counts that are kept. Any other is counted while
 //! standings are looked at, [`LOOKED_AT_MAX`] in one answer at most: the roll-ups of the pages add up.
 
+pub(super) mod errors;
 mod filter;
 mod line;
 
@@ -204,24 +205,10 @@ impl Fleet {
 
     /// The roll-up of counts that are kept.
     fn kept_rollup(&self, filter: &Filter<'_>, group: &Group, axis: Option<Axis>) -> Rollup {
-        let message = match (filter.deployment, filter.is_open()) {
-            (Some(number), true) => self.worst_error(number),
-            _ => None,
-        };
         let verdict = group.verdict();
-        let message = message.unwrap_or_else(|| verdict.rule().to_owned());
+        let failing = (verdict == Verdict::Failing).then(|| self.worst_error(filter, group.targets()));
+        let message = failing.flatten().unwrap_or_else(|| verdict.rule().to_owned());
         Rollup { message: (verdict != Verdict::Empty).then_some(message), ..rollup(group, 0, axis) }
-    }
-
-    /// The most frequent error of a deployment, with an example.
-    fn worst_error(&self, number: u32) -> Option<String> {
-        let view = self.view_of(number)?;
-        let error = view.errors.first()?;
-        let example = &error.example;
-        Some(format!(
-            "{} on {} of {}, such as {}: {}",
-            error.code, error.count, view.targets, example.device, example.message
-        ))
     }
 }
 

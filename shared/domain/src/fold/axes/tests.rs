@@ -34,7 +34,7 @@ fn a_deadline_that_passed_is_a_timeout_of_what_is_not_at_an_end() {
     let row = Row::new(0);
     let look = |standing| Look::of(&row, share(standing, Freshness::Fresh, true, true)).unwrap();
     let reconcile =
-        |standing, deployed| look(standing).axes(look(standing).kstatus(), deployed, None).reconcile;
+        |standing, deployed| look(standing).axes_of_whole(look(standing).kstatus(), deployed, None).reconcile;
     assert_eq!(reconcile(Standing::Installing, Deployed::Applied), Reconcile::Timeout);
     assert_eq!(reconcile(Standing::Waiting, Deployed::Pending), Reconcile::Timeout);
     assert_eq!(reconcile(Standing::Installed, Deployed::Applied), Reconcile::Succeeded);

@@ -24,7 +24,7 @@ const COMPARED_MAX: usize = 2_000;
 pub(super) struct Filter<'q> {
     pub(super) deployment: Option<u32>,
     apps: BTreeSet<&'q str>,
-    sites: BTreeSet<&'q SiteId>,
+    pub(super) sites: BTreeSet<&'q SiteId>,
     devices: BTreeSet<&'q DeviceKey>,
     components: BTreeSet<&'q ComponentName>,
     generation: Option<Generation>,
@@ -69,7 +69,7 @@ impl Fleet {
         site.iter().try_for_each(|site| self.know_site(site))?;
         device.iter().try_for_each(|path| self.know_device(&path.0))?;
         app.iter().try_for_each(|app| self.know_app(app))?;
-        component.iter().try_for_each(|name| self.know_component(name, deployment))?;
+        component.iter().try_for_each(|name| self.know_component(name))?;
         self.know_generation(query)?;
         Ok(Filter {
             deployment,
@@ -115,21 +115,27 @@ impl Fleet {
         }
         let shown: String = app.chars().take(FILTER_VALUES_MAX).collect();
         Err(unknown(
-            format!("app '{shown}' shall run nowhere"),
+            format!("app '{shown}' shall run nowhere and is left nowhere"),
             &shown,
             self.totals.blueprints.applications(),
         ))
     }
 
-    /// Components that only leave are known by their reports, which are not searched: anything may be one of them.
-    fn know_component(&self, name: &ComponentName, deployment: Option<u32>) -> Result<(), StatusRefusal> {
+    /// What is left of an older target is known by its reports. Where they tell more combinations apart than one question
+    /// looks at, anything may be one of them.
+    fn know_component(&self, name: &ComponentName) -> Result<(), StatusRefusal> {
         let blueprints = &self.totals.blueprints;
-        let group = deployment.map_or(&self.totals.fleet.group, |it| &self.totals.deployment(it).group);
-        if blueprints.has_component(name) || group.leaving() > 0 {
+        if blueprints.has_component(name) {
             return Ok(());
         }
-        let names = blueprints.components().map(ComponentName::as_str);
-        Err(unknown(format!("component '{name}' shall run nowhere"), name.as_str(), names))
+        let Some(mut reported) = self.totals.casts.names(COMPARED_MAX) else { return Ok(()) };
+        if reported.any(|held| held == name) {
+            return Ok(());
+        }
+        let reported = self.totals.casts.names(COMPARED_MAX).into_iter().flatten();
+        let names: BTreeSet<_> = blueprints.components().take(COMPARED_MAX).chain(reported).collect();
+        let words = format!("component '{name}' shall run nowhere and is left nowhere");
+        Err(unknown(words, name.as_str(), names.into_iter().map(ComponentName::as_str)))
     }
 
     fn know_generation(&self, query: &StatusQuery) -> Result<(), StatusRefusal> {
@@ -157,7 +163,7 @@ fn unknown<'a>(what: String, wanted: &str, names: impl Iterator<Item = &'a str>)
 
 impl<'q> Filter<'q> {
     /// True where nothing is filtered.
-    pub(super) fn is_open(&self) -> bool {
+    fn is_open(&self) -> bool {
         self.is_of_places() && self.sites.is_empty()
     }
 
@@ -286,7 +292,7 @@ fn is_due(key: &DeviceKey, after: Option<&StatusCursor>) -> bool {
 }
 
 impl<'a> Found<'a> {
-    /// The application; none where it shall not run.
+    /// The application; none where nobody said that it shall run.
     pub(super) fn app(&self) -> Option<&'a str> {
         self.blueprint.map(|blueprint| &*blueprint.application)
     }

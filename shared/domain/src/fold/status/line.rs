@@ -33,7 +33,7 @@ impl Found<'_> {
             reported_generation: report.map(|report| report.generation),
             deployed_status: held(Axis::Deployed).then_some(deployed),
             ready_status: self.ready_status(axes).filter(|_| held(Axis::Ready)),
-            axes: self.look.axes(self.kstatus(), deployed, report.map(|report| report.state)),
+            axes: self.look.axes_of_whole(self.kstatus(), deployed, report.map(|report| report.state)),
             message: self.message(),
             changed_at: self.changed_at(),
             components: filter.parts(self).map(|part| self.component(&part, axis)).collect(),
@@ -71,7 +71,7 @@ impl Found<'_> {
             state: part.state,
             deployed_status: (axis != Some(Axis::Ready)).then_some(part.deployed),
             ready_status: part.ready.filter(|_| axis != Some(Axis::Deployed)),
-            axes: self.look.axes(part.kstatus, part.deployed, part.state),
+            axes: self.look.axes(part),
             message: cut(self.component_message(part), VIEW_MESSAGE_BYTES_MAX),
             changed_at: self.changed_at().filter(|_| part.state.is_some()),
         }

@@ -1,0 +1,70 @@
+//! The worst error of what counts are kept of, in words: the code that most devices report, with one of them. Nothing is
+//! kept for sites, so of those it looks at [`LOOKED_AT_MAX`] devices and codes at most.
+
+use std::ops::RangeInclusive;
+
+use muster_contract::DeviceKey;
+use muster_contract::status::LOOKED_AT_MAX;
+
+use super::super::fleet::Fleet;
+use super::filter::Filter;
+
+/// How many devices report a code, and the first of them.
+#[derive(Debug, Clone, Copy)]
+pub(in super::super) struct Often<'a> {
+    pub(in super::super) code: &'a str,
+    pub(in super::super) count: u64,
+    pub(in super::super) first: &'a DeviceKey,
+}
+
+impl Fleet {
+    /// The most frequent error of what passes, if only deployments and sites are filtered by; `targets` pass.
+    pub(super) fn worst_error(&self, filter: &Filter<'_>, targets: u64) -> Option<String> {
+        let places = filter.places(self);
+        let mut looks = LOOKED_AT_MAX;
+        let mut worst: Option<(u32, Often<'_>)> = None;
+        for number in self.deployments_of(filter) {
+            let culprits = &self.totals.deployment(number).culprits;
+            let found = match &places {
+                None => culprits.worst(),
+                Some(places) => culprits.worst_at(places, &mut looks),
+            };
+            if let Some(found) = found
+                && worst.is_none_or(|(_, held)| found.count > held.count)
+            {
+                worst = Some((number, found));
+            }
+        }
+        let (number, Often { code, count, first }) = worst?;
+        let error = self.error_count(number, (code, count, first))?;
+        let least = if looks == 0 { "at least " } else { "" };
+        let of = match filter.deployment {
+            Some(_) => format!("on {least}{count} of {targets}"),
+            None => format!("of {} on {least}{count}", self.totals.deployment(number).id),
+        };
+        Some(format!("{code} {of}, such as {first}: {}", error.example.message))
+    }
+
+    /// The deployments that a question about deployments and sites is about.
+    fn deployments_of(&self, filter: &Filter<'_>) -> Vec<u32> {
+        match filter.deployment {
+            Some(number) => vec![number],
+            None => self.totals.deployment_numbers.values().copied().collect(),
+        }
+    }
+}
+
+impl Filter<'_> {
+    /// The devices of the sites that are filtered by; none where no site is.
+    fn places(&self, fleet: &Fleet) -> Option<Vec<RangeInclusive<DeviceKey>>> {
+        let totals = &fleet.totals;
+        let sites = self.sites.iter().filter_map(|site| totals.site_numbers.get(*site));
+        let span = |number: &u32| {
+            let site = totals.site(*number);
+            let key = |device| DeviceKey { site: site.id.clone(), device };
+            let (first, last) = (site.members.keys().next()?, site.members.keys().next_back()?);
+            Some(key(first.clone())..=key(last.clone()))
+        };
+        (!self.sites.is_empty()).then(|| sites.filter_map(span).collect())
+    }
+}
