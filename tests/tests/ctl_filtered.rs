@@ -47,19 +47,65 @@ fn status_of_nothing_says_so() {
 fn q03_each_kind_of_answer_has_emcos_shape_and_key_names() {
     let answer = four();
     let json = |value: &Value| serde_json::to_string_pretty(value).unwrap() + "\n";
-    golden("emco-summary", &json(&emco::status(&answer, Output::Summary)));
-    golden("emco-all", &json(&emco::status(&answer, Output::All)));
-    golden("emco-apps", &json(&emco::names(&answer, Names::Apps)));
-    golden("emco-clusters", &json(&emco::names(&answer, Names::Targets)));
-    golden("emco-resources", &json(&emco::names(&answer, Names::Components)));
-    let cluster = StatusAnswer { deployment: None, targets: vec![answer.targets[0].clone()], ..answer };
-    golden("emco-cluster", &json(&emco::status(&cluster, Output::All)));
+    golden("emco-summary", &json(&emco::status(&answer, None, Output::Summary)));
+    golden("emco-all", &json(&emco::status(&answer, None, Output::All)));
+    golden("emco-apps", &json(&emco::names(&answer, None, Names::Apps)));
+    golden("emco-clusters", &json(&emco::names(&answer, None, Names::Targets)));
+    golden("emco-resources", &json(&emco::names(&answer, None, Names::Components)));
+}
+
+#[test]
+fn q16_a_device_as_a_whole_has_emcos_shape_of_a_cluster() {
+    let json = |value: &Value| serde_json::to_string_pretty(value).unwrap() + "\n";
+    let answer = four();
+    let key = answer.targets[0].key.clone();
+    let mut other = answer.targets[0].clone();
+    other.deployment = "line-log".parse().unwrap();
+    other.components.truncate(1);
+    let targets = vec![answer.targets[0].clone(), other];
+    let cluster = StatusAnswer { deployment: None, targets, ..answer };
+    golden("emco-cluster", &json(&emco::status(&cluster, Some(&key), Output::All)));
+    let summary = emco::status(&cluster, Some(&key), Output::Summary);
+    assert_eq!(summary["cluster"], serde_json::json!({}), "there in any case");
+    assert_eq!(summary["name"], format!("{}+{}", key.site, key.device));
+    let nothing = StatusAnswer { targets: Vec::new(), ..cluster };
+    let nothing = emco::status(&nothing, Some(&key), Output::All);
+    assert_eq!(nothing["cluster"]["resources"], serde_json::json!([]));
+    let args = |words: &[&str]| {
+        let device = words.iter().map(|device| device.parse().unwrap()).collect();
+        StatusArgs { device, ..StatusArgs::default() }
+    };
+    assert_eq!(args(&["plant7/press-4"]).whole_device(), Some(&key));
+    assert_eq!(args(&["plant7/press-4", "plant7/press-5"]).whole_device(), None);
+    let of_one = StatusArgs { deployment: Some(tap()), ..args(&["plant7/press-4"]) };
+    assert_eq!(of_one.whole_device(), None, "a deployment has its apps, whatever its filters");
+}
+
+/// EMCO gives a status to resources and to the whole alone, and no reason or time to anything.
+#[test]
+fn q18_apps_and_clusters_say_how_they_are_why_and_since_when() {
+    let shape = emco::status(&four(), None, Output::All);
+    let apps = shape["apps"].as_array().unwrap();
+    let app = apps.iter().find(|app| app["name"] == "com-example-packet-tap").unwrap();
+    assert_eq!((&app["deployedStatus"], &app["readyStatus"]), (&"Instantiating".into(), &"NotReady".into()));
+    assert!(app["message"].as_str().unwrap().contains("E-DISK") && app["lastChange"].is_string(), "{app}");
+    let clusters = app["clusters"].as_array().unwrap();
+    let statuses: Vec<_> = clusters
+        .iter()
+        .map(|it| [&it["deployedStatus"], &it["readyStatus"]].map(|it| it.as_str().unwrap()))
+        .collect();
+    let expected = [["Instantiated", "Ready"], ["Instantiating", "NotReady"], ["Instantiating", "NotReady"]];
+    assert_eq!(statuses, expected);
+    for cluster in clusters {
+        let waits = cluster["connectivity"] == "Unknown";
+        assert!(cluster["message"].is_string() && cluster["lastChange"].is_string() != waits, "{cluster}");
+    }
 }
 
 /// Not applicable: EMCO itself calls `type=rsync` and its key names deprecated, and nothing that reads us ever knew them.
 #[test]
 fn q04_the_deprecated_key_names_are_not_written() {
-    let text = emco::status(&four(), Output::Detail).to_string();
+    let text = emco::status(&four(), None, Output::Detail).to_string();
     for name in ["rsyncStatus", "clusterStatus", "\"status\""] {
         assert!(!text.contains(name), "{name} in {text}");
     }
@@ -73,7 +119,7 @@ fn q13_detail_gives_what_the_device_reports_of_a_component() {
     let name = report.components[0].name.clone();
     answer.targets[0].components[0].name = name.clone();
     answer.targets[0].report = Some(report);
-    let shape = emco::status(&answer, Output::Detail);
+    let shape = emco::status(&answer, None, Output::Detail);
     let resources =
         shape["apps"].as_array().unwrap().iter().flat_map(|app| app["clusters"].as_array().unwrap());
     let live: Vec<_> = resources
@@ -116,8 +162,22 @@ fn a_resource_group_of_a_deployment_over_the_fleet() {
 #[test]
 fn a_resource_group_of_counts_alone() {
     let view: DeploymentView = example("DeploymentView.failing");
-    let group = Group::of_counts(&tap(), &four(), &view.errors, 3);
+    let group = Group::of_counts(&tap(), &four(), Some(&view.errors), 3);
     golden("resource-group-counts", &group.within(usize::MAX, Spelling::Yaml));
+}
+
+/// Errors are counted of a whole deployment. Of a part they are left out, and that is said where something failed.
+#[test]
+fn errors_of_a_part_are_declared_to_be_left_out() {
+    let left_out = |answer: &StatusAnswer| {
+        let text = Group::of_counts(&tap(), answer, None, 0).within(usize::MAX, Spelling::Json);
+        let document: Value = serde_json::from_str(&text).unwrap();
+        document["metadata"]["annotations"]["muster/left-out"].as_str().unwrap().to_owned()
+    };
+    let mut answer = four();
+    assert_eq!(left_out(&answer), "all 4 resources, all error codes (counted without a filter only)");
+    answer.rollup.kstatus = BTreeMap::from([(KStatus::Current, 4)]);
+    assert_eq!(left_out(&answer), "all 4 resources", "nothing failed, so there is no error");
 }
 
 #[test]
@@ -144,6 +204,51 @@ fn a_document_keeps_to_its_budget_and_says_what_it_leaves_out() {
     golden("resource-group-budget", &group.within(2_500, Spelling::Yaml));
 }
 
+/// Messages as long as a device may make them, of signs that take two bytes each when they are written or a line each;
+/// names as long as names may be.
+#[test]
+fn the_least_budget_is_kept_whatever_the_messages_and_names() {
+    let long = "x".repeat(63);
+    let id: DeploymentId = long.parse().unwrap();
+    let key: DeviceKey = format!("{long}/{long}").parse().unwrap();
+    for message in ["\"".repeat(512), "'".repeat(512), "a\n".repeat(256), "é".repeat(2_500)] {
+        let mut answer = four();
+        answer.rollup.message = Some(message.clone());
+        for target in &mut answer.targets {
+            target.key = key.clone();
+            target.message = message.clone();
+            target.components[0].name = long.parse().unwrap();
+            target.components.iter_mut().for_each(|component| component.message = message.clone());
+        }
+        let view: DeploymentView = example("DeploymentView.failing");
+        let mut errors = view.errors;
+        errors[0].code = message.clone();
+        let failed = StatusAnswer { targets: vec![answer.targets[1].clone()], ..answer.clone() };
+        let groups = [
+            Group::of_fleet(&id, &answer),
+            Group::of_counts(&id, &answer, Some(&errors), 3),
+            Group::of_counts(&id, &answer, None, 0),
+            Group::of_device(&id, &key, &failed),
+        ];
+        for group in groups {
+            let whole = group.within(usize::MAX, Spelling::Json);
+            let words = message.lines().next().unwrap();
+            assert_eq!(whole.contains("…"), false, "nothing is cut without need: {words}");
+            for (budget, spelling) in
+                [2_048, 3_000, 8_192].into_iter().flat_map(|it| [(it, Spelling::Yaml), (it, Spelling::Json)])
+            {
+                let text = group.within(budget, spelling);
+                assert!(text.len() <= budget, "{} of {budget} bytes: {text}", text.len());
+                let document: Value = serde_norway::from_str(&text).unwrap();
+                let left_out = document["metadata"]["annotations"]["muster/left-out"].as_str().unwrap_or("");
+                assert_eq!(text.contains("…"), left_out.contains("ends of messages"), "{text}");
+                let conditions = document["status"]["conditions"].as_array().unwrap();
+                assert!(conditions[1]["message"].as_str().is_some_and(|it| !it.is_empty()), "{text}");
+            }
+        }
+    }
+}
+
 /// Whoever computes kstatus from the conditions: Current only where nothing is reconciling or stalled.
 #[test]
 fn what_is_not_known_is_current_for_no_reader() {
@@ -158,7 +263,7 @@ fn what_is_not_known_is_current_for_no_reader() {
     for kstatus in all {
         let mut answer = four();
         answer.rollup.kstatus = BTreeMap::from([(kstatus, 3)]);
-        let text = Group::of_counts(&tap(), &answer, &[], 0).within(usize::MAX, Spelling::Json);
+        let text = Group::of_counts(&tap(), &answer, Some(&[]), 0).within(usize::MAX, Spelling::Json);
         let document: Value = serde_json::from_str(&text).unwrap();
         let conditions = document["status"]["conditions"].as_array().unwrap();
         let is = |kind: &str| conditions.iter().any(|it| it["type"] == kind && it["status"] == "True");
@@ -167,7 +272,7 @@ fn what_is_not_known_is_current_for_no_reader() {
     }
     let mut nothing = four();
     nothing.rollup.kstatus = BTreeMap::new();
-    let text = Group::of_counts(&tap(), &nothing, &[], 0).within(usize::MAX, Spelling::Yaml);
+    let text = Group::of_counts(&tap(), &nothing, Some(&[]), 0).within(usize::MAX, Spelling::Yaml);
     assert!(text.contains("muster/kstatus: NotFound"), "nothing is not success: {text}");
     assert!(
         four()

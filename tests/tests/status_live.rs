@@ -36,6 +36,10 @@ async fn every_filter_page_and_form_of_a_small_fleet() {
         ("two-devices", &["--device", "plant7/press-2", "--device", "plant8/press-1"]),
         ("site-and-device", &["--site", "plant8", "--device", "plant7/press-2"]),
         ("app", &["--app", "com-example-web"]),
+        (
+            "two-sites-and-components",
+            &["--site", "plant7", "--site", "plant8", "--component", "main", "--component", "side"],
+        ),
         ("component", &["--component", "side"]),
         ("component-of-a-site", &["--component", "side", "--site", "plant7", "--axis", "deployed"]),
         ("summary", &["--component", "side", "--output", "summary"]),
@@ -51,10 +55,11 @@ async fn every_filter_page_and_form_of_a_small_fleet() {
 
     pages(&system).await;
     unknown_names(&system).await;
-    older_generation(&system).await;
     other_systems(&system).await;
+    older_generation(&system).await;
 
     silence(&mut system).await;
+    older_generation_that_is_held(&system).await;
 }
 
 async fn pages(system: &System) {
@@ -86,19 +91,75 @@ async fn unknown_names(system: &System) {
     }
 }
 
+/// Of an older generation: what is as it was then, what has changed since and is not held any more, and what was never
+/// published.
 async fn older_generation(system: &System) {
-    let device = json(system, &["device", DEVICES[0]]).await;
-    let newest = device["device"]["generation"].as_u64().unwrap();
-    let now = ["status", "web", "--device", DEVICES[0], "--generation", &newest.to_string()];
-    let now = json(system, &now).await;
-    assert_eq!(now["targets"][0]["kstatus"], "Current", "{now}");
+    let first = generation(system, DEVICES[0]).await;
+    let extra = sleeper("extra").replace("86400", "86401");
+    system.repository.write(&format!("sites/{}/extra.yaml", DEVICES[0]), &extra).unwrap();
+    system.repository.commit("extra sleeps a second longer").await.unwrap();
+    let newest = newer(system, DEVICES[0], first).await;
+    let of = |id: &'static str, generation: u64| async move {
+        let generation = generation.to_string();
+        json(system, &["status", id, "--device", DEVICES[0], "--generation", &generation]).await
+    };
+    system
+        .eventually("the new generation of extra is installed", async || {
+            let answer = of("extra", newest).await;
+            let target = &answer["targets"][0];
+            let there = target["kstatus"] == "Current" && target["reportedGeneration"] == newest;
+            if there { Ok(()) } else { Err(answer.to_string()) }
+        })
+        .await;
+    let gone = of("extra", first).await;
+    assert_eq!((&gone["rollup"]["superseded"], &gone["rollup"]["targets"]), (&1.into(), &0.into()), "{gone}");
+    let target = &gone["targets"][0];
+    assert_eq!((&target["superseded"], &target["kstatus"]), (&true.into(), &"Unknown".into()), "{gone}");
+    assert!(target["message"].as_str().unwrap().contains("superseded"), "{gone}");
+    let then = of("web", first).await;
+    assert_eq!(then["targets"][0]["kstatus"], "Current", "it has not changed since: {then}");
+    assert_eq!(then["targets"][0].get("superseded"), None, "{then}");
+
     let ahead = (newest + 1).to_string();
     let output = system.muster(&["status", "web", "--device", DEVICES[0], "--generation", &ahead]).await;
     assert_eq!(output.status.code(), Some(1));
     assert!(text(&output.stderr).contains("was never published"), "{}", text(&output.stderr));
 }
 
+/// What a device reported of an older generation is told as long as nothing newer is reported: here of one that is silent.
+async fn older_generation_that_is_held(system: &System) {
+    let first = generation(system, DEVICES[2]).await;
+    system.repository.write("fleet/web.yaml", &sleeper("web").replace("86400", "86402")).unwrap();
+    system.repository.commit("web sleeps longer").await.unwrap();
+    let newest = newer(system, DEVICES[2], first).await;
+    let of = |generation: u64| async move {
+        let generation = generation.to_string();
+        json(system, &["status", "web", "--device", DEVICES[2], "--generation", &generation]).await
+    };
+    let (then, now) = (of(first).await, of(newest).await);
+    let target = &then["targets"][0];
+    assert_eq!((&target["superseded"], &target["standing"]), (&true.into(), &"installed".into()), "{then}");
+    assert_eq!(then["rollup"]["readyCounts"]["Unknown"], 2, "as it was, and the device is silent: {then}");
+    assert_eq!(now["targets"][0]["standing"], "outdated", "{now}");
+}
+
+async fn generation(system: &System, device: &str) -> u64 {
+    json(system, &["device", device]).await["device"]["generation"].as_u64().unwrap()
+}
+
+/// The generation of a device after one.
+async fn newer(system: &System, device: &str, than: u64) -> u64 {
+    system
+        .eventually("a newer generation is published", async || {
+            let newest = generation(system, device).await;
+            if newest > than { Ok(newest) } else { Err(format!("generation {newest}")) }
+        })
+        .await
+}
+
 async fn other_systems(system: &System) {
+    let device = ["status", "--device", DEVICES[0], "--format", "emco"];
+    golden("emco-device", &json_of(&said(system, &device, 0).await));
     golden("emco", &json_of(&said(system, &["status", "web", "--format", "emco"], 0).await));
     let names = said(system, &["status", "web", "--list", "components"], 0).await;
     assert_eq!(names, "main\nside\n");
@@ -115,6 +176,10 @@ async fn other_systems(system: &System) {
     let counts = said(system, &words, 0).await;
     assert!(counts.len() <= 2_048, "{} bytes", counts.len());
     golden("resource-group-counts", &json_of(&counts));
+    let words =
+        [&["status", "--format", "resourcegroup-json", "web", "--aggregate"][..], &["--site", "plant7"]];
+    let counts = json_of(&said(system, &words.concat(), 0).await);
+    assert_eq!(counts["metadata"]["annotations"]["muster/left-out"], "all 2 resources", "{counts}");
 }
 
 /// A device that has fallen silent is Ready and Current for nobody.

@@ -99,9 +99,10 @@ fn a_flag_that_would_be_passed_over_is_refused_beside_the_other() {
         (&["status", "web", "--output", "all", "--format", "resourcegroup"], ["--output", "--format"]),
         (&["status", "web", "--limit", "3", "--output", "summary"], ["--limit", "--output summary"]),
         (&["status", "web", "--after", "a/b", "--output", "summary"], ["--after", "--output summary"]),
+        (&["status", "web", "--format", "resourcegroup", "--after", "a/b"], ["--after", "--format"]),
         (
             &["status", "web", "--format", "resourcegroup", "--aggregate", "--after", "a/b"],
-            ["--after", "--aggregate"],
+            ["--after", "--format"],
         ),
         (&["status", "web", "--aggregate"], ["--aggregate", "--format"]),
         (&["why", "web", "--device", "a/b", "--limit", "3"], ["--device", "--limit"]),

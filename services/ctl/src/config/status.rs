@@ -5,12 +5,13 @@ use std::num::NonZeroU64;
 use clap::{Args, ValueEnum};
 use muster_contract::query::{Output, PAGE_MAX};
 use muster_contract::status::{Axis, DevicePath, StatusQuery};
-use muster_contract::{ComponentName, DeploymentId, Generation, LabelKey, SiteId};
+use muster_contract::{ComponentName, DeploymentId, DeviceKey, Generation, LabelKey, SiteId};
 
 use super::{Format, PointArgs};
 
 pub(super) const STATUS_EXAMPLES: &str = "\
 Values of one filter are alternatives (--site a --site b), several filters must all hold. Counts are of what passes.
+An answer of several pages says the sequence of the first; later ones and counts may know more. With --at-seq all are of one.
 
 Examples:
   muster status                          every deployment
@@ -188,10 +189,10 @@ impl StatusArgs {
             (is_group && self.list.is_some(), "--list", "--format resourcegroup"),
             (is_group && self.axis.is_some(), "--axis", "--format resourcegroup"),
             (is_group && limit, "--limit", "--format resourcegroup, which has --budget"),
+            (is_group && after, "--after", "--format resourcegroup, which begins with the first target"),
             (is_group && self.output.is_some(), "--output", "--format resourcegroup, which has --aggregate"),
             (is_summary && limit, "--limit", "--output summary, which has no lines"),
             (is_summary && after, "--after", "--output summary, which has no lines"),
-            (self.aggregate && after, "--after", "--aggregate, which has no lines"),
         ] {
             if is_there {
                 return Err(format!("{flag} has no meaning with {beside}"));
@@ -210,6 +211,14 @@ impl StatusArgs {
     /// True where only some targets or components pass.
     pub fn is_filtered(&self) -> bool {
         !self.site.is_empty() || !self.is_only_at_sites()
+    }
+
+    /// The device that is asked for as a whole, whatever runs on it.
+    pub fn whole_device(&self) -> Option<&DeviceKey> {
+        match self.device.as_slice() {
+            [DevicePath(key)] if self.deployment.is_none() => Some(key),
+            _ => None,
+        }
     }
 
     /// True where at most sites are named.

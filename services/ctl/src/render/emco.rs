@@ -1,48 +1,91 @@
 //! Status in the shape and with the key names of EMCO's status query: an app has clusters, a cluster is a site's device,
-//! its resources are the components. Empty values are left out.
+//! its resources are the components. Of a device as a whole it is EMCO's shape of a cluster. Empty values are left out.
 //!
 //! What EMCO has no word for is said with the more careful one: not known is NotReady, going is Applied until it is gone.
-//! Messages and times of last change are added to what EMCO gives. There is no history of actions (`states`): LEDGER has it.
+//! Statuses, messages and times of last change are added where EMCO gives none: to apps, to clusters and to resources. Not
+//! given are the history of actions (`states`, which LEDGER has), projects and composite apps, manifests (`detail` is what
+//! the device reports, where it reports anything), and the shape of a logical cloud: there is none.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
+use muster_contract::DeviceKey;
 use muster_contract::query::Output;
 use muster_contract::state::ComponentStatus;
-use muster_contract::status::{ComponentLine, Deployed, Ready, StatusAnswer, TargetStatus};
+use muster_contract::status::{
+    AppStatus, ComponentLine, Deployed, Ready, Rollup, StatusAnswer, TargetStatus,
+};
 use muster_contract::view::Freshness;
 use serde_json::{Map, Value, json};
 
 use crate::config::Names;
 
-/// The whole answer.
-pub fn status(answer: &StatusAnswer, output: Output) -> Value {
+/// The whole answer; of a device as a whole where it is `of`.
+pub fn status(answer: &StatusAnswer, of: Option<&DeviceKey>, output: Output) -> Value {
     let rollup = &answer.rollup;
-    let mut shape = named(answer);
-    insert(&mut shape, "deployedStatus", rollup.deployed_status.and_then(lifecycle).map(Value::from));
-    insert(&mut shape, "readyStatus", rollup.ready_status.and_then(ready).map(Value::from));
+    let mut shape = named(answer, of);
+    insert_statuses(&mut shape, rollup.deployed_status, rollup.ready_status);
     let deployed = rollup.deployed_counts.iter().filter_map(|(key, count)| Some((resource(*key)?, *count)));
     insert(&mut shape, "deployedCounts", counts(deployed));
     let observed = rollup.ready_counts.iter().filter_map(|(key, count)| Some((ready(*key)?, *count)));
     insert(&mut shape, "readyCounts", counts(observed));
-    insert(&mut shape, "message", rollup.message.clone().map(Value::from));
-    insert(&mut shape, "lastChange", rollup.changed_at.map(|at| at.to_string().into()));
-    if output != Output::Summary {
-        let apps = by_app(answer).into_iter().map(|(app, targets)| {
-            let clusters: Vec<_> = targets.into_iter().map(|target| cluster(target, output)).collect();
-            let mut value = Map::new();
-            insert(&mut value, "name", app.map(Value::from));
-            value.insert("clusters".to_owned(), clusters.into());
-            Value::Object(value)
-        });
-        let apps: Vec<_> = apps.collect();
-        insert(&mut shape, "apps", (!apps.is_empty()).then(|| apps.into()));
+    insert_reason(&mut shape, rollup);
+    match (of, output) {
+        // EMCO has the key there in any case.
+        (Some(_), Output::Summary) => insert(&mut shape, "cluster", Some(json!({}))),
+        (Some(key), _) => insert(&mut shape, "cluster", Some(whole_cluster(key, answer, output))),
+        (None, Output::Summary) => {}
+        (None, _) => {
+            let apps = by_app(answer).into_iter();
+            let apps: Vec<_> = apps.map(|(name, targets)| app(answer, name, &targets, output)).collect();
+            insert(&mut shape, "apps", (!apps.is_empty()).then(|| apps.into()));
+        }
     }
     Value::Object(shape)
 }
 
+/// An application over the targets that are shown, with its roll-up if it is of exactly these.
+fn app(answer: &StatusAnswer, name: Option<&str>, targets: &[&TargetStatus], output: Output) -> Value {
+    let mut value = Map::new();
+    insert(&mut value, "name", name.map(Value::from));
+    let held = answer.apps.iter().find(|held| held.app.as_deref() == name);
+    if let Some(AppStatus { rollup, .. }) = held {
+        insert_statuses(&mut value, rollup.deployed_status, rollup.ready_status);
+        insert_reason(&mut value, rollup);
+    }
+    let clusters = targets.iter().map(|target| cluster(target, output));
+    value.insert("clusters".to_owned(), clusters.collect());
+    Value::Object(value)
+}
+
+/// A device with the components of all its deployments: each says of which it is, because names repeat.
+fn whole_cluster(key: &DeviceKey, answer: &StatusAnswer, output: Output) -> Value {
+    let mut value = json!({ "clusterProvider": key.site, "cluster": key.device });
+    if let Some(target) = answer.targets.first() {
+        value["connectivity"] = connectivity(target).into();
+    }
+    let lines = answer.targets.iter().flat_map(|target| {
+        resource_lines(target, output).map(|mut line| {
+            line["deployment"] = target.deployment.as_str().into();
+            line
+        })
+    });
+    value["resources"] = lines.collect();
+    value
+}
+
+fn insert_statuses(map: &mut Map<String, Value>, deployed: Option<Deployed>, observed: Option<Ready>) {
+    insert(map, "deployedStatus", deployed.and_then(lifecycle).map(Value::from));
+    insert(map, "readyStatus", observed.and_then(ready).map(Value::from));
+}
+
+fn insert_reason(map: &mut Map<String, Value>, rollup: &Rollup) {
+    insert(map, "message", rollup.message.clone().map(Value::from));
+    insert(map, "lastChange", rollup.changed_at.map(|at| at.to_string().into()));
+}
+
 /// Names alone: `?apps`, `?clusters`, `?resources`.
-pub fn names(answer: &StatusAnswer, names: Names) -> Value {
-    let mut shape = named(answer);
+pub fn names(answer: &StatusAnswer, of: Option<&DeviceKey>, names: Names) -> Value {
+    let mut shape = named(answer, of);
     let apps = by_app(answer);
     let list: Vec<Value> = match names {
         Names::Apps => apps.keys().flatten().map(|app| (*app).into()).collect(),
@@ -73,11 +116,9 @@ fn resources(app: Option<&str>, target: &TargetStatus) -> Value {
     value
 }
 
-/// The deployment; of a question about a cluster its name, as EMCO writes it.
-fn named(answer: &StatusAnswer) -> Map<String, Value> {
-    let clusters: BTreeSet<_> =
-        answer.targets.iter().map(|target| format!("{}+{}", target.key.site, target.key.device)).collect();
-    let cluster = clusters.first().filter(|_| clusters.len() == 1).cloned();
+/// The deployment; of a question about a device its name, as EMCO writes it.
+fn named(answer: &StatusAnswer, of: Option<&DeviceKey>) -> Map<String, Value> {
+    let cluster = of.map(|key| format!("{}+{}", key.site, key.device));
     let name = answer.deployment.as_ref().map(ToString::to_string).or(cluster);
     let mut shape = Map::new();
     insert(&mut shape, "name", name.map(Value::from));
@@ -97,24 +138,31 @@ fn place(target: &TargetStatus) -> Value {
 }
 
 fn cluster(target: &TargetStatus, output: Output) -> Value {
-    let mut value = place(target);
-    value["connectivity"] = match target.freshness {
+    let mut value = Map::new();
+    insert_statuses(&mut value, target.deployed_status, target.ready_status);
+    insert(&mut value, "clusterProvider", Some(target.key.site.as_str().into()));
+    insert(&mut value, "cluster", Some(target.key.device.as_str().into()));
+    insert(&mut value, "connectivity", Some(connectivity(target).into()));
+    insert(&mut value, "message", Some(target.message.clone().into()));
+    insert(&mut value, "lastChange", target.changed_at.map(|at| at.to_string().into()));
+    insert(&mut value, "resources", Some(resource_lines(target, output).collect()));
+    Value::Object(value)
+}
+
+const fn connectivity(target: &TargetStatus) -> &'static str {
+    match target.freshness {
         Freshness::Fresh => "Available",
         Freshness::Stale => "Retrying",
         Freshness::Never => "Unknown",
     }
-    .into();
-    value["message"] = target.message.clone().into();
-    if let Some(at) = target.changed_at {
-        value["lastChange"] = at.to_string().into();
-    }
+}
+
+fn resource_lines(target: &TargetStatus, output: Output) -> impl Iterator<Item = Value> {
     let reported = target.report.as_ref().map_or(&[][..], |report| &report.components);
-    let resources = target.components.iter().map(|component| {
+    target.components.iter().map(move |component| {
         let live = reported.iter().find(|live| live.name == component.name);
         resource_line(component, live.filter(|_| output == Output::Detail))
-    });
-    value["resources"] = resources.collect();
-    value
+    })
 }
 
 fn resource_line(component: &ComponentLine, live: Option<&ComponentStatus>) -> Value {

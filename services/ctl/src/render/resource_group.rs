@@ -2,9 +2,10 @@
 //! deployment over the fleet, whose resources are the ResourceGroups of the devices; or of the fleet with counts alone.
 //!
 //! Whoever computes kstatus from it finds Current only where every resource is. What is not known is `Reconciling`, because
-//! kstatus takes a condition of status Unknown for none. A document stays within its budget: the best resources are left
-//! out first, and an annotation says how many there were of each status.
+//! kstatus takes a condition of status Unknown for none. A document stays within its budget: long messages are cut, the
+//! best resources are left out first, and an annotation says so, and how many there were of each status.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, HashSet};
 use std::fmt::Write as _;
 
@@ -14,6 +15,9 @@ use muster_contract::{DeploymentId, DeviceKey, Timestamp};
 use serde_json::{Value, json};
 
 use super::words::clean;
+
+/// A message that has more than this part of the budget is cut where not everything fits.
+const MESSAGE_SHARE: usize = 16;
 
 /// How a document is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,6 +45,19 @@ pub struct Group {
     errors: Vec<String>,
     /// Error codes that the source of the errors has left out already.
     errors_left_out: u64,
+    /// There are errors, and nobody has counted them.
+    errors_not_counted: bool,
+}
+
+/// What of a group is written.
+#[derive(Debug, Clone, Copy)]
+struct Kept<'a> {
+    /// Places of resources.
+    resources: &'a [usize],
+    /// How many errors, the most frequent first.
+    errors: usize,
+    /// Bytes of a message.
+    message_max: usize,
 }
 
 #[derive(Debug, Clone)]
@@ -73,6 +90,7 @@ impl Group {
             resources,
             errors: Vec::new(),
             errors_left_out: 0,
+            errors_not_counted: false,
         }
     }
 
@@ -85,13 +103,19 @@ impl Group {
             message: target.message.clone(),
             changed_at: target.changed_at,
         });
-        Self { resources: resources.collect(), ..Self::of_counts(id, answer, &[], 0) }
+        Self { resources: resources.collect(), ..Self::of_counts(id, answer, Some(&[]), 0) }
     }
 
-    /// A deployment over the fleet without its resources: counts, and the errors by frequency.
-    pub fn of_counts(id: &DeploymentId, answer: &StatusAnswer, errors: &[ErrorCount], left_out: u64) -> Self {
+    /// A deployment over the fleet without its resources: counts, and the errors by frequency, if they are counted of what
+    /// passes the filters.
+    pub fn of_counts(
+        id: &DeploymentId,
+        answer: &StatusAnswer,
+        errors: Option<&[ErrorCount]>,
+        left_out: u64,
+    ) -> Self {
         let rollup = &answer.rollup;
-        let errors = errors.iter().map(|error| {
+        let lines = errors.unwrap_or_default().iter().map(|error| {
             let (count, of) = (error.count, rollup.targets);
             format!("{} on {count} of {of}, such as {}", clean(&error.code), error.example.device)
         });
@@ -105,19 +129,32 @@ impl Group {
             changed_at: rollup.changed_at,
             counts: rollup.kstatus.clone(),
             resources: Vec::new(),
-            errors: errors.collect(),
+            errors: lines.collect(),
             errors_left_out: left_out,
+            errors_not_counted: errors.is_none() && rollup.kstatus.contains_key(&KStatus::Failed),
         }
     }
 
     /// The document in at most so many bytes, as far as that can be: its conditions and counts are always there.
     pub fn within(&self, budget: usize, spelling: Spelling) -> String {
         let ranked = self.ranked();
-        let errors = self.errors.len();
+        let whole = Kept { resources: &ranked, errors: self.errors.len(), message_max: usize::MAX };
+        let text = |kept: Kept<'_>| self.text(kept, spelling);
+        let everything = text(whole);
+        if everything.len() <= budget {
+            return everything;
+        }
+        let least = |message_max| Kept { resources: &[], errors: 0, message_max };
+        // Signs may take several bytes when they are written, so it is tried out what fits.
+        let mut message_max = budget / MESSAGE_SHARE;
+        while message_max > 0 && text(least(message_max)).len() > budget {
+            message_max /= 2;
+        }
+        let least = least(message_max);
         // Errors are few and come first; resources have what they leave.
-        let (errors, _) = most(errors, budget, |count| self.text(&ranked[..0], count, spelling));
-        let (_, text) = most(ranked.len(), budget, |count| self.text(&ranked[..count], errors, spelling));
-        text
+        let (errors, _) = most(whole.errors, budget, |errors| text(Kept { errors, ..least }));
+        let resources = |count| text(Kept { resources: &ranked[..count], errors, ..least });
+        most(ranked.len(), budget, resources).1
     }
 
     /// Places of the resources, the worst first.
@@ -127,8 +164,8 @@ impl Group {
         ranked
     }
 
-    fn text(&self, kept: &[usize], errors: usize, spelling: Spelling) -> String {
-        let mut document = self.document(kept, errors);
+    fn text(&self, kept: Kept<'_>, spelling: Spelling) -> String {
+        let mut document = self.document(kept);
         document.sort_all_objects();
         // Values that were made here can be written.
         match spelling {
@@ -137,14 +174,14 @@ impl Group {
         }
     }
 
-    fn document(&self, kept: &[usize], errors: usize) -> Value {
-        let mut places = kept.to_vec();
+    fn document(&self, kept: Kept<'_>) -> Value {
+        let mut places = kept.resources.to_vec();
         places.sort_unstable();
         let resources = || places.iter().map(|place| &self.resources[*place]);
         let names: Vec<_> = resources().map(|resource| resource.name.clone()).collect();
-        let statuses: Vec<_> = resources().map(Resource::status).collect();
+        let statuses: Vec<_> = resources().map(|it| it.status(kept.message_max)).collect();
         let mut metadata = self.metadata.clone();
-        let left_out = self.left_out(kept, errors);
+        let left_out = self.left_out(kept);
         metadata["annotations"]["muster/kstatus"] = self.kstatus.as_str().into();
         metadata["annotations"]["muster/counts"] = words(&self.counts).into();
         if !left_out.is_empty() {
@@ -160,7 +197,7 @@ impl Group {
             "spec": { "descriptor": { "type": "Muster/Deployment", "description": self.description } },
             "status": {
                 "observedGeneration": self.generations.map_or(0, |(_, observed)| observed),
-                "conditions": self.conditions(errors),
+                "conditions": self.conditions(kept),
             },
         });
         if !names.is_empty() {
@@ -170,10 +207,10 @@ impl Group {
         document
     }
 
-    fn left_out(&self, kept: &[usize], errors: usize) -> String {
+    fn left_out(&self, kept: Kept<'_>) -> String {
         let mut counts: BTreeMap<KStatus, u64> = BTreeMap::new();
-        let kept: HashSet<_> = kept.iter().copied().collect();
-        let absent = (0..self.resources.len()).filter(|place| !kept.contains(place));
+        let places: HashSet<_> = kept.resources.iter().copied().collect();
+        let absent = (0..self.resources.len()).filter(|place| !places.contains(place));
         absent.for_each(|place| *counts.entry(self.resources[place].axes.kstatus).or_default() += 1);
         let mut parts = Vec::new();
         let resources: u64 = counts.values().sum();
@@ -183,14 +220,27 @@ impl Group {
         if self.resources.is_empty() && !self.counts.is_empty() {
             parts.push(format!("all {} resources", self.counts.values().sum::<u64>()));
         }
-        let errors = (self.errors.len() - errors) as u64 + self.errors_left_out;
+        let errors = (self.errors.len() - kept.errors) as u64 + self.errors_left_out;
         if errors > 0 {
             parts.push(format!("{errors} error codes"));
+        }
+        if self.errors_not_counted {
+            parts.push("all error codes (counted without a filter only)".to_owned());
+        }
+        if self.messages(kept).any(|message| message.len() > kept.message_max) {
+            parts.push("ends of messages (…)".to_owned());
         }
         parts.join(", ")
     }
 
-    fn conditions(&self, errors: usize) -> Vec<Value> {
+    /// The messages of what is written.
+    fn messages<'a>(&'a self, kept: Kept<'a>) -> impl Iterator<Item = &'a String> {
+        let resources = kept.resources.iter().map(|place| &self.resources[*place].message);
+        [&self.message].into_iter().chain(&self.errors[..kept.errors]).chain(resources)
+    }
+
+    /// What is stalled has its message there, anything else where it says whether it reconciles.
+    fn conditions(&self, Kept { errors, message_max, .. }: Kept<'_>) -> Vec<Value> {
         let stalled = self.kstatus == KStatus::Failed || self.overdue;
         let reconciling = !matches!(self.kstatus, KStatus::Failed | KStatus::Current);
         let reason = match (self.kstatus, self.overdue) {
@@ -198,20 +248,23 @@ impl Group {
             (_, true) => "DeadlineExceeded",
             _ => "NothingFailed",
         };
+        let message = begin(&self.message, message_max);
+        let (of_reconciling, of_stalled) = if stalled { ("", &*message) } else { (&*message, "") };
+        let at = self.changed_at;
         let mut conditions = vec![
-            condition("Reconciling", reconciling, self.kstatus.as_str(), &self.message, self.changed_at),
-            condition("Stalled", stalled, reason, if stalled { &self.message } else { "" }, self.changed_at),
+            condition("Reconciling", reconciling, self.kstatus.as_str(), of_reconciling, at),
+            condition("Stalled", stalled, reason, of_stalled, at),
         ];
         if errors > 0 {
-            let lines = self.errors[..errors].join("\n");
-            conditions.push(condition("Errors", true, "ByFrequency", &lines, self.changed_at));
+            let lines: Vec<_> = self.errors[..errors].iter().map(|line| begin(line, message_max)).collect();
+            conditions.push(condition("Errors", true, "ByFrequency", &lines.join("\n"), at));
         }
         conditions
     }
 }
 
 impl Resource {
-    fn status(&self) -> Value {
+    fn status(&self, message_max: usize) -> Value {
         let KAxes { kstatus, strategy, actuation, reconcile } = self.axes;
         let mut status = self.name.clone();
         status["status"] = kstatus.as_str().into();
@@ -219,8 +272,9 @@ impl Resource {
         status["actuation"] = actuation.as_str().into();
         status["reconcile"] = reconcile.as_str().into();
         let ready = reconcile == Reconcile::Succeeded && kstatus == KStatus::Current;
+        let message = begin(&self.message, message_max);
         status["conditions"] =
-            json!([condition("Ready", ready, kstatus.as_str(), &self.message, self.changed_at)]);
+            json!([condition("Ready", ready, kstatus.as_str(), &message, self.changed_at)]);
         status
     }
 }
@@ -256,6 +310,18 @@ fn metadata(name: &str, namespace: &str, answer: &StatusAnswer) -> Value {
         metadata["namespace"] = namespace.into();
     }
     metadata
+}
+
+/// At most so many bytes of a text; what is cut is marked.
+fn begin(text: &str, bytes_max: usize) -> Cow<'_, str> {
+    const MARK: &str = "…";
+    if text.len() <= bytes_max {
+        return text.into();
+    }
+    match bytes_max.checked_sub(MARK.len()) {
+        Some(room) => format!("{}{MARK}", &text[..text.floor_char_boundary(room)]).into(),
+        None => "".into(),
+    }
 }
 
 fn condition(kind: &str, is: bool, reason: &str, message: &str, at: Option<Timestamp>) -> Value {

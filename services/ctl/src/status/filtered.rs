@@ -30,9 +30,10 @@ pub async fn run(
         Some(Export::ResourceGroupJson) => resource_group(session, args, Spelling::Json).await,
         Some(Export::Emco) => {
             let answer = gathered(&session.hub, args).await?;
+            let of = args.whole_device();
             let shape = args.list.map_or_else(
-                || render::emco::status(&answer, args.query().output),
-                |names| render::emco::names(&answer, names),
+                || render::emco::status(&answer, of, args.query().output),
+                |names| render::emco::names(&answer, of, names),
             );
             session.show_own(&shape, |_, _| String::new())
         }
@@ -64,7 +65,7 @@ async fn resource_group(
         let query = StatusQuery { output: Output::Summary, ..query };
         let answer = all(&session.hub, &query, None).await?;
         let (errors, left_out) = errors(&session.hub, id, args).await?;
-        Group::of_counts(id, &answer, &errors, left_out).within(budget, spelling)
+        Group::of_counts(id, &answer, errors.as_deref(), left_out).within(budget, spelling)
     } else {
         let answer = all(&session.hub, &query, None).await?;
         let group = match args.device.as_slice() {
@@ -81,14 +82,18 @@ async fn resource_group(
 }
 
 /// The errors of a deployment by frequency, and how many codes are left out. The view counts them over all targets, so
-/// beside counts of a part there are none.
-async fn errors(hub: &Hub, id: &DeploymentId, args: &StatusArgs) -> Result<(Vec<ErrorCount>, u64), AskError> {
-    if args.is_filtered() || args.after.is_some() {
-        return Ok((Vec::new(), 0));
+/// of a part nobody has counted them.
+async fn errors(
+    hub: &Hub,
+    id: &DeploymentId,
+    args: &StatusArgs,
+) -> Result<(Option<Vec<ErrorCount>>, u64), AskError> {
+    if args.is_filtered() {
+        return Ok((None, 0));
     }
     let answer = hub.query("deployment", &view_query(id, args)).await?;
     let view: DeploymentView = understood(&answer["view"])?;
-    Ok((view.errors, view.omitted.errors))
+    Ok((Some(view.errors), view.omitted.errors))
 }
 
 fn view_query(id: &DeploymentId, args: &StatusArgs) -> Query {
