@@ -1,99 +1,24 @@
 //! Status after filters, row by row of what EMCO's status query does (`q01` to `q18`; those about the wire and about
-//! shapes are tests of the query service and of the command), and its laws over arbitrary ledgers.
+//! shapes are tests of the query service and of the command).
 
 #![allow(clippy::unwrap_used, reason = "a failure here is the test's result")]
-#![allow(dead_code, reason = "the ledger and its generator serve several tests")]
+#![allow(dead_code, reason = "the ledger serves several tests")]
 
-mod fleets;
 mod ledger;
+mod status;
 
 use std::collections::BTreeMap;
 
-use fleets::ledgers;
 use ledger::{Ledger, Said};
-use muster_contract::fact::{DeadlineKind, Fact};
+use muster_contract::fact::DeadlineKind;
 use muster_contract::query::Output;
 use muster_contract::status::{
-    Actuation, Axis, Deployed, KStatus, LOOKED_AT_MAX, Ready, Reconcile, Rollup, StatusAnswer, StatusQuery,
-    Strategy,
+    Actuation, Deployed, KStatus, LOOKED_AT_MAX, Ready, Reconcile, StatusQuery, Strategy,
 };
-use muster_contract::view::{Freshness, Split, Standing};
+use muster_contract::view::{Freshness, Standing};
 use muster_contract::{Generation, State};
-use muster_domain::fold::{Fleet, StatusCursor, StatusRefusal};
-use proptest::prelude::*;
-
-const INSTALLED: &[(&str, State)] = &[("main", State::Installed), ("side", State::Installed)];
-
-/// Everything a question without a limit gives.
-fn ask(fleet: &Fleet, query: &StatusQuery) -> StatusAnswer {
-    fleet.status_answer(query, None, usize::MAX).unwrap()
-}
-
-fn refused(fleet: &Fleet, query: &StatusQuery) -> String {
-    match fleet.status_answer(query, None, 10) {
-        Err(StatusRefusal::Unknown(words) | StatusRefusal::Wrong(words)) => words,
-        Ok(answer) => panic!("{answer:?}"),
-    }
-}
-
-fn of(id: &str) -> StatusQuery {
-    StatusQuery { id: Some(id.parse().unwrap()), output: Output::All, ..StatusQuery::default() }
-}
-
-fn at(sites: &[&str], query: StatusQuery) -> StatusQuery {
-    StatusQuery { site: sites.iter().map(|site| site.parse().unwrap()).collect(), ..query }
-}
-
-fn on(devices: &[&str], query: StatusQuery) -> StatusQuery {
-    StatusQuery { device: devices.iter().map(|device| device.parse().unwrap()).collect(), ..query }
-}
-
-fn part(components: &[&str], query: StatusQuery) -> StatusQuery {
-    StatusQuery { component: components.iter().map(|name| name.parse().unwrap()).collect(), ..query }
-}
-
-/// A desired state whose deployments have two components.
-fn desired<'l>(
-    ledger: &'l mut Ledger,
-    device: &str,
-    generation: u64,
-    targets: &[(&str, u64)],
-) -> &'l mut Ledger {
-    ledger.desired(device, generation, targets);
-    with_components(ledger, &["main", "side"])
-}
-
-fn with_components<'l>(ledger: &'l mut Ledger, names: &[&str]) -> &'l mut Ledger {
-    let Fact::Desired(fact) = &mut ledger.entries.last_mut().unwrap().fact else {
-        panic!("no desired state")
-    };
-    for entry in &mut fact.deployments {
-        let component = entry.profile.components[0].clone();
-        let named = |name: &&str| muster_contract::desired::Component {
-            name: name.parse().unwrap(),
-            ..component.clone()
-        };
-        entry.profile.components = names.iter().map(named).collect();
-    }
-    ledger
-}
-
-/// Two sites with two devices each: north/a has it, north/b failed, south/a has not begun, south/b fell silent.
-fn mixed() -> Ledger {
-    let mut ledger = Ledger::default();
-    for device in ["north/a", "north/b", "south/a", "south/b"] {
-        desired(&mut ledger, device, 1, &[("web", 1)]).fresh(device, 1, 0);
-    }
-    let failed = Said {
-        components: &[("main", State::Failed), ("side", State::Pending)],
-        errors: &[("main", "Exit1", "no license")],
-        ..Said::default()
-    };
-    let installed = Said { components: INSTALLED, ..Said::default() };
-    ledger.status("north/a", "web", &installed).status("north/b", "web", &failed);
-    ledger.status("south/b", "web", &installed).stale("south/b", 1, 1);
-    ledger
-}
+use muster_domain::fold::{Fleet, StatusCursor};
+use status::{INSTALLED, ask, at, desired, mixed, of, on, pages, part, refused, with_components};
 
 fn counts<K: Ord + Copy>(pairs: &[(K, u64)]) -> BTreeMap<K, u64> {
     pairs.iter().copied().collect()
@@ -447,153 +372,4 @@ fn q17_the_worst_speaks_from_whichever_page() {
     let (_, sum) = pages(&ledger.fold(), &query, usize::MAX);
     let words = format!("web on {last}: is failed: E1 in main: no license");
     assert_eq!(sum.message, Some(words));
-}
-
-/// The roll-up that lines give, without words and times.
-fn counted(answer: &StatusAnswer) -> Rollup {
-    let mut sum = Rollup::default();
-    for target in &answer.targets {
-        *sum.kstatus.entry(target.axes.kstatus).or_default() += 1;
-        for line in &target.components {
-            *sum.deployed_counts.entry(line.deployed_status.unwrap()).or_default() += 1;
-            if let Some(ready) = line.ready_status {
-                *sum.ready_counts.entry(ready).or_default() += 1;
-            }
-        }
-        if target.leaving {
-            sum.leaving += 1;
-            continue;
-        }
-        sum.targets += 1;
-        sum.overdue += u64::from(target.overdue);
-        sum.known += u64::from(target.known);
-        let split: &mut Split = sum.counts.entry(target.standing).or_default();
-        *split.get_mut(target.freshness) += 1;
-    }
-    sum
-}
-
-fn numbers(rollup: &Rollup) -> Rollup {
-    Rollup { message: None, changed_at: None, deployed_status: None, ready_status: None, ..rollup.clone() }
-}
-
-fn pages(fleet: &Fleet, query: &StatusQuery, limit: usize) -> (Vec<String>, Rollup) {
-    let (mut after, mut names, mut sum) = (None, Vec::new(), None);
-    loop {
-        let page = fleet.status_answer(query, after.as_ref(), limit).unwrap();
-        names.extend(page.targets.iter().map(|target| format!("{}/{}", target.key, target.deployment)));
-        let added = match sum.take() {
-            Some(sum) if !page.whole => sum_of(sum, &page.rollup),
-            _ => page.rollup,
-        };
-        let Some(next) = page.next else { return (names, added) };
-        sum = Some(added);
-        after = Some(next.parse::<StatusCursor>().unwrap());
-    }
-}
-
-fn sum_of(mut sum: Rollup, more: &Rollup) -> Rollup {
-    sum.merge(more);
-    sum
-}
-
-proptest! {
-    /// What is kept is what is counted, after any history, and after a restart from a snapshot.
-    #[test]
-    fn kept_counts_are_the_counts_of_the_lines(ledger in ledgers()) {
-        let fleet = ledger.fold();
-        let restored = Fleet::restore(fleet.as_of(), fleet.records());
-        let any = StatusQuery { output: Output::All, ..StatusQuery::default() };
-        let mut queries = vec![any.clone()];
-        for id in ["web", "db", "log"] {
-            queries.push(StatusQuery { id: Some(id.parse().unwrap()), ..any.clone() });
-        }
-        for sites in [&["north"][..], &["south"], &["south", "north"]] {
-            queries.extend(queries.clone().into_iter().take(4).map(|query| at(sites, query)));
-        }
-        for query in queries {
-            let Ok(answer) = fleet.status_answer(&query, None, usize::MAX) else { continue };
-            prop_assert!(answer.whole);
-            prop_assert_eq!(numbers(&answer.rollup), counted(&answer), "{:?}", query);
-            let again = restored.status_answer(&query, None, usize::MAX).unwrap();
-            prop_assert_eq!(numbers(&again.rollup), numbers(&answer.rollup), "restored, {:?}", query);
-            prop_assert_eq!(again.targets, answer.targets);
-        }
-    }
-
-    /// Nothing that is silent, or of which reports are missing, is Ready or Current.
-    #[test]
-    fn nothing_is_current_that_is_not_heard_and_known(ledger in ledgers()) {
-        let fleet = ledger.fold();
-        let answer = ask(&fleet, &StatusQuery { output: Output::All, ..StatusQuery::default() });
-        for target in &answer.targets {
-            let sure = target.freshness == Freshness::Fresh && target.known && !target.leaving;
-            let current = target.components.iter().any(|line| {
-                line.axes.kstatus == KStatus::Current || line.ready_status == Some(Ready::Ready)
-                    || (line.axes.strategy == Strategy::Apply && line.axes.reconcile == Reconcile::Succeeded)
-            });
-            prop_assert!(sure || !(current || target.axes.kstatus == KStatus::Current), "{:?}", target);
-            let all_current = target.components.iter().all(|line| line.axes.kstatus == KStatus::Current);
-            if target.axes.kstatus == KStatus::Current {
-                prop_assert_eq!(target.standing, Standing::Installed);
-            }
-            if !target.leaving && target.standing == Standing::Failed {
-                prop_assert!(!all_current, "{:?}", target);
-            }
-        }
-    }
-
-    /// However small the pages: the same targets in order, and the same counts.
-    #[test]
-    fn pages_are_the_whole(ledger in ledgers(), limit in 1usize..4) {
-        let fleet = ledger.fold();
-        let any = StatusQuery { output: Output::All, ..StatusQuery::default() };
-        let known = ["north/a", "north/b", "south/a", "south/b"].into_iter().filter(|device| {
-            fleet.status_answer(&on(&[device], any.clone()), None, 1).is_ok()
-        });
-        let known: Vec<_> = known.collect();
-        for query in [any.clone(), on(&known, any), at(&["north"], StatusQuery { output: Output::All, ..StatusQuery::default() })] {
-            if fleet.status_answer(&query, None, 1).is_err() {
-                continue;
-            }
-            let (names, sum) = pages(&fleet, &query, usize::MAX);
-            let (paged, counts) = pages(&fleet, &query, limit);
-            prop_assert!(names.is_sorted());
-            prop_assert_eq!(&paged, &names);
-            // Statuses, message and time as well.
-            prop_assert_eq!(counts, sum);
-        }
-    }
-
-    /// kpt has no other pairs: what was not taken up cannot have gone wrong or come about, and nothing waits for what was
-    /// refused.
-    #[test]
-    fn what_went_wrong_or_came_about_was_taken_up(ledger in ledgers()) {
-        let fleet = ledger.fold();
-        let any = StatusQuery { output: Output::All, ..StatusQuery::default() };
-        for query in [any.clone(), part(&["main"], any.clone()), part(&["side"], any)] {
-            let Ok(answer) = fleet.status_answer(&query, None, usize::MAX) else { continue };
-            let lines = answer.targets.iter().flat_map(|target| &target.components).map(|line| line.axes);
-            for axes in answer.targets.iter().map(|target| target.axes).chain(lines) {
-                let ended = matches!(axes.reconcile, Reconcile::Failed | Reconcile::Succeeded);
-                prop_assert!(!ended || axes.actuation == Actuation::Succeeded, "{:?}", axes);
-                let (refused, skipped) =
-                    (axes.actuation == Actuation::Failed, axes.reconcile == Reconcile::Skipped);
-                prop_assert_eq!(refused, skipped, "{:?}", axes);
-            }
-        }
-    }
-
-    /// One axis is half of the answer with both.
-    #[test]
-    fn an_axis_is_a_part_of_the_answer(ledger in ledgers()) {
-        let fleet = ledger.fold();
-        let both = ask(&fleet, &StatusQuery::default()).rollup;
-        let one = |axis| ask(&fleet, &StatusQuery { status: Some(axis), ..StatusQuery::default() }).rollup;
-        let (deployed, ready) = (one(Axis::Deployed), one(Axis::Ready));
-        prop_assert_eq!(&deployed.deployed_counts, &both.deployed_counts);
-        prop_assert_eq!(&ready.ready_counts, &both.ready_counts);
-        prop_assert!(deployed.ready_status.is_none() && deployed.ready_counts.is_empty());
-        prop_assert!(ready.deployed_status.is_none() && ready.deployed_counts.is_empty());
-    }
 }

@@ -1,0 +1,147 @@
+//! Laws of status after filters, over arbitrary ledgers.
+
+#![allow(clippy::unwrap_used, reason = "a failure here is the test's result")]
+#![allow(dead_code, reason = "the ledger and its generator serve several tests")]
+
+mod fleets;
+mod ledger;
+mod status;
+
+use fleets::ledgers;
+use muster_contract::query::Output;
+use muster_contract::status::{
+    Actuation, Axis, KStatus, Ready, Reconcile, Rollup, StatusAnswer, StatusQuery, Strategy,
+};
+use muster_contract::view::{Freshness, Split, Standing};
+use muster_domain::fold::Fleet;
+use proptest::prelude::*;
+use status::{ask, at, on, pages, part};
+
+/// The roll-up that lines give, without words and times.
+fn counted(answer: &StatusAnswer) -> Rollup {
+    let mut sum = Rollup::default();
+    for target in &answer.targets {
+        *sum.kstatus.entry(target.axes.kstatus).or_default() += 1;
+        for line in &target.components {
+            *sum.deployed_counts.entry(line.deployed_status.unwrap()).or_default() += 1;
+            if let Some(ready) = line.ready_status {
+                *sum.ready_counts.entry(ready).or_default() += 1;
+            }
+        }
+        if target.leaving {
+            sum.leaving += 1;
+            continue;
+        }
+        sum.targets += 1;
+        sum.overdue += u64::from(target.overdue);
+        sum.known += u64::from(target.known);
+        let split: &mut Split = sum.counts.entry(target.standing).or_default();
+        *split.get_mut(target.freshness) += 1;
+    }
+    sum
+}
+
+fn numbers(rollup: &Rollup) -> Rollup {
+    Rollup { message: None, changed_at: None, deployed_status: None, ready_status: None, ..rollup.clone() }
+}
+
+proptest! {
+    /// What is kept is what is counted, after any history, and after a restart from a snapshot.
+    #[test]
+    fn kept_counts_are_the_counts_of_the_lines(ledger in ledgers()) {
+        let fleet = ledger.fold();
+        let restored = Fleet::restore(fleet.as_of(), fleet.records());
+        let any = StatusQuery { output: Output::All, ..StatusQuery::default() };
+        let mut queries = vec![any.clone()];
+        for id in ["web", "db", "log"] {
+            queries.push(StatusQuery { id: Some(id.parse().unwrap()), ..any.clone() });
+        }
+        for sites in [&["north"][..], &["south"], &["south", "north"]] {
+            queries.extend(queries.clone().into_iter().take(4).map(|query| at(sites, query)));
+        }
+        for query in queries {
+            let Ok(answer) = fleet.status_answer(&query, None, usize::MAX) else { continue };
+            prop_assert!(answer.whole);
+            prop_assert_eq!(numbers(&answer.rollup), counted(&answer), "{:?}", query);
+            let again = restored.status_answer(&query, None, usize::MAX).unwrap();
+            prop_assert_eq!(numbers(&again.rollup), numbers(&answer.rollup), "restored, {:?}", query);
+            prop_assert_eq!(again.targets, answer.targets);
+        }
+    }
+
+    /// Nothing that is silent, or of which reports are missing, is Ready or Current.
+    #[test]
+    fn nothing_is_current_that_is_not_heard_and_known(ledger in ledgers()) {
+        let fleet = ledger.fold();
+        let answer = ask(&fleet, &StatusQuery { output: Output::All, ..StatusQuery::default() });
+        for target in &answer.targets {
+            let sure = target.freshness == Freshness::Fresh && target.known && !target.leaving;
+            let current = target.components.iter().any(|line| {
+                line.axes.kstatus == KStatus::Current || line.ready_status == Some(Ready::Ready)
+                    || (line.axes.strategy == Strategy::Apply && line.axes.reconcile == Reconcile::Succeeded)
+            });
+            prop_assert!(sure || !(current || target.axes.kstatus == KStatus::Current), "{:?}", target);
+            let all_current = target.components.iter().all(|line| line.axes.kstatus == KStatus::Current);
+            if target.axes.kstatus == KStatus::Current {
+                prop_assert_eq!(target.standing, Standing::Installed);
+            }
+            if !target.leaving && target.standing == Standing::Failed {
+                prop_assert!(!all_current, "{:?}", target);
+            }
+        }
+    }
+
+    /// However small the pages: the same targets in order, and the same counts.
+    #[test]
+    fn pages_are_the_whole(ledger in ledgers(), limit in 1usize..4) {
+        let fleet = ledger.fold();
+        let any = StatusQuery { output: Output::All, ..StatusQuery::default() };
+        let known = ["north/a", "north/b", "south/a", "south/b"].into_iter().filter(|device| {
+            fleet.status_answer(&on(&[device], any.clone()), None, 1).is_ok()
+        });
+        let known: Vec<_> = known.collect();
+        for query in [any.clone(), on(&known, any), at(&["north"], StatusQuery { output: Output::All, ..StatusQuery::default() })] {
+            if fleet.status_answer(&query, None, 1).is_err() {
+                continue;
+            }
+            let (names, sum) = pages(&fleet, &query, usize::MAX);
+            let (paged, counts) = pages(&fleet, &query, limit);
+            prop_assert!(names.is_sorted());
+            prop_assert_eq!(&paged, &names);
+            // Statuses, message and time as well.
+            prop_assert_eq!(counts, sum);
+        }
+    }
+
+    /// kpt has no other pairs: what was not taken up cannot have gone wrong or come about, and nothing waits for what was
+    /// refused.
+    #[test]
+    fn what_went_wrong_or_came_about_was_taken_up(ledger in ledgers()) {
+        let fleet = ledger.fold();
+        let any = StatusQuery { output: Output::All, ..StatusQuery::default() };
+        for query in [any.clone(), part(&["main"], any.clone()), part(&["side"], any)] {
+            let Ok(answer) = fleet.status_answer(&query, None, usize::MAX) else { continue };
+            let lines = answer.targets.iter().flat_map(|target| &target.components).map(|line| line.axes);
+            for axes in answer.targets.iter().map(|target| target.axes).chain(lines) {
+                let ended = matches!(axes.reconcile, Reconcile::Failed | Reconcile::Succeeded);
+                prop_assert!(!ended || axes.actuation == Actuation::Succeeded, "{:?}", axes);
+                let (refused, skipped) =
+                    (axes.actuation == Actuation::Failed, axes.reconcile == Reconcile::Skipped);
+                prop_assert_eq!(refused, skipped, "{:?}", axes);
+            }
+        }
+    }
+
+    /// One axis is half of the answer with both.
+    #[test]
+    fn an_axis_is_a_part_of_the_answer(ledger in ledgers()) {
+        let fleet = ledger.fold();
+        let both = ask(&fleet, &StatusQuery::default()).rollup;
+        let one = |axis| ask(&fleet, &StatusQuery { status: Some(axis), ..StatusQuery::default() }).rollup;
+        let (deployed, ready) = (one(Axis::Deployed), one(Axis::Ready));
+        prop_assert_eq!(&deployed.deployed_counts, &both.deployed_counts);
+        prop_assert_eq!(&ready.ready_counts, &both.ready_counts);
+        prop_assert!(deployed.ready_status.is_none() && deployed.ready_counts.is_empty());
+        prop_assert!(ready.deployed_status.is_none() && ready.deployed_counts.is_empty());
+    }
+}
