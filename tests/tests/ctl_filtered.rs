@@ -233,7 +233,7 @@ fn the_least_budget_is_kept_whatever_the_messages_and_names() {
         for group in groups {
             let whole = group.within(usize::MAX, Spelling::Json);
             let words = message.lines().next().unwrap();
-            assert_eq!(whole.contains("…"), false, "nothing is cut without need: {words}");
+            assert!(!whole.contains("…"), "nothing is cut without need: {words}");
             for (budget, spelling) in
                 [2_048, 3_000, 8_192].into_iter().flat_map(|it| [(it, Spelling::Yaml), (it, Spelling::Json)])
             {
