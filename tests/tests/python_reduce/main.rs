@@ -43,6 +43,14 @@ fn whoever_leaves_out_a_rule_of_the_views_fails_a_vector() {
     said_well(Command::new(interpreter()).arg(script).arg(reducer()).args(vectors()));
 }
 
+#[test]
+fn what_the_fold_in_python_writes_down_is_all_that_it_needs_to_go_on() {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/python_reduce/resumed.py");
+    said_well(
+        Command::new(interpreter()).arg(script).arg(schemas::folder().join("examples")).args(vectors()),
+    );
+}
+
 fn vectors() -> Vec<PathBuf> {
     let entries = std::fs::read_dir(schemas::folder().join("vectors")).unwrap();
     let mut files: Vec<_> = entries.map(|entry| entry.unwrap().path()).collect();
@@ -155,7 +163,7 @@ fn agree(files: &[PathBuf]) {
 /// Runs a script that says what is wrong, and ends well where nothing is.
 #[track_caller]
 fn said_well(script: &mut Command) {
-    let output = script.output().unwrap();
+    let output = script.env("PYTHONDONTWRITEBYTECODE", "1").output().unwrap();
     let said = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
 }

@@ -172,7 +172,7 @@ SABOTAGES = [
      'and self.missing() == 0 and not self.unread()', 'and self.missing() == 0'),
     ("a device with a standing that is not known is complete",
      'known = all(row["known"] for _, row, _ in self.rows() if row)', 'known = True'),
-    ("a digest covers the moment", 'if name != "asOf"}', '}'),
+    ("a digest covers the moment", 'if name not in ("asOf", "digest")}', 'if name != "digest"}'),
 ]
 
 
