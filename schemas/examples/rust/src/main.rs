@@ -3,7 +3,9 @@
 //! facts give; then nothing is left, because the state may be what is wrong. A view that is older than what was read already
 //! is skipped: it is proven before more is read, or not at all.
 //!
-//!     cargo run --package muster-example -- snapshot.json [nats://127.0.0.1:4222]
+//! ```sh
+//! cargo run --package muster-example -- snapshot.json [nats://127.0.0.1:4222]
+//! ```
 
 #![allow(clippy::print_stdout, reason = "it is a program for a terminal")]
 

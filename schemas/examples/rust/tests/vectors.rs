@@ -29,6 +29,9 @@ struct Message {
     fact: Value,
 }
 
+/// What happens to the text of a snapshot.
+type Damage = fn(String) -> String;
+
 const LEDGER: Window = Window { created: Timestamp::UNIX_EPOCH, first: 1, last: 1000 };
 
 fn vectors() -> Vec<(PathBuf, Vector)> {
@@ -97,7 +100,7 @@ fn a_snapshot_that_cannot_be_trusted_is_set_aside() {
     let cut = |text: String| text[..text.len() / 2].to_owned();
     let changed = |text: String| text.replace(r#""state":"installed""#, r#""state":"failed""#);
     let same = |text: String| text;
-    let table: [(fn(String) -> String, Window); 5] =
+    let table: [(Damage, Window); 5] =
         [(cut, LEDGER), (changed, LEDGER), (same, anew), (same, shorter), (same, aged)];
     for (at, (damage, ledger)) in table.into_iter().enumerate() {
         snapshot::save(&path, fleet.clone(), &LEDGER).unwrap();
