@@ -85,7 +85,10 @@ impl Fleet {
         let sure = |target: &&Target| {
             target.known && target.standing == Standing::Installed && target.freshness == Freshness::Fresh
         };
-        let lost = |target: &&Target| target.known && target.standing == Standing::Failed;
+        // What failed before it fell silent may have recovered since.
+        let lost = |target: &&Target| {
+            target.known && target.standing == Standing::Failed && target.freshness == Freshness::Fresh
+        };
         let (mut components, mut errors) = (components(&rows), errors(&rows));
         let omitted = Omitted {
             components: components.len().saturating_sub(COMPONENTS_MAX) as u64,
