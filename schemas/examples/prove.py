@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 """Proves the views in the bucket: rebuilds each from the facts of LEDGER and compares the digests.
 
-What it has read is kept in a file (a line a fact), so a second start reads only the tail. For each view it takes the
+The folded state is left to the next run in a snapshot, so a second start reads only the tail. For each view it takes the
 entry of the bucket, reads LEDGER up to the entry's `asOf.ledgerSeq`, and folds by the rules in reduce.py. Prints a line of
-JSON for each view, and ends with 1 where one is not what the facts give. A view that is older than what was read already is
-skipped: it is proven before more is read, or not at all. Views that a person has defined are left out: what defines them is
-not in LEDGER. Needs nats-py:
+JSON for each view, and ends with 1 where one is not what the facts give; then no snapshot is left, because the state may be
+what is wrong. A view that is older than what was read already is skipped: it is proven before more is read, or not at all.
+Views that a person has defined are left out: what defines them is not in LEDGER. Needs nats-py:
 
-    python3 schemas/examples/prove.py facts.jsonl [nats://127.0.0.1:4222]
+    python3 schemas/examples/prove.py snapshot.json [nats://127.0.0.1:4222]
 """
 import asyncio, json, os, sys
 
@@ -15,41 +15,63 @@ import nats
 from nats.js.api import ConsumerConfig, DeliverPolicy
 from nats.js.errors import NotFoundError
 
-from reduce import Fleet
+from reduce import Fleet, content_digest, digest
 
 # Keys of what persons have defined, and of what that gives.
 DEFINED = ("definition.", "view.")
 
-class Facts:
-    """LEDGER as far as it was read: the fold, and the file that it can be made of again."""
 
-    def __init__(self, path):
-        self.fleet, self.read_to, self.path = Fleet(), 0, path
-        if os.path.exists(path):
-            with open(path, encoding="utf-8") as file:
-                for line in file:
-                    self.take(*json.loads(line))
+def load(path, ledger):
+    """The state that an earlier run left, or the beginning. What is damaged or of another LEDGER is set aside."""
+    if not os.path.exists(path):
+        return Fleet()
+    try:
+        with open(path, encoding="utf-8") as file:
+            snapshot = json.load(file)
+        content = {name: snapshot[name] for name in ("ledgerCreated", "asOf", "devices")}
+        seq = snapshot["asOf"]["ledgerSeq"]
+        if snapshot["digest"] != digest(content):
+            wrong = "is not what was written"
+        elif snapshot["ledgerCreated"] != str(ledger.created) or seq > ledger.state.last_seq:
+            wrong = "is of another LEDGER"
+        elif seq + 1 < ledger.state.first_seq:
+            wrong = "ends before LEDGER begins"
+        else:
+            return Fleet.of(snapshot)
+    except (ValueError, KeyError, TypeError) as error:
+        wrong = f"is damaged: {error!r}"
+    os.replace(path, path + ".aside")
+    print(f"{path} {wrong}; it is now {path}.aside, and LEDGER is read from its beginning", file=sys.stderr)
+    return Fleet()
 
-    def take(self, seq, stored_at, subject, fact):
-        self.fleet.apply(seq, stored_at, subject, fact)
-        self.read_to = seq
 
-    async def read_until(self, js, ledger_seq):
-        """Reads the tail up to a sequence; how many facts that were."""
-        if self.read_to >= ledger_seq:
-            return 0
-        after = ConsumerConfig(deliver_policy=DeliverPolicy.BY_START_SEQUENCE, opt_start_seq=self.read_to + 1)
-        ledger, read = await js.subscribe(">", stream="LEDGER", config=after, ordered_consumer=True), 0
-        with open(self.path, "a", encoding="utf-8") as file:
-            while self.read_to < ledger_seq:
-                message = await ledger.next_msg(timeout=10)
-                at = message.metadata
-                line = [at.sequence.stream, at.timestamp.isoformat(), message.subject, json.loads(message.data)]
-                file.write(json.dumps(line) + "\n")
-                self.take(*line)
-                read += 1
-        await ledger.unsubscribe()
-        return read
+def save(path, fleet, ledger):
+    """As a whole or not at all."""
+    content = {"ledgerCreated": str(ledger.created), **fleet.record()}
+    with open(path + ".new", "w", encoding="utf-8") as file:
+        json.dump({**content, "digest": digest(content)}, file)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(path + ".new", path)
+
+
+def read_to(fleet):
+    return fleet.as_of["ledgerSeq"] if fleet.as_of else 0
+
+
+async def read_until(js, fleet, ledger_seq):
+    """Reads the tail up to a sequence into the fold; how many facts that were."""
+    if read_to(fleet) >= ledger_seq:
+        return 0
+    after = ConsumerConfig(deliver_policy=DeliverPolicy.BY_START_SEQUENCE, opt_start_seq=read_to(fleet) + 1)
+    ledger, read = await js.subscribe(">", stream="LEDGER", config=after, ordered_consumer=True), 0
+    while read_to(fleet) < ledger_seq:
+        message = await ledger.next_msg(timeout=10)
+        at = message.metadata
+        fleet.apply(at.sequence.stream, at.timestamp.isoformat(), message.subject, json.loads(message.data))
+        read += 1
+    await ledger.unsubscribe()
+    return read
 
 
 async def shown(js, bucket):
@@ -68,19 +90,23 @@ async def shown(js, bucket):
 
 async def main(path, url="nats://127.0.0.1:4222"):
     nc = await nats.connect(url)
-    js, facts = nc.jetstream(), Facts(path)
-    bucket, wrong = await js.key_value("views"), False
+    js = nc.jetstream()
+    ledger, bucket, wrong = await js.stream_info("LEDGER"), await js.key_value("views"), False
+    fleet = load(path, ledger)
     # The oldest first: a fold does not go back.
     for key, theirs in sorted((await shown(js, bucket)).items(), key=lambda entry: entry[1]["asOf"]["ledgerSeq"]):
         seq = theirs["asOf"]["ledgerSeq"]
-        if facts.read_to > seq:
+        if read_to(fleet) > seq:
             print(json.dumps({"key": key, "ledgerSeq": seq, "skipped": True}), flush=True)
             continue
-        read = await facts.read_until(js, seq)
-        ours = facts.fleet.views().get(key, {}).get("digest")
-        proven = ours == theirs["digest"]
+        read = await read_until(js, fleet, seq)
+        ours = fleet.views().get(key, {}).get("digest")
+        # Its digest is what the facts give, and its own.
+        proven = ours == theirs["digest"] == content_digest(theirs)
         print(json.dumps({"key": key, "ledgerSeq": seq, "read": read, "digest": ours, "proven": proven}), flush=True)
         wrong |= not proven
+    if fleet.as_of and not wrong:
+        save(path, fleet, ledger)
     await nc.close()
     sys.exit(wrong)
 

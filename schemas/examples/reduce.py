@@ -160,6 +160,22 @@ class Device:
             return True
         return self.missing() == 0
 
+    def record(self):
+        """All of it as JSON has it, from which `of` makes the same device; sets of numbers as their ranges."""
+        return {**vars(self), "held": ranges(self.held), "doubted": ranges(self.doubted), "untold": ranges(self.untold),
+                "ahead": [(epoch, ranges(held), ranges(dropped)) for epoch, (held, dropped) in self.ahead.items()],
+                "open": list(self.open)}
+
+    @classmethod
+    def of(cls, record):
+        device = cls()
+        vars(device).update(record)
+        device.held, device.doubted, device.untold = (spread(record[name]) for name in ("held", "doubted", "untold"))
+        device.ahead = {epoch: (spread(held), spread(dropped)) for epoch, held, dropped in record["ahead"]}
+        messages = [(came, tuple(number) if number else None) for came, number in record["open"]]
+        device.open = {message: message[1] for message in messages}
+        return device
+
 
 class Fleet:
     def __init__(self):
@@ -175,6 +191,17 @@ class Fleet:
                 "liveness": known.take_liveness, "deadline": known.take_deadline, "quarantine": known.quarantine,
                 "verdict": known.verdict, "incident": lambda _: None}
         take[room](fact, *deployment)
+
+    def record(self):
+        """What a later run needs to go on: all devices, and up to where they were read."""
+        return {"asOf": self.as_of, "devices": [(*key, device.record()) for key, device in self.devices.items()]}
+
+    @classmethod
+    def of(cls, record):
+        fleet = cls()
+        fleet.as_of = record["asOf"]
+        fleet.devices = {(site, name): Device.of(device) for site, name, device in record["devices"]}
+        return fleet
 
     def views(self):
         """Every view by its key. Sites and groups without devices, and deployments that are nowhere, have none."""
@@ -236,6 +263,17 @@ def numbers_of(fact):
     for first, last in fact.get("otherSeqs", []):
         numbers.update(range(first, last + 1))
     return (fact["epoch"], numbers) if "epoch" in fact else (0, set())
+
+
+def ranges(numbers):
+    """[(first, last), …] of a set of numbers."""
+    firsts = sorted(number for number in numbers if number - 1 not in numbers)
+    lasts = sorted(number for number in numbers if number + 1 not in numbers)
+    return list(zip(firsts, lasts))
+
+
+def spread(ranges):
+    return {number for first, last in ranges for number in range(first, last + 1)}
 
 
 def moment(text):
@@ -308,11 +346,19 @@ def whole_chars(text, bytes_max):
 
 
 def signed(view):
-    """With the digest: SHA-256 of the canonical JSON (RFC 8785) of everything but `asOf` and `digest`."""
     view = {"apiVersion": "muster/v1", **view}
-    content = {name: value for name, value in view.items() if name != "asOf"}
-    canonical = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-    return {**view, "digest": "sha256:" + hashlib.sha256(canonical.encode()).hexdigest()}
+    return {**view, "digest": content_digest(view)}
+
+
+def content_digest(view):
+    """The digest that a view must carry: of everything but `asOf` and `digest`."""
+    return digest({name: value for name, value in view.items() if name not in ("asOf", "digest")})
+
+
+def digest(value):
+    """SHA-256 of the canonical JSON (RFC 8785)."""
+    canonical = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return "sha256:" + hashlib.sha256(canonical.encode()).hexdigest()
 
 
 def check(path):

@@ -1,128 +1,150 @@
-//! The examples of `schemas/examples` that prove a view, against a real running system: each rebuilds the view from
-//! what it has kept and the tail of LEDGER, and finds the digest that is in the bucket.
+//! The examples of `schemas/examples` that prove views, against a real running system: each rebuilds every view from a
+//! snapshot of its own and the tail of LEDGER, and finds the digest that is in the bucket, or that it is wrong.
 
 #![allow(clippy::unwrap_used, reason = "a failure here is the test's result")]
 
-/// What the rules are applied to.
-mod ledger {
-    use muster_contract::Timestamp;
-    use muster_contract::fact::Fact;
-    use muster_contract::subjects::LedgerSubject;
-
-    /// A fact of LEDGER.
-    #[derive(Debug, Clone)]
-    pub(crate) struct Entry {
-        pub(crate) seq: u64,
-        pub(crate) subject: LedgerSubject,
-        pub(crate) fact: Fact,
-    }
-
-    /// Views say when a fact was stored, and no digest covers that.
-    pub(crate) fn stored_at(_: u64) -> Timestamp {
-        Timestamp::UNIX_EPOCH
-    }
-}
-
-#[path = "../../shared/domain/tests/naive/mod.rs"]
-#[allow(
-    dead_code,
-    reason = "a subscriber wants deployments; the laws of the fold want sites and the fleet too"
-)]
-mod reduce;
-#[path = "../../schemas/examples/rust/subscriber.rs"]
-mod subscriber;
-
 use std::path::Path;
-use std::process::Stdio;
+use std::process::{Output, Stdio};
 
-use muster_contract::{DeploymentId, DeviceKey};
+use muster_contract::DeviceKey;
+use muster_contract::view::content_digest;
 use muster_simulator::repository::write_devices;
 use muster_tests::python::interpreter;
 use muster_tests::schemas;
-use muster_tests::system::{System, agent_name};
+use muster_tests::system::{ROLLUP, System, agent_name, program};
 use muster_tests::wait::soon;
-use serde_json::Value;
-use subscriber::{Proof, Subscriber};
+use serde_json::{Value, json};
+use tokio::process::Command;
 
 const DEVICES: [&str; 2] = ["plant7/press-1", "plant8/press-2"];
 
+/// A program that takes a snapshot's file and a hub, and proves the views there.
+type Prover = fn() -> Command;
+
+fn in_python() -> Command {
+    let mut command = Command::new(interpreter());
+    command.arg(schemas::folder().join("examples/prove.py")).env("PYTHONDONTWRITEBYTECODE", "1");
+    command
+}
+
+fn in_rust() -> Command {
+    Command::new(program("prove"))
+}
+
 #[tokio::test]
-async fn a_subscriber_in_rust_proves_the_view_and_a_second_start_reads_only_the_tail() {
-    let mut system = System::start().await;
-    let web: DeploymentId = "web".parse().unwrap();
-    let devices = settled(&mut system).await;
-    let file = system.dir().join("facts.jsonl");
-    let proof = proven(&system, &file, &web).await;
-    assert!(proof.read > 0 && proof.read as u64 <= proof.ledger_seq, "{proof:?}");
-
-    // The view changes while the subscriber is away.
-    system.kill(&agent_name(&devices[1])).await;
-    converged(&system, "convergedStale").await;
-    let tail = proven(&system, &file, &web).await;
-    assert!(tail.ledger_seq > proof.ledger_seq && tail.theirs != proof.theirs, "{tail:?}");
-    assert_eq!(tail.read as u64, tail.ledger_seq - proof.ledger_seq, "what was kept is not read again");
-
-    // A fact that is not what it was is found out.
-    let text = std::fs::read_to_string(&file).unwrap();
-    assert!(text.contains(r#""state":"installed""#));
-    let other = text.replace(r#""state":"installed""#, r#""state":"installing""#);
-    std::fs::write(&file, other).unwrap();
-    let mut liar = Subscriber::open(&system.server.url(), &file).await.unwrap();
-    let proof = liar.prove(&web).await.unwrap();
-    assert_ne!(proof.ours, Some(proof.theirs), "{proof:?}");
+async fn a_subscriber_in_rust_proves_every_view_and_a_second_start_reads_only_the_tail() {
+    every_view_is_proven(in_rust).await;
 }
 
 #[tokio::test]
 async fn a_subscriber_in_python_proves_every_view_and_a_second_start_reads_only_the_tail() {
+    every_view_is_proven(in_python).await;
+}
+
+#[tokio::test]
+async fn a_subscriber_in_rust_finds_a_view_that_is_not_what_the_facts_give() {
+    a_wrong_view_is_found(in_rust).await;
+}
+
+#[tokio::test]
+async fn a_subscriber_in_python_finds_a_view_that_is_not_what_the_facts_give() {
+    a_wrong_view_is_found(in_python).await;
+}
+
+async fn every_view_is_proven(prover: Prover) {
     let mut system = System::start().await;
     let devices = settled(&mut system).await;
     // What a person defines is none of a prover's business, and what devices have in common is.
     let definition = schemas::folder().join("examples/good/ViewDefinition.components.json");
     let applied = system.muster(&["view", "apply", "-f", definition.to_str().unwrap()]).await;
     assert!(applied.status.success(), "{}", String::from_utf8_lossy(&applied.stderr));
-    let file = system.dir().join("facts.jsonl");
-    let first = in_python(&system, &file).await;
-    assert!(read_in_all(&first) > 0);
+    let file = system.dir().join("snapshot.json");
+    let first = proven(prover, &system, &file).await;
+    assert_eq!(read_in_all(&first), read_to(&first), "there is no snapshot to begin with");
     let shown: Vec<_> = first.iter().filter_map(|line| line["key"].as_str()).collect();
     let defined = shown.iter().any(|key| key.contains("components"));
     assert!(shown.contains(&"group.ring.canary") && !defined, "{shown:?}");
-    assert!(first.iter().all(|line| line["skipped"] == true || line["proven"] == true), "{first:?}");
+    assert!(first.iter().all(|line| line["proven"] == true), "{first:?}");
+
+    // The views change while the subscriber is away.
     system.kill(&agent_name(&devices[1])).await;
     converged(&system, "convergedStale").await;
-    let second = in_python(&system, &file).await;
-    let last = |lines: &[Value]| lines.last().unwrap()["ledgerSeq"].as_u64().unwrap();
-    assert_eq!(read_in_all(&second), last(&second) - last(&first), "what was kept is not read again");
+    let second = proven(prover, &system, &file).await;
+    assert_eq!(read_in_all(&second), read_to(&second) - read_to(&first), "what was folded is not read again");
     let fleet = second.iter().find(|line| line["key"] == "fleet").unwrap();
     assert_eq!(fleet["proven"], true, "{second:?}");
+
+    // The snapshot is damaged.
+    let text = std::fs::read_to_string(&file).unwrap();
+    assert!(text.contains(r#""state":"installed""#) || text.contains(r#""state": "installed""#), "{text}");
+    let damaged = text.replace("installed", "installing");
+    std::fs::write(&file, &damaged).unwrap();
+    let third = proven(prover, &system, &file).await;
+    assert_eq!(read_in_all(&third), read_to(&third), "everything is read again");
+    let aside = system.dir().join("snapshot.json.aside");
+    assert_eq!(std::fs::read_to_string(&aside).unwrap(), damaged, "it is kept");
+
+    // It is of another hub.
+    let mut other = System::start().await;
+    settled(&mut other).await;
+    let kept = std::fs::read_to_string(&file).unwrap();
+    let there = proven(prover, &other, &file).await;
+    assert_eq!(read_in_all(&there), read_to(&there), "nothing is taken from it");
+    assert_eq!(std::fs::read_to_string(&aside).unwrap(), kept, "it is set aside");
+}
+
+async fn a_wrong_view_is_found(prover: Prover) {
+    let mut system = System::start().await;
+    settled(&mut system).await;
+    // It would mend what follows.
+    system.terminate(ROLLUP).await;
+    let entry = system.bus.view_get("deployment.web").await.unwrap().unwrap();
+    let right: Value = serde_json::from_slice(&entry.value.unwrap()).unwrap();
+    let mut other_counts = right.clone();
+    other_counts["converged"]["lo"] = json!(1);
+    let mut signed_anew = other_counts.clone();
+    signed_anew["digest"] = json!(content_digest(&other_counts));
+    let file = system.dir().join("snapshot.json");
+    for wrong in [&other_counts, &signed_anew] {
+        put(&system, wrong).await;
+        let (output, lines) = run(prover, &system, &file).await;
+        assert_eq!(output.status.code(), Some(1), "{output:?}");
+        let is_wrong = |line: &&Value| line["proven"] == false;
+        let keys: Vec<&Value> = lines.iter().filter(is_wrong).map(|line| &line["key"]).collect();
+        assert_eq!(keys, ["deployment.web"], "{lines:?}");
+        assert!(!file.exists(), "nothing is left that may be wrong");
+    }
+    put(&system, &right).await;
+    proven(prover, &system, &file).await;
+    assert!(file.exists());
+}
+
+async fn put(system: &System, view: &Value) {
+    system.bus.view_put("deployment.web", view.to_string().into(), None).await.unwrap();
 }
 
 fn read_in_all(lines: &[Value]) -> u64 {
     lines.iter().filter_map(|line| line["read"].as_u64()).sum()
 }
 
-/// What `prove.py` says of each view, all of it proven.
-async fn in_python(system: &System, file: &Path) -> Vec<Value> {
-    let script = schemas::folder().join("examples/prove.py");
-    let output = tokio::process::Command::new(interpreter())
-        .arg(script)
-        .arg(file)
-        .arg(system.server.url())
-        .env("PYTHONDONTWRITEBYTECODE", "1")
-        .stdin(Stdio::null())
-        .kill_on_drop(true)
-        .output();
-    let output = soon("prove.py", output).await.unwrap();
-    let (said, error) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    assert!(output.status.success(), "{said}\n{error}");
-    said.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+fn read_to(lines: &[Value]) -> u64 {
+    lines.last().and_then(|line| line["ledgerSeq"].as_u64()).unwrap_or(0)
 }
 
-/// A proof of a subscriber that starts now, once the view is proven.
-async fn proven(system: &System, file: &Path, id: &DeploymentId) -> Proof {
-    let mut subscriber = Subscriber::open(&system.server.url(), file).await.unwrap();
-    let proof = soon("a proof", Box::pin(subscriber.prove(id))).await.unwrap();
-    assert_eq!(proof.ours, Some(proof.theirs), "{proof:?}");
-    proof
+/// What a prover says of each view, none of them wrong.
+async fn proven(prover: Prover, system: &System, file: &Path) -> Vec<Value> {
+    let (output, lines) = run(prover, system, file).await;
+    assert!(output.status.success(), "{lines:?}\n{}", String::from_utf8_lossy(&output.stderr));
+    lines
+}
+
+async fn run(prover: Prover, system: &System, file: &Path) -> (Output, Vec<Value>) {
+    let mut command = prover();
+    command.arg(file).arg(system.server.url()).stdin(Stdio::null()).kill_on_drop(true);
+    let output = soon("a prover", command.output()).await.unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    let lines = said.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    (output, lines)
 }
 
 /// Two devices with one deployment, converged, and the views of it written.

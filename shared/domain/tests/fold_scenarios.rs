@@ -302,7 +302,7 @@ fn m30_fresh_stale_and_never_are_counted_apart() {
 
 #[test]
 fn m33_a_restart_with_nobody_talking_shows_what_was_known_with_its_age() {
-    for scenario in scenarios::ALL {
+    for scenario in scenarios::all() {
         let fleet = (scenario.ledger)().fold();
         let stored = serde_json::to_string(&fleet.records().collect::<Vec<_>>()).unwrap();
         let restored = Fleet::restore(fleet.as_of(), serde_json::from_str::<Vec<_>>(&stored).unwrap());
@@ -313,7 +313,7 @@ fn m33_a_restart_with_nobody_talking_shows_what_was_known_with_its_age() {
 
 #[test]
 fn m34_two_readers_of_one_ledger_say_the_same_to_the_byte() {
-    for scenario in scenarios::ALL {
+    for scenario in scenarios::all() {
         assert_eq!(seen(&(scenario.ledger)().fold(), true), seen(&(scenario.ledger)().fold(), true));
     }
 }

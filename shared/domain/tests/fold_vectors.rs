@@ -112,7 +112,7 @@ fn shown(fleet: &Fleet, key: &ViewKey) -> Option<Value> {
 #[test]
 fn every_scenario_is_published_as_a_vector_and_nothing_else_is() {
     let mut names = BTreeSet::new();
-    for scenario in scenarios::ALL {
+    for scenario in scenarios::all() {
         let file = folder().join(format!("{}.json", scenario.name));
         let text = serde_json::to_string_pretty(&vector(scenario)).unwrap() + "\n";
         names.insert(file.file_name().unwrap().to_owned());

@@ -55,7 +55,7 @@ const PURE: [&str; 8] =
     ["muster-contract", "hashbrown", "serde", "serde_json", "sha2", "strsim", "thiserror", "jiff"];
 /// Crates that belong to one place each.
 const KEPT: [(&str, &[&str]); 3] = [
-    ("async-nats", &["shared/bus/Cargo.toml"]),
+    ("async-nats", &["shared/bus/Cargo.toml", "schemas/examples/rust/Cargo.toml"]),
     ("backoff", &["shared/service/Cargo.toml"]),
     ("rusqlite", &["services/agent/Cargo.toml", "services/rollup/Cargo.toml"]),
 ];

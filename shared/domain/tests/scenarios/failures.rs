@@ -2,8 +2,22 @@
 
 use muster_contract::State::Failed;
 
-use super::PRESS;
+use super::{PRESS, Scenario};
 use crate::ledger::{Ledger, Said};
+
+/// All of them, in the order of their names.
+pub(crate) const ALL: &[Scenario] = &[
+    Scenario {
+        name: "contradiction_after_success",
+        about: "A device succeeds and then fails for the same generation: the newer word holds, and the success is history.",
+        ledger: contradiction_after_success,
+    },
+    Scenario {
+        name: "m03_dark_after_failure",
+        about: "A device fails and goes dark: failing, but it may have recovered since, so nothing is excluded.",
+        ledger: m03_dark_after_failure,
+    },
+];
 
 pub(crate) fn contradiction_after_success() -> Ledger {
     let mut ledger = Ledger::default();

@@ -1,11 +1,14 @@
 //! Ledgers of situations in which other systems were found to tell untruths, and of rules worth a case. The numbers are
 //! those of the catalogue of scenarios. Each is asserted in `fold_scenarios.rs` and published, with the views
-//! that follow from it, as a reducer vector in `schemas/vectors/`.
+//! that follow from it, as a reducer vector in `schemas/vectors/`. So are the ledgers of single rules in `doubts` and
+//! `rules`.
 
 #![allow(clippy::unwrap_used, reason = "a failure here is the test's result")]
 #![allow(dead_code)]
 
+mod doubts;
 pub(crate) mod failures;
+mod rules;
 
 use muster_contract::State::{Failed, Installed, Installing, Pending, Removed, Removing};
 use muster_contract::fact::{Account, DeadlineKind, IncidentKind, Liveness};
@@ -20,8 +23,13 @@ pub(crate) struct Scenario {
     pub(crate) ledger: fn() -> Ledger,
 }
 
-/// All of them, in the order of their names.
-pub(crate) const ALL: &[Scenario] = &[
+/// Every scenario that there is.
+pub(crate) fn all() -> impl Iterator<Item = &'static Scenario> {
+    SITUATIONS.iter().chain(failures::ALL).chain(rules::ALL).chain(doubts::ALL)
+}
+
+/// The situations, in the order of their names.
+const SITUATIONS: &[Scenario] = &[
     Scenario {
         name: "account_taught_by_liveness",
         about: "The facts of numbers 1 to 3 have aged out of LEDGER; a liveness fact's account says that they were held.",
@@ -36,11 +44,6 @@ pub(crate) const ALL: &[Scenario] = &[
         name: "amnesia_while_leaving",
         about: "A deployment is removed while its device is away, and the device comes back without its memory: nothing of it is left to leave.",
         ledger: amnesia_while_leaving,
-    },
-    Scenario {
-        name: "contradiction_after_success",
-        about: "A device succeeds and then fails for the same generation: the newer word holds, and the success is history.",
-        ledger: failures::contradiction_after_success,
     },
     Scenario {
         name: "errors_counted_by_code",
@@ -66,11 +69,6 @@ pub(crate) const ALL: &[Scenario] = &[
         name: "m03_all_dark",
         about: "Every device is dark: nothing is sure, nothing is excluded.",
         ledger: m03_all_dark,
-    },
-    Scenario {
-        name: "m03_dark_after_failure",
-        about: "A device fails and goes dark: failing, but it may have recovered since, so nothing is excluded.",
-        ledger: failures::m03_dark_after_failure,
     },
     Scenario {
         name: "m08_silent_after_installing",

@@ -1,5 +1,6 @@
 //! The rules of the views in Python (`schemas/examples/reduce.py`) and ours say the same of any ledger, digest for
-//! digest: of the reducer vectors, of ledgers drawn by lot, and of one that a whole system wrote.
+//! digest: of the reducer vectors, of ledgers drawn by lot, and of one that a whole system wrote. And the vectors define
+//! the views: whichever rule is left out, one of them finds it.
 
 #![allow(clippy::unwrap_used, reason = "a failure here is the test's result")]
 
@@ -32,12 +33,35 @@ const DEPLOYMENTS: [&str; 3] = ["db", "tap", "web"];
 
 #[test]
 fn the_reducer_vectors_hold_in_python() {
+    agree(&vectors());
+}
+
+/// `sabotage.py` has the list.
+#[test]
+fn whoever_leaves_out_a_rule_of_the_views_fails_a_vector() {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/python_reduce/sabotage.py");
+    said_well(Command::new(interpreter()).arg(script).arg(reducer()).args(vectors()));
+}
+
+#[test]
+fn what_the_fold_in_python_writes_down_is_all_that_it_needs_to_go_on() {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/python_reduce/resumed.py");
+    said_well(
+        Command::new(interpreter()).arg(script).arg(schemas::folder().join("examples")).args(vectors()),
+    );
+}
+
+fn vectors() -> Vec<PathBuf> {
     let entries = std::fs::read_dir(schemas::folder().join("vectors")).unwrap();
     let mut files: Vec<_> = entries.map(|entry| entry.unwrap().path()).collect();
     files.retain(|file| file.extension().is_some_and(|extension| extension == "json"));
     files.sort();
     assert!(!files.is_empty(), "schemas/vectors holds no vector");
-    agree(&files);
+    files
+}
+
+fn reducer() -> PathBuf {
+    schemas::folder().join("examples/reduce.py")
 }
 
 #[test]
@@ -133,8 +157,13 @@ fn as_json(fact: &Fact) -> Value {
 
 #[track_caller]
 fn agree(files: &[PathBuf]) {
-    let script = schemas::folder().join("examples/reduce.py");
-    let output = Command::new(interpreter()).arg(script).args(files).output().unwrap();
+    said_well(Command::new(interpreter()).arg(reducer()).args(files));
+}
+
+/// Runs a script that says what is wrong, and ends well where nothing is.
+#[track_caller]
+fn said_well(script: &mut Command) {
+    let output = script.env("PYTHONDONTWRITEBYTECODE", "1").output().unwrap();
     let said = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
 }

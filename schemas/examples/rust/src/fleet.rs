@@ -1,0 +1,69 @@
+//! The fold: facts of LEDGER in, in their order, and all devices as they are then. It can be written down and read again, so
+//! that nobody has to read LEDGER from its beginning twice.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use muster_contract::DeviceKey;
+use muster_contract::fact::Fact;
+use muster_contract::subjects::LedgerSubject;
+use muster_contract::view::AsOf;
+use serde::{Deserialize, Serialize};
+
+use crate::device::Device;
+
+/// All devices as of a fact.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Fleet {
+    /// The last fact that was taken in.
+    pub as_of: AsOf,
+    #[serde(with = "listed")]
+    pub(crate) devices: BTreeMap<DeviceKey, Device>,
+}
+
+impl Default for Fleet {
+    fn default() -> Self {
+        Self { as_of: AsOf { ledger_seq: 0, at: Timestamp::UNIX_EPOCH }, devices: BTreeMap::new() }
+    }
+}
+
+impl Fleet {
+    /// Takes in the next message of LEDGER. What is about no device, and what cannot be read, only moves the place.
+    pub fn apply(&mut self, as_of: AsOf, subject: &str, payload: &[u8]) {
+        self.as_of = as_of;
+        let Some(subject) = LedgerSubject::parse(subject) else { return };
+        let Some(key) = subject.device() else { return };
+        let Ok(fact) = Fact::parse(&subject, payload) else { return };
+        let device = self.devices.entry(key.clone()).or_default();
+        match (&subject, fact) {
+            (_, Fact::Desired(fact)) => device.take_desired(fact),
+            (LedgerSubject::Status(_, id), Fact::Status(fact)) => device.take_status(id, fact),
+            (_, Fact::Device(fact)) => device.take_report(fact.epoch, fact.seq, fact.head, &fact.coalesced),
+            (_, Fact::Liveness(fact)) => device.take_liveness(&fact),
+            (LedgerSubject::Deadline(_, id), Fact::Deadline(fact)) => device.take_deadline(id, &fact),
+            (_, Fact::Quarantine(fact)) => device.take_quarantine(&fact),
+            (_, Fact::Verdict(fact)) => device.take_verdict(&fact),
+            _ => {}
+        }
+    }
+}
+
+/// A device's key is no text, so devices are written as a list.
+mod listed {
+    use super::{BTreeMap, Deserialize, Device, DeviceKey, Serialize};
+    use serde::{Deserializer, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(
+        devices: &BTreeMap<DeviceKey, Device>,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        devices.iter().collect::<Vec<_>>().serialize(serializer)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<BTreeMap<DeviceKey, Device>, D::Error> {
+        Vec::deserialize(deserializer).map(|devices| devices.into_iter().collect())
+    }
+}

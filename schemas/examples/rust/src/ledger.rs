@@ -1,0 +1,117 @@
+//! The two streams that a subscriber reads: the facts of LEDGER, in their order and from any place, and the views of the
+//! bucket.
+
+use std::time::Duration;
+
+use async_nats::jetstream::consumer::{DeliverPolicy, pull};
+use async_nats::jetstream::{self, Context};
+use futures_util::{StreamExt as _, TryStreamExt as _};
+use jiff::Timestamp;
+use muster_contract::subjects::{ViewKey, stream};
+use muster_contract::view::AsOf;
+use serde_json::Value;
+
+use crate::failure::{Result, during};
+use crate::fleet::Fleet;
+use crate::snapshot::Window;
+
+/// For the next fact of which a view says that it is there.
+const FACT_MAX: Duration = Duration::from_secs(10);
+
+/// A connection to a hub.
+#[derive(Debug)]
+pub struct Hub {
+    jetstream: Context,
+}
+
+impl Hub {
+    /// Connects.
+    ///
+    /// # Errors
+    /// Nobody is there.
+    pub async fn connect(url: &str) -> Result<Self> {
+        let client = async_nats::connect(url).await.map_err(during(format!("cannot reach {url}")))?;
+        Ok(Self { jetstream: jetstream::new(client) })
+    }
+
+    /// Which LEDGER it is.
+    ///
+    /// # Errors
+    /// There is none, or it may not be read.
+    pub async fn window(&self) -> Result<Window> {
+        let ledger = self
+            .jetstream
+            .get_stream(stream::LEDGER)
+            .await
+            .map_err(during("cannot look at LEDGER".to_owned()))?;
+        let info = ledger.cached_info();
+        let created = Timestamp::from_nanosecond(info.created.unix_timestamp_nanos())?;
+        Ok(Window { created, first: info.state.first_sequence, last: info.state.last_sequence })
+    }
+
+    /// The views of the bucket, the oldest first: a fold does not go back.
+    ///
+    /// # Errors
+    /// The bucket cannot be read.
+    pub async fn views(&self) -> Result<Vec<(ViewKey, Value)>> {
+        let bucket = self
+            .jetstream
+            .get_key_value(stream::VIEWS_BUCKET)
+            .await
+            .map_err(during("cannot look at the views".to_owned()))?;
+        let subjects = bucket.stream.info_with_subjects(format!("{}>", bucket.prefix)).await?;
+        let subjects: Vec<(String, usize)> = subjects.try_collect().await?;
+        let mut views = Vec::new();
+        for (subject, _) in subjects {
+            let key = subject.strip_prefix(&bucket.prefix).unwrap_or_default();
+            // What people define, and what that gives, does not follow from LEDGER alone.
+            let Some(known) = ViewKey::parse(key).filter(|key| !matches!(key, ViewKey::Defined(_))) else {
+                continue;
+            };
+            // None: it is gone.
+            if let Some(bytes) = bucket.get(key).await? {
+                views.push((
+                    known,
+                    serde_json::from_slice(&bytes).map_err(during(format!("{key} is no view")))?,
+                ));
+            }
+        }
+        views.sort_by_key(|(_, view)| ledger_seq(view));
+        Ok(views)
+    }
+
+    /// Reads the tail up to a sequence into the fold; how many facts that were.
+    ///
+    /// # Errors
+    /// LEDGER has no fact of that sequence.
+    pub async fn read_until(&self, fleet: &mut Fleet, ledger_seq: u64) -> Result<u64> {
+        let mut read = 0;
+        if fleet.as_of.ledger_seq >= ledger_seq {
+            return Ok(read);
+        }
+        let ledger = self
+            .jetstream
+            .get_stream(stream::LEDGER)
+            .await
+            .map_err(during("cannot look at LEDGER".to_owned()))?;
+        let after = DeliverPolicy::ByStartSequence { start_sequence: fleet.as_of.ledger_seq + 1 };
+        let ordered = pull::OrderedConfig { deliver_policy: after, ..Default::default() };
+        let mut messages = ledger.create_consumer(ordered).await?.messages().await?;
+        while fleet.as_of.ledger_seq < ledger_seq {
+            let next = tokio::time::timeout(FACT_MAX, messages.next()).await;
+            let next = next.map_err(during(format!("LEDGER has nothing up to {ledger_seq}")))?;
+            let message = next.ok_or("LEDGER is gone")??;
+            let info = message.info()?;
+            let at = Timestamp::from_nanosecond(info.published.unix_timestamp_nanos())?;
+            let as_of = AsOf { ledger_seq: info.stream_sequence, at };
+            fleet.apply(as_of, &message.subject, &message.payload);
+            read += 1;
+        }
+        Ok(read)
+    }
+}
+
+/// Up to where a view has read.
+pub fn ledger_seq(view: &Value) -> u64 {
+    view["asOf"]["ledgerSeq"].as_u64().unwrap_or(0)
+}

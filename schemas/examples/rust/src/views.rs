@@ -1,0 +1,289 @@
+//! The views: every one is counted afresh from all devices, because this is written to be read and not to be fast. They
+//! are the contract's own types, so their digests are those of the bucket.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use muster_contract::canonical::Digest;
+use muster_contract::fact::StatusFact;
+use muster_contract::groups::GroupView;
+use muster_contract::ids::{LabelKey, LabelValue};
+use muster_contract::limits::{
+    COMPONENTS_MAX, ERROR_CODE_BYTES_MAX, VIEW_ERRORS_MAX, VIEW_MESSAGE_BYTES_MAX,
+};
+use muster_contract::state::cut;
+use muster_contract::subjects::ViewKey;
+use muster_contract::view::{
+    AsOf, Bounds, Complete, Counts, DeploymentView, ErrorCount, ErrorExample, FleetView, Freshness, Omitted,
+    SiteView, Split, Standing, Tally, UNSPECIFIED, Verdict, content_digest,
+};
+use muster_contract::{ComponentName, DeploymentId, DeviceKey, SiteId, State};
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::device::{Device, Row, Target};
+use crate::fleet::Fleet;
+
+/// Of one device, in a sum.
+const MISSING_COUNTED_MAX: u64 = u32::MAX as u64;
+
+type Devices<'a> = Vec<(&'a DeviceKey, &'a Device)>;
+type Rows<'a> = Vec<(&'a DeviceKey, Row<'a>)>;
+
+impl Fleet {
+    /// Every view that there is, as the bucket has it.
+    pub fn views(&self) -> BTreeMap<ViewKey, Value> {
+        let mut keys = BTreeSet::from([ViewKey::Fleet]);
+        for (key, device) in &self.devices {
+            keys.insert(ViewKey::Site(key.site.clone()));
+            let labels = device.labels.iter().map(|(label, value)| (label.clone(), value.clone()));
+            keys.extend(labels.map(|(label, value)| ViewKey::Group(label, value)));
+            keys.extend(device.rows().map(|(id, _)| ViewKey::Deployment(id.clone())));
+        }
+        keys.into_iter().filter_map(|key| Some((key.clone(), self.view(&key)?))).collect()
+    }
+
+    /// One view, if there is one. Sites and groups without devices, and deployments that are nowhere, have none; and
+    /// what people define is not in LEDGER.
+    pub fn view(&self, key: &ViewKey) -> Option<Value> {
+        match key {
+            ViewKey::Deployment(id) => self.deployment(id).map(signed),
+            ViewKey::Site(site) => self.site(site).map(signed),
+            ViewKey::Group(label, value) => self.group(label, value).map(signed),
+            ViewKey::Fleet => {
+                let (api_version, kind) = Default::default();
+                Some(signed(FleetView { api_version, kind, tally: tally(self.as_of, &self.all()) }))
+            }
+            ViewKey::Defined(_) => None,
+        }
+    }
+
+    fn all(&self) -> Devices<'_> {
+        self.devices.iter().collect()
+    }
+
+    fn site(&self, site: &SiteId) -> Option<SiteView> {
+        let mut devices = self.all();
+        devices.retain(|(key, device)| key.site == *site && !device.retired);
+        let (api_version, kind) = Default::default();
+        let view = || SiteView { api_version, kind, site: site.clone(), tally: tally(self.as_of, &devices) };
+        (!devices.is_empty()).then(view)
+    }
+
+    fn group(&self, label: &LabelKey, value: &LabelValue) -> Option<GroupView> {
+        let mut devices = self.all();
+        devices.retain(|(_, device)| device.labels.get(label) == Some(value) && !device.retired);
+        let (api_version, kind) = Default::default();
+        let (label, value) = (label.clone(), value.clone());
+        let view = || GroupView { api_version, kind, label, value, tally: tally(self.as_of, &devices) };
+        (!devices.is_empty()).then(view)
+    }
+
+    fn deployment(&self, id: &DeploymentId) -> Option<DeploymentView> {
+        let rows = by_deployment(&self.all()).remove(id)?;
+        let targets = targets(&rows);
+        let (verdict, (api_version, kind)) = (verdict(&targets), Default::default());
+        let sure = |target: &&Target| {
+            target.known && target.standing == Standing::Installed && target.freshness == Freshness::Fresh
+        };
+        // What failed before it fell silent may have recovered since.
+        let lost = |target: &&Target| {
+            target.known && target.standing == Standing::Failed && target.freshness == Freshness::Fresh
+        };
+        let (mut components, mut errors) = (components(&rows), errors(&rows));
+        let omitted = Omitted {
+            components: components.len().saturating_sub(COMPONENTS_MAX) as u64,
+            errors: errors.len().saturating_sub(VIEW_ERRORS_MAX) as u64,
+        };
+        while components.len() > COMPONENTS_MAX {
+            components.pop_last();
+        }
+        errors.truncate(VIEW_ERRORS_MAX);
+        Some(DeploymentView {
+            api_version,
+            kind,
+            deployment: id.clone(),
+            as_of: self.as_of,
+            verdict,
+            targets: targets.len() as u64,
+            leaving: (rows.len() - targets.len()) as u64,
+            overdue: count(&targets, |target| target.overdue),
+            counts: counts(&targets),
+            converged: Bounds {
+                lo: targets.iter().filter(sure).count() as u64,
+                hi: (targets.len() - targets.iter().filter(lost).count()) as u64,
+            },
+            complete: Complete {
+                devices: count(&targets, |target| target.known),
+                of: targets.len() as u64,
+                missing_reports: total(targets.iter().map(|target| target.missing)),
+            },
+            components,
+            errors,
+            omitted,
+            digest: unsigned(),
+        })
+    }
+}
+
+/// What sites, groups and the fleet have in common.
+fn tally(as_of: AsOf, devices: &Devices<'_>) -> Tally {
+    let present: Vec<&Device> =
+        devices.iter().map(|(_, device)| *device).filter(|device| !device.retired).collect();
+    let mut heard = Split::default();
+    present.iter().for_each(|device| *heard.get_mut(device.freshness()) += 1);
+    let rows = by_deployment(devices);
+    let mut deployments = BTreeMap::new();
+    for rows in rows.values() {
+        *deployments.entry(verdict(&targets(rows))).or_default() += 1;
+    }
+    let all: Rows<'_> = rows.into_values().flatten().collect();
+    let targets = targets(&all);
+    Tally {
+        as_of,
+        devices: heard,
+        targets: targets.len() as u64,
+        leaving: (all.len() - targets.len()) as u64,
+        overdue: count(&targets, |target| target.overdue),
+        counts: counts(&targets),
+        deployments,
+        complete: Complete {
+            devices: present.iter().filter(|device| device.is_complete()).count() as u64,
+            of: present.len() as u64,
+            missing_reports: total(present.iter().map(|device| device.missing())),
+        },
+        digest: unsigned(),
+    }
+}
+
+fn by_deployment<'a>(devices: &Devices<'a>) -> BTreeMap<&'a DeploymentId, Rows<'a>> {
+    let mut rows: BTreeMap<_, Rows<'_>> = BTreeMap::new();
+    for (key, device) in devices {
+        device.rows().for_each(|(id, row)| rows.entry(id).or_default().push((*key, row)));
+    }
+    rows
+}
+
+fn targets(rows: &Rows<'_>) -> Vec<Target> {
+    rows.iter().filter_map(|(_, row)| row.target).collect()
+}
+
+fn count(targets: &[Target], holds: fn(&Target) -> bool) -> u64 {
+    targets.iter().filter(|target| holds(target)).count() as u64
+}
+
+fn total(missing: impl Iterator<Item = u64>) -> u64 {
+    missing.map(|number| number.min(MISSING_COUNTED_MAX)).sum()
+}
+
+fn counts(targets: &[Target]) -> Counts {
+    let mut counts = Counts::new();
+    for target in targets {
+        *counts.entry(target.standing).or_default().get_mut(target.freshness) += 1;
+    }
+    counts
+}
+
+/// The first that holds.
+fn verdict(targets: &[Target]) -> Verdict {
+    use Standing::{Failed, Installed, Installing, Pending, Removed, Removing};
+    let any = |holds: fn(&Target) -> bool| targets.iter().any(holds);
+    if targets.is_empty() {
+        Verdict::Removing
+    } else if any(|target| target.standing == Failed) {
+        Verdict::Failing
+    } else if any(|target| target.overdue) {
+        Verdict::Overdue
+    } else if any(|target| !target.known) {
+        Verdict::Incomplete
+    } else if any(|target| matches!(target.standing, Pending | Installing | Removing | Removed)) {
+        Verdict::Progressing
+    } else if any(|target| target.standing != Installed) {
+        Verdict::Waiting
+    } else if any(|target| target.freshness != Freshness::Fresh) {
+        Verdict::ConvergedStale
+    } else {
+        Verdict::Converged
+    }
+}
+
+/// A component of an older generation is no evidence for the present one.
+fn components(rows: &Rows<'_>) -> BTreeMap<ComponentName, BTreeMap<State, u64>> {
+    let mut components: BTreeMap<_, BTreeMap<State, u64>> = BTreeMap::new();
+    for (_, row) in rows {
+        if row.target.is_some_and(|target| target.standing != Standing::Outdated) {
+            for component in row.report.iter().flat_map(|report| &report.components) {
+                *components.entry(component.name.clone()).or_default().entry(component.state).or_default() +=
+                    1;
+            }
+        }
+    }
+    components
+}
+
+/// Most frequent first, then by code; a device counts once for each code, and the first device is the example.
+fn errors(rows: &Rows<'_>) -> Vec<ErrorCount> {
+    let mut errors: BTreeMap<String, ErrorCount> = BTreeMap::new();
+    let mut failed: Vec<_> = rows
+        .iter()
+        .filter(|(_, row)| row.target.is_some_and(|target| target.standing == Standing::Failed))
+        .filter_map(|(key, row)| Some((*key, row.report?)))
+        .collect();
+    failed.sort_by_key(|(key, _)| *key);
+    for (key, report) in failed {
+        let mut codes = BTreeSet::new();
+        for (code, component, message) in errors_of(report) {
+            if codes.insert(code.clone()) {
+                let message = cut(message.to_owned(), VIEW_MESSAGE_BYTES_MAX);
+                let first = || ErrorCount {
+                    code: code.clone(),
+                    count: 0,
+                    example: ErrorExample { device: key.clone(), component: component.cloned(), message },
+                };
+                errors.entry(code.clone()).or_insert_with(first).count += 1;
+            }
+        }
+    }
+    let mut errors: Vec<ErrorCount> = errors.into_values().collect();
+    // Those of one count stay in the order of their codes.
+    errors.sort_by_key(|error| std::cmp::Reverse(error.count));
+    errors
+}
+
+/// Code, component and message of each error: the deployment's own first, then by component.
+fn errors_of(report: &StatusFact) -> Vec<(String, Option<&ComponentName>, &str)> {
+    let mut found = Vec::new();
+    if let Some(error) = &report.status.error {
+        let names = report.components.iter().map(|component| &component.name);
+        found.push((
+            code(&error.code),
+            names.clone().find(|name| name.as_str() == error.source),
+            error.message.as_str(),
+        ));
+    }
+    for component in &report.components {
+        let error = component.error.iter();
+        found.extend(error.map(|error| (code(&error.code), Some(&component.name), error.message.as_str())));
+    }
+    if found.is_empty() {
+        found.push((code(""), None, report.status.reason.as_deref().unwrap_or_default()));
+    }
+    found.sort_by_key(|(_, component, _)| *component);
+    found
+}
+
+fn code(text: &str) -> String {
+    let shown = &text[..text.floor_char_boundary(ERROR_CODE_BYTES_MAX)];
+    if shown.is_empty() { UNSPECIFIED.to_owned() } else { shown.to_owned() }
+}
+
+/// Stands where a digest will.
+fn unsigned() -> Digest {
+    Digest::of_bytes(b"")
+}
+
+fn signed(view: impl Serialize) -> Value {
+    let digest = content_digest(&view);
+    let mut view = serde_json::json!(view);
+    view["digest"] = serde_json::json!(digest);
+    view
+}
