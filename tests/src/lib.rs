@@ -5,7 +5,8 @@
 //! much to tell, [`mod@ledger`], a fleet that has told it, [`envelope`], what its messages carry, and
 //! [`thin`], a link for it;
 //! [`wait`], waiting for facts; [`golden`] files; [`python`], examples in another language; [`schemas`], the documents of
-//! `schemas/` as the code has them; and [`mod@bench`], what is measured and how it is told.
+//! `schemas/` as the code has them; [`streams`], changed behind the backs of those who use them; and [`mod@bench`], what is
+//! measured and how it is told.
 //!
 //! Nothing here ships.
 
@@ -23,6 +24,7 @@ pub mod raw;
 pub mod schemas;
 pub mod server;
 pub mod story;
+pub mod streams;
 pub mod system;
 pub mod thin;
 pub mod tls;

@@ -34,6 +34,9 @@ pub enum CtlError {
     /// A service gave no answer, or says no.
     #[error(transparent)]
     Ask(#[from] AskError),
+    /// Nothing can be said of whether a rebuild says the same: no answer is a no here.
+    #[error(transparent)]
+    Unverified(AskError),
     /// A name that nobody knows.
     #[error("{message}{}", hint(.near))]
     Unknown {

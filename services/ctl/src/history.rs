@@ -55,7 +55,7 @@ pub async fn diff(session: &mut Session<'_>, args: DiffArgs) -> Result<(), CtlEr
 /// # Errors
 /// When nothing can be said.
 pub async fn verify(session: &mut Session<'_>) -> Result<bool, CtlError> {
-    let answer = patiently(session, "verify", &Query::default()).await?;
+    let answer = patiently(session, "verify", &Query::default()).await.map_err(CtlError::Unverified)?;
     let same = understood::<VerifyAnswer>(&answer)?.same;
     let frame = session.frame();
     settled(session.show(&answer, |answer, _| render::history::verify(answer, frame)))?;

@@ -26,6 +26,7 @@ use muster_contract::subjects::{self, LedgerSubject, stream};
 use muster_contract::{DeviceKey, SeqRanges, Timestamp};
 use muster_simulator::child::{Child, Spec};
 use muster_tests::server::Server;
+use muster_tests::streams::edit;
 use muster_tests::system::{DEADLINE, Entry, INGEST, program};
 use muster_tests::wait::{soon, until, within};
 use serde_json::{Value, json};
@@ -229,16 +230,4 @@ fn held(ledger: &[Entry]) -> BTreeMap<DeviceKey, Vec<u64>> {
     }
     held.values_mut().for_each(|numbers| numbers.sort_unstable());
     held
-}
-
-/// Changes the configuration of a stream, as an operator may.
-async fn edit(bus: &Bus, stream: &str, change: impl Fn(&mut Value)) {
-    let api = |verb: String, body: Value| async move {
-        let answer = bus.request(&format!("$JS.API.{verb}"), body.to_string().into(), DEADLINE).await;
-        serde_json::from_slice::<Value>(&answer.unwrap()).unwrap()
-    };
-    let mut config = api(format!("STREAM.INFO.{stream}"), json!({})).await["config"].take();
-    change(&mut config);
-    let answer = api(format!("STREAM.UPDATE.{stream}"), config).await;
-    assert!(answer["error"].is_null(), "{answer}");
 }

@@ -12,6 +12,7 @@ use muster_ingest::config::Cli;
 use muster_service::clock::Clock;
 use muster_service::life::{Drained, Life};
 use muster_tests::server::device;
+use muster_tests::streams::forget_up_to;
 use muster_tests::system::{ROLLUP, numbers};
 
 use super::time::{desire, desired};
@@ -118,23 +119,6 @@ async fn say_again(hub: &Hub, key: &DeviceKey, after: u64) {
     assert_eq!(said().await, wanted, "each once");
 }
 
-/// LEDGER forgets everything up to a position.
-async fn forget_up_to(hub: &Hub, position: u64) {
-    let last = hub.bus.stream_state(stream::LEDGER).await.unwrap().last_seq;
-    edit(&hub.bus, stream::LEDGER, |config| {
-        config["discard"] = json!("old");
-        config["max_msgs"] = json!(last - position);
-    })
-    .await;
-    let first = || async { hub.bus.stream_state(stream::LEDGER).await.unwrap().first_seq };
-    until("LEDGER forgets", first, |first| *first == position + 1).await;
-    edit(&hub.bus, stream::LEDGER, |config| {
-        config["discard"] = json!("new");
-        config["max_msgs"] = json!(-1);
-    })
-    .await;
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn what_still_holds_is_said_again_with_its_number_and_the_window_alone_has_the_same_views_and_account()
 {
@@ -166,7 +150,7 @@ async fn what_still_holds_is_said_again_with_its_number_and_the_window_alone_has
     assert_eq!(account.missing, SeqRanges::span(7, 7));
     assert_eq!((device.head, sum + account.quarantined + account.missing.count()), (7, 7));
 
-    forget_up_to(&hub, end).await;
+    forget_up_to(&hub.bus, end).await;
     assert_eq!(shown(&hub, &key).await, (views, device), "a rollup rebuilt from the window alone");
 
     // The next ingest knows the window alone as well, and what comes again is nothing new to it.

@@ -22,7 +22,7 @@ use crate::ledger::small_fleet;
 use crate::{Hub, PATIENCE, Rollup};
 
 /// A snapshot and a checkpoint after every few facts.
-const DENSE: [&str; 6] =
+pub(crate) const DENSE: [&str; 6] =
     ["--snapshot-every", "100ms", "--checkpoint-facts", "5", "--checkpoint-every", "100ms"];
 
 impl Hub {
@@ -37,7 +37,11 @@ impl Hub {
         until("an answer about the past", ask, |answer| answer["error"]["code"] != "notReady").await
     }
 
-    async fn recalled<T: DeserializeOwned>(&self, what: &str, question: &(impl Serialize + Sync)) -> T {
+    pub(crate) async fn recalled<T: DeserializeOwned>(
+        &self,
+        what: &str,
+        question: &(impl Serialize + Sync),
+    ) -> T {
         let answer = self.past(what, question).await;
         serde_json::from_value(answer.clone()).unwrap_or_else(|error| panic!("{error}: {answer}"))
     }
@@ -57,7 +61,7 @@ impl Hub {
         self.recalled("deployment", &query).await
     }
 
-    async fn end(&self) -> u64 {
+    pub(crate) async fn end(&self) -> u64 {
         self.bus.stream_state(stream::LEDGER).await.unwrap().last_seq
     }
 
@@ -314,13 +318,13 @@ async fn a_crowd_that_asks_for_the_past_is_told_to_ask_again_and_holds_up_nobody
     rollup.drain().await;
 }
 
-/// Alters a record of the snapshot as a disk never would: its checksum fits.
-fn sabotage(directory: &Path) {
+/// Alters the record of press-4 in the snapshot as a disk never would: its checksum fits.
+pub(crate) fn sabotage(directory: &Path, from: &str, to: &str) {
     let snapshot = Connection::open(directory.join("snapshot.db")).unwrap();
     let key = "plant7/press-4";
     let read = "SELECT record FROM device WHERE key = ?1";
     let record: String = snapshot.query_row(read, [key], |row| row.get(0)).unwrap();
-    let altered = record.replacen("\"seq\":3", "\"seq\":2", 1);
+    let altered = record.replacen(from, to, 1);
     assert_ne!(altered, record, "{record}");
     let digest = Digest::of_bytes(altered.as_bytes());
     let mark = digest.as_bytes().iter().take(8).fold(0i64, |mark, byte| (mark << 8) | i64::from(*byte));
@@ -345,7 +349,7 @@ async fn verify_finds_what_was_altered_and_a_rebuild_heals_it() {
     assert_eq!(published.digest, clean.running, "anybody can compare");
     rollup.drain().await;
 
-    sabotage(dir.path());
+    sabotage(dir.path(), "\"seq\":3", "\"seq\":2");
     let rollup = Rollup::start_with(&hub, dir.path(), &DENSE).await;
     rollup.ready().await;
     assert_eq!(rollup.facts_read(), 0, "it believes its snapshot");

@@ -31,6 +31,20 @@ impl Device {
         self.publish(hub, deployments, labels, false).await;
     }
 
+    /// What holds of it is said again before it ages out: what it shall run, a report under the number that it had, and that
+    /// it is heard with the account of all its numbers.
+    pub(crate) async fn is_said_again(&mut self, hub: &Hub, states: &[(u64, &str, &str)], liveness: &str) {
+        self.wants(hub, &["web", "db"]).await;
+        for (seq, deployment, state) in states {
+            let mut fact = self.status(deployment, state);
+            (fact["seq"], fact["reasserted"]) = (json!(seq), json!(true));
+            hub.put(&format!("muster.status.{}.{deployment}", self.name), &fact).await;
+        }
+        let mut fact = self.liveness(liveness);
+        fact["account"] = json!({"received": self.seq, "coalesced": 0, "quarantined": 0});
+        hub.put(&format!("muster.liveness.{}", self.name), &fact).await;
+    }
+
     /// It leaves the fleet.
     pub(crate) async fn retires(&mut self, hub: &Hub) {
         self.publish(hub, &[], json!({}), true).await;
@@ -56,11 +70,14 @@ impl Device {
 
     /// It is heard, or not any more.
     pub(crate) async fn is(&self, hub: &Hub, state: &str) {
-        let fact = json!({
+        hub.put(&format!("muster.liveness.{}", self.name), &self.liveness(state)).await;
+    }
+
+    fn liveness(&self, state: &str) -> Value {
+        json!({
             "apiVersion": "muster/v1", "kind": "LivenessFact", "state": state, "lastHeardAt": now(),
             "epoch": 1, "head": self.seq,
-        });
-        hub.put(&format!("muster.liveness.{}", self.name), &fact).await;
+        })
     }
 
     /// It reports a state of a deployment.

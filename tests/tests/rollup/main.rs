@@ -7,6 +7,7 @@ mod groups;
 mod history;
 mod ledger;
 mod notices;
+mod proof;
 mod restart;
 mod views;
 

@@ -17,7 +17,12 @@ Examples:
 pub(super) const VERIFY_HELP: &str = "\
 The rollup that answers reads LEDGER again beside what it runs on, and compares every device's record and every view at
 the same sequence. Where they differ, the first difference is named with both values, and `muster-rollup --rebuild` has it
-start over from LEDGER.
+start over from LEDGER. Of several rollups one answers, by chance: ask as often as it takes to hear each, and tell them
+apart by the digest of what runs.
+
+Once LEDGER's first fact has aged out, the rebuild begins from the oldest checkpoint of the same rollup that LEDGER leads on
+from: what was wrong in that already is not found. `muster-rollup --rebuild` sets the checkpoints aside; until there is
+another, LEDGER's window alone is the base, and views are compared with it, not devices' records.
 
 Exit codes: 0 nothing differs; 1 something does; 2 nothing can be said.";
 

@@ -1,0 +1,47 @@
+//! Streams as an operator may change them, behind the backs of those who use them.
+
+#![allow(clippy::unwrap_used, reason = "a failure here is the test's result")]
+
+use muster_bus::Bus;
+use muster_contract::subjects::stream;
+use serde_json::{Value, json};
+
+use crate::system::DEADLINE;
+use crate::wait::until;
+
+/// Changes the configuration of a stream.
+///
+/// # Panics
+///
+/// Where the server refuses it.
+pub async fn edit(bus: &Bus, stream: &str, change: impl Fn(&mut Value)) {
+    let api = |verb: String, body: Value| async move {
+        let answer = bus.request(&format!("$JS.API.{verb}"), body.to_string().into(), DEADLINE).await;
+        serde_json::from_slice::<Value>(&answer.unwrap()).unwrap()
+    };
+    let mut config = api(format!("STREAM.INFO.{stream}"), json!({})).await["config"].take();
+    change(&mut config);
+    let answer = api(format!("STREAM.UPDATE.{stream}"), config).await;
+    assert!(answer["error"].is_null(), "{answer}");
+}
+
+/// LEDGER forgets everything up to a position, as if it had aged out.
+///
+/// # Panics
+///
+/// Where it does not.
+pub async fn forget_up_to(bus: &Bus, position: u64) {
+    let last = bus.stream_state(stream::LEDGER).await.unwrap().last_seq;
+    edit(bus, stream::LEDGER, |config| {
+        config["discard"] = json!("old");
+        config["max_msgs"] = json!(last - position);
+    })
+    .await;
+    let first = || async { bus.stream_state(stream::LEDGER).await.unwrap().first_seq };
+    until("LEDGER forgets", first, |first| *first == position + 1).await;
+    edit(bus, stream::LEDGER, |config| {
+        config["discard"] = json!("new");
+        config["max_msgs"] = json!(-1);
+    })
+    .await;
+}
