@@ -14,11 +14,14 @@ use muster_contract::history::Point;
 use muster_contract::query::{
     DeploymentAnswer, DeploymentsAnswer, DeviceAnswer, DevicesAnswer, ErrorBody, ErrorCode, Query,
 };
-use muster_contract::question::{bad, checked_limit, fitting, named, parsed_after, read_of_a_point};
+use muster_contract::question::{
+    ANSWER_BYTES_MAX, bad, checked_limit, fitting, named, parsed_after, read_of_a_point,
+};
 use muster_contract::subjects::QUERY_PREFIX;
 use muster_contract::view::{FleetView, SiteView};
 use muster_contract::why::WhyAnswer;
 use muster_contract::{DeploymentId, DeviceKey, SiteId};
+use muster_domain::abridged::abridged;
 use muster_domain::fold::{Fleet, Page};
 use muster_service::health::Latch;
 use serde::Serialize;
@@ -111,11 +114,13 @@ impl Desk {
         }
         let query: Query = read_of_a_point(question)?;
         fitting(checked_limit(query.limit)?, |limit| {
-            self.present.look(|now| {
-                let fleet = caught_up(now)?;
-                no_past(query.point)?;
-                look_up(fleet, endpoint, &query, limit)
-            })
+            self.present
+                .look(|now| {
+                    let fleet = caught_up(now)?;
+                    no_past(query.point)?;
+                    look_up(fleet, endpoint, &query, limit)
+                })
+                .map(Answer::abridged)
         })
     }
 }
@@ -163,6 +168,16 @@ enum Answer {
     Why(Box<WhyAnswer>),
 }
 
+impl Answer {
+    /// What has no pages is cut so that it fits into a message, and says so.
+    fn abridged(self) -> Self {
+        match self {
+            Self::Device(whole) => Self::Device(Box::new(abridged(*whole, ANSWER_BYTES_MAX))),
+            paged => paged,
+        }
+    }
+}
+
 fn look_up(fleet: &Fleet, endpoint: &str, query: &Query, limit: usize) -> Result<Answer, ErrorBody> {
     let site = query.site.as_ref();
     match endpoint {
@@ -170,7 +185,9 @@ fn look_up(fleet: &Fleet, endpoint: &str, query: &Query, limit: usize) -> Result
             let id = named(query.id.as_ref(), "id")?;
             let page = Page { after: after::<DeviceKey>(query)?, limit };
             let answer = fleet.deployment_answer(id, query.output, site, &page);
-            let answer = found(answer, || format!("deployment '{id}' is targeted nowhere and left nowhere"))?;
+            let answer = found(answer, || {
+                format!("deployment '{id}' is targeted nowhere and left nowhere: no device shall run it")
+            })?;
             Ok(Answer::Deployment(Box::new(answer)))
         }
         "deployments" => {
@@ -200,7 +217,8 @@ fn look_up(fleet: &Fleet, endpoint: &str, query: &Query, limit: usize) -> Result
 
 fn why(fleet: &Fleet, query: &Query, limit: usize) -> Result<WhyAnswer, ErrorBody> {
     let (id, site) = (named(query.id.as_ref(), "id")?, query.site.as_ref());
-    let nowhere = || format!("deployment '{id}' is targeted nowhere and left nowhere");
+    let nowhere =
+        || format!("deployment '{id}' is targeted nowhere and left nowhere: no device shall run it");
     let there = |words: String| if fleet.deployment_view(id).is_none() { nowhere() } else { words };
     let Some(device) = &query.device else {
         let page = Page { after: after::<DeviceKey>(query)?, limit };

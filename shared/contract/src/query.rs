@@ -225,6 +225,30 @@ pub struct DeviceAnswer {
     /// Its last incident.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_incident: Option<Incident>,
+    /// What is not shown.
+    #[serde(default, skip_serializing_if = "DeviceOmitted::is_nothing")]
+    pub omitted: DeviceOmitted,
+}
+
+/// What is not shown of a device, so that the answer stays a message. No standing is left out.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct DeviceOmitted {
+    /// Components of its deployments: of each the least severe, and of those the last.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub components: u64,
+    /// Texts of errors and reasons that are shown, and cut short.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub texts: u64,
+    /// What it says it is.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub capabilities: bool,
+}
+
+impl DeviceOmitted {
+    /// True where everything is shown.
+    pub const fn is_nothing(&self) -> bool {
+        self.components == 0 && self.texts == 0 && !self.capabilities
+    }
 }
 
 /// A device's standing with a deployment.

@@ -33,7 +33,7 @@ pub fn check(status: &DeploymentStatus, components: &[ComponentStatus]) -> Resul
     Err(Violation::at("status.state", format!("is {}; it must be {ruled}: {reason}", status.state)))
 }
 
-const fn severity(state: State) -> u8 {
+pub(crate) const fn severity(state: State) -> u8 {
     match state {
         State::Installed => 0,
         State::Removed => 1,

@@ -1,5 +1,6 @@
 //! The rules of Muster, pure: facts and documents in, decisions and views out. No IO, no clock, no async, no log.
 
+pub mod abridged;
 pub mod account;
 pub mod aggregate;
 pub mod border;

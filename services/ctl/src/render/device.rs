@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use anstyle::Style;
 use muster_contract::Timestamp;
 use muster_contract::fact::{Account, Incident, IncidentKind};
-use muster_contract::query::{DeviceAnswer, DeviceLine, DevicesAnswer};
+use muster_contract::query::{DeviceAnswer, DeviceLine, DeviceOmitted, DevicesAnswer};
 use muster_contract::view::Freshness;
 use serde_json::Value;
 
@@ -113,8 +113,30 @@ pub fn one(answer: &DeviceAnswer, frame: impl Into<Frame>) -> String {
     if !answer.deployments.is_empty() {
         let _ = write!(text, "\n{}", deployments(answer, frame));
     }
+    if let Some(words) = omitted(answer) {
+        let _ = write!(text, "\n{words}");
+    }
     let _ = writeln!(text, "\n{}.", as_of(answer.as_of, frame.now));
     text
+}
+
+/// What the answer has no room for, and where it is told.
+fn omitted(answer: &DeviceAnswer) -> Option<String> {
+    let DeviceOmitted { components, texts, capabilities } = answer.omitted;
+    let parts: Vec<_> = [
+        (components > 0).then(|| plural(components, "component")),
+        (texts > 0).then(|| format!("the ends of {}", plural(texts, "text"))),
+        capabilities.then(|| "the capabilities".to_owned()),
+    ]
+    .into_iter()
+    .flatten()
+    .collect();
+    (!parts.is_empty()).then(|| {
+        let what = format!("not shown, for want of room: {}", parts.join(", "));
+        let where_else = "--output detail --format json` has them page by page";
+        let key = &answer.device.key;
+        format!("{}\n`muster status DEPLOYMENT --device {key} {where_else}.\n", styled(UNSURE, &what))
+    })
 }
 
 fn facts(answer: &DeviceAnswer, now: Timestamp) -> Vec<(&'static str, String)> {
@@ -220,4 +242,22 @@ pub fn incident(incident: &Incident, now: Timestamp) -> String {
         }
     };
     format!("{what}, {}", age(now, incident.at))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_answer_has_no_room_for_is_said_with_where_it_is_told() {
+        let bytes = include_bytes!("../../../../schemas/examples/good/DeviceAnswer.in-detail.json");
+        let mut answer: DeviceAnswer = serde_json::from_slice(bytes).unwrap();
+        assert!(!one(&answer, Timestamp::UNIX_EPOCH).contains("not shown"));
+        answer.omitted = DeviceOmitted { components: 3744, texts: 1, capabilities: true };
+        let text = one(&answer, Timestamp::UNIX_EPOCH);
+        let plain = anstream::adapter::strip_str(&text).to_string();
+        let says = "not shown, for want of room: 3744 components, the ends of 1 text, the capabilities\n\
+                    `muster status DEPLOYMENT --device plant7/press-4 --output detail --format json`";
+        assert!(plain.contains(says), "{plain}");
+    }
 }

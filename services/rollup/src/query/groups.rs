@@ -165,7 +165,9 @@ fn view(fleet: &Fleet, uncounted: &[ViewDefinition], name: &ViewName) -> Result<
 
 fn missing(none: NoGroups, label: &LabelKey, id: Option<&DeploymentId>) -> ErrorBody {
     let message = match (none, id) {
-        (NoGroups::Deployment, Some(id)) => format!("deployment '{id}' is targeted nowhere and left nowhere"),
+        (NoGroups::Deployment, Some(id)) => {
+            format!("deployment '{id}' is targeted nowhere and left nowhere: no device shall run it")
+        }
         _ => format!("no device has the label '{label}'"),
     };
     ErrorBody { code: ErrorCode::NotFound, message }

@@ -12,7 +12,7 @@ use muster_contract::question::{bad, checked_limit, fitting, json, parsed_after,
 use muster_domain::fold::{Fleet, Page};
 use tokio::time::Instant;
 
-use super::{found, groups, look_up, status};
+use super::{Answer, found, groups, look_up, status};
 use crate::history::point::Points;
 use crate::history::rebuild::Past;
 use crate::history::recall::{Asked, PATIENCE, Recall, Wanted};
@@ -70,7 +70,8 @@ impl History {
                 let query: Query = read_of_a_point(&question)?;
                 let limit = checked_limit(query.limit)?;
                 let past = self.past(query.point, deadline).await?;
-                blocking(move || fitting(limit, |limit| look_up(&past.fleet, endpoint, &query, limit))).await
+                let look = move |limit| look_up(&past.fleet, endpoint, &query, limit).map(Answer::abridged);
+                blocking(move || fitting(limit, look)).await
             }
         }
     }

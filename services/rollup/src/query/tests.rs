@@ -1,8 +1,10 @@
 //! Questions are answered from memory, or refused in a way that a program and a person understand.
 
+use muster_contract::State;
 use muster_contract::Timestamp;
 use muster_contract::fact::Fact;
-use muster_contract::query::PAGE_MAX;
+use muster_contract::limits::{COMPONENTS_MAX, DEPLOYMENTS_PER_DEVICE_MAX, ERROR_MESSAGE_BYTES_MAX};
+use muster_contract::query::{LastReport, PAGE_MAX};
 use muster_contract::question::ANSWER_BYTES_MAX;
 use muster_contract::subjects::LedgerSubject;
 use muster_domain::fold::Position;
@@ -73,7 +75,12 @@ fn a_question_that_cannot_be_answered_says_why() {
     let desk = desk(2);
     for (endpoint, question, code, says) in [
         ("deployment", json!({}), ErrorCode::BadRequest, "id"),
-        ("deployment", json!({"id": "web"}), ErrorCode::NotFound, "web"),
+        (
+            "deployment",
+            json!({"id": "web"}),
+            ErrorCode::NotFound,
+            "'web' is targeted nowhere and left nowhere: no device shall run it",
+        ),
         ("deployment", json!({"id": "WEB"}), ErrorCode::BadRequest, "WEB"),
         ("deployments", json!({"site": "nowhere"}), ErrorCode::NotFound, "nowhere"),
         ("device", json!({"device": "press-1"}), ErrorCode::BadRequest, "site"),
@@ -127,11 +134,93 @@ fn why_names_what_is_not_known() {
     let desk = desk(3);
     let said = |question: &Value| ask(&desk, "why", question).unwrap_err();
     for (question, words) in [
-        (json!({"id": "nothing"}), "deployment 'nothing' is targeted nowhere"),
+        (
+            json!({"id": "nothing"}),
+            "deployment 'nothing' is targeted nowhere and left nowhere: no device shall run it",
+        ),
         (json!({"id": "nothing", "site": "a", "device": "b"}), "deployment 'nothing' is targeted nowhere"),
         (json!({}), "id: is missing"),
     ] {
         let error = said(&question);
         assert!(error.message.contains(words), "{question}: {}", error.message);
     }
+}
+
+/// A desk that knows one device with so many deployments of so many components, every other of which has failed. What is
+/// wrong with the first of each takes `long` bytes.
+fn crowded(deployments: usize, components: usize, long: usize) -> Desk {
+    let mut fleet = Fleet::default();
+    let mut hear = |subject: &str, fact: Value| {
+        let subject = LedgerSubject::parse(subject).unwrap();
+        let ledger_seq = fleet.as_of().ledger_seq + 1;
+        let at = Position { ledger_seq, stored_at: Timestamp::UNIX_EPOCH };
+        fleet.apply(at, &subject, Fact::parse(&subject, fact.to_string().as_bytes()).unwrap());
+    };
+    let capabilities = json!({"apiVersion": "muster/v1", "kind": "DeviceFact", "epoch": 1, "seq": 1,
+        "head": deployments + 1, "observedAt": "2026-11-20T08:00:00Z", "receivedAt": "2026-11-20T08:00:00Z",
+        "properties": {"notes": "n".repeat(100_000)}, "agentVersion": "1"});
+    hear("muster.device.plant7.press-1", capabilities);
+    for deployment in 0..deployments {
+        let components: Vec<Value> = (0..components)
+            .map(|at| {
+                let name = format!("c{at:03}");
+                let error =
+                    json!({"code": "image", "source": name, "message": "the image cannot be fetched"});
+                if at % 2 == 0 {
+                    json!({"name": name, "state": "failed", "error": error})
+                } else {
+                    json!({"name": name, "state": "pending"})
+                }
+            })
+            .collect();
+        let text = "t".repeat(long);
+        let status = json!({"state": "failed", "reason": text,
+            "error": {"code": "image", "source": "c000", "message": text}});
+        let fact = json!({"apiVersion": "muster/v1", "kind": "StatusFact", "epoch": 1, "seq": deployment + 2,
+            "head": deployments + 1, "observedAt": "2026-11-20T08:00:00Z", "receivedAt": "2026-11-20T08:00:00Z",
+            "deployment": format!("d{deployment:03}"), "generation": 1, "current": true,
+            "digest": format!("sha256:{}", "1".repeat(64)), "status": status, "components": components});
+        hear(&format!("muster.status.plant7.press-1.d{deployment:03}"), fact);
+    }
+    let present = Present::new(Timestamp::UNIX_EPOCH, fleet);
+    present.set_caught_up();
+    Desk::new(Arc::new(present), Metrics::default())
+}
+
+fn device(desk: &Desk, output: &str) -> DeviceAnswer {
+    let question = json!({"site": "plant7", "device": "press-1", "output": output});
+    serde_json::from_value(ask(desk, "device", &question).unwrap()).unwrap()
+}
+
+#[test]
+fn m40_of_five_thousand_components_on_a_device_the_worst_are_shown_and_the_rest_is_counted() {
+    let desk = crowded(20, 250, 600);
+    let answer = device(&desk, "detail");
+    let reports = || answer.deployments.iter().map(|line| line.report.as_ref().unwrap());
+    let shown: Vec<_> = reports().flat_map(|report| &report.components).collect();
+    assert_eq!((answer.deployments.len(), shown.len() as u64 + answer.omitted.components), (20, 5000));
+    assert!(shown.len() > 1000, "{} are shown", shown.len());
+    assert!(shown.iter().all(|one| one.state == State::Failed), "the failures come first");
+    let in_order = |report: &LastReport| report.components.is_sorted_by_key(|one| one.name.clone());
+    assert!(reports().all(in_order));
+    assert_eq!((answer.omitted.texts, answer.omitted.capabilities), (40, false));
+    let text = |report: &LastReport| report.status.as_ref().unwrap().reason.clone().unwrap();
+    assert!(reports().all(|report| text(report).ends_with("(cut: 600 bytes in all)")));
+
+    let least = device(&desk, "all");
+    assert!(least.omitted.is_nothing() && least.deployments.len() == 20, "without detail there is room");
+    let few = device(&crowded(20, 25, 600), "detail");
+    assert!(few.omitted.is_nothing(), "{:?}", few.omitted);
+}
+
+#[test]
+fn whatever_a_device_may_hold_its_standings_are_shown_and_what_is_not_is_counted() {
+    let answer =
+        device(&crowded(DEPLOYMENTS_PER_DEVICE_MAX, COMPONENTS_MAX, ERROR_MESSAGE_BYTES_MAX), "detail");
+    assert_eq!(answer.deployments.len(), DEPLOYMENTS_PER_DEVICE_MAX);
+    let reports = answer.deployments.iter().filter_map(|line| line.report.as_ref());
+    let shown: usize = reports.map(|report| report.components.len()).sum();
+    let all = (DEPLOYMENTS_PER_DEVICE_MAX * COMPONENTS_MAX) as u64;
+    assert_eq!(shown as u64 + answer.omitted.components, all, "{:?}", answer.omitted);
+    assert_eq!(answer.omitted.texts, 2 * DEPLOYMENTS_PER_DEVICE_MAX as u64);
 }

@@ -48,7 +48,8 @@ impl<'de> Deserializer<'de> for Whole {
             }
             Value::Object(fields) => {
                 assert!(!fields.is_empty(), "the record has a map without a value: {REMEDY}");
-                let fields = fields.into_iter().map(|(name, value)| (Whole(Value::String(name)), Whole(value)));
+                let fields =
+                    fields.into_iter().map(|(name, value)| (Whole(Value::String(name)), Whole(value)));
                 visitor.visit_map(MapDeserializer::new(fields))
             }
             plain => plain.deserialize_any(visitor),

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::ops::Bound::{Excluded, Included, Unbounded};
 
 use muster_contract::query::{
-    DeploymentAnswer, DeploymentsAnswer, DeviceAnswer, DeviceLine, DevicesAnswer, Output, StandingLine,
+    DeploymentAnswer, DeploymentsAnswer, DeviceAnswer, DeviceLine, DeviceOmitted, DevicesAnswer, Output,
+    StandingLine,
 };
 use muster_contract::view::Standing;
 use muster_contract::{DeploymentId, DeviceId, DeviceKey, SiteId};
@@ -95,6 +96,7 @@ impl Fleet {
                 .troubles
                 .as_deref()
                 .and_then(|troubles| troubles.last_incident.clone()),
+            omitted: DeviceOmitted::default(),
         })
     }
 
