@@ -10,10 +10,14 @@ use muster_contract::State::{Failed, Installed, Installing, Removed};
 use muster_contract::fact::{DeadlineKind, Liveness};
 use muster_contract::limits::{COMPONENTS_MAX, VIEW_ERRORS_MAX, VIEW_MESSAGE_BYTES_MAX};
 use muster_contract::query::{LastReport, Output};
+use muster_contract::status::{Rollup, StatusQuery};
 use muster_contract::view::{Bounds, Complete, DeploymentView, Split, Standing, Verdict};
+use muster_contract::why::EvidenceKind;
 use muster_domain::fold::{Fleet, Outcome, Page};
 
 const PRESS: &str = "plant7/press-4";
+const DRILL: &str = "plant7/drill-1";
+const OVEN: &str = "plant9/oven-2";
 
 fn counts(view: &DeploymentView) -> Vec<(&'static str, Split)> {
     view.counts.iter().map(|(standing, split)| (standing.as_str(), *split)).collect()
@@ -224,6 +228,32 @@ fn m25_an_empty_target_set_is_no_success() {
     assert!(!fleet.has_deployment("web"));
     assert!(fleet.fleet_view().tally.deployments.is_empty());
     assert!(Fleet::default().fleet_view().tally.deployments.is_empty());
+
+    // Whoever compares with the time before hears that nobody shall run it now, and which facts did it.
+    let diff = fleet.diff(&upto(3), &"web".parse().unwrap(), None, &Page { after: None, limit: 9 }).unwrap();
+    assert_eq!((diff.from.verdict, diff.to.verdict), (Verdict::Converged, Verdict::Empty));
+    assert_eq!((diff.to.targets, diff.to.converged), (0, Bounds { lo: 0, hi: 0 }));
+}
+
+#[test]
+fn m25_a_known_site_or_group_without_targets_is_empty_and_no_success() {
+    let mut ledger = Ledger::default();
+    ledger.labelled(PRESS, 1, &[("web", 1)], &[("region", "north")]).fresh(PRESS, 1, 0);
+    ledger.status(PRESS, "web", &Said::default()).labelled(OVEN, 1, &[], &[("region", "south")]);
+    let fleet = ledger.fresh(OVEN, 1, 0).fold();
+    let rollup = |site: &str| {
+        let (id, site) = (Some("web".parse().unwrap()), vec![site.parse().unwrap()]);
+        let query = StatusQuery { id, site, ..StatusQuery::default() };
+        fleet.status_answer(&query, None, 9).map(|answer| answer.rollup)
+    };
+    assert_eq!((rollup("plant7").unwrap().targets, rollup("plant7").unwrap().known), (1, 1));
+    assert_eq!(rollup("plant9").unwrap(), Rollup::default(), "nothing is ready, and nothing is said to be");
+    assert!(rollup("plant8").is_err(), "a site that nobody knows is none without targets");
+
+    let page = Page { after: None, limit: 9 };
+    let groups = fleet.groups_answer(&"region".parse().unwrap(), None, &page).unwrap().groups;
+    let verdicts: Vec<_> = groups.iter().map(|line| (line.value.as_str(), line.part.verdict)).collect();
+    assert_eq!(verdicts, [("north", Verdict::Converged), ("south", Verdict::Empty)]);
 }
 
 #[test]
@@ -276,6 +306,33 @@ fn m29_the_denominator_follows_a_device_that_leaves_the_fleet() {
     assert_eq!(ledger.fold().deployment("web").targets, 1, "also if it goes on talking");
     ledger.desired(PRESS, 3, &[("web", 1)]);
     assert_eq!(ledger.fold().deployment("web").targets, 2, "and back, if it is wanted again");
+}
+
+#[test]
+fn m29_a_device_that_shall_run_it_no_more_in_the_middle_is_no_target_at_once_and_the_fact_is_named() {
+    let mut ledger = Ledger::default();
+    for device in [PRESS, DRILL] {
+        ledger.desired(device, 1, &[("web", 1)]).fresh(device, 1, 0);
+    }
+    ledger.status(PRESS, "web", &Said::default());
+    ledger.status(DRILL, "web", &Said { components: &[("main", Installing)], ..Said::default() });
+    let before = ledger.fold();
+    let view = before.deployment("web");
+    assert_eq!((view.targets, view.leaving, view.verdict), (2, 0, Verdict::Progressing));
+    ledger.desired(DRILL, 2, &[]);
+    let after = ledger.fold();
+    let view = after.deployment("web");
+    assert_eq!((view.targets, view.leaving, view.verdict), (1, 1, Verdict::Converged));
+    assert_eq!((counts(&view), view.converged), (vec![("installed", fresh(1))], Bounds { lo: 1, hi: 1 }));
+
+    let page = Page { after: None, limit: 9 };
+    let diff = after.diff(&before, &"web".parse().unwrap(), None, &page).unwrap();
+    let change = &diff.devices[0];
+    assert_eq!((diff.changed, change.key.clone()), (1, key(DRILL)));
+    assert!(change.to.as_ref().unwrap().leaving && !change.from.as_ref().unwrap().leaving);
+    let facts: Vec<_> = change.facts.iter().map(|fact| (fact.kind, fact.ledger_seq)).collect();
+    assert_eq!(facts, [(EvidenceKind::Desired, ledger.entries.len() as u64)], "the event that did it");
+    assert_eq!(change.facts[0].generation.unwrap().get(), 2);
 }
 
 #[test]
