@@ -1,7 +1,7 @@
 //! How long any point of the past takes, by the number of devices: a real server, a real rollup that reads LEDGER from its
-//! start and fills in the checkpoints it had no time for, and questions about points drawn by lot, each rebuilt because none is asked for twice.
-//! Beside it what a checkpoint costs, and for how long the fold had to wait at once. Run it by hand:
-//! `cargo bench -p muster-tests --bench recall [-- DEVICES [POINTS]]`. Without `--bench` nothing is measured.
+//! start and fills in the checkpoints it had no time for, and questions about points drawn by lot, each rebuilt because none
+//! is asked for twice. Beside them what is known now of a moment, what a checkpoint costs, and for how long the fold had to
+//! wait at once. Run it by hand: `cargo bench -p muster-tests --bench recall [-- DEVICES [POINTS]]`. Without `--bench` nothing is measured.
 
 // Its numbers go to standard output.
 #![allow(clippy::print_stdout, clippy::unwrap_used, reason = "a bench is run by hand and watched")]
@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use clap::Parser;
 use muster_bus::Bus;
+use muster_contract::Timestamp;
 use muster_contract::history::Point;
 use muster_contract::query::Query;
 use muster_contract::subjects::QUERY_PREFIX;
@@ -31,6 +32,8 @@ const ROUNDS: u64 = 2;
 const CHECKPOINT_FACTS: u64 = 100_000;
 /// Time until none is missing.
 const FILLED_WITHIN: Duration = Duration::from_secs(600);
+/// How long any point of the past may take to be reached.
+const TARGET: Duration = Duration::from_secs(2);
 /// Time an answer may take.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -69,6 +72,7 @@ async fn main() {
     );
     println!("longest wait of the fold at once: {:.1} ms", stall * 1e3);
     recall(&bus, end, points).await;
+    hindsight(&bus, end).await;
     life.drain(Duration::from_secs(20)).await;
 }
 
@@ -92,20 +96,34 @@ async fn filled(handle: &Handle, end: u64, begin: Instant) {
 async fn recall(bus: &Bus, end: u64, points: usize) {
     let (mut chance, mut seconds) = (fastrand::Rng::with_seed(7), Vec::new());
     for _ in 0..points {
-        let query = Query { point: Point::at_seq(chance.u64(1..=end)), ..Query::default() };
-        let (question, begin) = (serde_json::to_vec(&query).unwrap(), Instant::now());
-        loop {
-            let subject = format!("{QUERY_PREFIX}.moment");
-            let answer = bus.request(&subject, question.clone().into(), PATIENCE).await.unwrap();
-            let answer: Value = serde_json::from_slice(&answer).unwrap();
-            if answer["error"]["code"] != "notReady" {
-                assert!(answer["error"].is_null(), "{answer}");
-                break;
-            }
-        }
-        seconds.push(begin.elapsed().as_secs_f64());
+        seconds.push(moment(bus, Point::at_seq(chance.u64(1..=end))).await.0);
     }
     seconds.sort_by(f64::total_cmp);
     let (median, longest) = (seconds[seconds.len() / 2], seconds[seconds.len() - 1]);
-    println!("{points} points of the past: median {median:.2} s, longest {longest:.2} s");
+    let target = TARGET.as_secs_f64();
+    println!("{points} points of the past: median {median:.2} s, longest {longest:.2} s (target {target} s)");
+}
+
+/// Asks what is known now of the moment of the fact in the middle: every fact after it is read, which no checkpoint saves.
+async fn hindsight(bus: &Bus, end: u64) {
+    let (_, answer) = moment(bus, Point::at_seq(end / 2)).await;
+    let at: Timestamp = answer["asOf"]["at"].as_str().unwrap().parse().unwrap();
+    let (seconds, answer) = moment(bus, Point { about: Some(at), ..Point::default() }).await;
+    let then = answer["about"]["knownThen"]["ledgerSeq"].as_u64().unwrap();
+    println!("what is known of ledger {then} by now, with the {} facts after it: {seconds:.2} s", end - then);
+}
+
+/// Asks for a point until it is reached; how long that takes, and the answer.
+async fn moment(bus: &Bus, point: Point) -> (f64, Value) {
+    let query = Query { point, ..Query::default() };
+    let (question, begin) = (serde_json::to_vec(&query).unwrap(), Instant::now());
+    loop {
+        let subject = format!("{QUERY_PREFIX}.moment");
+        let answer = bus.request(&subject, question.clone().into(), PATIENCE).await.unwrap();
+        let answer: Value = serde_json::from_slice(&answer).unwrap();
+        if answer["error"]["code"] != "notReady" {
+            assert!(answer["error"].is_null(), "{answer}");
+            return (begin.elapsed().as_secs_f64(), answer);
+        }
+    }
 }
