@@ -345,46 +345,7 @@ async fn a_file_without_an_end_is_read_no_further_than_a_request_reaches() {
     assert!(said.err.starts_with("muster: /dev/zero has more than 262144 bytes"), "{}", said.err);
 }
 
-#[tokio::test]
-async fn the_exit_code_of_verify_is_its_answer_and_no_answer_is_not_a_no() {
-    let same = Hub::that_verifies(Ok(example("VerifyAnswer.same"))).await;
-    let said = same.muster(&["verify"]).await;
-    assert_eq!((said.code, said.err.as_str()), (0, ""));
-    assert!(said.out.starts_with("Verified: "), "{}", said.out);
-    let different = Hub::that_verifies(Ok(example("VerifyAnswer.different"))).await;
-    for format in ["table", "json"] {
-        let said = different.muster(&["verify", "--format", format]).await;
-        assert_eq!((said.code, said.err.as_str()), (1, ""), "{format}");
-        assert!(said.out.contains("rows[0].report.state"), "{}", said.out);
-    }
-    // Also where the same word would be a no of any other question.
-    for code in [ErrorCode::Internal, ErrorCode::NotFound, ErrorCode::BadRequest] {
-        let said = Hub::that_verifies(Err(code)).await.muster(&["verify"]).await;
-        assert_eq!(
-            (said.code, said.out.as_str(), said.err.as_str()),
-            (2, "", "muster: no rebuild\n"),
-            "{code:?}"
-        );
-    }
-    let said = Hub::without_services().await.muster(&["verify"]).await;
-    assert_eq!((said.code, said.out.as_str()), (2, ""));
-}
-
 impl Hub {
-    /// One that answers that question alone.
-    async fn that_verifies(answer: Result<Value, ErrorCode>) -> Self {
-        let hub = Self::without_services().await;
-        let subject = "muster.query.verify".to_owned();
-        let endpoints = vec![EndpointSpec { name: "verify", subject }];
-        let spec = ServiceSpec { name: "played", version: "0.1.0", description: "a test", endpoints };
-        let answer = move || answer.clone().map(|answer| answer.to_string().into());
-        let serving = hub.bus.serve(spec, move |_| {
-            let answer = answer().map_err(|code| fault(code, "no rebuild"));
-            async move { answer }
-        });
-        Self { _serving: Some(serving.await.unwrap()), ..hub }
-    }
-
     async fn without_services() -> Self {
         let server = Server::start();
         let bus = Bus::connect(server.config("test"), &CancellationToken::new()).await.unwrap();

@@ -6,18 +6,14 @@ mod ledger;
 mod scenarios;
 
 use ledger::{Ledger, Look, Said, key, seen};
-use muster_contract::State::{Failed, Installed, Installing, Removed};
+use muster_contract::State::{Failed, Installing};
 use muster_contract::fact::{DeadlineKind, Liveness};
 use muster_contract::limits::{COMPONENTS_MAX, VIEW_ERRORS_MAX, VIEW_MESSAGE_BYTES_MAX};
 use muster_contract::query::{LastReport, Output};
-use muster_contract::status::{Rollup, StatusQuery};
 use muster_contract::view::{Bounds, Complete, DeploymentView, Split, Standing, Verdict};
-use muster_contract::why::EvidenceKind;
 use muster_domain::fold::{Fleet, Outcome, Page};
 
 const PRESS: &str = "plant7/press-4";
-const DRILL: &str = "plant7/drill-1";
-const OVEN: &str = "plant9/oven-2";
 
 fn counts(view: &DeploymentView) -> Vec<(&'static str, Split)> {
     view.counts.iter().map(|(standing, split)| (standing.as_str(), *split)).collect()
@@ -220,43 +216,6 @@ fn m24_failing_shows_while_others_are_at_work() {
 }
 
 #[test]
-fn m25_an_empty_target_set_is_no_success() {
-    let ledger = scenarios::m25_empty_target_set();
-    let upto = |entries: usize| Ledger { entries: ledger.entries[..entries].to_vec() }.fold();
-    assert_eq!(upto(4).deployment("web").verdict, Verdict::Removing);
-    let fleet = ledger.fold();
-    assert!(!fleet.has_deployment("web"));
-    assert!(fleet.fleet_view().tally.deployments.is_empty());
-    assert!(Fleet::default().fleet_view().tally.deployments.is_empty());
-
-    // Whoever compares with the time before hears that nobody shall run it now, and which facts did it.
-    let diff = fleet.diff(&upto(3), &"web".parse().unwrap(), None, &Page { after: None, limit: 9 }).unwrap();
-    assert_eq!((diff.from.verdict, diff.to.verdict), (Verdict::Converged, Verdict::Empty));
-    assert_eq!((diff.to.targets, diff.to.converged), (0, Bounds { lo: 0, hi: 0 }));
-}
-
-#[test]
-fn m25_a_known_site_or_group_without_targets_is_empty_and_no_success() {
-    let mut ledger = Ledger::default();
-    ledger.labelled(PRESS, 1, &[("web", 1)], &[("region", "north")]).fresh(PRESS, 1, 0);
-    ledger.status(PRESS, "web", &Said::default()).labelled(OVEN, 1, &[], &[("region", "south")]);
-    let fleet = ledger.fresh(OVEN, 1, 0).fold();
-    let rollup = |site: &str| {
-        let (id, site) = (Some("web".parse().unwrap()), vec![site.parse().unwrap()]);
-        let query = StatusQuery { id, site, ..StatusQuery::default() };
-        fleet.status_answer(&query, None, 9).map(|answer| answer.rollup)
-    };
-    assert_eq!((rollup("plant7").unwrap().targets, rollup("plant7").unwrap().known), (1, 1));
-    assert_eq!(rollup("plant9").unwrap(), Rollup::default(), "nothing is ready, and nothing is said to be");
-    assert!(rollup("plant8").is_err(), "a site that nobody knows is none without targets");
-
-    let page = Page { after: None, limit: 9 };
-    let groups = fleet.groups_answer(&"region".parse().unwrap(), None, &page).unwrap().groups;
-    let verdicts: Vec<_> = groups.iter().map(|line| (line.value.as_str(), line.part.verdict)).collect();
-    assert_eq!(verdicts, [("north", Verdict::Converged), ("south", Verdict::Empty)]);
-}
-
-#[test]
 fn m26_the_worst_state_wins_however_many_come_before_it() {
     let mut ledger = Ledger::default();
     for number in 10..25 {
@@ -269,70 +228,6 @@ fn m26_the_worst_state_wins_however_many_come_before_it() {
         );
     }
     assert_eq!(ledger.fold().deployment("web").verdict, Verdict::Failing);
-}
-
-#[test]
-fn m28_a_target_counts_as_soon_as_it_is_published_and_counts_add_up_at_every_step() {
-    let mut ledger = Ledger::default();
-    for number in 0..9 {
-        ledger.desired(&format!("plant7/press-{number}"), 1, &[("web", 1)]);
-    }
-    for (number, state) in [(1, Installing), (2, Failed), (3, Installed), (1, Installed), (4, Removed)] {
-        let seq = 1 + u64::from((number, state) == (1, Installed));
-        let said = Said { seq, components: &[("main", state)], ..Said::default() };
-        ledger.status(&format!("plant7/press-{number}"), "web", &said);
-    }
-    let mut fleet = Fleet::default();
-    for (at, entry) in ledger.entries.iter().enumerate() {
-        fleet.apply(ledger::position(at), &entry.subject, entry.fact.clone());
-        let view = fleet.deployment("web");
-        assert_eq!(view.targets, 9.min(at as u64 + 1));
-        assert_eq!(view.counts.values().map(|split| split.total()).sum::<u64>(), view.targets);
-    }
-}
-
-#[test]
-fn m29_the_denominator_follows_a_device_that_leaves_the_fleet() {
-    let mut ledger = scenarios::m29_target_retired();
-    let fleet = ledger.fold();
-    let view = fleet.deployment("web");
-    assert_eq!((view.targets, view.verdict, view.errors.len()), (1, Verdict::Converged, 0));
-    assert!(fleet.site_view(&"plant9".parse().unwrap()).is_none());
-    let line = fleet.device_answer(&key(PRESS), Output::All).unwrap();
-    assert!(line.device.retired && line.deployments.is_empty() && line.device.standings.is_empty());
-    assert_eq!(fleet.fleet_view().tally.devices, fresh(1));
-
-    ledger.status(PRESS, "web", &Said { seq: 2, ..Said::default() });
-    assert_eq!(ledger.fold().deployment("web").targets, 1, "also if it goes on talking");
-    ledger.desired(PRESS, 3, &[("web", 1)]);
-    assert_eq!(ledger.fold().deployment("web").targets, 2, "and back, if it is wanted again");
-}
-
-#[test]
-fn m29_a_device_that_shall_run_it_no_more_in_the_middle_is_no_target_at_once_and_the_fact_is_named() {
-    let mut ledger = Ledger::default();
-    for device in [PRESS, DRILL] {
-        ledger.desired(device, 1, &[("web", 1)]).fresh(device, 1, 0);
-    }
-    ledger.status(PRESS, "web", &Said::default());
-    ledger.status(DRILL, "web", &Said { components: &[("main", Installing)], ..Said::default() });
-    let before = ledger.fold();
-    let view = before.deployment("web");
-    assert_eq!((view.targets, view.leaving, view.verdict), (2, 0, Verdict::Progressing));
-    ledger.desired(DRILL, 2, &[]);
-    let after = ledger.fold();
-    let view = after.deployment("web");
-    assert_eq!((view.targets, view.leaving, view.verdict), (1, 1, Verdict::Converged));
-    assert_eq!((counts(&view), view.converged), (vec![("installed", fresh(1))], Bounds { lo: 1, hi: 1 }));
-
-    let page = Page { after: None, limit: 9 };
-    let diff = after.diff(&before, &"web".parse().unwrap(), None, &page).unwrap();
-    let change = &diff.devices[0];
-    assert_eq!((diff.changed, change.key.clone()), (1, key(DRILL)));
-    assert!(change.to.as_ref().unwrap().leaving && !change.from.as_ref().unwrap().leaving);
-    let facts: Vec<_> = change.facts.iter().map(|fact| (fact.kind, fact.ledger_seq)).collect();
-    assert_eq!(facts, [(EvidenceKind::Desired, ledger.entries.len() as u64)], "the event that did it");
-    assert_eq!(change.facts[0].generation.unwrap().get(), 2);
 }
 
 #[test]
