@@ -52,8 +52,8 @@ bench: ## the README's rates, latencies and sizes: pipeline, replay, memory, res
 	@.ci/fetch-nats-server >&2
 	@$(CARGO) build --locked --release --workspace --bins >&2
 	@$(CARGO) run --locked --release --package muster-domain --example fold_rate
-	@$(CARGO) run --locked --release --package muster-domain --example query_latency
 	@$(CARGO) bench --locked --package muster-tests
+	@$(CARGO) run --locked --release --package muster-domain --example query_latency
 
 clean: ## remove everything that was built, fetched or left by a demo
 	@$(CARGO) clean

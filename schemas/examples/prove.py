@@ -3,15 +3,17 @@
 
 The folded state is left to the next run in a snapshot, so a second start reads only the tail. For each view it takes the
 entry of the bucket, reads LEDGER up to the entry's `asOf.ledgerSeq`, and folds by the rules in reduce.py. Prints a line of
-JSON for each view, and ends with 1 where one is not what the facts give; then no snapshot is left, because the state may be
-what is wrong. A view that is older than what was read already is skipped: it is proven before more is read, or not at all.
-Views that a person has defined are left out: what defines them is not in LEDGER. Needs nats-py:
+JSON for each view, and ends with 1 where one is not what the facts give, and with 2 where nothing can be said; then no
+snapshot is left, because the state may be what is wrong. A view that is older than what was read already is skipped: it is
+proven before more is read, or not at all. Views that a person has defined are left out: what defines them is not in LEDGER.
+Needs nats-py (2.16.0):
 
-    python3 schemas/examples/prove.py snapshot.json [nats://127.0.0.1:4222]
+    python3 schemas/examples/prove.py proof-py.json [nats://127.0.0.1:4222]
 """
 import asyncio, json, os, sys
 
 import nats
+import nats.errors
 from nats.js.api import ConsumerConfig, DeliverPolicy
 from nats.js.errors import NotFoundError
 
@@ -93,6 +95,11 @@ async def main(path, url="nats://127.0.0.1:4222"):
     js = nc.jetstream()
     ledger, bucket, wrong = await js.stream_info("LEDGER"), await js.key_value("views"), False
     fleet = load(path, ledger)
+    if not fleet.as_of and ledger.state.first_seq > 1:
+        print(f"LEDGER begins with {ledger.state.first_seq}: without a snapshot of what was before, views of before "
+              "cannot be proven", file=sys.stderr)
+        await nc.close()
+        sys.exit(2)
     # The oldest first: a fold does not go back.
     for key, theirs in sorted((await shown(js, bucket)).items(), key=lambda entry: entry[1]["asOf"]["ledgerSeq"]):
         seq = theirs["asOf"]["ledgerSeq"]
@@ -110,5 +117,10 @@ async def main(path, url="nats://127.0.0.1:4222"):
     await nc.close()
     sys.exit(wrong)
 
+
 if __name__ == "__main__":
-    asyncio.run(main(*sys.argv[1:]))
+    try:
+        asyncio.run(main(*sys.argv[1:]))
+    except (OSError, TimeoutError, nats.errors.Error) as error:
+        print(f"nothing can be said: {error!r}", file=sys.stderr)
+        sys.exit(2)

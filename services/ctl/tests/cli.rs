@@ -63,7 +63,7 @@ fn wrong_usage_is_talk_and_code_2() {
         (&[][..], "Usage:"),
         (&["states"], "'status'"),
         (&["status", "--output", "everything", "web"], "summary, all, detail"),
-        (&["status", "--output", "all"], "<DEPLOYMENT>"),
+        (&["status", "--output", "all"], "belongs to a DEPLOYMENT or a filter"),
         (&["status", "web", "--generation", "3"], "--device <DEVICE>"),
         (&["status", "web", "--device", "press-4"], "is not SITE/DEVICE"),
         (&["status", "web", "--format", "resourcegroup", "--budget", "10"], "is not in 2048.."),

@@ -14,8 +14,9 @@ use muster_contract::status::StatusAnswer;
 /// Nobody knows what is asked about, a hub did not answer, or it would have to look at more than it may at once.
 pub fn added(answers: Vec<(HubName, Result<Bytes, Fault>)>) -> Result<StatusAnswer, Fault> {
     let (mut sum, mut absent): (Option<StatusAnswer>, _) = (None, None);
+    let several = answers.len() > 1;
     for (hub, answer) in answers {
-        let answer = match answer {
+        let mut answer = match answer {
             Ok(answer) => parsed(&hub, &answer)?,
             Err(fault) if fault.code == ErrorCode::NotFound.number() => {
                 absent.get_or_insert(fault);
@@ -23,6 +24,10 @@ pub fn added(answers: Vec<(HubName, Result<Bytes, Fault>)>) -> Result<StatusAnsw
             }
             Err(fault) => return Err(fault),
         };
+        if several && let Some(message) = &mut answer.rollup.message {
+            // The worst speaks for all, and what it says is true of its own hub.
+            *message = format!("at the hub {hub}: {message}");
+        }
         match &mut sum {
             None => sum = Some(answer),
             Some(sum) => add(sum, &answer),

@@ -139,9 +139,16 @@ impl Asked {
 
 /// Whether the hubs' answers can be added: no lines, and nothing of the past. Of places named, their hub tells.
 fn is_of_counts(query: &StatusQuery) -> bool {
-    let StatusQuery { site, device, output, generation, after, point, .. } = query;
+    let StatusQuery { site, device, app, component, output, generation, after, point, .. } = query;
     let anywhere = site.is_empty() && device.is_empty();
-    anywhere && *output == Output::Summary && generation.is_none() && after.is_none() && point.is_now()
+    // A hub that does not know one of several names refuses the question, though it may run the others.
+    let one_each = app.len() <= 1 && component.len() <= 1;
+    anywhere
+        && one_each
+        && *output == Output::Summary
+        && generation.is_none()
+        && after.is_none()
+        && point.is_now()
 }
 
 fn past(point: Point) -> Option<&'static str> {
@@ -153,7 +160,8 @@ fn what(endpoint: &str) -> &'static str {
         "device" | "devices" => "devices",
         "why" => "the reason of a verdict, device by device,",
         "status" => {
-            "a line for each target (output all or detail), a page, a generation or the past of the status after filters"
+            "a line for each target (output all or detail), several applications or components at once, a page, a generation \
+             or the past of the status after filters"
         }
         "diff" | "moment" | "digests" => "the past, which each hub counts by itself,",
         _ => "a proof, which each hub makes by itself,",

@@ -1,13 +1,13 @@
 //! Proves the views in the bucket: rebuilds each from the facts of LEDGER and compares the digests. The folded state is left to
 //! the next run, which reads only the tail. Prints a line of JSON for each view, and ends with 1 where one is not what the
-//! facts give; then nothing is left, because the state may be what is wrong. A view that is older than what was read already
+//! facts give, and with 2 where nothing can be said; then nothing is left, because the state may be what is wrong. A view that is older than what was read already
 //! is skipped: it is proven before more is read, or not at all.
 //!
 //! ```sh
-//! cargo run --package muster-example -- snapshot.json [nats://127.0.0.1:4222]
+//! cargo run --package muster-example -- proof-rs.json [nats://127.0.0.1:4222]
 //! ```
 
-#![allow(clippy::print_stdout, reason = "it is a program for a terminal")]
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "it is a program for a terminal")]
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -17,13 +17,25 @@ use muster_example::ledger::{Hub, ledger_seq};
 use muster_example::{Result, snapshot};
 use serde_json::json;
 
+/// Exit code where no view was found right or wrong.
+const NOTHING_SAID: u8 = 2;
+
 #[tokio::main]
-async fn main() -> Result<ExitCode> {
+async fn main() -> ExitCode {
     let mut arguments = std::env::args().skip(1);
-    let path = arguments.next().ok_or("usage: prove SNAPSHOT [URL]")?;
+    let Some(path) = arguments.next() else {
+        eprintln!("usage: prove SNAPSHOT [URL]");
+        return NOTHING_SAID.into();
+    };
     let url = arguments.next().unwrap_or_else(|| "nats://127.0.0.1:4222".to_owned());
-    let proven = prove(Path::new(&path), &url).await?;
-    Ok(if proven { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    match prove(Path::new(&path), &url).await {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("{error}");
+            NOTHING_SAID.into()
+        }
+    }
 }
 
 /// Whether every view is what the facts give.
@@ -31,6 +43,10 @@ async fn prove(path: &Path, url: &str) -> Result<bool> {
     let hub = Hub::connect(url).await?;
     let ledger = hub.window().await?;
     let mut fleet = snapshot::load(path, &ledger)?;
+    if fleet.as_of.ledger_seq == 0 && ledger.first > 1 {
+        let words = "without a snapshot of what was before, views of before cannot be proven";
+        return Err(format!("LEDGER begins with {}: {words}", ledger.first).into());
+    }
     let mut all_proven = true;
     for (key, theirs) in hub.views().await? {
         let (key_text, seq) = (key.to_string(), ledger_seq(&theirs));

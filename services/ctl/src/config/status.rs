@@ -61,7 +61,7 @@ pub struct StatusArgs {
     #[arg(long, value_enum)]
     pub axis: Option<AxisWord>,
     /// How much of a deployment [default: summary; all with a filter]
-    #[arg(long, value_enum, requires = "deployment")]
+    #[arg(long, value_enum)]
     pub output: Option<Depth>,
     /// As of this generation of the device, which must be the only one named
     #[arg(long, requires = "device")]
@@ -183,6 +183,11 @@ impl StatusArgs {
         let (limit, after) = (self.limit.is_some(), self.after.is_some());
         if !is_group && (self.aggregate || self.budget.is_some()) {
             return Err("--aggregate and --budget belong to --format resourcegroup".to_owned());
+        }
+        if self.output.is_some() && self.deployment.is_none() && self.is_of_views() {
+            return Err(
+                "--output belongs to a DEPLOYMENT or a filter (--app, --component, --device)".to_owned()
+            );
         }
         for (is_there, flag, beside) in [
             (export.is_some() && self.group_by.is_some(), "--group-by", "--format emco or resourcegroup"),

@@ -133,9 +133,18 @@ fn omitted(answer: &DeviceAnswer) -> Option<String> {
     .collect();
     (!parts.is_empty()).then(|| {
         let what = format!("not shown, for want of room: {}", parts.join(", "));
-        let where_else = "--output detail --format json` has them page by page";
         let key = &answer.device.key;
-        format!("{}\n`muster status DEPLOYMENT --device {key} {where_else}.\n", styled(UNSURE, &what))
+        let of_components = format!(
+            "`muster status DEPLOYMENT --device {key} --output detail --format json` has them page by page.\n"
+        );
+        let of_capabilities = format!(
+            "The subject muster.device.{}.{} of LEDGER has the capabilities.\n",
+            key.site, key.device
+        );
+        let pointers = [(components + texts > 0, of_components), (capabilities, of_capabilities)];
+        let pointers: String =
+            pointers.into_iter().filter(|(is_wanted, _)| *is_wanted).map(|(_, words)| words).collect();
+        format!("{}\n{pointers}", styled(UNSURE, &what))
     })
 }
 

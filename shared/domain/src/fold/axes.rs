@@ -62,6 +62,11 @@ impl Look {
         Some(Self { target, sure, overdue, refused })
     }
 
+    /// The same without what is about one generation alone.
+    pub(super) const fn of_another(self) -> Self {
+        Self { overdue: false, refused: false, ..self }
+    }
+
     /// kstatus of the whole.
     pub(super) const fn kstatus(self) -> KStatus {
         match self.target {

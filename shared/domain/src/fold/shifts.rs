@@ -9,7 +9,6 @@ use muster_contract::view::AsOf;
 use muster_contract::{ComponentName, DeploymentId, DeviceKey, SiteId};
 
 use super::blueprint::Blueprint;
-use super::cast::Cast;
 use super::standing::{Facet, Row, Share};
 use super::totals::Totals;
 
@@ -22,6 +21,8 @@ pub(super) struct Shifts {
     ring: VecDeque<Shift>,
     /// Every change after this position is in the ring.
     complete_after: u64,
+    /// Where a row that nobody sees was altered last: a component may be known by its report alone.
+    unseen_at: u64,
 }
 
 /// A standing that changed, or of which something within changed; or a device that was never heard of before.
@@ -41,10 +42,10 @@ struct Shift {
 #[derive(Debug, Clone)]
 pub(super) struct Side {
     stood: Stood,
-    /// None where it was not to run.
+    /// None where nobody had said what it is.
     print: Option<Arc<Blueprint>>,
-    /// The components that were reported; none before the first report.
-    cast: Option<Arc<Cast>>,
+    /// The components that it was of by its report alone: hardly ever any, unless it is leaving.
+    also: Box<[ComponentName]>,
 }
 
 /// What may be otherwise than at a position.
@@ -66,7 +67,8 @@ pub struct Touched {
     pub apps: BTreeSet<Arc<str>>,
     /// Components of which the same holds.
     pub components: BTreeSet<ComponentName>,
-    /// A standing began or ended to leave, and its components are known by what is reported alone.
+    /// A standing began or ended to leave, or one that nobody sees was altered: components are known by what is reported of
+    /// it alone.
     pub left: bool,
 }
 
@@ -87,6 +89,7 @@ impl Shifts {
         to: Option<Side>,
     ) {
         if from.is_none() && to.is_none() {
+            self.unseen_at = at.ledger_seq;
             return;
         }
         let (site, device) = place;
@@ -128,6 +131,7 @@ impl Shifts {
         if touched.all {
             return touched;
         }
+        touched.left = self.unseen_at > ledger_seq;
         for shift in self.after(ledger_seq) {
             touched.devices.insert(key(shift.device).clone());
             touched.sites.insert(totals.site(shift.site).id.clone());
@@ -182,13 +186,15 @@ impl Touched {
         self.left |= leaving(from) != leaving(to);
         let print = |side: &Option<Side>| side.as_ref().and_then(|side| side.print.clone());
         let (was, is) = (print(from), print(to));
-        if was == is {
-            return;
+        if was != is {
+            for print in was.into_iter().chain(is) {
+                self.components.extend(print.components.iter().cloned());
+                self.apps.insert(print.application.clone());
+            }
         }
-        for print in was.into_iter().chain(is) {
-            self.components.extend(print.components.iter().cloned());
-            self.apps.insert(print.application.clone());
-        }
+        let [was, is] =
+            [from, to].map(|side| side.iter().flat_map(|side| &side.also).collect::<BTreeSet<_>>());
+        self.components.extend(was.symmetric_difference(&is).copied().cloned());
     }
 }
 
@@ -196,17 +202,21 @@ impl Side {
     /// How a row is for whoever looks; none where there is no such row for anybody.
     pub(super) fn of(row: &Row, share: Share, facet: &Facet, totals: &Totals) -> Option<Self> {
         let stood = stood(row, share, facet)?;
-        let cast = row.report.as_ref().map(|report| report.components.clone());
-        Some(Self { stood, print: totals.blueprints.shared(row.blueprint), cast })
+        let print = totals.blueprints.shared(row.blueprint);
+        // What leaves is of its application still, and of the components that it reports.
+        let asked =
+            print.as_ref().filter(|_| !stood.leaving).map(|print| &*print.components).unwrap_or_default();
+        let reported = row.report.iter().flat_map(|report| report.components.iter().map(|(name, _)| name));
+        let also = reported.filter(|name| !asked.contains(name)).cloned().collect();
+        Some(Self { stood, print, also })
     }
 
     /// Whether it passes the filters by application and by component, as it would in a question about status.
     fn passes(&self, Subscription { app, component, .. }: &Subscription) -> bool {
         let of_app = |print: &Arc<Blueprint>| app.iter().any(|app| **app == *print.application);
-        let wanted = self.print.iter().flat_map(|print| &print.components);
-        let reported = self.cast.iter().flat_map(|cast| cast.iter().map(|(name, _)| name));
+        let asked = self.print.iter().filter(|_| !self.stood.leaving).flat_map(|print| &print.components);
         (app.is_empty() || self.print.as_ref().is_some_and(of_app))
-            && (component.is_empty() || wanted.chain(reported).any(|name| component.contains(name)))
+            && (component.is_empty() || asked.chain(&self.also).any(|name| component.contains(name)))
     }
 }
 
@@ -232,7 +242,7 @@ mod tests {
     }
 
     fn is(standing: Standing) -> Option<Side> {
-        Some(Side { stood: as_stood(standing), print: None, cast: None })
+        Some(Side { stood: as_stood(standing), print: None, also: Box::default() })
     }
 
     fn everything() -> Subscription {

@@ -157,7 +157,8 @@ fn facts(about: &About, row: &Row, verdict: Verdict) -> Vec<Evidence> {
             facts.extend(row.report.as_ref().map(Report::evidence));
             // A device that lost its memory since, and of which all is known, would be leaving nothing.
             if row.report.as_ref().is_some_and(|report| Some(report.epoch) < about.facet().epoch) {
-                facts.extend(about.ignorance(row));
+                let ignorance = about.ignorance(row).into_iter();
+                facts.extend(ignorance.filter(|fact| fact.kind != EvidenceKind::Liveness));
             }
         }
         Verdict::Empty | Verdict::Failing => facts.extend(row.report.as_ref().map(Report::evidence)),
@@ -198,11 +199,11 @@ impl About {
             facts.extend(self.head_evidence());
         }
         if facet.doubts(report) {
-            facts.extend(self.quarantine_evidence(facet.doubt.seq));
             // A number means something only in the epoch that the device has spoken of.
             if !facet.doubt.beyond && facet.has_last(report) {
                 facts.extend(self.head_evidence());
             }
+            facts.extend(self.quarantine_evidence(facet.doubt.seq));
         }
         if facet.doubt.not_storing {
             let says = "says that it cannot keep what it would report".to_owned();
@@ -220,9 +221,21 @@ impl About {
             facts.extend(self.completeness_evidence());
         }
         if self.sources.doubt > 0 {
-            facts.push(self.doubt_evidence());
+            facts.push(self.settled_evidence(facet.doubt));
         }
         facts
+    }
+
+    /// The fact that last changed what is in doubt, where that leaves this row known.
+    fn settled_evidence(&self, doubt: Doubt) -> Evidence {
+        let evidence = self.doubt_evidence();
+        match doubt.seq {
+            0 => evidence,
+            seq => Evidence {
+                says: format!("leaves report {seq} in doubt, than which the last of this one is newer"),
+                ..evidence
+            },
+        }
     }
 
     /// The report that came in last, or the fact that said last that there are no more.

@@ -133,7 +133,8 @@ impl Fleet {
             return Ok(());
         }
         let reported = self.totals.casts.names(COMPARED_MAX).into_iter().flatten();
-        let names: BTreeSet<_> = blueprints.components().take(COMPARED_MAX).chain(reported).collect();
+        let names: BTreeSet<_> =
+            blueprints.components().take(COMPARED_MAX).chain(reported.take(COMPARED_MAX)).collect();
         let words = format!("component '{name}' shall run nowhere and is left nowhere");
         Err(unknown(words, name.as_str(), names.into_iter().map(ComponentName::as_str)))
     }

@@ -7,7 +7,7 @@ use muster_contract::status::{Axis, ComponentLine, Deployed, KStatus, Ready, Tar
 use muster_contract::view::{Freshness, Standing};
 use muster_contract::{State, Timestamp};
 
-use super::super::axes::{Axes, Part};
+use super::super::axes::{Axes, Look, Part};
 use super::super::report::Report;
 use super::filter::{Age, Filter, Found};
 
@@ -27,13 +27,17 @@ impl Found<'_> {
             freshness: device.freshness(),
             known: row.is_known(&device.facet()),
             leaving: row.target.is_none(),
-            overdue: self.look.overdue,
+            overdue: self.look_of_age().overdue,
             superseded: self.age != Age::Now,
             target_generation: row.target,
             reported_generation: report.map(|report| report.generation),
             deployed_status: held(Axis::Deployed).then_some(deployed),
             ready_status: self.ready_status(axes).filter(|_| held(Axis::Ready)),
-            axes: self.look.axes_of_whole(self.kstatus(), deployed, report.map(|report| report.state)),
+            axes: self.look_of_age().axes_of_whole(
+                self.kstatus(),
+                deployed,
+                report.map(|report| report.state),
+            ),
             message: self.message(),
             changed_at: self.changed_at(),
             components: filter.parts(self).map(|part| self.component(&part, axis)).collect(),
@@ -44,6 +48,11 @@ impl Found<'_> {
     /// kstatus of the whole; of what is not held it is not known.
     pub(super) fn kstatus(&self) -> KStatus {
         if self.is_gone() { KStatus::Unknown } else { self.look.kstatus() }
+    }
+
+    /// What of the present holds for its generation: that another one was refused or is late says nothing of it.
+    fn look_of_age(&self) -> Look {
+        if self.is_gone() { self.look.of_another() } else { self.look }
     }
 
     /// Why it is so, with the place at which it is so.

@@ -51,7 +51,7 @@ impl Group {
         }
         let all: u64 = group.counts.as_flattened().iter().map(|count| u64::from(*count)).sum();
         let installed = group.counts[Standing::Installed as usize][Freshness::Fresh as usize];
-        let failed = group.counts[Standing::Failed as usize][Freshness::Fresh as usize];
+        let failed = group.counts[Standing::Failed as usize].iter().sum();
         let adds_up = all == part.targets
             && part.complete.of == part.targets
             && known <= targets
