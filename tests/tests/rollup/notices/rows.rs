@@ -245,12 +245,13 @@ async fn n05_of_an_application_or_a_component_no_standing_of_another_is_told() {
     let told: Vec<_> = all.map(|change| change.deployment.to_string()).collect();
     assert!(!told.is_empty() && told.iter().all(|of| of == "db"), "{told:?}");
 
-    // What shall not run any more is of no application: it is gone for whoever watches one.
+    // What shall not run any more and still does is of its application as well: whoever watches that sees it leave.
     let number = app.newest().await.unwrap().number;
     stage.devices[0].wants(&stage.hub, &["web"]).await;
     let last = app.number(number + 1).await;
     let [change] = last.changes.as_slice() else { panic!("{:?}", last.changes) };
-    assert_eq!((change.deployment.as_str(), change.from.is_some(), change.to), ("db", true, None));
+    let is_leaving = change.to.is_some_and(|stood| stood.leaving);
+    assert_eq!((change.deployment.as_str(), change.from.is_some(), is_leaving), ("db", true, true));
 }
 
 #[tokio::test(flavor = "multi_thread")]
