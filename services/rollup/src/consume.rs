@@ -9,6 +9,7 @@ use muster_bus::{Bus, Delivery, ReadError, Replay, Start};
 use muster_contract::checked::Checked;
 use muster_contract::subjects::stream;
 use muster_domain::fold::{Outcome, Position};
+use muster_service::aside::aside;
 use muster_service::backoff::FullJitter;
 use muster_service::error::chain;
 use muster_service::health::Latch;
@@ -52,7 +53,7 @@ impl Consumer {
             loop {
                 match replay.next_batch(BATCH_MAX).await {
                     Ok(batch) => {
-                        let at_end = self.fold(&batch);
+                        let at_end = aside(batch.len(), || self.fold(&batch));
                         self.arrive(goal, at_end, &mut latch);
                     }
                     // Only what cannot be gone on from comes here; the bus heals everything else.

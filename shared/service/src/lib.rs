@@ -2,8 +2,8 @@
 //!
 //! A service's `main` parses its arguments, checks them ([`config`]) and calls [`run()`], which sets up the log
 //! ([`telemetry`]), serves [`health`], starts the service with its [`life`], waits for a signal and drains. Beside
-//! that: [`clock`] and [`backoff`], the only places where time and delays come from, [`error`] and [`exit`], and
-//! [`probe`], a program that asks another process for its health.
+//! that: [`clock`] and [`backoff`], the only places where time and delays come from, [`error`] and [`exit`], [`aside`] for
+//! long stretches of work, and [`probe`], a program that asks another process for its health.
 //!
 //! This crate knows nothing of NATS, of documents or of any one service.
 
@@ -15,6 +15,7 @@ pub mod health;
 pub mod life;
 pub mod telemetry;
 
+pub mod aside;
 pub mod backoff;
 pub mod clock;
 pub mod error;

@@ -6,6 +6,7 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use muster_bus::{Answering, Bus, Delivery, PublishError, Trace};
 use muster_contract::subjects::stream;
+use muster_service::aside::aside;
 use muster_service::error::chain;
 use muster_service::health::Latch;
 use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
@@ -156,14 +157,18 @@ impl<'a> Session<'a> {
 
     async fn take_reports(&mut self, came: Came) -> Result<(), PublishError> {
         self.own.ready.take().into_iter().for_each(Latch::release);
+        aside(came.reports.len(), || self.judge(came.reports));
+        came.all_to.into_iter().for_each(|at| self.hearing.has_all_to(at));
+        self.facts.pass_on(self.own).await
+    }
+
+    fn judge(&mut self, reports: Vec<Delivery>) {
         let now = self.own.around.clock.now();
-        for delivery in came.reports {
+        for delivery in reports {
             let outcome = self.own.border.report(arrival(&delivery, now));
             self.own.metrics.report(outcome);
             self.facts.taken(self.own, delivery);
         }
-        came.all_to.into_iter().for_each(|at| self.hearing.has_all_to(at));
-        self.facts.pass_on(self.own).await
     }
 
     fn take_heartbeats(&mut self, batch: &[Delivery]) {
