@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use muster_bus::{Answering, Bus, Delivery, PublishError, Trace};
+use muster_contract::limits::PARTITIONS;
 use muster_contract::subjects::stream;
 use muster_service::aside::aside;
 use muster_service::error::chain;
 use muster_service::health::Latch;
-use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
+use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::facts::{self, Facts, arrival};
@@ -83,9 +84,7 @@ impl<'a> Session<'a> {
         let clock = self.own.around.clock.clone();
         let mut elders = pin!(Elders::new(bus.clone(), clock, number).next());
         let mut usurped = pin!(usurped(bus, number, self.claim_seq));
-        let (mut tick, mut turn) = (interval(TICK), interval(receipts::TURN));
-        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        turn.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let (mut tick, mut turn) = (in_turn(TICK, number), in_turn(receipts::TURN, number));
         loop {
             let event = tokio::select! {
                 biased;
@@ -262,6 +261,17 @@ impl<'a> Session<'a> {
     }
 }
 
+/// A beat that no two partitions share: what all of them send at the same moment, facts would have to wait for.
+fn in_turn(period: Duration, partition: u16) -> Interval {
+    let mut beat = interval_at(Instant::now() + lag(period, partition), period);
+    beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    beat
+}
+
+fn lag(period: Duration, partition: u16) -> Duration {
+    period * u32::from(partition % PARTITIONS) / u32::from(PARTITIONS)
+}
+
 /// Completes when the partition has another owner.
 async fn usurped(bus: Bus, partition: u16, claim_seq: u64) {
     loop {
@@ -272,5 +282,22 @@ async fn usurped(bus: Bus, partition: u16, claim_seq: u64) {
         {
             return;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn partitions_that_begin_together_have_their_turns_one_after_the_other() {
+        let lags: BTreeSet<_> = (0..PARTITIONS).map(|partition| lag(receipts::TURN, partition)).collect();
+        assert_eq!(lags.len(), usize::from(PARTITIONS));
+        assert!(
+            lags.into_iter().all(|lag| lag < receipts::TURN),
+            "none waits longer than a turn for its first"
+        );
     }
 }
