@@ -58,6 +58,11 @@ pub struct Sender {
 impl Backlog {
     /// A device that shall run so many deployments, `app-0` and so on, and has told nothing but what it is.
     pub async fn new(device: DeviceKey, deployments: usize) -> Self {
+        Self::running(device, (0..deployments).map(|at| format!("app-{at}"))).await
+    }
+
+    /// The same of deployments of these names.
+    pub async fn running(device: DeviceKey, deployments: impl Iterator<Item = String>) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let (place, key) = (dir.path().to_owned(), device.clone());
         let opened = move || Db::open(&place, &key, &schema(), Timestamp::now()).unwrap();
@@ -141,13 +146,13 @@ impl Sender {
     }
 }
 
-fn desired(deployments: usize) -> DesiredState {
-    let entry = |at: usize| {
+fn desired(deployments: impl Iterator<Item = String>) -> DesiredState {
+    let entry = |name: String| {
         let component =
             |name: &str| Component { name: name.parse().unwrap(), properties: serde_json::Map::new() };
         let mut entry = DesiredDeployment {
-            id: format!("app-{at}").parse().unwrap(),
-            name: format!("app-{at}"),
+            id: name.parse().unwrap(),
+            name,
             application_id: "com-example-backlog".to_owned(),
             target_generation: Generation::FIRST,
             digest: Digest::of_bytes(b""),
@@ -169,7 +174,7 @@ fn desired(deployments: usize) -> DesiredState {
         retired: false,
         source: Source { kind: SourceKind::Api, revision: "test".to_owned() },
         labels: Default::default(),
-        deployments: (0..deployments).map(entry).collect(),
+        deployments: deployments.map(entry).collect(),
     }
 }
 

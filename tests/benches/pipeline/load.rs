@@ -154,10 +154,10 @@ async fn send(bus: &Bus, messages: impl Iterator<Item = Outgoing>) {
 pub(crate) struct Latency(Vec<Duration>);
 
 impl Latency {
-    /// Of all events, each with the moment it was sent at.
-    pub(crate) fn of(mut events: Vec<(Instant, Duration)>) -> Self {
+    /// Of all events but the first ones, each with the moment it was sent at.
+    pub(crate) fn of(mut events: Vec<(Instant, Duration)>, warm_up: usize) -> Self {
         events.sort_unstable();
-        let mut samples: Vec<_> = events.into_iter().skip(WARM_UP_EVENTS).map(|(_, took)| took).collect();
+        let mut samples: Vec<_> = events.into_iter().skip(warm_up).map(|(_, took)| took).collect();
         samples.sort_unstable();
         Self(samples)
     }

@@ -8,6 +8,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a failure here is the test's result")]
 
+mod agents;
 mod load;
 mod muster;
 mod raw;
@@ -43,6 +44,7 @@ pub(crate) struct Figures {
     pub(crate) different_rates: Vec<f64>,
     pub(crate) raw_latency: load::Latency,
     pub(crate) muster_latency: load::Latency,
+    pub(crate) agent_latency: load::Latency,
 }
 
 async fn measure(reports: usize, rounds: usize) -> Figures {
@@ -60,6 +62,14 @@ async fn measure(reports: usize, rounds: usize) -> Figures {
     }
     say(&format!("latency at {} events/s: bare hops, then muster", load::EVENTS_PER_SECOND));
     let raw_latency = raw::latency(Carry::Everything).await;
-    let muster_latency = muster::latency().await;
-    Figures { document_rates, raw_rates, alike_rates, different_rates, raw_latency, muster_latency }
+    let [muster_latency, agent_latency] = muster::latency().await;
+    Figures {
+        document_rates,
+        raw_rates,
+        alike_rates,
+        different_rates,
+        raw_latency,
+        muster_latency,
+        agent_latency,
+    }
 }

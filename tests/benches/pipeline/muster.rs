@@ -16,6 +16,7 @@ use muster_tests::system::{INGEST, ROLLUP, program};
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 
+use super::agents;
 use super::load::{self, DEVICES, Fleet, LATENCY_EVENTS, Latency, PATIENCE};
 use super::raw::paced;
 
@@ -26,7 +27,7 @@ struct Whole {
     hub: Hub,
     _services: Vec<Child>,
     _dir: TempDir,
-    _server: Server,
+    server: Server,
 }
 
 /// A server, ingest and rollup, and a fleet in which every device has its desired state and has reported once.
@@ -45,8 +46,7 @@ async fn whole(fleet: Fleet) -> Whole {
     bus.converge().await.unwrap();
     load::publish_desired(&bus, (0..DEVICES).map(|at| load::desired(fleet, at)).collect()).await;
     load::publish(&bus, Carry::Everything, load::reports(fleet, 1, DEVICES)).await;
-    let whole =
-        Whole { hub: Hub::new(bus.clone()), bus, _services: services.into(), _dir: dir, _server: server };
+    let whole = Whole { hub: Hub::new(bus.clone()), bus, _services: services.into(), _dir: dir, server };
     whole.settled(DEVICES).await;
     whole
 }
@@ -98,21 +98,24 @@ pub(crate) async fn throughput(fleet: Fleet, reports: usize) -> f64 {
     rate
 }
 
-/// Latency from publish until a watcher of the deployment's view sees the state that the report carries.
-pub(crate) async fn latency() -> Latency {
+/// Latency until a watcher of the deployment's view sees the state that the report carries: from publish, and from before
+/// an agent keeps it.
+pub(crate) async fn latency() -> [Latency; 2] {
     let whole = whole(Fleet::Different).await;
+    let agents = agents::start(&whole.server, &whole.bus).await;
     let mut watch = whole.bus.view_watch("deployment.*").await.unwrap();
     let (sent, mut sent_at) = tokio::sync::mpsc::unbounded_channel();
-    let sending = tokio::spawn({
-        let bus = whole.bus.clone();
-        async move {
-            paced(&bus, Carry::Everything, 2, |at, nth| sent.send((at, nth, Instant::now())).unwrap()).await;
-        }
-    });
+    let note = move |at, nth| sent.send((at, nth, Instant::now())).unwrap();
+    let mut sending = tokio::task::JoinSet::new();
+    for agent in agents {
+        sending.spawn(agent.report(note.clone()));
+    }
+    let bus = whole.bus.clone();
+    sending.spawn(async move { paced(&bus, Carry::Everything, 2, note).await });
     // A view that skips a state tells of its report as well: with the next one.
     let mut waiting: BTreeMap<usize, (State, Vec<Instant>)> = BTreeMap::new();
-    let mut samples = Vec::with_capacity(LATENCY_EVENTS);
-    while samples.len() < LATENCY_EVENTS {
+    let (mut published, mut kept) = (Vec::with_capacity(LATENCY_EVENTS), Vec::with_capacity(agents::EVENTS));
+    while published.len() < LATENCY_EVENTS || kept.len() < agents::EVENTS {
         let batch =
             tokio::time::timeout(PATIENCE, watch.next_batch(512)).await.expect("views change").unwrap();
         let now = Instant::now();
@@ -126,12 +129,13 @@ pub(crate) async fn latency() -> Latency {
             if waiting.get(&at).is_some_and(|waits| waits.0 == state)
                 && let Some((_, sent)) = waiting.remove(&at)
             {
+                let samples = if at < DEVICES { &mut published } else { &mut kept };
                 samples.extend(sent.into_iter().map(|when| (when, now - when)));
             }
         }
     }
-    sending.await.unwrap();
-    Latency::of(samples)
+    sending.join_all().await;
+    [Latency::of(published, load::WARM_UP_EVENTS), Latency::of(kept, agents::WARM_UP_EVENTS)]
 }
 
 /// The device behind a view of the load and the state that the view shows.

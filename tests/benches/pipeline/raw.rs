@@ -126,7 +126,7 @@ pub(crate) async fn latency(carry: Carry) -> Latency {
     }
     sending.await.unwrap();
     hops.relays.shutdown().await;
-    Latency::of(samples)
+    Latency::of(samples, load::WARM_UP_EVENTS)
 }
 
 fn event_of(subject: &str, payload: &[u8]) -> usize {

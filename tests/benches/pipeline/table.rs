@@ -3,12 +3,13 @@
 use muster_tests::bench::{ratio, thousands};
 
 use super::Figures;
+use super::agents::AGENTS;
 use super::load::{DEVICES, EVENTS_PER_SECOND, Latency, SHARED_DEPLOYMENTS};
 
 /// The table as text.
 pub(crate) fn render(reports: usize, rounds: usize, figures: &Figures) -> String {
-    let Figures { document_rates, raw_rates, alike_rates, different_rates, raw_latency, muster_latency } =
-        figures;
+    let Figures { document_rates, raw_rates, alike_rates, different_rates, .. } = figures;
+    let Figures { raw_latency, muster_latency, agent_latency, .. } = figures;
     let mut lines = vec![
         format!(
             "{reports} reports of {DEVICES} devices, median of {rounds} rounds (spread = (max - min) / median)"
@@ -20,13 +21,13 @@ pub(crate) fn render(reports: usize, rounds: usize, figures: &Figures) -> String
         rates_line("a deployment for each device", [document_rates, raw_rates, different_rates]),
     ];
     for (name, share) in [("p50", 500), ("p99", 990)] {
-        lines.push(latency_line(name, share, raw_latency, muster_latency));
+        lines.push(latency_line(&format!("latency {name}"), share, raw_latency, muster_latency));
+        lines.push(latency_line(&format!("agent to view {name}"), share, raw_latency, agent_latency));
     }
-    let samples = (raw_latency.samples(), muster_latency.samples());
+    let [raw, muster, agents] = [raw_latency, muster_latency, agent_latency].map(Latency::samples);
     lines.push(String::new());
     lines.push(format!(
-        "Ratios are to the hops with the same messages, in brackets to those with documents alone. Latency at {EVENTS_PER_SECOND} events/s, {} and {} events: from publish to the last hop's reader, and to a watcher of the view.",
-        samples.0, samples.1
+        "Ratios are to the hops with the same messages, in brackets to those with documents alone. Latency at {EVENTS_PER_SECOND} events/s, {raw} and {muster} events: from publish to the last hop's reader, and to a watcher of the view. Beside them {AGENTS} agents, {agents} events: from before a report is kept on the device's disk."
     ));
     lines.join("\n")
 }
@@ -39,5 +40,5 @@ fn rates_line(fleet: &str, [documents, raw, muster]: [&[f64]; 3]) -> String {
 
 fn latency_line(name: &str, share: usize, raw: &Latency, muster: &Latency) -> String {
     let (raw, muster) = (raw.per_mille(share), muster.per_mille(share));
-    format!("| latency {name}, ms | | {raw:.2} | {muster:.2} | {:.2} |", muster / raw)
+    format!("| {name}, ms | | {raw:.2} | {muster:.2} | {:.2} |", muster / raw)
 }
