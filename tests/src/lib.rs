@@ -1,5 +1,5 @@
 //! What the end-to-end tests share: [`server`], a real nats-server for one test, and
-//! [`cluster`], three of them as one; [`system`], a whole system of processes;
+//! [`cluster`], three of them as one; [`system`], a whole system of processes; [`command`], `muster` in this one;
 //! [`story`], what is told about one; [`guarded`], a hub with real rights over [`tls`], and [`leaf`], a site with a server
 //! of its own; [`raw`], a client without scruples; [`containers`], the engine and a fleet on it; [`backlog`], a device with
 //! much to tell, [`mod@ledger`], a fleet that has told it, [`envelope`], what its messages carry, and
@@ -13,6 +13,7 @@
 pub mod backlog;
 pub mod bench;
 pub mod cluster;
+pub mod command;
 pub mod containers;
 pub mod envelope;
 pub mod golden;

@@ -8,6 +8,8 @@ mod ordered;
 
 use std::path::PathBuf;
 
+use serde::de::DeserializeOwned;
+
 /// A file that is generated: its path under `schemas/` and its text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Generated {
@@ -27,4 +29,15 @@ pub fn generated() -> Vec<Generated> {
 /// The folder `schemas/` of this tree.
 pub fn folder() -> PathBuf {
     PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../schemas"))
+}
+
+/// A good example of a document, by the name of its file without the ending.
+///
+/// # Panics
+///
+/// If there is none, or it is of another type.
+pub fn example<T: DeserializeOwned>(name: &str) -> T {
+    let path = folder().join(format!("examples/good/{name}.json"));
+    let bytes = std::fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    serde_json::from_slice(&bytes).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }

@@ -13,8 +13,8 @@ use muster_contract::{DeploymentId, DeviceKey, Timestamp};
 use muster_ctl::config::{Names, StatusArgs};
 use muster_ctl::render::resource_group::{Group, Spelling};
 use muster_ctl::render::{emco, filtered};
-use muster_tests::{golden, schemas};
-use serde::de::DeserializeOwned;
+use muster_tests::golden;
+use muster_tests::schemas::example;
 use serde_json::Value;
 
 const SWITCH: &str = "UPDATE_GOLDEN";
@@ -299,11 +299,6 @@ fn four() -> StatusAnswer {
 /// Ten minutes after what the examples tell of.
 fn now() -> Timestamp {
     "2026-08-22T10:10:02Z".parse().unwrap()
-}
-
-fn example<T: DeserializeOwned>(name: &str) -> T {
-    let path = schemas::folder().join(format!("examples/good/{name}.json"));
-    serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap_or_else(|error| panic!("{name}: {error}"))
 }
 
 #[track_caller]

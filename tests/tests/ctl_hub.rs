@@ -3,41 +3,18 @@
 
 #![allow(clippy::unwrap_used, reason = "a failure here is the test's result")]
 
-use std::io::{self, Write};
-use std::sync::{Arc, Mutex};
-
 use bytes::Bytes;
-use clap::Parser as _;
-use muster_bus::{Bus, Call, EndpointSpec, Fault, Outgoing, ServiceSpec, Serving};
+use muster_bus::{Bus, Call, Fault, Outgoing};
 use muster_contract::DeviceKey;
-use muster_contract::query::{DevicesAnswer, ErrorBody, ErrorCode, ErrorReply, Query};
+use muster_contract::query::{DevicesAnswer, ErrorCode, Query};
 use muster_contract::view::content_digest;
-use muster_ctl::app;
-use muster_ctl::config::Cli;
 use muster_ctl::terminal::Terminal;
+use muster_tests::command::{Hub, Page, muster, refused, run};
 use muster_tests::schemas;
 use muster_tests::server::{Server, Setup};
 use muster_tests::wait::{soon, until};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
-
-/// What a command printed and how it ended.
-#[derive(Debug)]
-struct Said {
-    code: u8,
-    out: String,
-    err: String,
-}
-
-/// A writer whose text can be read while it is written.
-#[derive(Clone, Default)]
-struct Page(Arc<Mutex<Vec<u8>>>);
-
-struct Hub {
-    server: Server,
-    bus: Bus,
-    _serving: Option<Serving>,
-}
 
 #[tokio::test]
 async fn a_service_that_is_not_there_is_named() {
@@ -51,7 +28,7 @@ async fn a_service_that_is_not_there_is_named() {
 
 #[tokio::test]
 async fn json_is_the_answer_as_it_came() {
-    let hub = Hub::start().await;
+    let hub = played().await;
     for (words, name) in [
         (&["status"][..], "DeploymentsAnswer.two"),
         (&["device", "plant7/press-4"], "DeviceAnswer.in-detail"),
@@ -67,7 +44,7 @@ async fn json_is_the_answer_as_it_came() {
 
 #[tokio::test]
 async fn a_list_is_read_to_its_end() {
-    let hub = Hub::start().await;
+    let hub = played().await;
     let said = hub.muster(&["devices", "--format", "json"]).await;
     let answer: DevicesAnswer = serde_json::from_str(&said.out).unwrap();
     let names: Vec<_> = answer.devices.iter().map(|line| line.key.to_string()).collect();
@@ -77,7 +54,7 @@ async fn a_list_is_read_to_its_end() {
 
 #[tokio::test]
 async fn what_is_not_found_is_a_no_with_near_names() {
-    let hub = Hub::start().await;
+    let hub = played().await;
     for (words, expected) in [
         (["status", "packet-tab"], "muster: there is none; did you mean packet-tap?\n"),
         (
@@ -98,7 +75,7 @@ async fn what_is_not_found_is_a_no_with_near_names() {
 
 #[tokio::test]
 async fn a_table_is_what_render_makes_of_the_answer() {
-    let hub = Hub::start().await;
+    let hub = played().await;
     let said = hub.muster(&["status"]).await;
     assert!(said.out.contains("packet-tap") && said.out.contains("2-5 of 6"), "{}", said.out);
     let said = hub.muster(&["status", "--site", "plant7"]).await;
@@ -108,8 +85,8 @@ async fn a_table_is_what_render_makes_of_the_answer() {
 
 #[tokio::test]
 async fn an_audit_reads_accounts_and_views_and_says_no() {
-    let hub = Hub::start().await;
-    hub.put_views().await;
+    let hub = played().await;
+    put_views(&hub).await;
     let said = hub.muster(&["audit"]).await;
     assert_eq!(said.code, 1, "{}{}", said.out, said.err);
     assert!(
@@ -120,7 +97,7 @@ async fn an_audit_reads_accounts_and_views_and_says_no() {
     assert!(!said.out.contains("wrong views"), "{}", said.out);
     let mut wrong = example("SiteView.plant7");
     wrong["targets"] = json!(8);
-    hub.put("site.plant7", &wrong).await;
+    put(&hub, "site.plant7", &wrong).await;
     let said = hub.muster(&["audit", "--site", "plant7", "--format", "json"]).await;
     let audit: Value = serde_json::from_str(&said.out).unwrap();
     assert_eq!(audit["views"], json!([{ "key": "site.plant7", "verdict": "wrongDigest" }]));
@@ -129,19 +106,19 @@ async fn an_audit_reads_accounts_and_views_and_says_no() {
 
 #[tokio::test]
 async fn a_view_that_never_comes_is_missed_after_the_timeout() {
-    let hub = Hub::start().await;
+    let hub = played().await;
     let said = hub.muster(&["audit", "--site", "plant7", "--timeout", "2s"]).await;
     assert!(said.out.contains("view site.plant7 is not in the bucket"), "{}", said.out);
 }
 
 #[tokio::test]
 async fn quarantine_is_read_from_the_ledger() {
-    let hub = Hub::start().await;
+    let hub = played().await;
     assert_eq!(hub.muster(&["quarantine", "list"]).await.out, "Nothing is in quarantine.\n");
     let numbered = example("QuarantineFact.with-a-number");
-    let first = hub.publish("muster.quarantine.plant7.press-4", &numbered).await;
-    hub.publish("muster.incident.plant7.press-4", &example("Incident.gap")).await;
-    let other = hub.publish("muster.quarantine._._", &example("QuarantineFact.without-a-number")).await;
+    let first = publish(&hub, "muster.quarantine.plant7.press-4", &numbered).await;
+    publish(&hub, "muster.incident.plant7.press-4", &example("Incident.gap")).await;
+    let other = publish(&hub, "muster.quarantine._._", &example("QuarantineFact.without-a-number")).await;
 
     let said = hub.muster(&["quarantine", "list", "--format", "json"]).await;
     let list: Value = serde_json::from_str(&said.out).unwrap();
@@ -174,20 +151,18 @@ async fn a_ledger_that_falls_silent_is_not_waited_for_longer_than_any_answer() {
     bus.converge().await.unwrap();
     let fact = example("QuarantineFact.with-a-number").to_string();
     bus.publish(Outgoing::new("muster.quarantine.plant7.press-4", fact)).await.unwrap();
-    let (url, err) = (url("deaf"), Page::default());
-    let words = ["muster", "--nats-url", &url, "--timeout", "2s", "quarantine", "list"];
-    let mut terminal = Terminal::of(Page::default(), err.clone());
-    let ended = Box::pin(app::run(Cli::try_parse_from(words), &mut terminal));
-    let code = soon("the end of the list", ended).await;
-    assert_eq!(code, 2);
-    let said = err.text();
-    assert!(said.contains("reading muster.quarantine.> of LEDGER: nothing more came within 2s"), "{said}");
-    assert!(said.contains("after 0 messages; ask again") && said.contains("--timeout"), "{said}");
+    let url = url("deaf");
+    let list = muster(&url, &["--timeout", "2s", "quarantine", "list"]);
+    let said = soon("the end of the list", list).await;
+    assert_eq!(said.code, 2);
+    let err = said.err;
+    assert!(err.contains("reading muster.quarantine.> of LEDGER: nothing more came within 2s"), "{err}");
+    assert!(err.contains("after 0 messages; ask again") && err.contains("--timeout"), "{err}");
 }
 
 #[tokio::test]
 async fn a_device_nobody_heard_of_has_no_empty_quarantine() {
-    let hub = Hub::start().await;
+    let hub = played().await;
     let said = hub.muster(&["quarantine", "list", "--device", "plant7/press-5"]).await;
     let words = "muster: never heard of plant7/press-5; did you mean plant7/press-4 or plant7/press-9?\n";
     assert_eq!((said.code, said.out.as_str(), said.err.as_str()), (1, "", words));
@@ -197,7 +172,7 @@ async fn a_device_nobody_heard_of_has_no_empty_quarantine() {
 
 #[tokio::test]
 async fn a_site_nobody_knows_has_no_part_in_a_deployment() {
-    let hub = Hub::start().await;
+    let hub = played().await;
     let said = hub.muster(&["status", "packet-tap", "--site", "plant8"]).await;
     let words = "muster: site 'plant8' has no devices; did you mean plant7?\n";
     assert_eq!((said.code, said.out.as_str(), said.err.as_str()), (1, "", words));
@@ -207,7 +182,7 @@ async fn a_site_nobody_knows_has_no_part_in_a_deployment() {
 
 #[tokio::test]
 async fn a_site_without_deployments_is_not_said_to_have_a_part_in_some() {
-    let hub = Hub::start().await;
+    let hub = played().await;
     let said = hub.muster(&["status", "--site", "plant9"]).await;
     assert_eq!((said.code, said.err.as_str()), (0, ""));
     assert!(said.out.starts_with("plant9 has a part in no deployment; as of ledger "), "{}", said.out);
@@ -216,7 +191,7 @@ async fn a_site_without_deployments_is_not_said_to_have_a_part_in_some() {
 
 #[tokio::test]
 async fn what_another_system_shall_read_is_of_status_alone_and_of_one_deployment() {
-    let hub = Hub::start().await;
+    let hub = played().await;
     for (words, says) in [
         (&["fleet", "--format", "emco"][..], "for `muster status` alone"),
         (&["status", "--format", "resourcegroup"], "name it"),
@@ -234,24 +209,20 @@ async fn what_another_system_shall_read_is_of_status_alone_and_of_one_deployment
 async fn a_missing_permission_is_named_by_the_servers_own_words() {
     let key: DeviceKey = "plant7/press-4".parse().unwrap();
     let server = Server::start_with(Setup { devices: vec![key.clone()], ..Setup::default() });
-    let (out, err) = (Page::default(), Page::default());
-    let url = server.device_url(&key);
-    let words = ["muster", "--nats-url", &url, "--timeout", "2s", "fleet"];
-    let code = app::run(Cli::try_parse_from(words), &mut Terminal::of(out, err.clone())).await;
-    assert_eq!(code, 2);
-    assert!(err.text().starts_with("muster: NATS refuses: "), "{}", err.text());
-    assert!(err.text().contains("muster.query.fleet"), "{}", err.text());
+    let said = muster(&server.device_url(&key), &["--timeout", "2s", "fleet"]).await;
+    assert_eq!(said.code, 2);
+    assert!(said.err.starts_with("muster: NATS refuses: "), "{}", said.err);
+    assert!(said.err.contains("muster.query.fleet"), "{}", said.err);
 }
 
 #[tokio::test]
 async fn on_a_small_screen_a_picture_fits_and_says_itself_that_the_connection_is_lost() {
-    let mut hub = Hub::start().await;
-    hub.put_views().await;
+    let mut hub = played().await;
+    put_views(&hub).await;
     let (out, err) = (Page::default(), Page::default());
     let url = hub.server.url();
     let mut terminal = Terminal::screen(out.clone(), err.clone(), 60, 8);
-    let words = ["muster", "--nats-url", &url, "watch"];
-    let watching = app::run(Cli::try_parse_from(words), &mut terminal);
+    let watching = run(&url, &["watch"], &mut terminal);
     let looking = async {
         let shows = |words: &'static str| {
             let out = out.clone();
@@ -275,12 +246,11 @@ async fn on_a_small_screen_a_picture_fits_and_says_itself_that_the_connection_is
 
 #[tokio::test]
 async fn a_watch_of_a_hub_that_does_not_come_back_says_since_when_and_from_where_it_hears_nothing() {
-    let mut hub = Hub::start().await;
-    hub.put_views().await;
+    let mut hub = played().await;
+    put_views(&hub).await;
     let (out, err, url) = (Page::default(), Page::default(), hub.server.url());
     let mut terminal = Terminal::of(out.clone(), err.clone());
-    let words = ["muster", "--nats-url", &url, "watch"];
-    let watching = app::run(Cli::try_parse_from(words), &mut terminal);
+    let watching = run(&url, &["watch"], &mut terminal);
     let looking = async {
         out.lines(2).await;
         hub.server.kill();
@@ -297,18 +267,19 @@ async fn a_watch_of_a_hub_that_does_not_come_back_says_since_when_and_from_where
 
 #[tokio::test]
 async fn a_watch_prints_a_line_for_each_change_and_none_for_no_change() {
-    let hub = Hub::start().await;
+    let hub = played().await;
     let mut view = example("DeploymentView.converged");
-    hub.put("deployment.packet-tap", &view).await;
-    let page = Page::default();
-    let watching = hub.run(&["watch", "--format", "json"], page.clone(), Page::default());
+    put(&hub, "deployment.packet-tap", &view).await;
+    let (page, url) = (Page::default(), hub.server.url());
+    let mut terminal = Terminal::of(page.clone(), Page::default());
+    let watching = run(&url, &["watch", "--format", "json"], &mut terminal);
     let changing = async {
         page.lines(1).await;
         view["asOf"]["ledgerSeq"] = json!(5000);
-        hub.put("deployment.packet-tap", &view).await;
+        put(&hub, "deployment.packet-tap", &view).await;
         view["leaving"] = json!(1);
         view["digest"] = json!(content_digest(&view).to_string());
-        hub.put("deployment.packet-tap", &view).await;
+        put(&hub, "deployment.packet-tap", &view).await;
         hub.bus.view_delete("deployment.packet-tap", None).await.unwrap();
         page.lines(3).await
     };
@@ -324,7 +295,7 @@ async fn a_watch_prints_a_line_for_each_change_and_none_for_no_change() {
 
 #[tokio::test]
 async fn a_refused_request_is_a_no_in_the_publishers_words() {
-    let hub = Hub::start().await;
+    let hub = played().await;
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), "id: web\n").unwrap();
     let path = file.path().to_str().unwrap();
@@ -339,77 +310,54 @@ async fn a_refused_request_is_a_no_in_the_publishers_words() {
 
 #[tokio::test]
 async fn a_file_without_an_end_is_read_no_further_than_a_request_reaches() {
-    let hub = Hub::start().await;
+    let hub = played().await;
     let said = hub.muster(&["apply", "-f", "/dev/zero", "--device", "plant7/press-4"]).await;
     assert_eq!(said.code, 2);
     assert!(said.err.starts_with("muster: /dev/zero has more than 262144 bytes"), "{}", said.err);
 }
 
-impl Hub {
-    async fn without_services() -> Self {
-        let server = Server::start();
-        let bus = Bus::connect(server.config("test"), &CancellationToken::new()).await.unwrap();
-        bus.converge().await.unwrap();
-        Self { server, bus, _serving: None }
-    }
+/// A hub with its streams, and with every service played.
+async fn played() -> Hub {
+    let subjects = [
+        ("deployment", "muster.query.deployment"),
+        ("deployments", "muster.query.deployments"),
+        ("device", "muster.query.device"),
+        ("devices", "muster.query.devices"),
+        ("site", "muster.query.site"),
+        ("fleet", "muster.query.fleet"),
+        ("filtered", "muster.query.status"),
+        ("labels", "muster.query.labels"),
+        ("views", "muster.query.views"),
+        ("apply", "muster.publisher.apply"),
+        ("retire", "muster.publisher.retire"),
+        ("status", "muster.publisher.status"),
+    ];
+    let hub = Hub::without_services().await;
+    hub.bus.converge().await.unwrap();
+    hub.play(&subjects, |call| async move { answer(&call) }).await
+}
 
-    async fn start() -> Self {
-        let hub = Self::without_services().await;
-        let subjects = [
-            ("deployment", "muster.query.deployment"),
-            ("deployments", "muster.query.deployments"),
-            ("device", "muster.query.device"),
-            ("devices", "muster.query.devices"),
-            ("site", "muster.query.site"),
-            ("fleet", "muster.query.fleet"),
-            ("filtered", "muster.query.status"),
-            ("labels", "muster.query.labels"),
-            ("views", "muster.query.views"),
-            ("apply", "muster.publisher.apply"),
-            ("retire", "muster.publisher.retire"),
-            ("status", "muster.publisher.status"),
-        ];
-        let endpoints =
-            subjects.map(|(name, subject)| EndpointSpec { name, subject: subject.to_owned() }).into();
-        let spec = ServiceSpec { name: "played", version: "0.1.0", description: "a test", endpoints };
-        let serving = hub.bus.serve(spec, |call| async move { played(&call) }).await.unwrap();
-        Self { _serving: Some(serving), ..hub }
-    }
-
-    async fn muster(&self, words: &[&str]) -> Said {
-        let (out, err) = (Page::default(), Page::default());
-        let code = self.run(words, out.clone(), err.clone()).await;
-        Said { code, out: out.text(), err: err.text() }
-    }
-
-    async fn run(&self, words: &[&str], out: Page, err: Page) -> u8 {
-        let url = self.server.url();
-        let words = ["muster", "--nats-url", &url].into_iter().chain(words.iter().copied());
-        app::run(Cli::try_parse_from(words), &mut Terminal::of(out, err)).await
-    }
-
-    async fn put_views(&self) {
-        for (key, name) in [
-            ("fleet", "FleetView.fleet"),
-            ("site.plant7", "SiteView.plant7"),
-            ("deployment.packet-tap", "DeploymentView.converged"),
-            ("deployment.6f0b2a52-6c0e-4a4b-9a57-5c1d8f1e2a10", "DeploymentView.failing"),
-        ] {
-            self.put(key, &example(name)).await;
-        }
-    }
-
-    async fn put(&self, key: &str, view: &Value) {
-        self.bus.view_put(key, view.to_string().into(), None).await.unwrap();
-    }
-
-    async fn publish(&self, subject: &str, fact: &Value) -> u64 {
-        self.bus.publish(Outgoing::new(subject, fact.to_string())).await.unwrap().sequence
+async fn put_views(hub: &Hub) {
+    for (key, name) in [
+        ("fleet", "FleetView.fleet"),
+        ("site.plant7", "SiteView.plant7"),
+        ("deployment.packet-tap", "DeploymentView.converged"),
+        ("deployment.6f0b2a52-6c0e-4a4b-9a57-5c1d8f1e2a10", "DeploymentView.failing"),
+    ] {
+        put(hub, key, &example(name)).await;
     }
 }
 
+async fn put(hub: &Hub, key: &str, view: &Value) {
+    hub.bus.view_put(key, view.to_string().into(), None).await.unwrap();
+}
+
+async fn publish(hub: &Hub, subject: &str, fact: &Value) -> u64 {
+    hub.bus.publish(Outgoing::new(subject, fact.to_string())).await.unwrap().sequence
+}
+
 /// The answers of the played hub: it knows `plant7` with two devices, in pages of one, and two deployments.
-fn played(call: &Call) -> Result<Bytes, Fault> {
+fn answer(call: &Call) -> Result<Bytes, Fault> {
     let query: Query = serde_json::from_slice(&call.payload).unwrap_or_default();
     let mut devices = example("DevicesAnswer.two");
     let answer = match call.endpoint {
@@ -433,7 +381,7 @@ fn played(call: &Call) -> Result<Bytes, Fault> {
             example("DeviceAnswer.in-detail")
         }
         "filtered" if call.payload.windows(6).any(|part| part == b"plant8") => {
-            return Err(fault(ErrorCode::NotFound, "site 'plant8' has no devices; did you mean plant7?"));
+            return Err(refused(ErrorCode::NotFound, "site 'plant8' has no devices; did you mean plant7?"));
         }
         "filtered" => example("StatusAnswer.four-targets"),
         "site" if query.site.is_some_and(|site| site.as_str() == "plant7") => example("SiteView.plant7"),
@@ -442,43 +390,15 @@ fn played(call: &Call) -> Result<Bytes, Fault> {
         "views" => json!({ "asOf": devices["asOf"], "views": [] }),
         "status" => example("PublisherStatus.refused-commit"),
         "apply" if call.payload.windows(7).any(|part| part == b"refused") => {
-            return Err(fault(ErrorCode::BadRequest, "1 problem:\n  line 1: no profile\n"));
+            return Err(refused(ErrorCode::BadRequest, "1 problem:\n  line 1: no profile\n"));
         }
         "apply" => example("PublishAnswer.changed"),
-        _ => return Err(fault(ErrorCode::NotFound, "there is none")),
+        _ => return Err(refused(ErrorCode::NotFound, "there is none")),
     };
     Ok(answer.to_string().into())
 }
 
-fn fault(code: ErrorCode, message: &str) -> Fault {
-    let reply = ErrorReply { error: ErrorBody { code, message: message.to_owned() } };
-    let body = serde_json::to_vec(&reply).unwrap().into();
-    Fault { code: 400, message: "no".to_owned(), body }
-}
-
+/// A good example as JSON.
 fn example(name: &str) -> Value {
-    let path = schemas::folder().join(format!("examples/good/{name}.json"));
-    serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap()
-}
-
-impl Page {
-    fn text(&self) -> String {
-        String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
-    }
-
-    /// The lines, once there are so many.
-    async fn lines(&self, count: usize) -> Vec<String> {
-        let look = async || self.text().lines().map(str::to_owned).collect::<Vec<_>>();
-        until("lines", look, |lines| lines.len() >= count).await
-    }
-}
-
-impl Write for Page {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().unwrap().write(bytes)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
+    schemas::example(name)
 }

@@ -11,12 +11,13 @@ use std::time::Duration;
 use muster_bus::{Bus, Call, EndpointSpec, Fault, ServiceSpec, Serving};
 use muster_contract::SubscriptionName;
 use muster_contract::notify::Subscription;
-use muster_contract::query::{ErrorBody, ErrorCode, ErrorReply};
+use muster_contract::query::ErrorCode;
 use muster_contract::view::content_digest;
 use muster_ctl::ask::Hub;
 use muster_ctl::notices::Notices;
 use muster_simulator::link::{Condition, Link, Shape};
-use muster_tests::schemas;
+use muster_tests::command::refused;
+use muster_tests::schemas::example;
 use muster_tests::server::Server;
 use muster_tests::system::program;
 use muster_tests::wait::{soon, until};
@@ -59,8 +60,7 @@ impl Played {
 
     /// Tells notice `number`, after the one whose revision is given; its own.
     async fn tell(&self, number: u64, after: u64) -> u64 {
-        let path = schemas::folder().join("examples/good/Notice.changed.json");
-        let mut notice: Value = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
+        let mut notice: Value = example("Notice.changed");
         notice["number"] = json!(number);
         self.bus.notice_put(&name(), notice.to_string().into(), None, after).await.unwrap()
     }
@@ -89,9 +89,7 @@ async fn answer(asked: Arc<Asked>, call: Call) -> Result<bytes::Bytes, Fault> {
         sleep(asked.thinks).await;
         asked.confirmed.fetch_add(1, Ordering::SeqCst);
         if asked.forgets {
-            let error = ErrorBody { code: ErrorCode::NotFound, message: "there is none".to_owned() };
-            let body = serde_json::to_vec(&ErrorReply { error }).unwrap().into();
-            return Err(Fault { code: 404, message: "no".to_owned(), body });
+            return Err(refused(ErrorCode::NotFound, "there is none"));
         }
     } else if call.endpoint == "subscribe" {
         asked.subscribed.fetch_add(1, Ordering::SeqCst);
@@ -133,8 +131,7 @@ async fn a_hub_that_does_not_answer_holds_up_neither_what_is_told_nor_the_end_of
 #[tokio::test]
 async fn a_watch_of_everything_is_mended_over_a_link_that_is_slower_than_its_pictures() {
     let hub = Played::start(Asked::default()).await;
-    let path = schemas::folder().join("examples/good/DeploymentView.converged.json");
-    let mut view: Value = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
+    let mut view: Value = example("DeploymentView.converged");
     let key = "deployment.packet-tap";
     hub.bus.view_put(key, view.to_string().into(), None).await.unwrap();
     let link = Link::open(format!("127.0.0.1:{}", hub.server.port())).await.unwrap();

@@ -18,8 +18,8 @@ use muster_ctl::audit::{Audit, ViewAudit, ViewVerdict};
 use muster_ctl::quarantine::{Held, List};
 use muster_ctl::render;
 use muster_ctl::render::frame::Frame;
-use muster_tests::{golden, schemas};
-use serde::de::DeserializeOwned;
+use muster_tests::golden;
+use muster_tests::schemas::example;
 
 const SWITCH: &str = "UPDATE_GOLDEN";
 const REMEDY: &str = "UPDATE_GOLDEN=1 cargo test -p muster-tests --test ctl_render";
@@ -220,12 +220,6 @@ fn what_a_device_says_cannot_write_over_the_screen() {
 /// Ten minutes after what the examples tell of.
 fn now() -> Timestamp {
     "2026-08-22T10:10:02Z".parse().unwrap()
-}
-
-fn example<T: DeserializeOwned>(name: &str) -> T {
-    let path = schemas::folder().join(format!("examples/good/{name}.json"));
-    let bytes = std::fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-    serde_json::from_slice(&bytes).unwrap_or_else(|error| panic!("{name}: {error}"))
 }
 
 fn unexplained() -> Audit {

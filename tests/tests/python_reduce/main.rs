@@ -21,9 +21,8 @@ use muster_contract::{DeviceKey, Epoch, Generation, Seq, SeqRanges, State, Times
 use muster_domain::fold::{Fleet, Position};
 use muster_simulator::repository::{write_devices, write_release};
 use muster_tests::python::interpreter;
-use muster_tests::schemas;
+use muster_tests::schemas::{self, example};
 use muster_tests::system::{Entry, System, agent_name};
-use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 const LEDGERS: u64 = 400;
@@ -361,9 +360,4 @@ fn state(rng: &mut Rng) -> State {
 
 fn maybe<T>(rng: &mut Rng, make: impl FnOnce(&mut Rng) -> T) -> Option<T> {
     rng.bool().then(|| make(rng))
-}
-
-fn example<T: DeserializeOwned>(name: &str) -> T {
-    let path: &Path = &schemas::folder().join(format!("examples/good/{name}.json"));
-    serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap()
 }
