@@ -3,10 +3,10 @@
 use std::fmt::Write as _;
 
 use anstyle::Style;
-use muster_contract::Timestamp;
 use muster_contract::fact::{Account, Incident, IncidentKind};
 use muster_contract::query::{DeviceAnswer, DeviceLine, DeviceOmitted, DevicesAnswer};
 use muster_contract::view::Freshness;
+use muster_contract::{DeviceKey, Timestamp};
 use serde_json::Value;
 
 use super::deployment::{LINE_TITLES, cells, detail};
@@ -123,29 +123,25 @@ pub fn one(answer: &DeviceAnswer, frame: impl Into<Frame>) -> String {
 /// What the answer has no room for, and where it is told.
 fn omitted(answer: &DeviceAnswer) -> Option<String> {
     let DeviceOmitted { components, texts, capabilities } = answer.omitted;
-    let parts: Vec<_> = [
-        (components > 0).then(|| plural(components, "component")),
-        (texts > 0).then(|| format!("the ends of {}", plural(texts, "text"))),
-        capabilities.then(|| "the capabilities".to_owned()),
-    ]
-    .into_iter()
-    .flatten()
-    .collect();
-    (!parts.is_empty()).then(|| {
-        let what = format!("not shown, for want of room: {}", parts.join(", "));
-        let key = &answer.device.key;
-        let of_components = format!(
-            "`muster status DEPLOYMENT --device {key} --output detail --format json` has them page by page.\n"
-        );
-        let of_capabilities = format!(
-            "The subject muster.device.{}.{} of LEDGER has the capabilities.\n",
-            key.site, key.device
-        );
-        let pointers = [(components + texts > 0, of_components), (capabilities, of_capabilities)];
-        let pointers: String =
-            pointers.into_iter().filter(|(is_wanted, _)| *is_wanted).map(|(_, words)| words).collect();
-        format!("{}\n{pointers}", styled(UNSURE, &what))
-    })
+    let DeviceKey { site, device } = &answer.device.key;
+    let (mut parts, mut pointers) = (Vec::new(), String::new());
+    if components > 0 {
+        parts.push(plural(components, "component"));
+    }
+    if texts > 0 {
+        parts.push(format!("the ends of {}", plural(texts, "text")));
+    }
+    if !parts.is_empty() {
+        let ask = format!("muster status DEPLOYMENT --device {site}/{device} --output detail --format json");
+        let _ = writeln!(pointers, "`{ask}` has them page by page.");
+    }
+    if capabilities {
+        parts.push("the capabilities".to_owned());
+        let _ =
+            writeln!(pointers, "The subject muster.device.{site}.{device} of LEDGER has the capabilities.");
+    }
+    let what = format!("not shown, for want of room: {}", parts.join(", "));
+    (!parts.is_empty()).then(|| format!("{}\n{pointers}", styled(UNSURE, &what)))
 }
 
 fn facts(answer: &DeviceAnswer, now: Timestamp) -> Vec<(&'static str, String)> {
@@ -262,11 +258,21 @@ mod tests {
         let bytes = include_bytes!("../../../../schemas/examples/good/DeviceAnswer.in-detail.json");
         let mut answer: DeviceAnswer = serde_json::from_slice(bytes).unwrap();
         assert!(!one(&answer, Timestamp::UNIX_EPOCH).contains("not shown"));
-        answer.omitted = DeviceOmitted { components: 3744, texts: 1, capabilities: true };
-        let text = one(&answer, Timestamp::UNIX_EPOCH);
-        let plain = anstream::adapter::strip_str(&text).to_string();
-        let says = "not shown, for want of room: 3744 components, the ends of 1 text, the capabilities\n\
-                    `muster status DEPLOYMENT --device plant7/press-4 --output detail --format json`";
-        assert!(plain.contains(says), "{plain}");
+        let mut said = |omitted| {
+            answer.omitted = omitted;
+            anstream::adapter::strip_str(&one(&answer, Timestamp::UNIX_EPOCH)).to_string()
+        };
+        let of_components = "`muster status DEPLOYMENT --device plant7/press-4 --output detail --format json` has them \
+                             page by page.\n";
+        let of_capabilities = "The subject muster.device.plant7.press-4 of LEDGER has the capabilities.\n";
+        let plain = said(DeviceOmitted { components: 3744, texts: 1, capabilities: true });
+        let says = "not shown, for want of room: 3744 components, the ends of 1 text, the capabilities\n";
+        assert!(plain.contains(&format!("\n{says}{of_components}{of_capabilities}\n")), "{plain}");
+        let plain = said(DeviceOmitted { capabilities: true, ..DeviceOmitted::default() });
+        let says = "not shown, for want of room: the capabilities\n";
+        assert!(plain.contains(&format!("\n{says}{of_capabilities}\n")), "{plain}");
+        let plain = said(DeviceOmitted { texts: 2, ..DeviceOmitted::default() });
+        let says = "not shown, for want of room: the ends of 2 texts\n";
+        assert!(plain.contains(&format!("\n{says}{of_components}\n")), "{plain}");
     }
 }
