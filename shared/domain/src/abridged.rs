@@ -11,13 +11,24 @@ use crate::aggregate::severity;
 
 /// Longest text where even an answer without components has no room.
 const TEXT_BYTES_LEAST: usize = 64;
+/// Of the components for which there seems to be room, how many are tried next. Components are of about the same size, but
+/// an answer is not of them alone: exactly their share would be a few too many, and take one more turn.
+const SHARE_TRIED: f64 = 0.95;
+/// What is cut and what is told besides components, in this order. In each step components go until there are none; what
+/// the next step makes room for is theirs again.
+const STEPS: [Step; 4] = [
+    Step { text_bytes: VIEW_MESSAGE_BYTES_MAX, capabilities: true },
+    Step { text_bytes: TEXT_BYTES_LEAST, capabilities: true },
+    Step { text_bytes: VIEW_MESSAGE_BYTES_MAX, capabilities: false },
+    Step { text_bytes: TEXT_BYTES_LEAST, capabilities: false },
+];
 
-/// How much is shown.
+const _: () = assert!(SHARE_TRIED > 0.0 && SHARE_TRIED < 1.0);
+
+/// How much is shown besides components.
 #[derive(Debug, Clone, Copy)]
-struct Measure {
+struct Step {
     text_bytes: usize,
-    /// Components of each deployment.
-    components: usize,
     capabilities: bool,
 }
 
@@ -27,39 +38,38 @@ pub fn abridged(whole: DeviceAnswer, bytes_max: usize) -> DeviceAnswer {
     if bytes(&whole) <= bytes_max {
         return whole;
     }
-    let most = reports(&whole).map(|report| report.components.len()).max().unwrap_or(0);
-    let mut measure = Measure { text_bytes: VIEW_MESSAGE_BYTES_MAX, components: most, capabilities: true };
-    loop {
-        let answer = measure.of(&whole);
-        let bytes = bytes(&answer);
-        if bytes <= bytes_max {
+    let mut least = None;
+    for step in STEPS {
+        let (answer, fits) = step.within(&whole, bytes_max);
+        if fits {
             return answer;
         }
-        match measure.less(bytes_max as f64 / bytes as f64) {
-            Some(less) => measure = less,
-            None => return answer,
-        }
+        least = Some(answer);
     }
+    least.unwrap_or(whole)
 }
 
-impl Measure {
-    /// The next smaller one; none where this is the least. `share` is how much of this one there is room for.
-    fn less(self, share: f64) -> Option<Self> {
-        if let Some(most) = self.components.checked_sub(1) {
-            // Components are of about the same size; a little less than their share finds room most of the time.
-            let components = ((self.components as f64 * share * 0.95) as usize).min(most);
-            return Some(Self { components, ..self });
+impl Step {
+    /// The answer with as many components as find room, and true; without any and false, where even so there is none.
+    fn within(self, whole: &DeviceAnswer, bytes_max: usize) -> (DeviceAnswer, bool) {
+        let mut components = reports(whole).map(|report| report.components.len()).max().unwrap_or(0);
+        loop {
+            let answer = self.of(whole, components);
+            let bytes = bytes(&answer);
+            if bytes <= bytes_max {
+                return (answer, true);
+            }
+            let Some(fewer) = components.checked_sub(1) else { return (answer, false) };
+            let share = bytes_max as f64 / bytes as f64 * SHARE_TRIED;
+            components = ((components as f64 * share) as usize).min(fewer);
         }
-        if self.text_bytes > TEXT_BYTES_LEAST {
-            return Some(Self { text_bytes: TEXT_BYTES_LEAST, ..self });
-        }
-        self.capabilities.then_some(Self { capabilities: false, ..self })
     }
 
-    fn of(self, whole: &DeviceAnswer) -> DeviceAnswer {
+    /// The answer with at most so many components of each deployment.
+    fn of(self, whole: &DeviceAnswer, components: usize) -> DeviceAnswer {
         let (mut answer, mut omitted) = (whole.clone(), DeviceOmitted::default());
         for report in answer.deployments.iter_mut().filter_map(|line| line.report.as_mut()) {
-            omitted.components += keep_worst(&mut report.components, self.components);
+            omitted.components += keep_worst(&mut report.components, components);
             for text in texts(report) {
                 if text.len() > self.text_bytes {
                     *text = cut(std::mem::take(text), self.text_bytes);
@@ -108,4 +118,54 @@ fn keep_worst(components: &mut Vec<ComponentStatus>, most: usize) -> u64 {
 
 fn bytes(answer: &DeviceAnswer) -> usize {
     serde_json::to_vec(answer).map_or(usize::MAX, |json| json.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Map, json};
+
+    use super::*;
+
+    /// Room for some of the components below where nothing else is long, and for none beside texts that are cut but once.
+    const ROOM: usize = 30_000;
+    const DEPLOYMENTS: usize = 40;
+    const COMPONENTS: usize = 25;
+
+    /// A device that says so much of itself, with an error of so many bytes in each of its deployments.
+    fn answer(error: usize, capabilities: usize) -> DeviceAnswer {
+        let bytes = include_bytes!("../../../schemas/examples/good/DeviceAnswer.in-detail.json");
+        let mut answer: DeviceAnswer = serde_json::from_slice(bytes).unwrap();
+        let report = answer.deployments[0].report.as_mut().unwrap();
+        let one = report.components[0].clone();
+        let named = |at| ComponentStatus { name: format!("part-{at:03}").parse().unwrap(), ..one.clone() };
+        report.components = (0..COMPONENTS).map(named).collect();
+        let error = StatusError { code: "E".to_owned(), source: String::new(), message: "e".repeat(error) };
+        report.status.as_mut().unwrap().error = Some(error);
+        answer.deployments = vec![answer.deployments[0].clone(); DEPLOYMENTS];
+        answer.capabilities = Some(Map::from_iter([("notes".to_owned(), json!("n".repeat(capabilities)))]));
+        answer
+    }
+
+    /// What is shown of it: how many components, the longest message of an error, and what is left out.
+    fn shown(whole: DeviceAnswer) -> (usize, usize, DeviceOmitted) {
+        let cut = abridged(whole, ROOM);
+        assert!(bytes(&cut) <= ROOM, "{} bytes", bytes(&cut));
+        let components = reports(&cut).map(|report| report.components.len()).sum::<usize>();
+        assert_eq!(components + cut.omitted.components as usize, DEPLOYMENTS * COMPONENTS);
+        let error = |report: &LastReport| Some(report.status.as_ref()?.error.as_ref()?.message.len());
+        (components, reports(&cut).filter_map(error).max().unwrap(), cut.omitted)
+    }
+
+    #[test]
+    fn what_goes_later_makes_room_again_for_what_went_before() {
+        let some = DEPLOYMENTS;
+        let (plain, _, omitted) = shown(answer(10, 10));
+        assert!(plain >= some && omitted.texts == 0 && !omitted.capabilities, "{plain} {omitted:?}");
+        let (shorter, message, omitted) = shown(answer(5_000, 10));
+        assert!(shorter >= some && message <= TEXT_BYTES_LEAST, "{shorter} {message}");
+        assert!(omitted.texts == DEPLOYMENTS as u64 && !omitted.capabilities, "{omitted:?}");
+        let (again, message, omitted) = shown(answer(10, 100_000));
+        assert!(again >= plain && message == 10, "{again} {message}");
+        assert!(omitted.texts == 0 && omitted.capabilities, "{omitted:?}");
+    }
 }
