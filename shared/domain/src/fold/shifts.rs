@@ -140,8 +140,8 @@ impl Shifts {
                 touched.appeared_at.insert(totals.site(shift.site).id.clone());
             }
             touched.deployments.extend(shift.deployment.clone());
-            touched.take_names(shift);
         }
+        touched.take_names(self.after(ledger_seq));
         touched
     }
 
@@ -180,21 +180,31 @@ impl Shifts {
 }
 
 impl Touched {
-    /// Takes in the names by which somebody may know that something is there at all.
-    fn take_names(&mut self, Shift { from, to, .. }: &Shift) {
-        let leaving = |side: &Option<Side>| side.as_ref().is_some_and(|side| side.stood.leaving);
-        self.left |= leaving(from) != leaving(to);
-        let print = |side: &Option<Side>| side.as_ref().and_then(|side| side.print.clone());
-        let (was, is) = (print(from), print(to));
-        if was != is {
-            for print in was.into_iter().chain(is) {
-                self.components.extend(print.components.iter().cloned());
-                self.apps.insert(print.application.clone());
+    /// Takes in the names by which somebody may know that something is there at all. Many changes are of few blueprints, so
+    /// each blueprint gives its names once.
+    fn take_names<'a>(&mut self, shifts: impl Iterator<Item = &'a Shift>) {
+        let mut turned: BTreeMap<*const Blueprint, &Blueprint> = BTreeMap::new();
+        for Shift { from, to, .. } in shifts {
+            let leaving = |side: &Option<Side>| side.as_ref().is_some_and(|side| side.stood.leaving);
+            self.left |= leaving(from) != leaving(to);
+            let [was, is] = [from, to].map(|side| side.as_ref().and_then(|side| side.print.as_ref()));
+            let is_same = match (was, is) {
+                (Some(was), Some(is)) => Arc::ptr_eq(was, is) || was == is,
+                (was, is) => was.is_none() && is.is_none(),
+            };
+            if !is_same {
+                turned.extend(was.into_iter().chain(is).map(|print| (Arc::as_ptr(print), &**print)));
+            }
+            let [was, is] = [from, to].map(|side| side.as_ref().map_or(&[][..], |side| &*side.also));
+            if was != is {
+                let [was, is] = [was, is].map(|names| names.iter().collect::<BTreeSet<_>>());
+                self.components.extend(was.symmetric_difference(&is).copied().cloned());
             }
         }
-        let [was, is] =
-            [from, to].map(|side| side.iter().flat_map(|side| &side.also).collect::<BTreeSet<_>>());
-        self.components.extend(was.symmetric_difference(&is).copied().cloned());
+        for print in turned.into_values() {
+            self.components.extend(print.components.iter().cloned());
+            self.apps.insert(print.application.clone());
+        }
     }
 }
 
@@ -269,6 +279,38 @@ mod tests {
         assert_eq!((changes[0].from, changes[0].to), (Some(was), Some(is)));
         assert_eq!(changes[0].ledger_seq, 2);
         assert!(shifts.changes(1, |_| &key, |_, id| *id == db, &everything()).is_empty());
+    }
+
+    /// A side with a blueprint, and with components that it is of by its report alone.
+    fn of(print: &Arc<Blueprint>, also: &[&str]) -> Option<Side> {
+        let also = also.iter().map(|name| name.parse().unwrap()).collect();
+        Some(Side { stood: as_stood(Standing::Installed), print: Some(print.clone()), also })
+    }
+
+    #[test]
+    fn names_are_touched_where_a_row_takes_another_blueprint_and_where_it_reports_others() {
+        let print = |app: &str, part: &str| {
+            Arc::new(Blueprint { application: app.into(), components: [part.parse().unwrap()].into() })
+        };
+        let (web, db) = (print("web", "main"), print("db", "disk"));
+        for (from, to, apps, components) in [
+            (of(&web, &[]), of(&web, &[]), &[][..], &[][..]),
+            (of(&web, &[]), of(&print("web", "main"), &[]), &[], &[]),
+            (of(&web, &[]), is(Standing::Waiting), &["web"], &["main"]),
+            (None, of(&db, &[]), &["db"], &["disk"]),
+            (of(&db, &[]), of(&web, &[]), &["db", "web"], &["disk", "main"]),
+            (of(&web, &["old", "side"]), of(&web, &["side"]), &[], &["old"]),
+        ] {
+            let mut shifts = Shifts::default();
+            for seq in 1..=3 {
+                shifts.push(at(seq), (0, 0), &"web".parse().unwrap(), from.clone(), to.clone());
+            }
+            let mut touched = Touched::default();
+            touched.take_names(shifts.after(1));
+            assert_eq!(touched.apps.iter().map(|app| &**app).collect::<Vec<_>>(), apps, "{from:?} {to:?}");
+            let names: Vec<_> = touched.components.iter().map(ComponentName::as_str).collect();
+            assert_eq!(names, components, "{from:?} {to:?}");
+        }
     }
 
     #[test]
