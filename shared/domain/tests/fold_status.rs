@@ -358,6 +358,25 @@ fn q18_every_line_and_roll_up_says_why_and_since_when() {
 }
 
 #[test]
+fn q18_however_many_errors_there_are_no_more_are_looked_at_than_one_question_may() {
+    let mut ledger = Ledger::default();
+    let (failed, codes) = (&[("main", State::Failed)], LOOKED_AT_MAX + 10);
+    for number in 0..codes {
+        // All but the last two report a code of their own.
+        let (device, code) = (format!("north/d{number:06}"), format!("E{:06}", number.min(codes - 2)));
+        let said = Said { components: failed, errors: &[("main", &code, "no license")], ..Said::default() };
+        ledger.desired(&device, 1, &[("web", 1)]).fresh(&device, 1, 0).status(&device, "web", &said);
+    }
+    let fleet = ledger.fold();
+    let summary =
+        |query| ask(&fleet, &StatusQuery { output: Output::Summary, ..query }).rollup.message.unwrap();
+    let words = format!("E000000 on at least 1 of {codes}, such as north/d000000: no license");
+    assert_eq!(summary(of("web")), words);
+    assert_eq!(summary(at(&["north"], of("web"))), words);
+    assert!(summary(StatusQuery::default()).starts_with("E000000 of web on at least 1, "));
+}
+
+#[test]
 fn q17_the_worst_speaks_from_whichever_page() {
     let mut ledger = Ledger::default();
     let devices = LOOKED_AT_MAX + 10;

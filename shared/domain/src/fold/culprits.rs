@@ -49,9 +49,13 @@ impl Culprits {
         })
     }
 
-    /// The most frequent code, of equals the first.
-    pub(super) fn worst(&self) -> Option<Often<'_>> {
-        worst(self.by_code().map(|(code, count, first)| Often { code, count, first }))
+    /// The most frequent code, of equals the first. Each code costs a look; what is beyond the looks is not compared.
+    pub(super) fn worst(&self, looks: &mut usize) -> Option<Often<'_>> {
+        let looked_at = self.by_code().take(*looks);
+        worst(looked_at.map(|(code, count, first)| {
+            *looks -= 1;
+            Often { code, count, first }
+        }))
     }
 
     /// The most frequent code at places, of equals the first. Each code at each place costs a look, and each device that

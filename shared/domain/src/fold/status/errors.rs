@@ -1,5 +1,5 @@
-//! The worst error of what counts are kept of, in words: the code that most devices report, with one of them. Nothing is
-//! kept for sites, so of those it looks at [`LOOKED_AT_MAX`] devices and codes at most.
+//! The worst error of what counts are kept of, in words: the code that most devices report, with one of them. It looks at
+//! [`LOOKED_AT_MAX`] deployments and codes at most, and where sites are named, for which nothing is kept, devices.
 
 use std::ops::RangeInclusive;
 
@@ -24,9 +24,12 @@ impl Fleet {
         let mut looks = LOOKED_AT_MAX;
         let mut worst: Option<(u32, Often<'_>)> = None;
         for number in self.deployments_of(filter) {
+            // One without an error costs a look too.
+            let Some(left) = looks.checked_sub(1) else { break };
+            looks = left;
             let culprits = &self.totals.deployment(number).culprits;
             let found = match &places {
-                None => culprits.worst(),
+                None => culprits.worst(&mut looks),
                 Some(places) => culprits.worst_at(places, &mut looks),
             };
             if let Some(found) = found
@@ -46,11 +49,9 @@ impl Fleet {
     }
 
     /// The deployments that a question about deployments and sites is about.
-    fn deployments_of(&self, filter: &Filter<'_>) -> Vec<u32> {
-        match filter.deployment {
-            Some(number) => vec![number],
-            None => self.totals.deployment_numbers.values().copied().collect(),
-        }
+    fn deployments_of(&self, filter: &Filter<'_>) -> impl Iterator<Item = u32> {
+        let all = filter.deployment.is_none().then(|| self.totals.deployment_numbers.values().copied());
+        filter.deployment.into_iter().chain(all.into_iter().flatten())
     }
 }
 
