@@ -144,9 +144,16 @@ fn n05_what_no_longer_passes_is_gone_and_what_never_did_is_not_told() {
     let changes = fleet.changes_since(&of_web, at).listed;
     assert_eq!(changes.len(), 1, "nothing of db: {changes:?}");
     assert_eq!((changes[0].deployment.as_str(), changes[0].from.is_some()), ("web", true));
-    assert_eq!(changes[0].to, None, "what leaves is of no application any more");
+    let words = "what is reported only after it was let go of is of an application that nobody knows";
+    assert_eq!(changes[0].to, None, "{words}");
     let of_nothing = Subscription { component: vec!["side".parse().unwrap()], ..named("side") };
     assert_eq!(fleet.changes_since(&of_nothing, at).listed, []);
+    let at = fleet.as_of().ledger_seq;
+    ledger.desired("north/a", 3, &[]);
+    let of_db = Subscription { app: vec!["com.example.db".to_owned()], ..named("db") };
+    let changes = ledger.fold().changes_since(&of_db, at).listed;
+    let leaves = changes.iter().map(|change| change.to.is_some_and(|to| to.leaving)).collect::<Vec<_>>();
+    assert_eq!(leaves, [true], "what was reported before is of its application still: {changes:?}");
 }
 
 #[test]
