@@ -271,7 +271,10 @@ impl Law {
     /// A rollup that has read all of LEDGER: its accounts, counts and bounds.
     pub(crate) fn fold(&self, fleet: &Fleet, changed: impl Iterator<Item = ViewKey>) -> Lawful {
         let page = Page { after: None, limit: usize::MAX };
-        let lines = fleet.devices_answer(None, &page).map(|answer| answer.devices).unwrap_or_default();
+        let lines = fleet
+            .devices_answer(None, &Default::default(), &page)
+            .map(|answer| answer.devices)
+            .unwrap_or_default();
         lines.iter().try_for_each(|line| self.account(line))?;
         let lines: BTreeMap<_, _> = lines.into_iter().map(|line| (line.key.clone(), line)).collect();
         for key in changed {

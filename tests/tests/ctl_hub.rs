@@ -53,6 +53,20 @@ async fn a_list_is_read_to_its_end() {
 }
 
 #[tokio::test]
+async fn m04_the_dark_devices_are_asked_for_alone_also_beyond_a_page_that_has_none() {
+    let hub = played().await;
+    let dark = ["devices", "--freshness", "stale", "--freshness", "never"];
+    let said = hub.muster(&[&dark[..], &["--format", "json"]].concat()).await;
+    let answer: DevicesAnswer = serde_json::from_str(&said.out).unwrap();
+    let names: Vec<_> = answer.devices.iter().map(|line| line.key.to_string()).collect();
+    assert_eq!((names, said.code), (vec!["plant7/press-9".to_owned()], 0));
+    let said = hub.muster(&dark).await;
+    assert!(said.out.contains("\n1 device is stale or never heard: 1 of 1 never heard; "), "{}", said.out);
+    let said = hub.muster(&["devices", "--freshness", "dark"]).await;
+    assert!(said.code == 2 && said.err.contains("[possible values: fresh, stale, never]"), "{}", said.err);
+}
+
+#[tokio::test]
 async fn what_is_not_found_is_a_no_with_near_names() {
     let hub = played().await;
     for (words, expected) in [
@@ -366,7 +380,9 @@ fn answer(call: &Call) -> Result<Bytes, Fault> {
         }
         "deployments" => example("DeploymentsAnswer.two"),
         "devices" if query.after.is_none() => {
-            devices["devices"].as_array_mut().unwrap().truncate(1);
+            // The device of the first page is heard.
+            let shown = usize::from(query.freshness.is_empty());
+            devices["devices"].as_array_mut().unwrap().truncate(shown);
             devices["next"] = json!("plant7/press-4");
             devices
         }

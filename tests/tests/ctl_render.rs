@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a failure here is the test's result")]
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use muster_contract::Timestamp;
@@ -12,7 +13,7 @@ use muster_contract::query::{
 };
 use muster_contract::silence::SilentSites;
 use muster_contract::subjects::ViewKey;
-use muster_contract::view::DeploymentView;
+use muster_contract::view::{DeploymentView, Freshness};
 use muster_contract::why::WhyAnswer;
 use muster_ctl::audit::{Audit, ViewAudit, ViewVerdict};
 use muster_ctl::quarantine::{Held, List};
@@ -51,7 +52,14 @@ fn a_deployment_that_is_well_and_one_that_leaves() {
 
 #[test]
 fn devices_and_one_device() {
-    golden("devices", &render::device::list(&example("DevicesAnswer.two"), now()));
+    let mut answer: DevicesAnswer = example("DevicesAnswer.two");
+    golden("devices", &render::device::list(&answer, &BTreeSet::new(), now()));
+    let dark = BTreeSet::from([Freshness::Stale, Freshness::Never]);
+    answer.devices.remove(0);
+    let list = |answer: &DevicesAnswer| render::device::list(answer, &dark, now());
+    let some = list(&answer);
+    answer.devices.clear();
+    golden("devices-dark", &format!("{some}--\n{}", list(&answer)));
     golden("device", &render::device::one(&example("DeviceAnswer.in-detail"), now()));
 }
 
@@ -183,7 +191,10 @@ fn a_list_fits_the_terminal_as_far_as_that_can_be() {
     let devices: DevicesAnswer = example("DevicesAnswer.two");
     for width in [60, 80, 100, 137] {
         let frame = Frame { now: now(), width: Some(width) };
-        let tables = [render::deployment::list(&answer, frame), render::device::list(&devices, frame)];
+        let tables = [
+            render::deployment::list(&answer, frame),
+            render::device::list(&devices, &BTreeSet::new(), frame),
+        ];
         golden(&format!("width-{width}"), &tables.concat());
         let rows = tables.iter().flat_map(|table| table.split("\n\n").next().unwrap().lines());
         for row in rows.map(|row| anstream::adapter::strip_str(row).to_string()) {

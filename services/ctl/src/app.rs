@@ -99,7 +99,7 @@ async fn ask(session: &mut Session<'_>, command: Command, export: Option<Export>
     match command {
         Command::Audit(args) => return audit::run(session, args.site).await,
         Command::Status(args) => status::run(session, args, export).await?,
-        Command::Devices(args) => devices::list(session, args.site).await?,
+        Command::Devices(args) => devices::list(session, args).await?,
         Command::Device(args) => devices::one(session, &args.device).await?,
         Command::Site { site } => status::site(session, site).await?,
         Command::Fleet => status::fleet(session).await?,

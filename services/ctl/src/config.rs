@@ -2,6 +2,7 @@
 
 mod auth;
 mod connection;
+mod devices;
 mod groups;
 mod history;
 mod status;
@@ -17,6 +18,7 @@ use muster_service::VERSION;
 
 pub use auth::{AuthCommand, CredsArgs, EnrollArgs, InitArgs, LeafArgs, RevokeArgs, Valid, VaultArgs};
 pub use connection::{Connection, ConnectionArgs, ConnectionError};
+pub use devices::DevicesArgs;
 pub use groups::{GroupsArgs, ViewCommand};
 pub use history::{DiffArgs, PointArgs};
 pub use status::{AxisWord, BUDGET_LEAST, Depth, Export, Names, Show, StatusArgs};
@@ -28,6 +30,7 @@ Examples:
   muster status web --output all         one deployment, with a line for each device
   muster why web                         which devices make its verdict, by which facts
   muster devices --site plant7           the devices of a site
+  muster devices --freshness stale       those that have fallen silent
   muster groups region                   the fleet by a label
   muster watch web                       follow a deployment until Ctrl-C
   muster diff web --from 2026-11-20T10:00:00Z      what changed since
@@ -131,7 +134,8 @@ pub enum Command {
     #[command(after_help = status::STATUS_EXAMPLES)]
     Status(StatusArgs),
     /// Devices: freshness, reports, standings
-    Devices(SiteArgs),
+    #[command(after_help = devices::DEVICES_EXAMPLES)]
+    Devices(DevicesArgs),
     /// One device and everything it shall run
     Device(DeviceArgs),
     /// One site as a whole

@@ -6,20 +6,22 @@ use muster_contract::query::{DeviceLine, DevicesAnswer, Output, Query};
 use muster_contract::{DeviceKey, SiteId};
 
 use crate::ask::{AskError, understood};
+use crate::config::DevicesArgs;
 use crate::error::CtlError;
 use crate::render;
 use crate::session::Session;
 use muster_domain::near::near;
 
-/// The devices, or those of a site.
+/// The devices, or those of a site, or those that are heard in a certain way.
 ///
 /// # Errors
 /// When nobody answers, or there is no such site.
-pub async fn list(session: &mut Session<'_>, site: Option<SiteId>) -> Result<(), CtlError> {
-    let query = Query { site: site.clone(), ..Query::default() };
+pub async fn list(session: &mut Session<'_>, args: DevicesArgs) -> Result<(), CtlError> {
+    let (freshness, site) = (args.freshness(), args.site);
+    let query = Query { site: site.clone(), freshness: freshness.clone(), ..Query::default() };
     let frame = session.frame();
     match (session.hub.pages("devices", "devices", query).await, site) {
-        (Ok(answer), _) => session.show(&answer, |answer, _| render::device::list(answer, frame)),
+        (Ok(answer), _) => session.show(&answer, |answer, _| render::device::list(answer, &freshness, frame)),
         (Err(error), Some(site)) => Err(with_near_sites(session, error, &site).await),
         (Err(error), None) => Err(error.into()),
     }

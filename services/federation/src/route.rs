@@ -265,6 +265,7 @@ mod tests {
             ("site", at(site.clone()), Some("north")),
             ("device", json!({"site": "n1", "device": "press-1"}), Some("north")),
             ("devices", site.clone(), Some("north")),
+            ("devices", json!({"site": "s1", "freshness": ["stale"]}), Some("south")),
             ("why", json!({"id": "web", "site": "s1"}), Some("south")),
             ("status", json!({"site": ["n1", "n2"]}), Some("north")),
             ("status", json!({"device": ["s1/press-1", "s1/press-2"]}), Some("south")),
@@ -284,6 +285,7 @@ mod tests {
         let (bad, none) = (ErrorCode::BadRequest, ErrorCode::NotFound);
         for (endpoint, question, code, says) in [
             ("devices", json!({}), bad, "name a site"),
+            ("devices", json!({"freshness": ["stale", "never"]}), bad, "name a site"),
             ("status", json!({"id": "web", "output": "all"}), bad, "name a site"),
             ("status", json!({"id": "web", "after": "n1/press-1"}), bad, "a page"),
             ("status", json!({"id": "web", "atSeq": 3}), bad, "the past"),

@@ -203,7 +203,8 @@ fn look_up(fleet: &Fleet, endpoint: &str, query: &Query, limit: usize) -> Result
         }
         "devices" => {
             let page = Page { after: after::<DeviceKey>(query)?, limit };
-            Ok(Answer::Devices(found(fleet.devices_answer(site, &page), || no_site(site))?))
+            let answer = fleet.devices_answer(site, &query.freshness, &page);
+            Ok(Answer::Devices(found(answer, || no_site(site))?))
         }
         "site" => {
             let view = found(fleet.site_view(named(site, "site")?), || no_site(site))?;

@@ -1,7 +1,7 @@
 //! Questions to the query service (`muster.query.*`) and to the publisher (`muster.publisher.*`), and their answers.
 //! An answer is either what was asked for or an [`ErrorReply`].
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 use schemars::JsonSchema;
@@ -35,6 +35,9 @@ pub struct Query {
     /// A device; needs its site.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub device: Option<DeviceId>,
+    /// Of a list of devices only those that are heard so, any of several; those that are retired are not among them.
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    pub freshness: BTreeSet<Freshness>,
     /// How much of it.
     pub output: Output,
     /// When: the present where nothing is said.
@@ -145,7 +148,7 @@ pub struct DeploymentsAnswer {
 pub struct DevicesAnswer {
     /// Up to where the answer has read.
     pub as_of: AsOf,
-    /// The devices.
+    /// The devices. Where only some pass a filter there may be none of them on this page, and more to come.
     pub devices: Vec<DeviceLine>,
     /// There is more: ask again with this as `after`.
     #[serde(default, skip_serializing_if = "Option::is_none")]

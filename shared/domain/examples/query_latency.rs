@@ -87,8 +87,8 @@ fn questions(fleet: &Fleet, devices: usize) -> Vec<(&'static str, Times)> {
         ("a page of deployments", ask(|_| fleet.deployments_answer(None, &first()))),
         ("deployments of a site", ask(|at| fleet.deployments_answer(Some(&site(at)), &first()))),
         ("a device in detail", ask(|at| fleet.device_answer(&key(at), Output::Detail))),
-        ("a page of devices", ask(|at| fleet.devices_answer(None, &page(at)))),
-        ("devices of a site", ask(|at| fleet.devices_answer(Some(&site(at)), &first()))),
+        ("a page of devices", ask(|at| fleet.devices_answer(None, &Default::default(), &page(at)))),
+        ("devices of a site", ask(|at| fleet.devices_answer(Some(&site(at)), &Default::default(), &first()))),
         ("a page of a deployment's lines", {
             ask(|at| fleet.deployment_answer(&web, Output::All, None, &page(at)))
         }),

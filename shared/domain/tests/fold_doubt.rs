@@ -112,7 +112,7 @@ fn a_device_of_which_all_is_in_quarantine_was_heard_and_is_not_known() {
     assert_eq!((view.verdict, view.complete.devices), (Verdict::Incomplete, 0));
     assert_eq!(count(&view, Standing::Waiting), Split { stale: 2, ..Split::default() });
     let page = Page { after: None, limit: 10 };
-    let lines = fleet.devices_answer(None, &page).unwrap().devices;
+    let lines = fleet.devices_answer(None, &Default::default(), &page).unwrap().devices;
     assert!(lines.iter().all(|line| line.last_heard_at.is_some() && line.unread == 1));
 }
 

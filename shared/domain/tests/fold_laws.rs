@@ -12,7 +12,7 @@ use fleets::{ledgers, shuffled_ledgers};
 use ledger::{Ledger, position, seen};
 use muster_contract::canonical::Digest;
 use muster_contract::subjects::ViewKey;
-use muster_contract::view::{Standing, Verdict};
+use muster_contract::view::{Freshness, Standing, Verdict};
 use muster_contract::{DeploymentId, SiteId};
 use muster_domain::fold::{Fleet, Page};
 use naive::World;
@@ -159,10 +159,16 @@ fn check_honesty(fleet: &Fleet) -> Result<(), TestCaseError> {
     prop_assert_eq!(tally.leaving, views.iter().map(|view| view.leaving).sum::<u64>());
     prop_assert_eq!(tally.deployments.values().sum::<u64>(), views.len() as u64);
     let page = Page { after: None, limit: usize::MAX };
-    for line in fleet.devices_answer(None, &page).unwrap().devices {
+    for line in fleet.devices_answer(None, &Default::default(), &page).unwrap().devices {
         let account = &line.account;
         let sum = account.received + account.coalesced + account.quarantined + account.missing.count();
         prop_assert_eq!(sum, line.head, "the account of {} does not add up", line.key);
+    }
+    for freshness in [Freshness::Fresh, Freshness::Stale, Freshness::Never] {
+        let listed = fleet.devices_answer(None, &[freshness].into(), &page).unwrap().devices;
+        let mut counted = tally.devices;
+        prop_assert_eq!(listed.len() as u64, *counted.get_mut(freshness), "devices that are {:?}", freshness);
+        prop_assert!(listed.iter().all(|line| line.freshness == freshness && !line.retired));
     }
     Ok(())
 }

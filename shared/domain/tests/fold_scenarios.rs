@@ -10,6 +10,7 @@ use muster_contract::State::{Failed, Installing};
 use muster_contract::fact::{DeadlineKind, Liveness};
 use muster_contract::limits::{COMPONENTS_MAX, VIEW_ERRORS_MAX, VIEW_MESSAGE_BYTES_MAX};
 use muster_contract::query::{LastReport, Output};
+use muster_contract::status::LOOKED_AT_MAX;
 use muster_contract::view::{Bounds, Complete, DeploymentView, Split, Standing, Verdict};
 use muster_domain::fold::{Fleet, Outcome, Page};
 
@@ -67,7 +68,7 @@ fn m03_all_dark_is_no_evidence_either_way() {
 #[test]
 fn m04_one_question_tells_who_is_dark_and_since_when() {
     let fleet = scenarios::m30_separate_buckets().fold();
-    let answer = fleet.devices_answer(None, &Page { after: None, limit: 10 }).unwrap();
+    let answer = fleet.devices_answer(None, &Default::default(), &Page { after: None, limit: 10 }).unwrap();
     let lines: Vec<_> = answer
         .devices
         .iter()
@@ -82,6 +83,41 @@ fn m04_one_question_tells_who_is_dark_and_since_when() {
             ("plant9/oven-2".to_owned(), Never, false),
         ]
     );
+    let page = Page { after: None, limit: 10 };
+    let dark = fleet.devices_answer(None, &[Stale, Never].into(), &page).unwrap();
+    let names: Vec<_> = dark.devices.iter().map(|line| line.key.to_string()).collect();
+    assert_eq!((names, dark.next), (vec!["plant7/drill-1".to_owned(), "plant9/oven-2".to_owned()], None));
+    let at_site = fleet.devices_answer(Some(&"plant9".parse().unwrap()), &[Stale].into(), &page).unwrap();
+    assert!(at_site.devices.is_empty() && at_site.next.is_none(), "{at_site:?}");
+}
+
+#[test]
+fn m04_a_page_of_the_dark_looks_at_no_more_devices_than_one_question_may_and_the_next_goes_on() {
+    use muster_contract::view::Freshness::{Never, Stale};
+    let mut ledger = Ledger::default();
+    let (devices, dark) = (2 * LOOKED_AT_MAX + 10, [3, LOOKED_AT_MAX + 5, 2 * LOOKED_AT_MAX + 9]);
+    let name = |number: usize| format!("north/d{number:06}");
+    for number in 0..devices {
+        if dark.contains(&number) {
+            ledger.stale(&name(number), 1, 0);
+        } else {
+            ledger.fresh(&name(number), 1, 0);
+        }
+    }
+    ledger.retired(&name(7), 1).stale(&name(7), 1, 0);
+    let fleet = ledger.fold();
+    let ask = |after: Option<String>, limit| {
+        let page = Page { after: after.map(|text| text.parse().unwrap()), limit };
+        let answer = fleet.devices_answer(None, &[Stale, Never].into(), &page).unwrap();
+        (answer.devices.iter().map(|line| line.key.to_string()).collect::<Vec<_>>(), answer.next)
+    };
+    let first = ask(None, usize::MAX);
+    assert_eq!(first, (vec![name(3)], Some(name(LOOKED_AT_MAX - 1))), "no retired one, and no more looks");
+    let second = ask(first.1, usize::MAX);
+    assert_eq!(second, (vec![name(dark[1])], Some(name(2 * LOOKED_AT_MAX - 1))));
+    assert_eq!(ask(second.1, usize::MAX), (vec![name(dark[2])], None));
+    assert_eq!(ask(None, 1), (vec![name(3)], Some(name(3))), "a full page ends with its last device");
+    assert_eq!(ask(Some(name(3)), 1), (Vec::new(), Some(name(LOOKED_AT_MAX + 3))), "one without any goes on");
 }
 
 #[test]
@@ -435,6 +471,6 @@ fn pages_follow_each_other_without_gap_or_overlap() {
     let standing =
         |line: &muster_contract::query::DeviceLine| line.standings.get(&Standing::Waiting).copied();
     let page = Page { after: None, limit: 100 };
-    let devices = fleet.devices_answer(Some(&site), &page).unwrap().devices;
+    let devices = fleet.devices_answer(Some(&site), &Default::default(), &page).unwrap().devices;
     assert!(devices.len() == 8 && devices.iter().all(|line| standing(line) == Some(2)));
 }

@@ -48,7 +48,7 @@ proptest! {
     #[test]
     fn a_site_is_silent_where_the_lines_of_its_devices_say_so(ledger in ledgers()) {
         let fleet = ledger.fold();
-        let lines = fleet.devices_answer(None, &ALL).unwrap().devices;
+        let lines = fleet.devices_answer(None, &Default::default(), &ALL).unwrap().devices;
         let expected = silent_by_lines(&lines);
         let found = silent(&fleet, None);
         prop_assert_eq!(found.count, expected.len() as u64);

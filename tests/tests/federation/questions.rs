@@ -23,6 +23,7 @@ async fn a_question_about_one_site_is_answered_by_its_hub_and_no_other_question_
     for (hub, what, question) in [
         (&south, "device", device.clone()),
         (&north, "devices", json!({"site": "site-0", "limit": 3})),
+        (&north, "devices", json!({"site": "site-0", "freshness": ["stale", "never"]})),
         (&south, "status", json!({"id": "web", "site": ["site-1"], "output": "all"})),
         (&south, "status", json!({"device": [format!("site-1/device-{}", SOUTH.start)]})),
         (&north, "why", json!({"id": "web", "site": "site-0"})),

@@ -136,7 +136,7 @@ fn digests(fleet: &Fleet) -> BTreeMap<String, Digest> {
     let deployments = fleet.deployments_answer(None, &page).unwrap().deployments;
     let deployments = deployments.into_iter().map(|view| (ViewKey::Deployment(view.deployment), view.digest));
     let page = muster_domain::fold::Page { after: None, limit: usize::MAX };
-    let devices = fleet.devices_answer(None, &page).unwrap().devices;
+    let devices = fleet.devices_answer(None, &Default::default(), &page).unwrap().devices;
     let sites = devices.into_iter().filter_map(|line| fleet.site_view(&line.key.site));
     let sites = sites.map(|view| (ViewKey::Site(view.site), view.tally.digest));
     let whole = (ViewKey::Fleet, fleet.fleet_view().tally.digest);

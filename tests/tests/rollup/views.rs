@@ -7,9 +7,11 @@ use bytes::Bytes;
 use fastrand::Rng;
 use muster_bus::Outgoing;
 use muster_contract::Timestamp;
+use muster_contract::history::Point;
 use muster_contract::limits::VIEW_WRITES_PER_SECOND;
-use muster_contract::query::{Output, Query};
+use muster_contract::query::{DevicesAnswer, Output, Query};
 use muster_contract::subjects::stream;
+use muster_contract::view::Freshness;
 use muster_rollup::metrics::{FactOutcome, Metrics, ViewResult};
 use muster_rollup::present::Present;
 use muster_rollup::publish::Publisher;
@@ -42,6 +44,33 @@ async fn the_bucket_says_what_ledger_gives_and_questions_are_answered() {
     assert_eq!(hub.ask("deployments", &Query::default()).await["deployments"][1]["deployment"], "web");
     let query = Query { id: Some("nothing".parse().unwrap()), ..Query::default() };
     assert_eq!(hub.ask("deployment", &query).await["error"]["code"], "notFound");
+    rollup.drain().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn m04_who_is_silent_is_answered_alone_of_the_present_and_of_the_past() {
+    let hub = Hub::start().await;
+    small_fleet(&hub).await;
+    // Its last fact is that a device fell silent.
+    let before = Point::at_seq(hub.end().await - 1);
+    let (now, dir) = (Point::default(), tempfile::tempdir().unwrap());
+    let rollup = Rollup::start(&hub, dir.path()).await;
+    rollup.ready().await;
+    let dark = [Freshness::Stale, Freshness::Never];
+    let any = [Freshness::Fresh, Freshness::Stale];
+    for (point, freshness, wanted) in [
+        (now, &dark[..], &["oven-2"][..]),
+        (now, &dark[1..], &[]),
+        (now, &any[..1], &["drill-1", "press-4"]),
+        (now, &any, &["drill-1", "press-4", "oven-2"]),
+        (before, &dark, &[]),
+        (before, &any[..1], &["drill-1", "press-4", "oven-2"]),
+    ] {
+        let query = Query { freshness: freshness.iter().copied().collect(), point, ..Query::default() };
+        let answer: DevicesAnswer = hub.recalled("devices", &query).await;
+        let names: Vec<_> = answer.devices.iter().map(|line| line.key.device.as_str()).collect();
+        assert_eq!(names, wanted, "{query:?}");
+    }
     rollup.drain().await;
 }
 

@@ -1,5 +1,6 @@
 //! Devices: the list, and one with everything that is known of it.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use anstyle::Style;
@@ -15,12 +16,12 @@ use super::paint::{self, BAD, BOLD, DIM, UNSURE, styled};
 use super::table::{Cell, Table};
 use super::words::{age, as_of, clean, freshness, listed, plural, span};
 
-/// The devices, each in a line.
-pub fn list(answer: &DevicesAnswer, frame: impl Into<Frame>) -> String {
+/// The devices, each in a line. `only` are the freshnesses that were asked for; all where there are none.
+pub fn list(answer: &DevicesAnswer, only: &BTreeSet<Freshness>, frame: impl Into<Frame>) -> String {
     let frame = frame.into();
     let position = as_of(answer.as_of, frame.now);
     if answer.devices.is_empty() {
-        return format!("No device is known; {position}.\n");
+        return format!("No device is {}; {position}.\n", heard(only).unwrap_or_else(|| "known".to_owned()));
     }
     let mut table = Table::new(&[
         "DEVICE",
@@ -37,7 +38,7 @@ pub fn list(answer: &DevicesAnswer, frame: impl Into<Frame>) -> String {
         table.row(row(device, frame.now));
     }
     let table = table.within(frame.width);
-    format!("{table}\n{}; {position}.\n", footer(&answer.devices))
+    format!("{table}\n{}; {position}.\n", footer(&answer.devices, only))
 }
 
 fn row(device: &DeviceLine, now: Timestamp) -> [Cell; 9] {
@@ -66,7 +67,13 @@ fn state(device: &DeviceLine) -> (String, Style) {
     }
 }
 
-fn footer(devices: &[DeviceLine]) -> String {
+/// `stale or never heard`; none where nothing is named.
+fn heard(only: &BTreeSet<Freshness>) -> Option<String> {
+    let words: Vec<_> = only.iter().map(|word| freshness(*word)).collect();
+    (!words.is_empty()).then(|| words.join(" or "))
+}
+
+fn footer(devices: &[DeviceLine], only: &BTreeSet<Freshness>) -> String {
     let present: Vec<_> = devices.iter().filter(|device| !device.retired).collect();
     let of = present.len();
     let count = |is: &dyn Fn(&DeviceLine) -> bool| present.iter().filter(|device| is(device)).count();
@@ -92,8 +99,11 @@ fn footer(devices: &[DeviceLine]) -> String {
         ));
     }
     let size = plural(of as u64, "device");
-    let retired = devices.len() - of;
-    let size = if retired > 0 { format!("{size} and {retired} retired") } else { size };
+    let size = match (heard(only), devices.len() - of) {
+        (Some(words), _) => format!("{size} {} {words}", if of == 1 { "is" } else { "are" }),
+        (None, 0) => size,
+        (None, retired) => format!("{size} and {retired} retired"),
+    };
     if parts.is_empty() {
         format!("{size}, all heard and complete")
     } else {

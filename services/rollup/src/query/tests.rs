@@ -6,6 +6,7 @@ use muster_contract::fact::Fact;
 use muster_contract::limits::{COMPONENTS_MAX, DEPLOYMENTS_PER_DEVICE_MAX, ERROR_MESSAGE_BYTES_MAX};
 use muster_contract::query::{LastReport, PAGE_MAX};
 use muster_contract::question::ANSWER_BYTES_MAX;
+use muster_contract::status::LOOKED_AT_MAX;
 use muster_contract::subjects::LedgerSubject;
 use muster_domain::fold::Position;
 use serde_json::{Value, json};
@@ -13,10 +14,15 @@ use serde_json::{Value, json};
 use super::*;
 
 fn desk(devices: u64) -> Desk {
+    desk_where(devices, |_| "fresh")
+}
+
+/// A desk that knows so many devices, each of which is heard or not as is said of its number.
+fn desk_where(devices: u64, state: impl Fn(u64) -> &'static str) -> Desk {
     let mut fleet = Fleet::default();
     for number in 1..=devices {
         let key = format!("plant{}.press-{number:05}", number % 2);
-        for (kind, fact) in [("liveness", liveness(number)), ("incident", incident())] {
+        for (kind, fact) in [("liveness", liveness(state(number), number)), ("incident", incident())] {
             let subject = LedgerSubject::parse(&format!("muster.{kind}.{key}")).unwrap();
             let ledger_seq = fleet.as_of().ledger_seq + 1;
             let at = Position { ledger_seq, stored_at: Timestamp::UNIX_EPOCH };
@@ -28,8 +34,8 @@ fn desk(devices: u64) -> Desk {
     Desk::new(Arc::new(present), Metrics::default())
 }
 
-fn liveness(head: u64) -> Value {
-    json!({"apiVersion": "muster/v1", "kind": "LivenessFact", "state": "fresh", "epoch": 1,
+fn liveness(state: &str, head: u64) -> Value {
+    json!({"apiVersion": "muster/v1", "kind": "LivenessFact", "state": state, "epoch": 1,
         "lastHeardAt": "2026-11-20T08:00:00Z", "head": head})
 }
 
@@ -87,6 +93,13 @@ fn a_question_that_cannot_be_answered_says_why() {
         ("device", json!({"site": "plant1", "device": "press-9"}), ErrorCode::NotFound, "plant1/press-9"),
         ("devices", json!({"site": "nowhere"}), ErrorCode::NotFound, "nowhere"),
         ("devices", json!({"after": "plant1"}), ErrorCode::BadRequest, "after"),
+        (
+            "devices",
+            json!({"freshness": ["dark"]}),
+            ErrorCode::BadRequest,
+            "freshness[0]: unknown variant `dark`",
+        ),
+        ("devices", json!({"freshness": "stale"}), ErrorCode::BadRequest, "freshness: "),
         ("devices", json!({"limit": 0}), ErrorCode::BadRequest, "limit"),
         ("devices", json!({"limit": PAGE_MAX + 1}), ErrorCode::BadRequest, "limit"),
         ("site", json!({"site": "nowhere"}), ErrorCode::NotFound, "nowhere"),
@@ -127,6 +140,27 @@ fn pages_end_where_a_message_does_and_go_on_after_that() {
     }
     assert_eq!(keys.len(), 1500);
     assert!(keys.is_sorted() && pages > 1, "{pages} pages");
+}
+
+#[test]
+fn m04_devices_are_listed_by_how_they_are_heard_and_a_page_without_any_goes_on() {
+    // Those with even numbers come first, of which none is silent.
+    let devices = 2 * LOOKED_AT_MAX as u64 + 10;
+    let desk =
+        desk_where(devices, |number| if [3, devices - 1].contains(&number) { "stale" } else { "fresh" });
+    let (mut after, mut pages) = (Value::Null, Vec::new());
+    loop {
+        let page = ask(&desk, "devices", &json!({"freshness": ["never", "stale"], "after": after})).unwrap();
+        let lines = page["devices"].as_array().unwrap();
+        pages.push(lines.iter().map(|line| line["device"].as_str().unwrap().to_owned()).collect::<Vec<_>>());
+        after = page["next"].clone();
+        if after.is_null() {
+            break;
+        }
+    }
+    assert_eq!(pages, [vec![], vec!["press-00003".to_owned()], vec![format!("press-{:05}", devices - 1)]]);
+    let question = json!({"freshness": ["stale", "fresh", "fresh"], "limit": 5});
+    assert_eq!(ask(&desk, "devices", &question).unwrap()["devices"].as_array().unwrap().len(), 5);
 }
 
 #[test]

@@ -1,13 +1,14 @@
 //! Answers to the questions of the query service, from memory: lines for each device, in order and by the page.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound::{Excluded, Included, Unbounded};
 
 use muster_contract::query::{
     DeploymentAnswer, DeploymentsAnswer, DeviceAnswer, DeviceLine, DeviceOmitted, DevicesAnswer, Output,
     StandingLine,
 };
-use muster_contract::view::Standing;
+use muster_contract::status::LOOKED_AT_MAX;
+use muster_contract::view::{Freshness, Standing};
 use muster_contract::{DeploymentId, DeviceId, DeviceKey, SiteId};
 
 use super::device::Device;
@@ -67,13 +68,32 @@ impl Fleet {
         Some(DeploymentsAnswer { as_of: self.as_of, deployments, silent_sites, next })
     }
 
-    /// All devices, or those of a site; retired ones too. None where there is no such site.
-    pub fn devices_answer(&self, site: Option<&SiteId>, page: &Page<DeviceKey>) -> Option<DevicesAnswer> {
+    /// All devices, or those of a site; retired ones too. Where some freshness is named, only devices that have it and are
+    /// not retired, and at most [`LOOKED_AT_MAX`] are looked at. None where there is no such site.
+    pub fn devices_answer(
+        &self,
+        site: Option<&SiteId>,
+        freshness: &BTreeSet<Freshness>,
+        page: &Page<DeviceKey>,
+    ) -> Option<DevicesAnswer> {
         if site.is_some_and(|site| !self.totals.site_numbers.contains_key(site)) {
             return None;
         }
-        let lines = self.devices_after(site, page.after.as_ref(), None).map(|device| device.line());
-        let (devices, next) = cut_page(lines, page.limit, |line| line.key.to_string());
+        let (is_open, limit) = (freshness.is_empty(), page.limit.max(1));
+        let passes = |Device { about, .. }: &Device| {
+            is_open || (!about.is_retired() && freshness.contains(&about.freshness()))
+        };
+        let (mut devices, mut last, mut next) = (Vec::new(), None, None);
+        for (looked_at, device) in self.devices_after(site, page.after.as_ref(), None).enumerate() {
+            if devices.len() >= limit || (!is_open && looked_at >= LOOKED_AT_MAX) {
+                next = last.map(|key: &DeviceKey| key.to_string());
+                break;
+            }
+            last = Some(&device.about.key);
+            if passes(device) {
+                devices.push(device.line());
+            }
+        }
         Some(DevicesAnswer { as_of: self.as_of, devices, next })
     }
 

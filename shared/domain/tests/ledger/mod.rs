@@ -400,7 +400,7 @@ pub(crate) fn seen(fleet: &Fleet, positions: bool) -> String {
         views.push(serde_json::to_value(view).unwrap());
     }
     let page = Page { after: None, limit: usize::MAX };
-    for line in fleet.devices_answer(None, &page).unwrap().devices {
+    for line in fleet.devices_answer(None, &Default::default(), &page).unwrap().devices {
         views.extend(fleet.site_view(&line.key.site).map(|view| serde_json::to_value(view).unwrap()));
         let answer = fleet.device_answer(&line.key, Output::Detail);
         views.push(serde_json::to_value(answer.unwrap()).unwrap());

@@ -285,7 +285,7 @@ fn questions() -> Vec<Channel> {
             query,
             "devices",
             &["Query"],
-            "All devices, or those of a `site`, page by page.",
+            "All devices, or those of a `site` or of some `freshness`, page by page.",
         ),
         request("querySite", query, "site", &["Query"], "The view of one `site`."),
         request("queryFleet", query, "fleet", &["Query"], "The view of everything."),
