@@ -24,6 +24,8 @@ const NUMBERED: [(&str, char, usize); 3] =
     [("Failures of earlier systems", 'M', 2), ("Status queries", 'Q', 1), ("Notices", 'N', 1)];
 /// The lists that grow.
 const OPEN: [&str; 2] = ["Attempts", "Failures of earlier systems"];
+/// Rows that a list that grows has had since long: fewer are none that were read.
+const ROWS_LEAST: usize = 5;
 
 /// A row: its first cell, and the tests that its last one names, or why there is none.
 #[derive(Debug)]
@@ -131,7 +133,7 @@ fn claims_and_tests_name_each_other() {
     let sources: Vec<Source> = tree::sources().into_iter().filter(|source| source.is("rs")).collect();
     let wrong = wrong(&claims, &sources);
     assert!(wrong.is_empty(), "{CLAIMS} and the tests differ:\n{}", wrong.join("\n"));
-    assert!(OPEN.iter().all(|heading| rows(&claims, heading).len() > RULES.len()), "{CLAIMS} has no rows");
+    assert!(OPEN.iter().all(|heading| rows(&claims, heading).len() >= ROWS_LEAST), "{CLAIMS} has no rows");
 }
 
 #[test]
