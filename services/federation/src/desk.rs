@@ -11,7 +11,9 @@ use muster_contract::groups::GroupQuery;
 use muster_contract::history::Point;
 use muster_contract::limits::MESSAGE_BYTES_MAX;
 use muster_contract::query::{ErrorBody, ErrorCode, ErrorReply, Query};
-use muster_contract::question::{bad, checked_limit, fitting, json, named, parsed_after, read_of_a_point};
+use muster_contract::question::{
+    bad, checked_limit, fitting, found, json, named, nowhere, parsed_after, read_of_a_point,
+};
 use muster_contract::subjects::QUERY_PREFIX;
 use muster_contract::{DeploymentId, HubName, LabelKey, LabelValue, SiteId};
 use muster_domain::fold::{Merge, NoGroups, Page};
@@ -204,8 +206,7 @@ fn of_views(merged: &Merged, endpoint: &str, query: &Query) -> Result<Bytes, Err
         "deployment" => {
             let id = named(query.id.as_ref(), "id")?;
             let answer = merged.look(|merge| merge.deployment_answer(id));
-            let nowhere = || format!("deployment '{id}' is targeted nowhere and left nowhere");
-            json(found(answer, nowhere)?).map(Bytes::from)
+            json(found(answer, || nowhere(id))?).map(Bytes::from)
         }
         "deployments" => {
             let after = parsed_after::<DeploymentId>(query.after.as_deref())?;
@@ -248,12 +249,8 @@ fn of_groups(merged: &Merged, endpoint: &str, query: &GroupQuery) -> Result<Byte
 
 fn missing(none: NoGroups, label: &LabelKey, id: Option<&DeploymentId>) -> ErrorBody {
     let message = match (none, id) {
-        (NoGroups::Deployment, Some(id)) => format!("deployment '{id}' is targeted nowhere and left nowhere"),
+        (NoGroups::Deployment, Some(id)) => nowhere(id),
         _ => format!("no device has the label '{label}'"),
     };
     ErrorBody { code: ErrorCode::NotFound, message }
-}
-
-fn found<T>(answer: Option<T>, missing: impl FnOnce() -> String) -> Result<T, ErrorBody> {
-    answer.ok_or_else(|| ErrorBody { code: ErrorCode::NotFound, message: missing() })
 }

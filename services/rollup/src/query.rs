@@ -15,7 +15,7 @@ use muster_contract::query::{
     DeploymentAnswer, DeploymentsAnswer, DeviceAnswer, DevicesAnswer, ErrorBody, ErrorCode, Query,
 };
 use muster_contract::question::{
-    ANSWER_BYTES_MAX, bad, checked_limit, fitting, named, parsed_after, read_of_a_point,
+    ANSWER_BYTES_MAX, bad, checked_limit, fitting, found, named, nowhere, parsed_after, read_of_a_point,
 };
 use muster_contract::subjects::QUERY_PREFIX;
 use muster_contract::view::{FleetView, SiteView};
@@ -185,10 +185,7 @@ fn look_up(fleet: &Fleet, endpoint: &str, query: &Query, limit: usize) -> Result
             let id = named(query.id.as_ref(), "id")?;
             let page = Page { after: after::<DeviceKey>(query)?, limit };
             let answer = fleet.deployment_answer(id, query.output, site, &page);
-            let answer = found(answer, || {
-                format!("deployment '{id}' is targeted nowhere and left nowhere: no device shall run it")
-            })?;
-            Ok(Answer::Deployment(Box::new(answer)))
+            Ok(Answer::Deployment(Box::new(found(answer, || nowhere(id))?)))
         }
         "deployments" => {
             let page = Page { after: after::<DeploymentId>(query)?, limit };
@@ -218,9 +215,7 @@ fn look_up(fleet: &Fleet, endpoint: &str, query: &Query, limit: usize) -> Result
 
 fn why(fleet: &Fleet, query: &Query, limit: usize) -> Result<WhyAnswer, ErrorBody> {
     let (id, site) = (named(query.id.as_ref(), "id")?, query.site.as_ref());
-    let nowhere =
-        || format!("deployment '{id}' is targeted nowhere and left nowhere: no device shall run it");
-    let there = |words: String| if fleet.deployment_view(id).is_none() { nowhere() } else { words };
+    let there = |words: String| if fleet.deployment_view(id).is_none() { nowhere(id) } else { words };
     let Some(device) = &query.device else {
         let page = Page { after: after::<DeviceKey>(query)?, limit };
         return found(fleet.why(id, site, &page), || there(no_site(site)));
@@ -232,10 +227,6 @@ fn why(fleet: &Fleet, query: &Query, limit: usize) -> Result<WhyAnswer, ErrorBod
 
 fn after<K: std::str::FromStr<Err: std::fmt::Display>>(query: &Query) -> Result<Option<K>, ErrorBody> {
     parsed_after(query.after.as_deref())
-}
-
-fn found<T>(answer: Option<T>, missing: impl FnOnce() -> String) -> Result<T, ErrorBody> {
-    answer.ok_or_else(|| ErrorBody { code: ErrorCode::NotFound, message: missing() })
 }
 
 fn no_site(site: Option<&SiteId>) -> String {

@@ -8,6 +8,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::history::Point;
+use crate::ids::DeploymentId;
 use crate::limits::MESSAGE_BYTES_MAX;
 use crate::query::{ErrorBody, ErrorCode, PAGE_DEFAULT, PAGE_MAX};
 
@@ -71,6 +72,19 @@ pub fn named<'a, T>(value: Option<&'a T>, field: &str) -> Result<&'a T, ErrorBod
     value.ok_or_else(|| bad(format!("{field}: is missing from the question")))
 }
 
+/// What was found.
+///
+/// # Errors
+/// Nothing was, in words for the asker.
+pub fn found<T>(answer: Option<T>, missing: impl FnOnce() -> String) -> Result<T, ErrorBody> {
+    answer.ok_or_else(|| ErrorBody { code: ErrorCode::NotFound, message: missing() })
+}
+
+/// What is said of a deployment that no device shall run and none has still.
+pub fn nowhere(id: &DeploymentId) -> String {
+    format!("deployment '{id}' is targeted nowhere and left nowhere: no device shall run it")
+}
+
 /// The refusal of a question that is wrong itself.
 pub fn bad(message: String) -> ErrorBody {
     ErrorBody { code: ErrorCode::BadRequest, message }
@@ -107,7 +121,29 @@ pub fn fitting<T: Serialize, B: From<Vec<u8>>>(
             );
             return Err(ErrorBody { code: ErrorCode::Internal, message });
         }
-        // Rows are of about the same size; a little less than their share finds room most of the time.
-        limit = (limit * ANSWER_BYTES_MAX / answer.len() * 9 / 10).clamp(1, limit - 1);
+        limit = fewer(limit, answer.len());
+    }
+}
+
+/// How many rows to try after an answer of so many took so many bytes, which were too many: at least one.
+pub const fn fewer(rows: usize, bytes: usize) -> usize {
+    // Rows are of about the same size; a little less than their share finds room most of the time.
+    let share = rows * ANSWER_BYTES_MAX / bytes * 9 / 10;
+    let most = if share < rows { share } else { rows.saturating_sub(1) };
+    if most == 0 { 1 } else { most }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn after_an_answer_that_was_too_large_fewer_rows_are_tried_down_to_one() {
+        let large = ANSWER_BYTES_MAX + 1;
+        for (rows, bytes, expected) in
+            [(1000, 2 * large, 449), (10, large, 8), (2, large, 1), (2, 100 * large, 1), (1, large, 1)]
+        {
+            assert_eq!(fewer(rows, bytes), expected, "{rows} rows of {bytes} bytes");
+        }
     }
 }

@@ -9,12 +9,14 @@ use muster_contract::groups::{GroupQuery, GroupView, GroupsAnswer, LabelsAnswer,
 use muster_contract::history::Point;
 use muster_contract::limits::DEFINED_VIEWS_MAX;
 use muster_contract::query::{ErrorBody, ErrorCode};
-use muster_contract::question::{bad, checked_limit, fitting, named, parsed_after, read_of_a_point};
+use muster_contract::question::{
+    bad, checked_limit, fitting, found, named, nowhere, parsed_after, read_of_a_point,
+};
 use muster_contract::{DeploymentId, LabelKey, LabelValue, ViewName};
 use muster_domain::fold::{Fleet, NoGroups, Page, Shown, Unsigned};
 use serde::Serialize;
 
-use super::{caught_up, found, no_past};
+use super::{caught_up, no_past};
 use crate::present::Present;
 
 /// The last tokens of their subjects.
@@ -165,9 +167,7 @@ fn view(fleet: &Fleet, uncounted: &[ViewDefinition], name: &ViewName) -> Result<
 
 fn missing(none: NoGroups, label: &LabelKey, id: Option<&DeploymentId>) -> ErrorBody {
     let message = match (none, id) {
-        (NoGroups::Deployment, Some(id)) => {
-            format!("deployment '{id}' is targeted nowhere and left nowhere: no device shall run it")
-        }
+        (NoGroups::Deployment, Some(id)) => nowhere(id),
         _ => format!("no device has the label '{label}'"),
     };
     ErrorBody { code: ErrorCode::NotFound, message }

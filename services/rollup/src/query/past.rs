@@ -7,12 +7,14 @@ use bytes::Bytes;
 use muster_contract::DeviceKey;
 use muster_contract::canonical::Digest;
 use muster_contract::history::{DiffQuery, DigestsAnswer, MomentAnswer, Point, digest_of_digests};
-use muster_contract::query::{ErrorBody, Query};
-use muster_contract::question::{bad, checked_limit, fitting, json, parsed_after, read, read_of_a_point};
+use muster_contract::query::{ErrorBody, ErrorCode, Query};
+use muster_contract::question::{
+    bad, checked_limit, fitting, found, json, parsed_after, read, read_of_a_point,
+};
 use muster_domain::fold::{Fleet, Page};
 use tokio::time::Instant;
 
-use super::{Answer, found, groups, look_up, status};
+use super::{Answer, groups, look_up, status};
 use crate::history::point::Points;
 use crate::history::rebuild::Past;
 use crate::history::recall::{Asked, PATIENCE, Recall, Wanted};
@@ -137,7 +139,5 @@ async fn blocking(
     work: impl FnOnce() -> Result<Bytes, ErrorBody> + Send + 'static,
 ) -> Result<Bytes, ErrorBody> {
     let done = tokio::task::spawn_blocking(work).await;
-    done.unwrap_or_else(|error| {
-        Err(ErrorBody { code: muster_contract::query::ErrorCode::Internal, message: error.to_string() })
-    })
+    done.unwrap_or_else(|error| Err(ErrorBody { code: ErrorCode::Internal, message: error.to_string() }))
 }

@@ -4,7 +4,9 @@
 use bytes::Bytes;
 use muster_contract::history::Point;
 use muster_contract::query::{ErrorBody, ErrorCode};
-use muster_contract::question::{ANSWER_BYTES_MAX, bad, checked_limit, json, parsed_after, read_of_a_point};
+use muster_contract::question::{
+    ANSWER_BYTES_MAX, bad, checked_limit, fewer, json, parsed_after, read_of_a_point,
+};
 use muster_contract::status::{StatusAnswer, StatusQuery};
 use muster_domain::fold::{Fleet, StatusCursor, StatusRefusal};
 
@@ -71,7 +73,7 @@ impl Question {
     }
 }
 
-/// How many targets to try after an answer that was too large: lines are of about the same size.
+/// How many targets to try after an answer that was too large.
 fn less(answer: &StatusAnswer, bytes: usize) -> Result<usize, ErrorBody> {
     let lines = answer.targets.len();
     if lines <= 1 {
@@ -80,7 +82,7 @@ fn less(answer: &StatusAnswer, bytes: usize) -> Result<usize, ErrorBody> {
         );
         return Err(ErrorBody { code: ErrorCode::Internal, message });
     }
-    Ok((lines * ANSWER_BYTES_MAX / bytes * 9 / 10).clamp(1, lines - 1))
+    Ok(fewer(lines, bytes))
 }
 
 fn refused(refusal: &StatusRefusal) -> ErrorBody {
