@@ -5,8 +5,8 @@
 //! much to tell, [`mod@ledger`], a fleet that has told it, [`envelope`], what its messages carry, and
 //! [`thin`], a link for it;
 //! [`wait`], waiting for facts; [`golden`] files; [`python`], examples in another language; [`schemas`], the documents of
-//! `schemas/` as the code has them; [`streams`], changed behind the backs of those who use them; and [`mod@bench`], what is
-//! measured and how it is told.
+//! `schemas/` as the code has them; [`streams`], changed behind the backs of those who use them; [`watching`], a watch that
+//! runs beside a system; and [`mod@bench`], what is measured and how it is told.
 //!
 //! Nothing here ships.
 
@@ -30,3 +30,4 @@ pub mod system;
 pub mod thin;
 pub mod tls;
 pub mod wait;
+pub mod watching;

@@ -44,6 +44,21 @@ pub async fn publish(system: &System, devices: &[DeviceKey], id: &str, release: 
     system.repository.commit(&format!("{id} {release}")).await.unwrap();
 }
 
+/// Devices that run, and one deployment that has converged on all of them.
+///
+/// # Panics
+/// It does not.
+pub async fn settled(system: &mut System, devices: &[&str], id: &str) -> Vec<DeviceKey> {
+    let devices: Vec<DeviceKey> = devices.iter().map(|text| key(text)).collect();
+    publish(system, &devices, id, 1).await;
+    let hub = system.address();
+    for device in &devices {
+        system.start_agent(device, hub, &[]);
+    }
+    verdict(system, id, devices.len() as u64, Verdict::Converged).await;
+    devices
+}
+
 /// Waits until a deployment has a verdict for so many targets at a generation of at least `generation`.
 pub async fn verdict(system: &System, id: &str, targets: u64, verdict: Verdict) {
     system

@@ -14,7 +14,7 @@ use crate::wait::until;
 /// # Panics
 ///
 /// Where the server refuses it.
-pub async fn edit(bus: &Bus, stream: &str, change: impl Fn(&mut Value)) {
+pub async fn edit(bus: &Bus, stream: &str, change: impl FnOnce(&mut Value)) {
     let api = |verb: String, body: Value| async move {
         let answer = bus.request(&format!("$JS.API.{verb}"), body.to_string().into(), DEADLINE).await;
         serde_json::from_slice::<Value>(&answer.unwrap()).unwrap()
@@ -44,4 +44,25 @@ pub async fn forget_up_to(bus: &Bus, position: u64) {
         config["max_msgs"] = json!(-1);
     })
     .await;
+}
+
+/// What DOWNLINK holds does not get into LEDGER any more; gives what [`let_through`] needs.
+///
+/// # Panics
+///
+/// Where the server refuses it.
+pub async fn hold_back(bus: &Bus) -> Value {
+    let mut sources = Value::Null;
+    edit(bus, stream::LEDGER, |config| sources = config["sources"].take()).await;
+    assert!(sources.is_array(), "LEDGER has sources: {sources}");
+    sources
+}
+
+/// LEDGER takes from DOWNLINK again, and what it has missed first.
+///
+/// # Panics
+///
+/// Where the server refuses it.
+pub async fn let_through(bus: &Bus, sources: &Value) {
+    edit(bus, stream::LEDGER, |config| config["sources"] = sources.clone()).await;
 }

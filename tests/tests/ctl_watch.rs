@@ -3,77 +3,16 @@
 
 #![allow(clippy::unwrap_used, reason = "a failure here is the test's result")]
 
-use std::process::Stdio;
-
 use muster_contract::DeviceKey;
 use muster_contract::notify::{Notice, NoticeEvent};
 use muster_contract::view::{Standing, Verdict};
 use muster_simulator::repository::write_devices;
-use muster_tests::story::sleeper;
-use muster_tests::system::{ROLLUP, System, agent_name, program};
-use muster_tests::wait::{soon, within};
-use rustix::process::{Pid, Signal, kill_process};
-use tokio::io::{AsyncBufReadExt as _, BufReader, Lines};
-use tokio::process::{Child, ChildStdout, Command};
+use muster_tests::story::{self, sleeper};
+use muster_tests::system::{ROLLUP, System, agent_name};
+use muster_tests::wait::within;
+use muster_tests::watching::Watch;
 
 const DEVICES: [&str; 2] = ["plant7/press-1", "plant8/press-2"];
-
-/// A watch that runs.
-struct Watch {
-    child: Child,
-    lines: Lines<BufReader<ChildStdout>>,
-}
-
-impl Watch {
-    fn start(system: &System, words: &[&str]) -> Self {
-        let mut child = Command::new(program("muster"))
-            .args(["--nats-url", &system.server.url(), "watch"])
-            .args(words)
-            .env("NO_COLOR", "1")
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .kill_on_drop(true)
-            .spawn()
-            .unwrap();
-        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        Self { child, lines }
-    }
-
-    /// Every line up to its end.
-    async fn rest(&mut self) -> Vec<String> {
-        let mut lines = Vec::new();
-        while let Some(line) = soon("a line, or the end", self.lines.next_line()).await.unwrap() {
-            lines.push(line);
-        }
-        lines
-    }
-
-    async fn notice(&mut self) -> Notice {
-        let line = soon("a notice", self.lines.next_line()).await.unwrap().expect("it goes on");
-        muster_contract::decode::parse(line.as_bytes()).unwrap()
-    }
-
-    /// Notices until one is as it should be.
-    async fn notices(&mut self, holds: impl Fn(&Notice) -> bool) -> Vec<Notice> {
-        let mut all = vec![self.notice().await];
-        while !holds(&all[all.len() - 1]) {
-            all.push(self.notice().await);
-        }
-        all
-    }
-
-    /// Its exit code, and what it said on standard error.
-    async fn end(self) -> (i32, String) {
-        let output = soon("its end", self.child.wait_with_output()).await.unwrap();
-        (output.status.code().unwrap(), String::from_utf8(output.stderr).unwrap())
-    }
-
-    async fn interrupt(self) -> i32 {
-        let process = Pid::from_raw(self.child.id().unwrap().cast_signed()).unwrap();
-        kill_process(process, Signal::INT).unwrap();
-        self.end().await.0
-    }
-}
 
 fn verdict(notice: &Notice) -> Option<Verdict> {
     notice.state.as_ref().and_then(|state| state.verdict)
@@ -202,23 +141,5 @@ async fn the_devices_that_changed_are_named_in_each_notice() {
 
 /// Two devices with one deployment, converged.
 async fn settled(system: &mut System) -> Vec<DeviceKey> {
-    let devices: Vec<DeviceKey> = DEVICES.iter().map(|key| key.parse().unwrap()).collect();
-    write_devices(&system.repository, &devices).unwrap();
-    system.repository.write("fleet/web.yaml", &sleeper("web", 1)).unwrap();
-    system.repository.commit("web").await.unwrap();
-    let hub = system.address();
-    for device in &devices {
-        system.start_agent(device, hub, &[]);
-    }
-    system
-        .eventually("web has converged on both", async || {
-            let output = system.muster(&["status", "web", "--format", "json"]).await;
-            let answer: serde_json::Value = serde_json::from_slice(&output.stdout)
-                .map_err(|_| String::from_utf8_lossy(&output.stderr).into_owned())?;
-            let view = &answer["view"];
-            let there = view["verdict"] == "converged" && view["targets"] == 2;
-            if there { Ok(()) } else { Err(view.to_string()) }
-        })
-        .await;
-    devices
+    story::settled(system, &DEVICES, "web").await
 }

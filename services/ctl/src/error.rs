@@ -5,14 +5,15 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use muster_bus::ReadError;
-use muster_contract::query::ErrorCode;
-use muster_contract::{Refusal, SubscriptionName};
+use muster_contract::query::{ErrorCode, RefusedCommit};
+use muster_contract::{CommitName, Refusal, SubscriptionName};
 use muster_service::error::chain;
 
 use crate::ask::AskError;
 use crate::auth::AuthError;
 use crate::config::ConnectionError;
 use crate::reach::ReachError;
+use crate::render::publisher::refused;
 use crate::render::words::clean_lines;
 
 /// Everything was answered.
@@ -128,6 +129,9 @@ pub enum CtlError {
     /// An identity is not made, given or taken.
     #[error(transparent)]
     Auth(#[from] AuthError),
+    /// The commit that was waited for never comes.
+    #[error(transparent)]
+    Commit(#[from] CommitError),
     /// A name that is none.
     #[error("{0}")]
     Name(String),
@@ -140,6 +144,28 @@ pub enum CtlError {
     /// Standard output cannot be written.
     #[error("cannot write to standard output")]
     Output(#[from] io::Error),
+}
+
+/// Why a commit is not waited for any longer.
+#[derive(Debug, thiserror::Error)]
+pub enum CommitError {
+    /// No commit is ever published.
+    #[error("muster-publisher watches no Git repository, so it publishes no commit: leave --commit out")]
+    NoGit,
+    /// It breaks a rule.
+    #[error("{}", refused(.0))]
+    Refused(RefusedCommit),
+    /// The branch has moved on before it was published, or since.
+    #[error(
+        "commit {commit} is not what is published: a newer one of the branch has taken its place{}",
+        instead(.by.as_deref())
+    )]
+    Replaced {
+        /// The commit.
+        commit: CommitName,
+        /// What is published whole, if anything is.
+        by: Option<String>,
+    },
 }
 
 impl CtlError {
@@ -162,7 +188,7 @@ impl CtlError {
     pub fn code(&self) -> u8 {
         match self {
             error if error.is_reader_gone() => YES,
-            Self::Unknown { .. } | Self::NotQuarantined(_) | Self::Definition { .. } => NO,
+            Self::Unknown { .. } | Self::NotQuarantined(_) | Self::Definition { .. } | Self::Commit(_) => NO,
             Self::Auth(error) if error.is_no() => NO,
             Self::Ask(AskError::Refused(body)) => match body.code {
                 ErrorCode::NotFound | ErrorCode::BadRequest | ErrorCode::Conflict => NO,
@@ -185,6 +211,10 @@ impl CtlError {
 /// The output cannot be written for any other reason.
 pub fn settled(shown: Result<(), CtlError>) -> Result<(), CtlError> {
     shown.or_else(|error| if error.is_reader_gone() { Ok(()) } else { Err(error) })
+}
+
+fn instead(published: Option<&str>) -> String {
+    published.map_or_else(String::new, |by| format!("; `--commit {by}` waits for what is published now"))
 }
 
 fn hint(near: &[String]) -> String {

@@ -71,6 +71,8 @@ fn wrong_usage_is_talk_and_code_2() {
         (&["device", "press-4"], "'press-4' is not SITE/DEVICE"),
         (&["device", "plant7/Press"], "'Press' is not a valid device"),
         (&["apply", "--device", "plant7/press-4"], "--file"),
+        (&["watch", "web", "--commit", "9f2c1e5"], "--until"),
+        (&["watch", "web", "--until", "converged", "--commit", "HEAD"], "'HEAD' names no commit: 7 to 64"),
         (&["quarantine", "show", "0"], "0 is not in 1.."),
         (&["quarantine", "list", "--limit", "0"], "must be a number from 1 to 100000"),
         (&["quarantine"], "list"),

@@ -161,6 +161,8 @@ impl<D: Downlink> Announcer<D> {
                 self.heard(beats).await;
                 self.tell_if_other_than(before);
             }
+            Order::InLedger(copies) => self.in_ledger(copies),
+            Order::LedgerAnew => self.ledger_anew(),
             Order::Renewed(key, before, now) => self.roster.renewed(&key, before, now),
             Order::Change(request, answer) => {
                 let before = self.open();
@@ -297,6 +299,7 @@ impl<D: Downlink> Announcer<D> {
 
     fn applied(&mut self, revision: &str) {
         self.commit_under_way = false;
+        self.roster.published();
         tracing::info!(commit.id = revision, devices = self.roster.devices(), "the commit is published");
         self.around.metrics.commit(CommitResult::Applied, 1);
         self.tell();
@@ -361,7 +364,8 @@ impl<D: Downlink> Announcer<D> {
     fn tell(&self) {
         let census = self.roster.census();
         let trouble = self.trouble.clone().filter(|_| self.roster.due() > 0).or_else(|| self.behind());
-        self.around.status.stands(&census, self.roster.applied(), trouble);
+        let applied = self.roster.applied().map(|revision| (revision, self.roster.applied_through()));
+        self.around.status.stands(&census, applied, trouble);
         self.around.metrics.devices.set(i64::try_from(census.devices).unwrap_or(i64::MAX));
         self.around.metrics.due.set(i64::try_from(self.roster.due()).unwrap_or(i64::MAX));
     }

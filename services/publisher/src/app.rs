@@ -19,6 +19,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::announce::{Announcer, Desk, Surroundings};
 use crate::config::{Cli, Config, GitConfig};
+use crate::copies;
 use crate::error::StartError;
 use crate::git::Repository;
 use crate::metrics::Metrics;
@@ -92,6 +93,8 @@ pub async fn start(config: Config, life: &Life) -> Result<Handle, StartError> {
     life.spawn(Stage::Intake, "requests", counter.serve(bus.clone(), offered, life.token(Stage::Intake)));
     let listening = presence::run(bus.clone(), desk.clone(), Rng::new(), life.token(Stage::Intake));
     life.spawn(Stage::Intake, "presence", listening);
+    let copying = copies::run(bus.clone(), desk.clone(), Rng::new(), life.token(Stage::Intake));
+    life.spawn(Stage::Intake, "copies", copying);
     if let Some(git) = config.git {
         let poller = poller(git, &place, desk.clone(), around);
         life.spawn(Stage::Intake, "poll", poller.run(life.token(Stage::Intake)));
@@ -146,7 +149,7 @@ impl Counter {
 
     async fn answer(self, call: Call) -> Result<Bytes, Fault> {
         match understood(call).await {
-            Ok(Ask::Status) => requests::reply(Ok(self.status.answer())),
+            Ok(Ask::Status(query)) => requests::reply(Ok(self.status.answer_to(&query))),
             Ok(Ask::Change(request)) => requests::reply(self.desk.change(request).await),
             Err(error) => requests::reply::<()>(Err(error)),
         }

@@ -5,6 +5,7 @@
 //!   poll: the corridor from Git      ├─► roster: compose ─► plan
 //! requests ─► margo ─► content ──────┘      held ◄── what DOWNLINK holds ◄──┘
 //!                                            presence: how far the devices are
+//!                                            copies: what LEDGER holds of it
 //!                                    announce: the one task that writes
 //! ```
 //!
@@ -13,13 +14,14 @@
 //!
 //! Reading order: [`content`], [`margo`] and [`source`] (what is asked for), [`held`], [`compose`] and [`plan`] (what
 //! follows from it, pure), [`roster`] and [`announce`] (until every device has it), then [`git`], [`poll`],
-//! [`requests`], [`presence`], [`downlink`] and [`renew`] (the outside), and [`app`] (how it is put together).
+//! [`requests`], [`presence`], [`copies`], [`downlink`] and [`renew`] (the outside), and [`app`] (how it is put together).
 
 pub mod announce;
 pub mod app;
 pub mod compose;
 pub mod config;
 pub mod content;
+pub mod copies;
 pub mod downlink;
 pub mod error;
 pub mod git;

@@ -83,6 +83,9 @@ impl Poller {
         // Before the branch is asked: what it says then is no older than what others had published.
         let unseen = self.desk.unseen().await;
         let polled = self.repository.poll(self.known.as_deref()).await;
+        if matches!(polled, Ok(Some(_))) {
+            self.around.status.moved_on();
+        }
         let now = self.around.clock.now();
         let error = polled.as_ref().err().map(|error| chain(error));
         if self.around.status.polled(now, error.clone()) {
@@ -130,14 +133,18 @@ impl Poller {
         }
     }
 
-    /// Tells which of the commits that others have published the branch's newest came after. Where Git does not have one of
-    /// them, it may be behind itself.
+    /// Tells which of the commits that others have published the branch's newest came after, and those that somebody asks
+    /// about. Where Git does not have one of them, it may be behind itself.
     async fn look_back(&self, mut unseen: BTreeSet<String>) {
-        let Some(newest) = self.newest.as_ref().filter(|_| !unseen.is_empty()) else { return };
+        let is_wanted = !unseen.is_empty() || self.around.status.is_past_wanted();
+        let Some(newest) = self.newest.as_ref().filter(|_| is_wanted) else { return };
         match self.repository.history(newest).await {
             Ok(history) => {
                 unseen.retain(|commit| history.contains(commit));
-                self.desk.follows(newest.clone(), unseen).await;
+                self.around.status.came_after(newest, history);
+                if !unseen.is_empty() {
+                    self.desk.follows(newest.clone(), unseen).await;
+                }
             }
             // The next poll asks again.
             Err(error) => tracing::debug!(error = chain(&error), "cannot read what the commit came after"),

@@ -5,11 +5,14 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use muster_bus::{Call, EndpointSpec, Fault, ServiceSpec};
-use muster_contract::query::{ApplyRequest, ErrorBody, ErrorCode, RemoveRequest, RetireRequest};
+use muster_contract::query::{
+    ApplyRequest, ErrorBody, ErrorCode, PublisherQuery, RemoveRequest, RetireRequest,
+};
 use muster_contract::subjects::PUBLISHER_PREFIX;
 use muster_contract::{DeploymentId, DeviceKey};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde_json::{Map, Value};
 
 use crate::compose::RequestRefused;
 use crate::content::Content;
@@ -27,7 +30,7 @@ const FILE_CHARS_MAX: usize = 255;
 #[derive(Debug, Clone, PartialEq)]
 pub enum Ask {
     /// How the publisher is.
-    Status,
+    Status(PublisherQuery),
     /// A change.
     Change(Request),
 }
@@ -83,9 +86,17 @@ pub fn understand(call: &Call) -> Result<Ask, ErrorBody> {
             let RetireRequest { key } = parse(&call.payload, "RetireRequest")?;
             Request { key, change: Change::Retire }
         }
-        _ => return Ok(Ask::Status),
+        _ => return status(&call.payload).map(Ask::Status),
     };
     Ok(Ask::Change(change))
+}
+
+/// Whatever is no question about a commit asks for the status alone, as any payload once did.
+fn status(payload: &[u8]) -> Result<PublisherQuery, ErrorBody> {
+    match serde_json::from_slice::<Map<String, Value>>(payload) {
+        Ok(fields) if fields.contains_key("commit") => parse(payload, "PublisherQuery"),
+        _ => Ok(PublisherQuery::default()),
+    }
 }
 
 fn parse<T: DeserializeOwned>(payload: &[u8], what: &str) -> Result<T, ErrorBody> {
@@ -158,5 +169,21 @@ impl From<RequestRefused> for ErrorBody {
             RequestRefused::TooMuch(..) => ErrorCode::BadRequest,
         };
         Self { code, message: refused.to_string() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_status_is_told_whatever_the_payload_unless_it_names_a_commit_that_is_none() {
+        for payload in ["", "hello", "7", "{}", r#"{"output":"summary"}"#, r#"{"commit":null}"#] {
+            assert_eq!(status(payload.as_bytes()), Ok(PublisherQuery::default()), "{payload}");
+        }
+        let named = status(br#"{"commit":"9F2C1E5"}"#).unwrap().commit;
+        assert_eq!(named.map(|commit| commit.to_string()).as_deref(), Some("9f2c1e5"));
+        let refused = status(br#"{"commit":"HEAD"}"#).unwrap_err();
+        assert!(refused.code == ErrorCode::BadRequest && refused.message.contains("HEAD"), "{refused:?}");
     }
 }

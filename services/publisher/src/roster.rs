@@ -2,6 +2,7 @@
 //! announcer publishes what is due and says what became of it, until nothing is due.
 
 mod ahead;
+mod copied;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +11,9 @@ use muster_contract::query::SomeDevices;
 use muster_contract::{DeviceKey, Generation};
 
 use self::ahead::Ahead;
+use self::copied::Copied;
 use crate::compose::{self, Git};
+use crate::copies::Copy;
 use crate::held::Held;
 use crate::plan::{Draft, draft};
 use crate::problems::Problems;
@@ -41,6 +44,7 @@ pub struct Roster {
     fleet: Option<Fleet>,
     due: BTreeSet<DeviceKey>,
     ahead: Ahead,
+    copied: Copied,
 }
 
 impl Roster {
@@ -58,6 +62,7 @@ impl Roster {
         self.due = compose::changes(&fleet, &self.held)?;
         self.due.extend(due_again(&self.held));
         self.ahead.take(&fleet.revision);
+        self.copied.begin();
         self.fleet = Some(fleet);
         Ok(self.due.len())
     }
@@ -240,6 +245,26 @@ impl Roster {
         self.revision().filter(|_| self.due.is_empty() && self.ahead.len() == 0)
     }
 
+    /// The commit that was taken last is published whole.
+    pub fn published(&mut self) {
+        self.copied.publish(documents(&self.held));
+    }
+
+    /// LEDGER holds these; true where it holds the whole commit since.
+    pub fn in_ledger(&mut self, copies: Vec<Copy>) -> bool {
+        self.copied.see(copies)
+    }
+
+    /// LEDGER is read from its beginning, and may be another one.
+    pub fn ledger_anew(&mut self) {
+        self.copied.begin_anew(documents(&self.held));
+    }
+
+    /// LEDGER up to this sequence holds every document of the commit that was taken last, once that is known.
+    pub const fn applied_through(&self) -> Option<u64> {
+        self.copied.through()
+    }
+
     /// The commit of the newest document from Git, published whole or not. It need not be the last commit: an older document
     /// that was said again is newer, and a commit whose only documents others have followed is in none. [`Self::resume`]
     /// therefore looks at all of them.
@@ -249,6 +274,11 @@ impl Roster {
         let newest = from_git.max_by_key(|(sequence, _)| *sequence);
         newest.map(|(_, document)| document.source.revision.as_str())
     }
+}
+
+/// What is published, by device.
+fn documents(held: &BTreeMap<DeviceKey, Held>) -> impl Iterator<Item = (DeviceKey, Generation)> {
+    held.iter().filter_map(|(key, held)| Some((key.clone(), held.document.as_ref()?.generation)))
 }
 
 fn due_again(held: &BTreeMap<DeviceKey, Held>) -> impl Iterator<Item = DeviceKey> {

@@ -1,9 +1,10 @@
 //! What the publisher says of itself when it is asked: kept as the answer of `muster.publisher.status`.
 
+use std::collections::BTreeSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use muster_contract::Timestamp;
-use muster_contract::query::{GitStatus, PublisherStatus, RefusedCommit};
+use muster_contract::query::{GitStatus, PublisherQuery, PublisherStatus, RefusedCommit};
+use muster_contract::{CommitName, Timestamp};
 
 use crate::git::{Branch, GitUrl};
 use crate::problems::Problems;
@@ -18,6 +19,15 @@ struct Known {
     status: PublisherStatus,
     poll_error: Option<String>,
     publish_error: Option<String>,
+    past: Past,
+}
+
+/// What the branch's commit came after. It is had from Git where somebody asks about a commit that is not known here.
+#[derive(Debug, Default)]
+struct Past {
+    /// Somebody has asked since the branch is at its commit.
+    is_wanted: bool,
+    commits: Option<BTreeSet<String>>,
 }
 
 impl Status {
@@ -27,13 +37,16 @@ impl Status {
             url: url.to_string(),
             branch: branch.as_str().to_owned(),
             applied: None,
+            applied_through: None,
+            replaced: None,
             refused: None,
             polled_at: None,
             failures: 0,
             error: None,
         });
         let status = stand(git, &Census::default(), 0);
-        Self(Mutex::new(Known { status, poll_error: None, publish_error: None }))
+        let past = Past::default();
+        Self(Mutex::new(Known { status, poll_error: None, publish_error: None, past }))
     }
 
     /// The answer.
@@ -45,6 +58,35 @@ impl Status {
             git.error = errors.cloned().reduce(|one, other| format!("{one}; {other}"));
         }
         status
+    }
+
+    /// The answer to a question, which may be about a commit. Where it is about one that is not known here, the poller is
+    /// told to look for it, and the answer to the same question later is better.
+    pub fn answer_to(&self, query: &PublisherQuery) -> PublisherStatus {
+        let mut status = self.answer();
+        if let (Some(commit), Some(git)) = (&query.commit, &mut status.git)
+            && !is_known(commit, git)
+        {
+            git.replaced = self.lock().past.find(commit);
+        }
+        status
+    }
+
+    /// The branch is at another commit: what is known of its past holds no more, for the branch may have been set back.
+    pub fn moved_on(&self) {
+        self.lock().past = Past::default();
+    }
+
+    /// Whether somebody asks for what the branch's commit came after, and nobody has said it yet.
+    pub fn is_past_wanted(&self) -> bool {
+        let past = &self.lock().past;
+        past.is_wanted && past.commits.is_none()
+    }
+
+    /// The branch's commit was taken, and came after these.
+    pub fn came_after(&self, newest: &str, mut commits: BTreeSet<String>) {
+        commits.remove(newest);
+        self.lock().past.commits = Some(commits);
     }
 
     /// The repository was asked; `error` says why that came to nothing. True where that is news.
@@ -77,13 +119,22 @@ impl Status {
         }
     }
 
-    /// How things stand after a publish or a reading.
-    pub fn stands(&self, census: &Census, applied: Option<&str>, error: Option<String>) {
+    /// How things stand after a publish or a reading. A commit that is applied comes with the sequence up to which LEDGER
+    /// holds all of it, if it does.
+    pub fn stands(&self, census: &Census, applied: Option<(&str, Option<u64>)>, error: Option<String>) {
         let mut known = self.lock();
         known.publish_error = error;
         known.status = stand(known.status.git.take(), census, known.status.published);
-        if let (Some(git), Some(applied)) = (&mut known.status.git, applied) {
+        if let (Some(git), Some((applied, through))) = (&mut known.status.git, applied) {
             git.applied = Some(applied.to_owned());
+            git.applied_through = through;
+        }
+    }
+
+    /// What LEDGER holds is read anew.
+    pub fn ledger_anew(&self) {
+        if let Some(git) = &mut self.lock().status.git {
+            git.applied_through = None;
         }
     }
 
@@ -95,6 +146,20 @@ impl Status {
     /// Every change above is whole, so a panic elsewhere leaves nothing half-done.
     fn lock(&self) -> MutexGuard<'_, Known> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Whether the answer says of this commit what became of it.
+fn is_known(commit: &CommitName, git: &GitStatus) -> bool {
+    let refused = git.refused.as_ref().map(|refused| refused.revision.as_str());
+    [git.applied.as_deref(), refused].into_iter().flatten().any(|revision| commit.names(revision))
+}
+
+impl Past {
+    /// The commit of that name, if the branch's came after it.
+    fn find(&mut self, commit: &CommitName) -> Option<String> {
+        self.is_wanted = true;
+        self.commits.as_ref()?.iter().find(|revision| commit.names(revision)).cloned()
     }
 }
 
@@ -125,7 +190,7 @@ mod tests {
     #[test]
     fn a_refused_commit_is_shown_until_a_newer_one_is_taken() {
         let status = status();
-        status.stands(&three(), Some("c1"), None);
+        status.stands(&three(), Some(("c1", None)), None);
         let mut problems = Problems::default();
         problems.push("fleet/a.yaml", || Some(2), "id", "is missing");
         status.refused("c2", problems);
@@ -134,6 +199,40 @@ mod tests {
         assert_eq!(git.refused.unwrap().problems[0].line, Some(2));
         status.accepted();
         assert_eq!(status.answer().git.unwrap().refused, None);
+    }
+
+    #[test]
+    fn where_ledger_holds_a_commit_is_told_of_that_commit_alone() {
+        let status = status();
+        let told = || status.answer().git.map(|git| (git.applied, git.applied_through)).unwrap();
+        status.stands(&three(), Some(("c1", Some(12))), None);
+        status.stands(&three(), None, None);
+        assert_eq!(told(), (Some("c1".to_owned()), Some(12)), "while the next one is on its way");
+        status.stands(&three(), Some(("c2", None)), None);
+        assert_eq!(told(), (Some("c2".to_owned()), None));
+        status.stands(&three(), Some(("c2", Some(20))), None);
+        status.ledger_anew();
+        assert_eq!(told(), (Some("c2".to_owned()), None), "another LEDGER counts otherwise");
+    }
+
+    #[test]
+    fn a_commit_is_replaced_where_the_branchs_came_after_it_as_far_as_that_was_looked_up() {
+        let status = status();
+        let [old, new] = ["9f2c1e5d", "0a1b2c3d"].map(|start| start.repeat(5));
+        let replaced = |name: &str| {
+            let commit = Some(name.parse().unwrap());
+            status.answer_to(&PublisherQuery { commit }).git.unwrap().replaced
+        };
+        status.stands(&three(), Some((&new, None)), None);
+        assert!(replaced("0a1b2c3").is_none() && !status.is_past_wanted(), "it is what is applied");
+        assert!(replaced("9f2c1e5").is_none() && status.is_past_wanted());
+        status.came_after(&new, [old.clone(), new.clone()].into());
+        assert!(!status.is_past_wanted(), "once is enough");
+        assert_eq!((replaced("9f2c1e5"), replaced("7777777")), (Some(old), None));
+        assert_eq!(status.answer().git.unwrap().replaced, None, "nobody has asked");
+        status.moved_on();
+        assert!(!status.is_past_wanted());
+        assert_eq!(replaced("9f2c1e5"), None, "the branch may have been set back to it");
     }
 
     #[test]
@@ -152,7 +251,8 @@ mod tests {
     fn without_git_there_is_nothing_to_say_of_it() {
         let status = Status::new(None);
         status.polled(Timestamp::UNIX_EPOCH, None);
-        status.stands(&three(), Some("c"), None);
+        status.stands(&three(), Some(("c", Some(7))), None);
+        status.ledger_anew();
         status.published(2);
         assert_eq!(status.answer(), stand(None, &three(), 2));
     }

@@ -6,10 +6,11 @@
 //!
 //! Reading order: [`ids`] and [`limits`], then [`subjects`], then the documents in the order in which they
 //! travel: [`desired`] → [`report`] → [`fact`] → [`view`], with [`presence`], [`receipt`], [`credential`], [`query`] (read by
-//! [`question`]), [`status`], [`why`], [`silence`], [`history`] and [`notify`] beside them. [`decode`] is the door, [`canonical`] the digest.
+//! [`question`]; it names a [`commit`]), [`status`], [`why`], [`silence`], [`history`] and [`notify`] beside them. [`decode`] is the door, [`canonical`] the digest.
 
 pub mod canonical;
 pub mod checked;
+pub mod commit;
 pub mod credential;
 pub mod decode;
 pub mod defined;
@@ -43,6 +44,7 @@ pub mod why;
 mod liveness;
 mod text;
 
+pub use commit::{CommitName, CommitNameError};
 pub use decode::{Document, Refusal};
 pub use ids::{
     ComponentName, Counter, DeploymentId, DeviceId, DeviceKey, Epoch, Generation, HubName, LabelError,

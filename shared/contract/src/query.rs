@@ -8,6 +8,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use crate::commit::CommitName;
 use crate::fact::{Account, DeadlineFact, Incident};
 use crate::history::Point;
 use crate::ids::{DeploymentId, DeviceId, DeviceKey, Epoch, Generation, Seq, SiteId};
@@ -362,6 +363,15 @@ pub struct PublishAnswer {
     pub overrides: Vec<DeploymentId>,
 }
 
+/// Request of `muster.publisher.status`. Every field may be left out.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct PublisherQuery {
+    /// A commit of which the answer shall also say whether a newer one has taken its place.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub commit: Option<CommitName>,
+}
+
 /// Answer of `muster.publisher.status`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
@@ -426,6 +436,14 @@ pub struct GitStatus {
     /// Last commit that was published whole.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub applied: Option<String>,
+    /// LEDGER up to this sequence holds every document of `applied`: a view as of it or later speaks of all its targets.
+    /// Absent while that is not so yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub applied_through: Option<u64>,
+    /// The commit that was asked about, where it is not `applied` and the newest one that was taken came after it. Absent
+    /// also where that is not known yet: Git is asked for it, and the same question later is told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replaced: Option<String>,
     /// Newest commit, if it was refused, and why.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refused: Option<RefusedCommit>,

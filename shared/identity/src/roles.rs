@@ -172,6 +172,8 @@ const DISCOVERY_OF_ALL: [&str; 3] = ["$SRV.PING", "$SRV.INFO", "$SRV.STATS"];
 const QUERIES: &str = "muster.query.*";
 const NOTIFY_REQUESTS: &str = "muster.notify.*";
 const PUBLISHER_REQUESTS: &str = "muster.publisher.*";
+/// Questions, which change nothing: of the views, and of how far the publisher is with a commit.
+const ASK: [&str; 2] = [QUERIES, "muster.publisher.status"];
 /// Renewed tokens on their way to devices.
 const CREDENTIALS: &str = "muster.credential.*.*";
 /// Requests to define a view, or to take it back.
@@ -247,7 +249,8 @@ impl Role {
             ),
             Self::Viewer => (
                 vec![
-                    &[QUERIES, "$JS.API.DIRECT.GET.KV_views.$KV.views.>"],
+                    &ASK,
+                    &["$JS.API.DIRECT.GET.KV_views.$KV.views.>"],
                     &ASK_FOR_NOTICES,
                     &DISCOVERY,
                     &DISCOVERY_OF_ALL,
@@ -255,7 +258,7 @@ impl Role {
                 vec![&[OWN_INBOX, LIVE_NOTICES]],
             ),
             Self::Subscriber => (
-                vec![&[QUERIES], &ASK_FOR_NOTICES, &READ_LEDGER, &READ_VIEWS, &DISCOVERY, &DISCOVERY_OF_ALL],
+                vec![&ASK, &ASK_FOR_NOTICES, &READ_LEDGER, &READ_VIEWS, &DISCOVERY, &DISCOVERY_OF_ALL],
                 vec![&[OWN_INBOX, LIVE_NOTICES]],
             ),
             Self::Operator => (

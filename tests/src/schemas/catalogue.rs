@@ -22,7 +22,7 @@ use muster_contract::profile::{Package, Process, Simulated};
 use muster_contract::quarantine::{QuarantineAnswer, QuarantineRequest, QuarantineVerdict};
 use muster_contract::query::{
     ApplyRequest, DeploymentAnswer, DeploymentsAnswer, DeviceAnswer, DevicesAnswer, ErrorReply,
-    PublishAnswer, PublisherStatus, Query, RemoveRequest, RetireRequest,
+    PublishAnswer, PublisherQuery, PublisherStatus, Query, RemoveRequest, RetireRequest,
 };
 use muster_contract::receipt::Receipt;
 use muster_contract::report::{CapabilitiesReport, StatusReport};
@@ -71,7 +71,7 @@ pub const DOCUMENTS: [Shape; 19] = [
 ];
 
 /// Requests and answers of the query service, the publisher and ingest.
-pub const MESSAGES: [Shape; 27] = [
+pub const MESSAGES: [Shape; 28] = [
     message::<Query>("Query"),
     message::<DeploymentAnswer>("DeploymentAnswer"),
     message::<DeploymentsAnswer>("DeploymentsAnswer"),
@@ -96,6 +96,7 @@ pub const MESSAGES: [Shape; 27] = [
     message::<RemoveRequest>("RemoveRequest"),
     message::<RetireRequest>("RetireRequest"),
     message::<PublishAnswer>("PublishAnswer"),
+    message::<PublisherQuery>("PublisherQuery"),
     message::<PublisherStatus>("PublisherStatus"),
     message::<QuarantineRequest>("QuarantineRequest"),
     message::<QuarantineAnswer>("QuarantineAnswer"),

@@ -121,7 +121,7 @@ fn apply(device: &str, id: &str) -> Request {
     let (subject, headers) = ("muster.publisher.apply".to_owned(), Headers::default());
     match requests::understand(&Call { endpoint: "apply", subject, payload, headers }).unwrap() {
         Ask::Change(request) => request,
-        Ask::Status => panic!("a change was asked for"),
+        Ask::Status(_) => panic!("a change was asked for"),
     }
 }
 

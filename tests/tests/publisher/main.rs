@@ -5,6 +5,7 @@
 
 mod commits;
 mod crashes;
+mod ledger;
 mod recovery;
 mod renewal;
 mod requests;

@@ -158,6 +158,9 @@ async fn a_whole_fleet_runs_with_only_the_rights_of_its_roles_over_tls() {
     let audit = async || asked(&hub, Role::Operator, &["audit"]);
     until("an operator finds everything accounted for", audit, Result::is_ok).await.unwrap();
     asked(&hub, Role::Viewer, &["devices"]).unwrap();
+    for role in [Role::Viewer, Role::Subscriber] {
+        asked(&hub, role, &["publisher", "status"]).unwrap();
+    }
     let watched = asked(&hub, Role::Viewer, &["watch", "web", "--until", "converged", "--within", "30s"]);
     assert_eq!(watched.unwrap()["state"]["verdict"], "converged", "a viewer is told as well");
     asked(&hub, Role::Operator, &["quarantine", "list"]).unwrap();

@@ -4,13 +4,16 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use muster_contract::view::Verdict;
-use muster_contract::{DeploymentId, SubscriptionName};
+use muster_contract::{CommitName, DeploymentId, SubscriptionName};
 use muster_service::config::Problems;
 
 pub(super) const WATCH_EXAMPLES: &str = "\
 Of one deployment the hub tells what has changed, and which devices; what happens within half a second is told together.
 A watch with a name goes on where it was, also after this program or the hub was away: nothing is shown twice, and what is
 left out was replaced by something newer. It is kept for a week; `muster watch` of another deployment needs another name.
+A commit goes out device by device, so a verdict right after a push may be of the state before it. With --commit nothing
+counts until LEDGER holds every document of that commit. One that is refused, or whose place a newer one has taken, ends the
+watch with exit code 1.
 
 Examples:
   muster watch                           every deployment, redrawn as it changes
@@ -18,6 +21,8 @@ Examples:
   muster watch web | cat                 a line for each change
   muster watch web --until converged --within 10m
                                          wait for a rollout: exit code 0 when it is there, 1 when the time is over
+  muster watch web --until converged --commit $(git rev-parse HEAD) --within 10m
+                                         the same after a push: only what holds with that commit counts
   muster watch web --name night-shift    go on where the watch of that name was
   muster watch web --format json         one notice a line
   muster watch --format json             one view a line; a view that is gone is {\"key\":…,\"gone\":true}";
@@ -33,9 +38,13 @@ pub struct WatchArgs {
     /// The deployment; all of them if left out
     pub deployment: Option<DeploymentId>,
     /// End with exit code 0 when this is its verdict; one that holds already ends it at once, and standard error says
-    /// as of which number of LEDGER: right after a push that may be the state before it
+    /// as of which number of LEDGER: right after a push that may be the state before it, unless --commit says which
     #[arg(long, value_enum, requires = "deployment")]
     pub until: Option<Until>,
+    /// Count a verdict only as of when LEDGER holds every document of this commit: its id, or the first 7 digits of it or
+    /// more
+    #[arg(long, value_name = "REVISION", requires = "until")]
+    pub commit: Option<CommitName>,
     /// End after this time, with exit code 1 where something was waited for; as in 90s or 10m
     #[arg(long, value_name = "DURATION", requires = "deployment", value_parser = duration)]
     pub within: Option<Duration>,

@@ -3,7 +3,7 @@
 
 use muster_contract::notify::{EndReason, Notice, NoticeEvent, StandingChange, Stood};
 use muster_contract::view::{AsOf, DeploymentView, Freshness, Verdict};
-use muster_contract::{DeploymentId, Timestamp};
+use muster_contract::{CommitName, DeploymentId, Timestamp};
 
 use super::paint::{self, DIM, UNSURE, styled};
 use super::watch;
@@ -54,6 +54,46 @@ pub fn changes(notice: &Notice, before: Option<Verdict>, verdict: Option<Verdict
 pub fn over(wanted: &str, verdict: Option<Verdict>) -> String {
     let now = verdict.map_or("it is not there", Verdict::as_str);
     format!("muster: the time is over: {wanted} was waited for, {now} is what it is\n")
+}
+
+/// What a watch says first that waits for a commit.
+pub fn waiting_for(commit: &CommitName) -> String {
+    format!("muster: waiting until LEDGER holds all of commit {commit}\n")
+}
+
+/// And then, once LEDGER does.
+pub fn in_ledger(commit: &CommitName, through: u64) -> String {
+    format!("muster: LEDGER holds all of commit {commit} as of {through}\n")
+}
+
+/// What a watch says whose time is over before the commit is there.
+pub fn commit_is_missing(commit: &CommitName) -> String {
+    format!(
+        "muster: the time is over: LEDGER does not hold all of commit {commit} yet; `muster publisher status` says how far \
+         it is\n"
+    )
+}
+
+/// And where the commit is there, and the hub has not read that far.
+pub fn unread(verdict: Option<Verdict>, through: u64) -> String {
+    let now = verdict.map_or("there", Verdict::as_str);
+    format!(
+        "muster: the time is over: it is {now} as of what the hub has read, and the commit is in LEDGER as of {through} only\n"
+    )
+}
+
+/// What a watch says when it has what it waited for, with the commit that it waited for.
+pub fn with_commit(
+    deployment: &DeploymentId,
+    verdict: Option<Verdict>,
+    as_of: AsOf,
+    (commit, through): (&CommitName, Option<u64>),
+) -> String {
+    let (verdict, seq) = (verdict.map_or("there", Verdict::as_str), as_of.ledger_seq);
+    let through = through.unwrap_or(seq);
+    format!(
+        "muster: {deployment} is {verdict} as of ledger {seq}; all of commit {commit} is in it as of {through}\n"
+    )
 }
 
 /// What a watch says that has nothing to wait for.

@@ -65,10 +65,14 @@ fn source(git: &GitStatus, now: Timestamp) -> String {
             format!("{} with success; {} failed since", age(now, at), plural(failures, "attempt"))
         }
     };
-    let applied = git.applied.as_deref().unwrap_or("none since the start; devices keep what they have");
+    let applied = match (&git.applied, git.applied_through) {
+        (None, _) => "none since the start; devices keep what they have".to_owned(),
+        (Some(commit), None) => format!("{commit}, not all of it in LEDGER yet"),
+        (Some(commit), Some(through)) => format!("{commit}, in LEDGER as of {through}"),
+    };
     let mut text = format!("git          {}, branch {}\n", clean(&git.url), clean(&git.branch));
     let _ = writeln!(text, "asked        {polled}");
-    let _ = writeln!(text, "commit       {}", clean(applied));
+    let _ = writeln!(text, "commit       {}", clean(&applied));
     if let Some(error) = &git.error {
         let _ = writeln!(text, "{}", styled(BAD, &format!("failed       {}", clean(error))));
     }
@@ -83,6 +87,12 @@ fn refusal(refused: &RefusedCommit) -> String {
     let problems = plural(refused.problems.len() as u64, "problem");
     let head = format!("refused      commit {}, as a whole: {problems}", clean(&refused.revision));
     let mut text = format!("{}\n", styled(BAD, &head));
+    text += &problems_of(refused);
+    text
+}
+
+fn problems_of(refused: &RefusedCommit) -> String {
+    let mut text = String::new();
     for problem in &refused.problems {
         let line = problem.line.map(|line| format!(":{line}")).unwrap_or_default();
         let place = format!("{}{line}", clean(&problem.file));
@@ -91,6 +101,13 @@ fn refusal(refused: &RefusedCommit) -> String {
         let _ = writeln!(text, "  {}", said.join(": "));
     }
     text
+}
+
+/// That a commit which somebody waits for is refused, and why.
+pub fn refused(refused: &RefusedCommit) -> String {
+    let head =
+        format!("commit {} is refused as a whole, and the fleet keeps what it has", clean(&refused.revision));
+    format!("{head}:\n{}", problems_of(refused))
 }
 
 /// A device that was taken out.

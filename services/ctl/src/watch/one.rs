@@ -1,32 +1,30 @@
 //! `muster watch DEPLOYMENT`: one deployment as it changes, by notices: counts, changes of the verdict, and the devices
 //! that changed. It ends when what was waited for is there, or the time is over.
 
-use std::collections::VecDeque;
 use std::time::Duration;
 
 use muster_bus::Link;
 use muster_contract::DeploymentId;
-use muster_contract::notify::{Notice, NoticeState, Subscription, TellOn};
+use muster_contract::notify::{Subscription, TellOn};
 use muster_contract::query::ErrorCode;
 use muster_contract::view::Verdict;
 use tokio::sync::watch;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
 
+use super::REDRAW;
+use super::gate::Goal;
+use super::picture::Picture;
 use super::silence::Silence;
-use super::{REDRAW, is_redrawn};
 use crate::ask::AskError;
-use crate::config::{Format, WatchArgs};
+use crate::config::WatchArgs;
 use crate::error::CtlError;
 use crate::notices::{Notices, Read, is_last};
-use crate::render;
 use crate::session::Session;
 
 /// Least time between two notices: what a person can follow.
 const WINDOW_MS: u64 = 500;
 /// How long a watch without a name is kept after its program has gone.
 const LEASE_SECONDS: u64 = 60;
-/// Lines of changes that stand under a picture.
-const RECENT_MAX: usize = 12;
 
 /// Follows a deployment. True unless what was waited for did not come.
 ///
@@ -39,32 +37,34 @@ pub(super) async fn run(
 ) -> Result<bool, CtlError> {
     let (mut notices, is_there) = subscribe(session, &deployment, args).await?;
     let wanted = args.until.map(Verdict::from);
+    let mut goal = Goal::begin(&session.hub, &deployment, wanted, args.commit.as_ref());
+    if let Some(words) = goal.words() {
+        session.terminal.say(&words);
+    }
     let over = args.within.map(|within| Instant::now() + within);
     let silence = Silence::new(session.hub.place().to_owned());
     let mut picture = Picture::new(deployment, is_there && !notices.is_told(), silence);
     if let Some(known) = notices.known().await? {
         picture.know(&known);
-        if wanted.is_some() && picture.verdict == wanted {
+        if goal.is_met(picture.verdict, picture.as_of) {
             // What is waited for is there, and was shown before.
-            picture.tell_of_before(session, &known);
+            picture.tell_of_before(session, known.as_of);
             return Ok(true);
         }
     }
-    let end = follow(session, &mut notices, &mut picture, wanted, over).await;
+    let end = follow(session, &mut notices, &mut picture, &mut goal, over).await;
     if args.name.is_none() {
         notices.close().await;
     }
-    answered(end, wanted, picture.verdict)
+    answered(end, &goal, &picture)
 }
 
 /// The end of a watch. One that waits for a verdict has it or not, also where its reader has gone.
-fn answered(
-    end: Result<bool, CtlError>,
-    wanted: Option<Verdict>,
-    verdict: Option<Verdict>,
-) -> Result<bool, CtlError> {
+fn answered(end: Result<bool, CtlError>, goal: &Goal, picture: &Picture) -> Result<bool, CtlError> {
     match end {
-        Err(error) if wanted.is_some() && error.is_reader_gone() => Ok(verdict == wanted),
+        Err(error) if goal.is_any() && error.is_reader_gone() => {
+            Ok(goal.is_met(picture.verdict, picture.as_of))
+        }
         end => end,
     }
 }
@@ -104,7 +104,7 @@ async fn follow(
     session: &mut Session<'_>,
     notices: &mut Notices,
     picture: &mut Picture,
-    wanted: Option<Verdict>,
+    goal: &mut Goal,
     over: Option<Instant>,
 ) -> Result<bool, CtlError> {
     let mut meanwhile = Meanwhile::new(session, notices);
@@ -117,38 +117,36 @@ async fn follow(
     // One for the whole time: a Ctrl-C between two notices must not be lost.
     let interrupted = tokio::signal::ctrl_c();
     tokio::pin!(over, interrupted);
-    loop {
+    let has_ended = loop {
         tokio::select! {
             read = meanwhile.until(notices.next(), session, picture) => {
                 let read = read?;
                 picture.show(session, &read)?;
-                let is_there = wanted.is_some() && picture.verdict == wanted;
-                if !is_last(&read.notice) && !is_there {
-                    picture.is_of_before = false;
-                    notices.confirm_soon();
-                    continue;
+                if is_last(&read.notice) || goal.is_met(picture.verdict, picture.as_of) {
+                    break is_last(&read.notice);
                 }
-                tokio::select! {
-                    confirmed = notices.confirm() => confirmed?,
-                    () = &mut over => {}
-                    _ = &mut interrupted => {}
-                }
-                if is_last(&read.notice) {
-                    return Ok(false);
-                }
-                if picture.is_of_before {
-                    picture.tell_of_before(session, &read.notice);
-                }
-                return Ok(true);
+                picture.is_of_before = false;
+                notices.confirm_soon();
             }
+            news = goal.next() => if picture.learn(session, goal, news)? {
+                break false;
+            },
             () = &mut over => {
-                let words = wanted.map_or("the time", Verdict::as_str);
-                session.terminal.say(&render::notice::over(words, picture.verdict));
-                return Ok(wanted.is_none());
+                session.terminal.say(&goal.over(picture.verdict));
+                return Ok(!goal.is_any());
             }
-            _ = &mut interrupted => return Ok(wanted.is_none()),
+            _ = &mut interrupted => return Ok(!goal.is_any()),
         }
+    };
+    tokio::select! {
+        confirmed = notices.confirm() => confirmed?,
+        () = &mut over => {}
+        _ = &mut interrupted => {}
     }
+    if !has_ended {
+        picture.tell_of_end(session, goal);
+    }
+    Ok(!has_ended)
 }
 
 /// What happens while the next notice is waited for.
@@ -190,89 +188,6 @@ impl Meanwhile {
     }
 }
 
-/// What is known, and what of it stands on the screen.
-struct Picture {
-    deployment: DeploymentId,
-    /// The last verdict; none while it is not there.
-    verdict: Option<Verdict>,
-    /// The last state.
-    state: Option<NoticeState>,
-    /// The last lines about changes, the newest last.
-    recent: VecDeque<String>,
-    drawn: bool,
-    silence: Silence,
-    /// What comes next is how it was when this began.
-    is_of_before: bool,
-}
-
-impl Picture {
-    const fn new(deployment: DeploymentId, is_of_before: bool, silence: Silence) -> Self {
-        let recent = VecDeque::new();
-        Self { deployment, verdict: None, state: None, recent, drawn: false, silence, is_of_before }
-    }
-
-    /// Says that nothing was waited for: whoever has just published something sees here whether it was read by then.
-    fn tell_of_before(&self, session: &mut Session<'_>, notice: &Notice) {
-        session.terminal.say(&render::notice::already(&self.deployment, self.verdict, notice.as_of));
-    }
-
-    /// Takes in what an earlier run has shown.
-    fn know(&mut self, notice: &Notice) {
-        self.verdict = notice.state.as_ref().and_then(|state| state.verdict);
-        self.state.clone_from(&notice.state);
-    }
-
-    fn show(&mut self, session: &mut Session<'_>, read: &Read) -> Result<(), CtlError> {
-        let Notice { state, .. } = &read.notice;
-        let verdict = state.as_ref().and_then(|state| state.verdict);
-        let changes = render::notice::changes(&read.notice, self.verdict, verdict);
-        (self.verdict, self.state) = (verdict, state.clone());
-        if is_redrawn(session) {
-            self.recent.extend(changes);
-            self.recent.drain(..self.recent.len().saturating_sub(RECENT_MAX));
-            return self.redraw(session);
-        }
-        match session.format {
-            Format::Json => session.terminal.print_json(&format!("{}\n", read.value))?,
-            Format::Table => {
-                let view = state.as_ref().and_then(|state| state.view.as_deref());
-                let first = render::notice::line(&self.deployment, &read.notice, view, session.clock.now());
-                session.terminal.print(&(first + &changes.concat()))?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Takes in whether there is a connection.
-    fn tell(&mut self, session: &mut Session<'_>, is_up: bool) -> Result<(), CtlError> {
-        let words = self.silence.tell(is_up);
-        if is_redrawn(session) {
-            return self.redraw(session);
-        }
-        session.terminal.say(words);
-        Ok(())
-    }
-
-    fn redraw(&mut self, session: &mut Session<'_>) -> Result<(), CtlError> {
-        if !is_redrawn(session) {
-            return Ok(());
-        }
-        let view = self.state.as_ref().and_then(|state| state.view.as_deref());
-        let shown = match view {
-            Some(view) => render::deployment::view(view, session.frame()),
-            None => render::watch::nothing(Some(&self.deployment)),
-        };
-        let lost = self.silence.above();
-        let recent: String = self.recent.iter().map(String::as_str).collect();
-        let gap = if recent.is_empty() { "" } else { "\n" };
-        if !self.drawn {
-            session.terminal.clear()?;
-            self.drawn = true;
-        }
-        Ok(session.terminal.redraw(&format!("{lost}{shown}{gap}{recent}"))?)
-    }
-}
-
 const _: () = assert!(Duration::from_secs(LEASE_SECONDS).as_millis() > 4 * WINDOW_MS as u128);
 
 #[cfg(test)]
@@ -285,11 +200,17 @@ mod tests {
     fn a_reader_that_went_away_before_the_verdict_came_has_no_yes() {
         let gone = || Err(CtlError::Output(ErrorKind::BrokenPipe.into()));
         let wanted = Some(Verdict::Converged);
-        assert!(matches!(answered(gone(), wanted, Some(Verdict::Failing)), Ok(false)));
-        assert!(matches!(answered(gone(), wanted, None), Ok(false)));
-        assert!(matches!(answered(gone(), wanted, wanted), Ok(true)));
-        assert!(answered(gone(), None, None).is_err(), "nothing was asked");
+        let goal = Goal::until;
+        let shown = |verdict| {
+            let mut picture = Picture::new("web".parse().unwrap(), false, Silence::new("here".to_owned()));
+            picture.verdict = verdict;
+            picture
+        };
+        assert!(matches!(answered(gone(), &goal(wanted), &shown(Some(Verdict::Failing))), Ok(false)));
+        assert!(matches!(answered(gone(), &goal(wanted), &shown(None)), Ok(false)));
+        assert!(matches!(answered(gone(), &goal(wanted), &shown(wanted)), Ok(true)));
+        assert!(answered(gone(), &goal(None), &shown(None)).is_err(), "nothing was asked");
         let full = Err(CtlError::Output(ErrorKind::StorageFull.into()));
-        assert!(answered(full, wanted, wanted).is_err());
+        assert!(answered(full, &goal(wanted), &shown(wanted)).is_err());
     }
 }

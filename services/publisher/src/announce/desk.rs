@@ -9,6 +9,7 @@ use muster_service::life::DRAIN_DEADLINE;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::timeout;
 
+use crate::copies::Copy;
 use crate::problems::Problems;
 use crate::requests::{Request, not_ready};
 use crate::source::Fleet;
@@ -36,6 +37,10 @@ pub(super) enum Order {
     LastPublished(oneshot::Sender<Option<String>>),
     /// Devices are at these generations.
     Heard(Vec<(DeviceKey, Generation)>),
+    /// LEDGER holds these.
+    InLedger(Vec<Copy>),
+    /// What LEDGER holds is read from its beginning.
+    LedgerAnew,
     /// A device's document was put in its own place by this process: it stood at the first sequence and stands at the second.
     Renewed(DeviceKey, u64, u64),
     /// Somebody wants this, and an answer.
@@ -115,6 +120,16 @@ impl Desk {
     /// Tells at which generations devices are; false where nobody listens any more.
     pub async fn heard(&self, beats: Vec<(DeviceKey, Generation)>) -> bool {
         self.orders.send(Order::Heard(beats)).await.is_ok()
+    }
+
+    /// Tells what LEDGER holds; false where nobody listens any more.
+    pub async fn in_ledger(&self, copies: Vec<Copy>) -> bool {
+        self.orders.send(Order::InLedger(copies)).await.is_ok()
+    }
+
+    /// Tells that what LEDGER holds is told from its beginning; false where nobody listens any more.
+    pub async fn ledger_anew(&self) -> bool {
+        self.orders.send(Order::LedgerAnew).await.is_ok()
     }
 
     /// Tells that a device's document was put in its own place, from one sequence to another.

@@ -11,6 +11,7 @@ use tokio::time::Instant;
 
 use super::Announcer;
 use crate::content::Interner;
+use crate::copies::Copy;
 use crate::downlink::{Downlink, Message};
 use crate::held::Held;
 use crate::roster::Roster;
@@ -106,6 +107,22 @@ impl<D: Downlink> Announcer<D> {
                 self.catch_up(&key, generation).await;
             }
         }
+    }
+
+    /// LEDGER holds these documents. It takes them by itself, some time after they are published.
+    pub(super) fn in_ledger(&mut self, copies: Vec<Copy>) {
+        if self.roster.in_ledger(copies) {
+            let (revision, through) = (self.roster.revision(), self.roster.applied_through());
+            tracing::info!(commit.id = revision, ledger.seq = through, "LEDGER holds the whole commit");
+            self.tell();
+        }
+    }
+
+    /// What LEDGER holds is read from its beginning, as after it was made anew: what was told of it holds no more.
+    pub(super) fn ledger_anew(&mut self) {
+        self.roster.ledger_anew();
+        self.around.status.ledger_anew();
+        self.tell();
     }
 
     /// A device alone must not have documents published at its own pace.

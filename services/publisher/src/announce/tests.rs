@@ -1,5 +1,6 @@
 //! The announcer against a stream that refuses, forgets to answer and has other writers.
 
+mod ledger;
 mod writers;
 
 use std::collections::VecDeque;

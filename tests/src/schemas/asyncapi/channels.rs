@@ -351,8 +351,8 @@ fn requests() -> Vec<Channel> {
             "publisherStatus",
             publisher,
             "status",
-            &["Query"],
-            "How the publisher's sources are; any payload.",
+            &["PublisherQuery"],
+            "How the publisher's sources are, and where a commit is; any payload that names none asks for the first alone.",
         ),
         Channel::new(
             "ingestQuarantine",

@@ -13,7 +13,7 @@ enum Action {
 use Action::{Receive, Send};
 
 /// Role, action and channels. A role that is not listed with a channel has no right to it.
-const ROLES: [(&str, Action, &[&str]); 22] = [
+const ROLES: [(&str, Action, &[&str]); 23] = [
     ("device", Send, &["report", "presence"]),
     ("device", Receive, &["desired", "receipt", "credential", "live"]),
     ("publisher", Send, &["desired"]),
@@ -83,6 +83,7 @@ const ROLES: [(&str, Action, &[&str]); 22] = [
     ("viewer", Receive, &["deploymentView", "siteView", "fleetView"]),
     ("viewer", Send, &QUERIES),
     ("viewer", Send, &NOTIFY),
+    ("viewer", Send, &["publisherStatus"]),
     ("viewer", Receive, &["notice", "liveNotice"]),
     ("operator", Send, &["publisherApply", "publisherRemove", "publisherRetire", "publisherStatus"]),
 ];

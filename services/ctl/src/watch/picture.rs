@@ -1,0 +1,155 @@
+//! What a watch of one deployment shows: what is known of it, and what of that stands on the screen.
+
+use std::collections::VecDeque;
+
+use muster_contract::DeploymentId;
+use muster_contract::notify::{Notice, NoticeState};
+use muster_contract::view::{AsOf, DeploymentView, Verdict};
+
+use super::gate::{Goal, News};
+use super::is_redrawn;
+use super::silence::Silence;
+use crate::config::Format;
+use crate::error::CtlError;
+use crate::notices::Read;
+use crate::render;
+use crate::session::Session;
+
+/// Lines of changes that stand under a picture.
+const RECENT_MAX: usize = 12;
+
+/// What is known, and what of it stands on the screen.
+pub(super) struct Picture {
+    deployment: DeploymentId,
+    /// The last verdict; none while it is not there.
+    pub(super) verdict: Option<Verdict>,
+    /// As of when.
+    pub(super) as_of: Option<AsOf>,
+    /// The last state.
+    state: Option<NoticeState>,
+    /// The last lines about changes, the newest last.
+    recent: VecDeque<String>,
+    drawn: bool,
+    pub(super) silence: Silence,
+    /// What comes next is how it was when this began.
+    pub(super) is_of_before: bool,
+}
+
+impl Picture {
+    pub(super) const fn new(deployment: DeploymentId, is_of_before: bool, silence: Silence) -> Self {
+        let recent = VecDeque::new();
+        let (verdict, as_of, state) = (None, None, None);
+        Self { deployment, verdict, as_of, state, recent, drawn: false, silence, is_of_before }
+    }
+
+    /// Says what has ended a watch, where that cannot be seen from what was shown.
+    pub(super) fn tell_of_end(&self, session: &mut Session<'_>, goal: &Goal) {
+        let Some(as_of) = self.as_of else { return };
+        match goal.commit() {
+            Some((commit, through)) => session.terminal.say(&render::notice::with_commit(
+                &self.deployment,
+                self.verdict,
+                as_of,
+                (commit, through),
+            )),
+            None if self.is_of_before => self.tell_of_before(session, as_of),
+            None => {}
+        }
+    }
+
+    /// Takes in what was learned beside the notices; true where it is what was waited for.
+    pub(super) fn learn(
+        &mut self,
+        session: &mut Session<'_>,
+        goal: &Goal,
+        news: News,
+    ) -> Result<bool, CtlError> {
+        match news {
+            News::Says(words) => session.terminal.say(&words),
+            News::InLedger(through) => {
+                session.terminal.say(&goal.in_ledger(through));
+            }
+            News::Met(view) => {
+                self.see(session, *view)?;
+                return Ok(true);
+            }
+            News::Failed(error) => return Err(error),
+        }
+        Ok(goal.is_met(self.verdict, self.as_of))
+    }
+
+    /// Shows a view that no notice has told. It is no notice, so programs that read those are not given it.
+    fn see(&mut self, session: &mut Session<'_>, view: DeploymentView) -> Result<(), CtlError> {
+        (self.verdict, self.as_of) = (Some(view.verdict), Some(view.as_of));
+        if session.format == Format::Table && !is_redrawn(session) {
+            let line = render::watch::line(&self.deployment, Some(&view), session.clock.now());
+            session.terminal.print(&line)?;
+        }
+        if let Some(state) = &mut self.state {
+            (state.verdict, state.view) = (Some(view.verdict), Some(Box::new(view)));
+        }
+        self.redraw(session)
+    }
+
+    /// Says that nothing was waited for: whoever has just published something sees here whether it was read by then.
+    pub(super) fn tell_of_before(&self, session: &mut Session<'_>, as_of: AsOf) {
+        session.terminal.say(&render::notice::already(&self.deployment, self.verdict, as_of));
+    }
+
+    /// Takes in what an earlier run has shown.
+    pub(super) fn know(&mut self, notice: &Notice) {
+        self.verdict = notice.state.as_ref().and_then(|state| state.verdict);
+        self.as_of = Some(notice.as_of);
+        self.state.clone_from(&notice.state);
+    }
+
+    pub(super) fn show(&mut self, session: &mut Session<'_>, read: &Read) -> Result<(), CtlError> {
+        let Notice { state, .. } = &read.notice;
+        let verdict = state.as_ref().and_then(|state| state.verdict);
+        let changes = render::notice::changes(&read.notice, self.verdict, verdict);
+        (self.verdict, self.as_of, self.state) = (verdict, Some(read.notice.as_of), state.clone());
+        if is_redrawn(session) {
+            self.recent.extend(changes);
+            self.recent.drain(..self.recent.len().saturating_sub(RECENT_MAX));
+            return self.redraw(session);
+        }
+        match session.format {
+            Format::Json => session.terminal.print_json(&format!("{}\n", read.value))?,
+            Format::Table => {
+                let view = state.as_ref().and_then(|state| state.view.as_deref());
+                let first = render::notice::line(&self.deployment, &read.notice, view, session.clock.now());
+                session.terminal.print(&(first + &changes.concat()))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes in whether there is a connection.
+    pub(super) fn tell(&mut self, session: &mut Session<'_>, is_up: bool) -> Result<(), CtlError> {
+        let words = self.silence.tell(is_up);
+        if is_redrawn(session) {
+            return self.redraw(session);
+        }
+        session.terminal.say(words);
+        Ok(())
+    }
+
+    pub(super) fn redraw(&mut self, session: &mut Session<'_>) -> Result<(), CtlError> {
+        if !is_redrawn(session) {
+            return Ok(());
+        }
+        let view = self.state.as_ref().and_then(|state| state.view.as_deref());
+        let shown = match view {
+            Some(view) => render::deployment::view(view, session.frame()),
+            None => render::watch::nothing(Some(&self.deployment)),
+        };
+        let lost = self.silence.above();
+        let recent: String = self.recent.iter().map(String::as_str).collect();
+        let gap = if recent.is_empty() { "" } else { "\n" };
+        if !self.drawn {
+            session.terminal.clear()?;
+            self.drawn = true;
+        }
+        Ok(session.terminal.redraw(&format!("{lost}{shown}{gap}{recent}"))?)
+    }
+}

@@ -1,0 +1,108 @@
+//! A `muster watch` that runs beside a system: its lines as they come, and how it ends.
+
+#![allow(clippy::unwrap_used, reason = "a failure here is the test's result")]
+
+use std::process::Stdio;
+
+use muster_contract::decode;
+use muster_contract::notify::Notice;
+use rustix::process::{Pid, Signal, kill_process};
+use tokio::io::{AsyncBufReadExt as _, BufReader, Lines};
+use tokio::process::{Child, ChildStdout, Command};
+
+use crate::system::{System, program};
+use crate::wait::soon;
+
+/// A watch that runs. It ends with this value.
+#[derive(Debug)]
+pub struct Watch {
+    child: Child,
+    /// What it prints.
+    pub lines: Lines<BufReader<ChildStdout>>,
+}
+
+impl Watch {
+    /// Starts `muster watch` with these words.
+    ///
+    /// # Panics
+    /// It cannot be started.
+    pub fn start(system: &System, words: &[&str]) -> Self {
+        let mut child = Command::new(program("muster"))
+            .args(["--nats-url", &system.server.url(), "watch"])
+            .args(words)
+            .env("NO_COLOR", "1")
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()
+            .unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        Self { child, lines }
+    }
+
+    /// Every line up to its end.
+    ///
+    /// # Panics
+    /// Nothing comes for too long.
+    pub async fn rest(&mut self) -> Vec<String> {
+        let mut lines = Vec::new();
+        while let Some(line) = soon("a line, or the end", self.lines.next_line()).await.unwrap() {
+            lines.push(line);
+        }
+        lines
+    }
+
+    /// Lines until one holds these words; that one.
+    ///
+    /// # Panics
+    /// It ends before, or nothing comes for too long.
+    pub async fn line_with(&mut self, words: &str) -> String {
+        loop {
+            let line = soon(words, self.lines.next_line()).await.unwrap();
+            let line = line.unwrap_or_else(|| panic!("it ended, and '{words}' was waited for"));
+            if line.contains(words) {
+                return line;
+            }
+        }
+    }
+
+    /// The next notice of one that prints them.
+    ///
+    /// # Panics
+    /// None comes.
+    pub async fn notice(&mut self) -> Notice {
+        let line = soon("a notice", self.lines.next_line()).await.unwrap().expect("it goes on");
+        decode::parse(line.as_bytes()).unwrap()
+    }
+
+    /// Notices until one is as it should be.
+    ///
+    /// # Panics
+    /// None is.
+    pub async fn notices(&mut self, holds: impl Fn(&Notice) -> bool) -> Vec<Notice> {
+        let mut all = vec![self.notice().await];
+        while !holds(&all[all.len() - 1]) {
+            all.push(self.notice().await);
+        }
+        all
+    }
+
+    /// Its exit code, and what it said on standard error.
+    ///
+    /// # Panics
+    /// It does not end.
+    pub async fn end(self) -> (i32, String) {
+        let output = soon("its end", self.child.wait_with_output()).await.unwrap();
+        (output.status.code().unwrap(), String::from_utf8(output.stderr).unwrap())
+    }
+
+    /// The exit code after Ctrl-C.
+    ///
+    /// # Panics
+    /// It does not end.
+    pub async fn interrupt(self) -> i32 {
+        let process = Pid::from_raw(self.child.id().unwrap().cast_signed()).unwrap();
+        kill_process(process, Signal::INT).unwrap();
+        self.end().await.0
+    }
+}
