@@ -17,7 +17,7 @@ use muster_ctl::terminal::Terminal;
 use tokio_util::sync::CancellationToken;
 
 use crate::server::Server;
-use crate::wait::until;
+use crate::wait::{FACT_DEADLINE, until};
 
 /// What a command printed and how it ended.
 #[derive(Debug)]
@@ -105,6 +105,8 @@ impl Hub {
         let endpoints = subjects.iter().map(endpoint).collect();
         let spec = ServiceSpec { name: "played", version: "0.1.0", description: "a test", endpoints };
         let serving = self.bus.serve(spec, answer).await.unwrap();
+        // Who asks does so over another connection, which may be quicker than this one.
+        assert!(self.bus.flush(FACT_DEADLINE).await, "the server hears of the service");
         Self { _playing: Some(serving), ..self }
     }
 

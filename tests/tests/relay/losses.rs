@@ -46,11 +46,13 @@ async fn m11_a_link_that_drops_with_rows_unsent_and_unconfirmed_loses_none_and_k
     let thin = Thin::open(hub.address(), 2_000_000).await;
     let sender = backlog.send(hub.settings(&backlog, thin.address()), None);
     let unsent = async || backlog.summary().await.unsent;
+    let up = async || sender.connected.borrow().as_ref().is_some_and(|bus| bus.link().borrow().is_up());
     for cut in 1..=CUTS {
+        // Each cut is of a link of its own, also where so much was confirmed at once that the next is due.
+        until("the link is up", up, |up| *up).await;
         // In the middle of it: some confirmed, some under way, some waiting.
         until("some of it is sent", unsent, |unsent| *unsent <= head - cut * head / (CUTS + 2)).await;
         thin.cut();
-        let up = async || sender.connected.borrow().as_ref().is_some_and(|bus| bus.link().borrow().is_up());
         until("the loss is seen", up, |up| !up).await;
         thin.mend();
     }
