@@ -1,7 +1,7 @@
 //! Agents beside the load: real outboxes on a real disk, and the agent's own way up. Their clock starts before a report is
 //! kept, so what they measure is the whole way from a change on a device to a view.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use muster_bus::Bus;
 use muster_contract::decode::to_bytes;
@@ -45,17 +45,22 @@ pub(crate) async fn start(server: &Server, bus: &Bus) -> Vec<Agent> {
 }
 
 impl Agent {
-    /// Reports at an even rate; `note` is told of each just before it is kept.
-    pub(crate) async fn report(self, mut note: impl FnMut(usize, usize)) {
+    /// Reports at an even rate; `note` is told of each just before it is kept. How long the keeping took, each with its
+    /// beginning.
+    pub(crate) async fn report(self, mut note: impl FnMut(usize, usize)) -> Vec<(Instant, Duration)> {
+        let mut kept = Vec::with_capacity(REPORTS);
         // Not all at the same moment.
         let lag = EVERY.mul_f64((self.at - DEVICES) as f64 / AGENTS as f64);
         let begin = tokio::time::Instant::now() + lag;
         for nth in 0..REPORTS {
             tokio::time::sleep_until(begin + EVERY * nth as u32).await;
             note(self.at, nth);
+            let begin = Instant::now();
             self.outbox.tell(Timestamp::now(), [(0, load::state(nth))]).await;
+            kept.push((begin, begin.elapsed()));
         }
         tokio::time::sleep(EVERY).await;
         self.sender.end().await;
+        kept
     }
 }

@@ -45,6 +45,7 @@ pub(crate) struct Figures {
     pub(crate) raw_latency: load::Latency,
     pub(crate) muster_latency: load::Latency,
     pub(crate) agent_latency: load::Latency,
+    pub(crate) keeping: load::Latency,
 }
 
 async fn measure(reports: usize, rounds: usize) -> Figures {
@@ -62,7 +63,7 @@ async fn measure(reports: usize, rounds: usize) -> Figures {
     }
     say(&format!("latency at {} events/s: bare hops, then muster", load::EVENTS_PER_SECOND));
     let raw_latency = raw::latency(Carry::Everything).await;
-    let [muster_latency, agent_latency] = muster::latency().await;
+    let [muster_latency, agent_latency, keeping] = muster::latency().await;
     Figures {
         document_rates,
         raw_rates,
@@ -71,5 +72,6 @@ async fn measure(reports: usize, rounds: usize) -> Figures {
         raw_latency,
         muster_latency,
         agent_latency,
+        keeping,
     }
 }

@@ -99,23 +99,24 @@ pub(crate) async fn throughput(fleet: Fleet, reports: usize) -> f64 {
 }
 
 /// Latency until a watcher of the deployment's view sees the state that the report carries: from publish, and from before
-/// an agent keeps it.
-pub(crate) async fn latency() -> [Latency; 2] {
+/// an agent keeps it. The last is how long that keeping takes.
+pub(crate) async fn latency() -> [Latency; 3] {
     let whole = whole(Fleet::Different).await;
     let agents = agents::start(&whole.server, &whole.bus).await;
     let mut watch = whole.bus.view_watch("deployment.*").await.unwrap();
     let (sent, mut sent_at) = tokio::sync::mpsc::unbounded_channel();
     let note = move |at, nth| sent.send((at, nth, Instant::now())).unwrap();
-    let mut sending = tokio::task::JoinSet::new();
+    let mut reporting = tokio::task::JoinSet::new();
     for agent in agents {
-        sending.spawn(agent.report(note.clone()));
+        reporting.spawn(agent.report(note.clone()));
     }
     let bus = whole.bus.clone();
-    sending.spawn(async move { paced(&bus, Carry::Everything, 2, note).await });
+    let sending = tokio::spawn(async move { paced(&bus, Carry::Everything, 2, note).await });
     // A view that skips a state tells of its report as well: with the next one.
     let mut waiting: BTreeMap<usize, (State, Vec<Instant>)> = BTreeMap::new();
-    let (mut published, mut kept) = (Vec::with_capacity(LATENCY_EVENTS), Vec::with_capacity(agents::EVENTS));
-    while published.len() < LATENCY_EVENTS || kept.len() < agents::EVENTS {
+    let (mut published, mut changed) =
+        (Vec::with_capacity(LATENCY_EVENTS), Vec::with_capacity(agents::EVENTS));
+    while published.len() < LATENCY_EVENTS || changed.len() < agents::EVENTS {
         let batch =
             tokio::time::timeout(PATIENCE, watch.next_batch(512)).await.expect("views change").unwrap();
         let now = Instant::now();
@@ -129,13 +130,15 @@ pub(crate) async fn latency() -> [Latency; 2] {
             if waiting.get(&at).is_some_and(|waits| waits.0 == state)
                 && let Some((_, sent)) = waiting.remove(&at)
             {
-                let samples = if at < DEVICES { &mut published } else { &mut kept };
+                let samples = if at < DEVICES { &mut published } else { &mut changed };
                 samples.extend(sent.into_iter().map(|when| (when, now - when)));
             }
         }
     }
-    sending.join_all().await;
-    [Latency::of(published, load::WARM_UP_EVENTS), Latency::of(kept, agents::WARM_UP_EVENTS)]
+    sending.await.unwrap();
+    let kept = reporting.join_all().await.concat();
+    let of_agents = |events| Latency::of(events, agents::WARM_UP_EVENTS);
+    [Latency::of(published, load::WARM_UP_EVENTS), of_agents(changed), of_agents(kept)]
 }
 
 /// The device behind a view of the load and the state that the view shows.
