@@ -19,12 +19,13 @@ use tokio_util::sync::CancellationToken;
 
 use crate::announce::{Announcer, Desk, Surroundings};
 use crate::config::{Cli, Config, GitConfig};
-use crate::copies;
+use crate::copies::Copies;
 use crate::error::StartError;
 use crate::git::Repository;
+use crate::listening;
 use crate::metrics::Metrics;
 use crate::poll::{Habits, Poller};
-use crate::presence;
+use crate::presence::Heartbeats;
 use crate::renew;
 use crate::requests::{self, Ask};
 use crate::status::Status;
@@ -91,9 +92,10 @@ pub async fn start(config: Config, life: &Life) -> Result<Handle, StartError> {
     life.spawn(Stage::Intake, "renew", renewing);
     let counter = Counter { desk: desk.clone(), status: status.clone() };
     life.spawn(Stage::Intake, "requests", counter.serve(bus.clone(), offered, life.token(Stage::Intake)));
-    let listening = presence::run(bus.clone(), desk.clone(), Rng::new(), life.token(Stage::Intake));
+    let listening =
+        listening::run(bus.clone(), Heartbeats(desk.clone()), Rng::new(), life.token(Stage::Intake));
     life.spawn(Stage::Intake, "presence", listening);
-    let copying = copies::run(bus.clone(), desk.clone(), Rng::new(), life.token(Stage::Intake));
+    let copying = listening::run(bus.clone(), Copies(desk.clone()), Rng::new(), life.token(Stage::Intake));
     life.spawn(Stage::Intake, "copies", copying);
     if let Some(git) = config.git {
         let poller = poller(git, &place, desk.clone(), around);

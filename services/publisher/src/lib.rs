@@ -14,7 +14,8 @@
 //!
 //! Reading order: [`content`], [`margo`] and [`source`] (what is asked for), [`held`], [`compose`] and [`plan`] (what
 //! follows from it, pure), [`roster`] and [`announce`] (until every device has it), then [`git`], [`poll`],
-//! [`requests`], [`presence`], [`copies`], [`downlink`] and [`renew`] (the outside), and [`app`] (how it is put together).
+//! [`requests`], [`presence`] and [`copies`] (what `listening` hears), [`downlink`] and [`renew`] (the outside), and [`app`]
+//! (how it is put together).
 
 pub mod announce;
 pub mod app;
@@ -26,6 +27,7 @@ pub mod downlink;
 pub mod error;
 pub mod git;
 pub mod held;
+mod listening;
 pub mod margo;
 pub mod metrics;
 pub mod plan;

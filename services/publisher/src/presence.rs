@@ -1,55 +1,29 @@
 //! How far the devices are, from their heartbeats in PRESENCE: the newest of each, then each as it comes. Whether that
 //! matters is the announcer's to say. Losing some is no harm: a heart beats again.
 
-use std::time::Duration;
-
-use fastrand::Rng;
-use muster_bus::{Bus, Delivery, ReadError, Start};
+use muster_bus::Delivery;
 use muster_contract::presence::Heartbeat;
 use muster_contract::subjects::{origin, stream};
 use muster_contract::{DeviceKey, Generation, decode};
-use muster_service::backoff::FullJitter;
-use muster_service::error::chain;
-use tokio_util::sync::CancellationToken;
 
 use crate::announce::Desk;
 use crate::held::believed;
+use crate::listening::Listener;
 
-/// Heartbeats taken at once.
-const BATCH: usize = 1000;
-/// Those of every device, in every partition.
-const EVERYBODY: &str = "muster.presence.*.*.*";
-/// Least and longest upper bound of the delay before another attempt to read.
-const RETRY_MIN: Duration = Duration::from_millis(200);
-/// See [`RETRY_MIN`].
-const RETRY_MAX: Duration = Duration::from_secs(30);
+/// Tells a desk of heartbeats.
+pub(crate) struct Heartbeats(pub(crate) Desk);
 
-const _: () = assert!(RETRY_MIN.as_millis() < RETRY_MAX.as_millis());
+impl Listener for Heartbeats {
+    const STREAM: &str = stream::PRESENCE;
+    const SUBJECTS: &str = "muster.presence.*.*.*";
+    const WHAT: &str = "heartbeats";
 
-/// Tells `desk` of heartbeats until `stop`.
-pub async fn run(bus: Bus, desk: Desk, chance: Rng, stop: CancellationToken) {
-    stop.run_until_cancelled(follow(bus, desk, chance)).await;
-}
-
-async fn follow(bus: Bus, desk: Desk, mut chance: Rng) {
-    let mut retry = FullJitter::new(RETRY_MIN, RETRY_MAX);
-    loop {
-        let Err(error) = listen(&bus, &desk, &mut retry).await else { return };
-        let retry_in = retry.next(&mut chance);
-        tracing::warn!(error = chain(&error), ?retry_in, "cannot read heartbeats");
-        tokio::time::sleep(retry_in).await;
+    async fn begin(&self) -> bool {
+        true
     }
-}
 
-/// Ends well only when nobody wants to know any more.
-async fn listen(bus: &Bus, desk: &Desk, retry: &mut FullJitter) -> Result<(), ReadError> {
-    let mut replay = bus.replay(stream::PRESENCE, &[EVERYBODY], Start::LastPerSubject).await?;
-    loop {
-        let beats = replay.next_batch(BATCH).await?;
-        retry.reset();
-        if !desk.heard(beats.iter().filter_map(generation).collect()).await {
-            return Ok(());
-        }
+    async fn hear(&self, deliveries: &[Delivery]) -> bool {
+        self.0.heard(deliveries.iter().filter_map(generation).collect()).await
     }
 }
 

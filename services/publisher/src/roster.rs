@@ -13,7 +13,7 @@ use muster_contract::{DeviceKey, Generation};
 use self::ahead::Ahead;
 use self::copied::Copied;
 use crate::compose::{self, Git};
-use crate::copies::Copy;
+use crate::copies::LedgerCopy;
 use crate::held::Held;
 use crate::plan::{Draft, draft};
 use crate::problems::Problems;
@@ -251,7 +251,7 @@ impl Roster {
     }
 
     /// LEDGER holds these; true where it holds the whole commit since.
-    pub fn in_ledger(&mut self, copies: Vec<Copy>) -> bool {
+    pub fn in_ledger(&mut self, copies: Vec<LedgerCopy>) -> bool {
         self.copied.see(copies)
     }
 

@@ -12,7 +12,6 @@ use serde::{Deserialize, Deserializer, Serialize};
 const DIGITS_MIN: usize = 7;
 /// Digits of the longest id, which is of SHA-256.
 const DIGITS_MAX: usize = 64;
-const PATTERN: &str = "^[0-9a-fA-F]{7,64}$";
 
 const _: () = assert!(DIGITS_MIN < DIGITS_MAX);
 
@@ -75,8 +74,10 @@ impl JsonSchema for CommitName {
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
         json_schema!({
             "type": "string",
-            "pattern": PATTERN,
-            "description": "The id of a Git commit, or the beginning of it: 7 to 64 hexadecimal digits."
+            "pattern": format!("^[0-9a-fA-F]{{{DIGITS_MIN},{DIGITS_MAX}}}$"),
+            "description": format!(
+                "The id of a Git commit, or the beginning of it: {DIGITS_MIN} to {DIGITS_MAX} hexadecimal digits."
+            )
         })
     }
 }

@@ -9,7 +9,7 @@ use muster_service::life::DRAIN_DEADLINE;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::timeout;
 
-use crate::copies::Copy;
+use crate::copies::LedgerCopy;
 use crate::problems::Problems;
 use crate::requests::{Request, not_ready};
 use crate::source::Fleet;
@@ -38,7 +38,7 @@ pub(super) enum Order {
     /// Devices are at these generations.
     Heard(Vec<(DeviceKey, Generation)>),
     /// LEDGER holds these.
-    InLedger(Vec<Copy>),
+    InLedger(Vec<LedgerCopy>),
     /// What LEDGER holds is read from its beginning.
     LedgerAnew,
     /// A device's document was put in its own place by this process: it stood at the first sequence and stands at the second.
@@ -123,7 +123,7 @@ impl Desk {
     }
 
     /// Tells what LEDGER holds; false where nobody listens any more.
-    pub async fn in_ledger(&self, copies: Vec<Copy>) -> bool {
+    pub async fn in_ledger(&self, copies: Vec<LedgerCopy>) -> bool {
         self.orders.send(Order::InLedger(copies)).await.is_ok()
     }
 

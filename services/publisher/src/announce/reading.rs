@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use super::Announcer;
 use crate::content::Interner;
-use crate::copies::Copy;
+use crate::copies::LedgerCopy;
 use crate::downlink::{Downlink, Message};
 use crate::held::Held;
 use crate::roster::Roster;
@@ -110,7 +110,7 @@ impl<D: Downlink> Announcer<D> {
     }
 
     /// LEDGER holds these documents. It takes them by itself, some time after they are published.
-    pub(super) fn in_ledger(&mut self, copies: Vec<Copy>) {
+    pub(super) fn in_ledger(&mut self, copies: Vec<LedgerCopy>) {
         if self.roster.in_ledger(copies) {
             let (revision, through) = (self.roster.revision(), self.roster.applied_through());
             tracing::info!(commit.id = revision, ledger.seq = through, "LEDGER holds the whole commit");

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use muster_contract::{DeviceKey, Generation};
 
-use crate::copies::Copy;
+use crate::copies::LedgerCopy;
 
 /// What is known of LEDGER.
 #[derive(Debug, Default)]
@@ -46,7 +46,7 @@ impl Copied {
     }
 
     /// LEDGER holds these; true where it holds the whole commit since.
-    pub(super) fn see(&mut self, copies: Vec<Copy>) -> bool {
+    pub(super) fn see(&mut self, copies: Vec<LedgerCopy>) -> bool {
         let mut is_whole = false;
         for copy in copies {
             // Every one is to be seen, also behind the one that made the commit whole.
@@ -55,8 +55,8 @@ impl Copied {
         is_whole
     }
 
-    fn see_one(&mut self, copy: Copy) -> bool {
-        let Copy { key, generation, ledger_seq } = copy;
+    fn see_one(&mut self, copy: LedgerCopy) -> bool {
+        let LedgerCopy { key, generation, ledger_seq } = copy;
         self.seen = self.seen.max(ledger_seq);
         if let Commit::Awaited(awaited) = &mut self.commit
             && awaited.get(&key).is_some_and(|wanted| *wanted <= generation)
@@ -103,9 +103,9 @@ mod tests {
         (device.parse().unwrap(), Generation::new(generation).unwrap())
     }
 
-    fn copy(device: &str, generation: u64, ledger_seq: u64) -> Copy {
+    fn copy(device: &str, generation: u64, ledger_seq: u64) -> LedgerCopy {
         let (key, generation) = document(device, generation);
-        Copy { key, generation, ledger_seq }
+        LedgerCopy { key, generation, ledger_seq }
     }
 
     fn documents() -> impl Iterator<Item = (DeviceKey, Generation)> {

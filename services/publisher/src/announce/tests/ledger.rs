@@ -1,12 +1,12 @@
 //! As of when LEDGER holds a commit: never before its last document is in, and not otherwise because of what comes after.
 
 use super::*;
-use crate::copies::Copy;
+use crate::copies::LedgerCopy;
 
 /// What LEDGER holds once it has taken every newest document, the first of them at `first`.
-fn copies(stream: &Stream, first: u64) -> Vec<Copy> {
+fn copies(stream: &Stream, first: u64) -> Vec<LedgerCopy> {
     let stored = stream.0.lock().unwrap();
-    let copy = |((key, (_, document)), ledger_seq): ((&DeviceKey, &(u64, DesiredState)), u64)| Copy {
+    let copy = |((key, (_, document)), ledger_seq): ((&DeviceKey, &(u64, DesiredState)), u64)| LedgerCopy {
         key: key.clone(),
         generation: document.generation,
         ledger_seq,
@@ -16,7 +16,7 @@ fn copies(stream: &Stream, first: u64) -> Vec<Copy> {
 
 impl Running {
     /// The commit that is applied, and as of where, once LEDGER holds these as well.
-    async fn after(&self, copies: Vec<Copy>) -> (Option<String>, Option<u64>) {
+    async fn after(&self, copies: Vec<LedgerCopy>) -> (Option<String>, Option<u64>) {
         assert!(self.desk.in_ledger(copies).await);
         // Orders are obeyed one after the other.
         self.desk.unseen().await;
