@@ -1,6 +1,6 @@
 //! When the snapshot is brought up to date: after so many facts, after so much time, and at the end of the process. While
 //! LEDGER is being caught up with, only after so much time, and never after long: a crash then has what was read since to be
-//! read again.
+//! read again. Where facts come in so fast that snapshots would follow each other, they take a part of the time and no more.
 //! Only devices that changed are written. A snapshot that fails is said and tried again; nobody waits for it: what changed
 //! is copied bit by bit, and the fold goes on between two bits.
 //!
@@ -29,6 +29,9 @@ const COPY_PAUSE: Duration = Duration::from_millis(1);
 
 /// Longest time between two snapshots while LEDGER is being caught up with.
 const CATCHING_UP_EVERY: Duration = Duration::from_secs(30);
+/// After a snapshot, facts make another one due once so many times as long has passed as it took: however fast they come,
+/// it is a tenth of the time, and each writes what changed often only once.
+const REST: u32 = 9;
 
 /// When something is due.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,6 +62,8 @@ pub struct Snapshots {
     due_of: Origin,
     /// The last attempt failed: the next one waits its time, however many facts come in.
     failed: bool,
+    /// Until then facts make none due.
+    rest_until: Instant,
 }
 
 /// What became of a snapshot that was written, and of the checkpoint that was made of it.
@@ -74,7 +79,7 @@ impl Snapshots {
         metrics: Metrics,
     ) -> Self {
         let stored = present.look(|now| (now.origin, now.fleet.as_of().ledger_seq));
-        let (due, failed, checkpoint_at) = (BTreeSet::new(), false, Instant::now());
+        let (due, failed, now) = (BTreeSet::new(), false, Instant::now());
         let (store, due_of) = (Some(store), stored.0);
         Self {
             present,
@@ -82,12 +87,13 @@ impl Snapshots {
             cadence,
             checkpoints,
             archive,
-            checkpoint_at,
+            checkpoint_at: now,
             metrics,
             stored,
             due,
             due_of,
             failed,
+            rest_until: now,
         }
     }
 
@@ -95,9 +101,15 @@ impl Snapshots {
     pub async fn run(mut self, stop: CancellationToken) {
         let mut read_to = self.present.read_to();
         while stop.run_until_cancelled(self.until_due(&mut read_to)).await.is_some() {
+            let begun = Instant::now();
             self.save().await;
+            self.rest_after(begun.elapsed());
         }
         self.save().await;
+    }
+
+    fn rest_after(&mut self, took: Duration) {
+        self.rest_until = Instant::now() + took * REST;
     }
 
     async fn until_due(&mut self, read_to: &mut watch::Receiver<u64>) {
@@ -107,7 +119,10 @@ impl Snapshots {
         // The present outlives this task, so no wait can end for want of a sender.
         loop {
             let is_caught_up = *caught_up.borrow_and_update();
-            let enough_facts = async { drop(read_to.wait_for(|seq| *seq >= enough).await) };
+            let enough_facts = async {
+                tokio::time::sleep_until(self.rest_until).await;
+                drop(read_to.wait_for(|seq| *seq >= enough).await);
+            };
             tokio::select! {
                 () = tokio::time::sleep_until(begun + self.every(is_caught_up)) => return,
                 // While LEDGER is being caught up with, snapshots would take the time that reading needs.
@@ -316,6 +331,26 @@ mod tests {
         let begun = Instant::now();
         snapshots.until_due(&mut present.read_to()).await;
         assert!(begun.elapsed() >= HOUR, "{:?}: nothing has come in", begun.elapsed());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn facts_make_a_snapshot_due_once_the_one_before_is_a_tenth_of_the_time() {
+        let (second, directory) = (Duration::from_secs(1), tempfile::tempdir().unwrap());
+        // how far apart, how long the one before took, how long it takes
+        for (every, took, takes) in [
+            (HOUR, Duration::ZERO, Duration::ZERO),
+            (HOUR, second, 9 * second),
+            (5 * second, second, 5 * second),
+        ] {
+            let (present, mut snapshots) = writer(&directory, every);
+            present.set_caught_up();
+            present.change(|now| hear(now, 3));
+            snapshots.rest_after(took);
+            let begun = Instant::now();
+            snapshots.until_due(&mut present.read_to()).await;
+            let off = begun.elapsed().as_millis().abs_diff(takes.as_millis());
+            assert!(off <= 2, "every {every:?}, after {took:?}: {:?}", begun.elapsed());
+        }
     }
 
     #[tokio::test]
