@@ -18,6 +18,8 @@ pub const DEPLOYMENTS: [&str; 3] = ["web", "db", "log"];
 pub const DEVICES_PER_SITE: usize = 250;
 /// Messages under way at once.
 const WINDOW: usize = 1024;
+/// Messages of a run with one answer.
+const RUN_ANSWER: usize = WINDOW / 4;
 
 /// A message: its subject and its body.
 pub type Message = (String, String);
@@ -61,9 +63,9 @@ pub fn reports(device: usize, round: u64) -> [Message; DEPLOYMENTS.len()] {
 /// The server does not store.
 pub async fn fill(bus: &Bus, devices: usize, rounds: u64) -> u64 {
     let before = bus.stream_state(stream::LEDGER).await.map_or(0, |ledger| ledger.last_seq);
-    publish_with(bus, Carry::Everything, (0..devices).flat_map(beginning)).await;
+    send(bus, Carry::Everything, None, (0..devices).flat_map(beginning)).await;
     for round in 1..=rounds {
-        publish_with(bus, Carry::Everything, (0..devices).flat_map(|device| reports(device, round))).await;
+        publish_facts(bus, Carry::Everything, (0..devices).flat_map(|device| reports(device, round))).await;
     }
     let facts = devices as u64 * (2 + rounds * DEPLOYMENTS.len() as u64);
     reach(bus, before + facts).await
@@ -74,16 +76,23 @@ pub async fn fill(bus: &Bus, devices: usize, rounds: u64) -> u64 {
 /// # Panics
 /// The server does not store.
 pub async fn publish(bus: &Bus, messages: impl IntoIterator<Item = Message>) {
-    publish_with(bus, Carry::Document, messages).await;
+    send(bus, Carry::Document, None, messages).await;
 }
 
-/// The same with what messages carry besides.
+/// The same of facts alone, in one run as ingest sends what comes in fast, and with what messages carry besides.
 ///
 /// # Panics
 /// The server does not store.
-pub async fn publish_with(bus: &Bus, carry: Carry, messages: impl IntoIterator<Item = Message>) {
+pub async fn publish_facts(bus: &Bus, carry: Carry, facts: impl IntoIterator<Item = Message>) {
+    send(bus, carry, Some(RUN_ANSWER), facts).await;
+}
+
+async fn send(bus: &Bus, carry: Carry, run: Option<usize>, messages: impl IntoIterator<Item = Message>) {
     // Nobody has taken the partition of the fence: LEDGER takes what names no record.
     let (mut window, mut chance, fence) = (bus.window(WINDOW), Rng::new(), Fence::of(0, 0));
+    if let Some(answer) = run {
+        window.batch_by(answer).await;
+    }
     for (subject, body) in messages {
         let with = (&fence, Trace::begin(&mut chance));
         window.send(carry.fact(subject, body, with, &mut chance), ()).await;
@@ -91,6 +100,7 @@ pub async fn publish_with(bus: &Bus, carry: Carry, messages: impl IntoIterator<I
             stored.expect("a local server stores");
         }
     }
+    window.end_batch().await;
     while let Some((_, stored)) = window.next().await {
         stored.expect("a local server stores");
     }

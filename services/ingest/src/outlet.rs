@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use muster_bus::{Bus, Outgoing, PublishError, Stored, Window};
+use muster_contract::limits::MESSAGE_BYTES_MAX;
 
 use crate::ownership::Claim;
 
@@ -13,6 +14,15 @@ use crate::ownership::Claim;
 pub const FACTS_IN_FLIGHT: usize = 128;
 
 const _: () = assert!(FACTS_IN_FLIGHT * (muster_contract::limits::PARTITIONS as usize) < 10_000);
+
+/// Facts that are sent one after the other and share confirmations. Fewer are confirmed one by one, and sooner.
+const RUN_MIN: usize = 64;
+/// Facts of a run with one confirmation.
+const RUN_ANSWER: usize = FACTS_IN_FLIGHT / 4;
+/// Bytes of the largest fact of a run: far from what LEDGER refuses.
+const RUN_BYTES_MAX: usize = MESSAGE_BYTES_MAX / 16;
+
+const _: () = assert!(RUN_ANSWER < RUN_MIN && RUN_MIN < FACTS_IN_FLIGHT);
 
 /// The highest position in LEDGER that any partition of this process knows to be reached.
 #[derive(Debug, Clone, Default)]
@@ -49,11 +59,28 @@ impl Outlet {
 
     /// Sends a fact of a kind, waiting while too many are under way.
     pub async fn send(&mut self, letter: Outgoing, kind: &'static str) {
+        if letter.payload.len() > RUN_BYTES_MAX {
+            // Were it too large for LEDGER, all behind it would be refused with it.
+            self.end_run().await;
+        }
         if self.window.is_empty() {
             // Nothing of this partition is under way, so nothing of it can be stored below what others have reached.
             self.settled_to = self.high_water.now();
         }
         self.window.send(self.claim.stamp(letter), kind).await;
+    }
+
+    /// Sends what follows as a run, where it is long enough to share confirmations. Not to a replicated LEDGER: there it is
+    /// not known to be quicker, and what a server says of batches while leaders change is young.
+    pub async fn begin_run(&mut self, letters: usize) {
+        if letters >= RUN_MIN && !self.claim.is_of_many_lanes() {
+            self.window.batch_by(RUN_ANSWER).await;
+        }
+    }
+
+    /// The run is over: has the rest of it confirmed.
+    pub async fn end_run(&mut self) {
+        self.window.end_batch().await;
     }
 
     /// The next confirmation in the order of sending, as the fact's kind; `None` when nothing is under way. Cancel-safe.
@@ -89,7 +116,8 @@ impl Outlet {
         (kind, answer): (&'static str, Result<Stored, PublishError>),
     ) -> Result<&'static str, PublishError> {
         let stored = answer?;
-        // One that was stored before has its first position, which says nothing of those sent before this one.
+        // One that was stored before has its first position, which says nothing of those sent before this one. Within a run
+        // none is told, and with its last fact that of the run's last.
         if !stored.duplicate {
             self.high_water.reached(stored.sequence);
             self.settled_to = self.settled_to.max(stored.sequence);

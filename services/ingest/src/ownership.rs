@@ -92,6 +92,11 @@ impl Claim {
         }
     }
 
+    /// True where LEDGER is, or was, replicated.
+    pub const fn is_of_many_lanes(&self) -> bool {
+        self.lanes.len() > 1
+    }
+
     /// LEDGER must be read up to here: what others wrote is before it.
     pub fn position(&self) -> u64 {
         self.lanes.iter().copied().max().unwrap_or(0)

@@ -2,14 +2,17 @@
 //! addressed and what the answers mean; sending them is [`crate::window`]'s.
 //!
 //! Each message carries its number in its reply subject. The server answers the first message at once, then every so many
-//! with "stored up to this one": with gap mode `fail` it stores no message after one that is missing or refused, and ends
+//! with "stored up to this one", and last where in the stream the last one is: with gap mode `fail` it stores no message after one that is missing or refused, and ends
 //! the batch there. A message whose id it has seen counts as stored, as without a batch. An end mark that is no message
 //! itself closes the batch and is answered with how far it got.
 //!
 //! ```text
-//! <inbox>.<messages an answer>.fail.<number>.<operation>.$FI
-//!    └ its last token is the batch's name, by which anybody could meddle with it: it must be one that nobody can guess
+//! <inbox>.<name>.<messages an answer>.fail.<number>.<operation>.$FI
+//!            └ whoever knows it could meddle with the batch: it is made of the inbox, which nobody can guess
 //! ```
+//!
+//! Every batch of an inbox has a name of its own: of a replicated stream, a server that becomes the leader says once more
+//! how far batches got that are over, and what it says of one must not be taken for another.
 
 use async_nats::{Message, StatusCode, Subject};
 use serde::Deserialize;
@@ -45,8 +48,8 @@ pub(crate) enum Said {
     Through(u64),
     /// This one is refused; where the batch ended is told next.
     Refused(u64, ApiError),
-    /// Stored up to this one, and no further: the batch is over.
-    Ended(u64),
+    /// Stored up to this one, and no further: the batch is over. Where the last one stored of it is.
+    Ended(u64, Stored),
     /// The message was stored by itself: whoever answers knows no batches.
     Single(u64, Stored),
     /// There is no such batch, or none is possible. Told in answer to this message.
@@ -70,7 +73,8 @@ struct Answer {
 impl Batch {
     /// A batch whose first message is the one after number `base` of the window.
     pub(crate) fn new(subject: Subject, inbox: &str, flow: usize, base: u64) -> Self {
-        let prefix = format!("{inbox}.{flow}.fail.");
+        let secret = inbox.rsplit('.').next().unwrap_or(inbox);
+        let prefix = format!("{inbox}.{secret}-{base}.{flow}.fail.");
         Self { subject, prefix, base, sent: 0, is_open: false, is_closing: false }
     }
 
@@ -133,7 +137,10 @@ impl Batch {
             }
             Answer { kind: Some(_), .. } => Said::Nothing,
             Answer { error: Some(error), .. } => Said::Failed(number, error.into()),
-            Answer { batch: Some(_), count: Some(count), .. } => Said::Ended(self.of_window(count)),
+            Answer { batch: Some(_), count: Some(count), seq, duplicate, .. } => {
+                let sequence = seq.unwrap_or_default();
+                Said::Ended(self.of_window(count), Stored { sequence, duplicate })
+            }
             Answer { seq: Some(sequence), duplicate, .. } => {
                 Said::Single(number, Stored { sequence, duplicate })
             }
@@ -155,16 +162,22 @@ mod tests {
     #[test]
     fn each_message_carries_its_number_and_the_end_mark_the_next_one() {
         let mut batch = Batch::new("a.b".into(), "_INBOX_a_b.secret", 16, 100);
-        assert_eq!(batch.reply().as_str(), "_INBOX_a_b.secret.16.fail.1.0.$FI");
-        assert_eq!(batch.reply().as_str(), "_INBOX_a_b.secret.16.fail.2.1.$FI");
+        assert_eq!(batch.reply().as_str(), "_INBOX_a_b.secret.secret-100.16.fail.1.0.$FI");
+        assert_eq!(batch.reply().as_str(), "_INBOX_a_b.secret.secret-100.16.fail.2.1.$FI");
         let end = batch.end();
-        assert_eq!(end.as_str(), "_INBOX_a_b.secret.16.fail.3.3.$FI");
+        assert_eq!(end.as_str(), "_INBOX_a_b.secret.secret-100.16.fail.3.3.$FI");
         assert!(
             batch.owns(&end)
                 && !batch.owns("_INBOX_a_b.secret.7")
-                && !batch.owns("_INBOX_a_b.other.16.fail.1.0.$FI")
+                && !batch.owns("_INBOX_a_b.other.other-100.16.fail.1.0.$FI")
         );
         assert_eq!((batch.last(), batch.is_closing), (102, true));
+    }
+
+    #[test]
+    fn what_is_said_of_a_batch_that_is_over_is_not_of_the_next_one() {
+        let mut next = Batch::new("a.b".into(), "_INBOX_a_b.secret", 16, 140);
+        assert!(!batch().owns(&next.reply()) && !next.owns(&batch().reply()));
     }
 
     #[test]
@@ -179,10 +192,13 @@ mod tests {
                 r#"{"type":"err","seq":17,"error":{"code":400,"err_code":10077,"description":"no"}}"#,
                 Said::Refused(117, refusal(10077)),
             ),
-            (r#"{"stream":"UPLINK","seq":99,"batch":"secret","count":40}"#, Said::Ended(140)),
+            (
+                r#"{"stream":"UPLINK","seq":99,"batch":"secret","count":40}"#,
+                Said::Ended(140, Stored { sequence: 99, duplicate: false }),
+            ),
             (
                 r#"{"stream":"UPLINK","seq":99,"duplicate": true,"batch":"secret","count":1}"#,
-                Said::Ended(101),
+                Said::Ended(101, Stored { sequence: 99, duplicate: true }),
             ),
             // A server or a stream that knows no batches.
             (r#"{"stream":"UPLINK","seq":7}"#, Said::Single(102, Stored { sequence: 7, duplicate: false })),

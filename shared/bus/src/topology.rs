@@ -156,6 +156,7 @@ fn ledger() -> Stream {
         deny_delete: true,
         deny_purge: true,
         allow_direct: true,
+        allow_batch_publish: true,
         ..base(stream::LEDGER)
     }
 }

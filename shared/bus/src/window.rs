@@ -49,7 +49,7 @@ pub struct Window<T> {
     can_batch: bool,
 }
 
-/// What is known of a message of a batch.
+/// What is known of a message of a batch, but for its last one.
 const STORED: Stored = Stored { sequence: 0, duplicate: false };
 /// JetStream's code for a batch that is no more.
 const NO_SUCH_BATCH: u64 = 10208;
@@ -301,12 +301,14 @@ impl<T> Window<T> {
             Said::Nothing => {}
             Said::Through(number) => {
                 batch.is_open = true;
-                self.answer_through(number, |_| Ok(STORED));
+                // The last one waits for the end of the batch, which tells where it is.
+                self.answer_through(number.min(last.saturating_sub(1)), |_| Ok(STORED));
             }
             Said::Refused(number, cause) => self.refuse(number, cause),
-            Said::Ended(number) => {
+            Said::Ended(number, stored) => {
                 self.batch = None;
-                self.answer_through(number, |_| Ok(STORED));
+                self.answer_through(number.saturating_sub(1), |_| Ok(STORED));
+                self.answer(number, Ok(stored));
                 self.answer_through(last, |entry| Err(failed(&entry.subject, batch_over())));
             }
             Said::Single(number, stored) => {

@@ -5,7 +5,8 @@
 //! taken once. Beside the last stands Muster with everything that its messages carry, beside the others with documents alone,
 //! because that is what their rows hold. Both sides begin at rest: what they were filled with is settled.
 //!
-//! PostgreSQL commits a thousand reports at once and does not wait for the disk (`synchronous_commit=off`): that is what
+//! Muster's are written as ingest writes what comes in fast: in a run, of which many are confirmed at once, each stored by
+//! itself. PostgreSQL commits a thousand reports at once and does not wait for the disk (`synchronous_commit=off`): that is what
 //! a stream of NATS promises unless it is told otherwise. It runs as a user of its own if this process is root.
 //!
 //! `cargo bench -p muster-tests --bench postgres`; `BENCH_DEVICES=20000 BENCH_ROUNDS=5` for other sizes: three reports a
@@ -125,7 +126,7 @@ async fn rollup(devices: usize, carry: Carry) -> f64 {
     let reports: Vec<_> = (0..devices).flat_map(|device| ledger::reports(device, 2)).collect();
     let (count, end) = (reports.len(), before + reports.len() as u64);
     let begin = Instant::now();
-    ledger::publish_with(&bus, carry, reports).await;
+    ledger::publish_facts(&bus, carry, reports).await;
     wait(|| folded() >= end).await;
     let seconds = begin.elapsed().as_secs_f64();
     let installed = handle.present.look(|now| {

@@ -110,6 +110,22 @@ async fn one_answer_stands_for_many_messages_with_a_devices_rights() {
 }
 
 #[tokio::test]
+async fn where_a_batch_ends_in_the_stream_is_told_with_its_last_message() {
+    let server = Server::start();
+    let bus = converged(&server).await;
+    let mut window = bus.window(64);
+    // It ends with a shared answer, and between two of them.
+    for range in [1..=320, 321..=647] {
+        let answers = send(&mut window, 16, numbers(range.clone())).await;
+        all_stored(&answers, range);
+        let told: Vec<_> = answers.iter().map(|(_, answer)| answer.as_ref().unwrap().sequence).collect();
+        let (last, before) = told.split_last().unwrap();
+        assert_eq!(*last, bus.stream_state(stream::UPLINK).await.unwrap().last_seq);
+        assert!(before.iter().all(|sequence| *sequence == 0), "{before:?}");
+    }
+}
+
+#[tokio::test]
 async fn where_the_stream_takes_no_batches_everything_goes_one_by_one_and_converging_leaves_it_so() {
     let server = Server::start();
     let bus = converged(&server).await;

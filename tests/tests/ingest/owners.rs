@@ -5,10 +5,11 @@ use std::time::Duration;
 use muster_bus::{Outgoing, PublishErrorKind};
 use muster_contract::subjects::{LedgerSubject, stream};
 use muster_ingest::consume::TAKEN_WITHIN;
+use muster_ingest::outlet::{FACTS_IN_FLIGHT, HighWater, Outlet};
 use muster_ingest::ownership::{claim, record};
 use muster_simulator::child::{Child, Spec};
 use muster_tests::server::device;
-use muster_tests::wait::until;
+use muster_tests::wait::{soon, until};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 use tokio::time::Instant;
@@ -102,18 +103,19 @@ async fn two_that_start_at_once_share_nothing_and_put_nothing_in_twice() {
     everything_is_held_once(&hub, &fleet()).await;
 }
 
+fn fact() -> Outgoing {
+    let report = with(status(1, 1, 1), "kind", json!("StatusFact"));
+    let report = with(report, "receivedAt", json!("2026-01-01T00:00:00Z"));
+    let subject = LedgerSubject::Status(device("press-4"), "web".parse().unwrap());
+    Outgoing::new(subject.to_string(), report.to_string())
+}
+
 /// What the fence is made of: without the newest record's sequence nothing of a partition is stored.
 #[tokio::test]
 async fn a_fact_that_names_an_older_record_is_refused_by_ledger_however_late_it_comes() {
     let hub = Hub::start(&["--partitions", "15"]).await;
     let now = muster_contract::Timestamp::now();
     let mut old = claim(&hub.bus, 3, "old", None, now).await.unwrap();
-    let fact = || {
-        let report = with(status(1, 1, 1), "kind", json!("StatusFact"));
-        let report = with(report, "receivedAt", json!("2026-01-01T00:00:00Z"));
-        let subject = LedgerSubject::Status(device("press-4"), "web".parse().unwrap());
-        Outgoing::new(subject.to_string(), report.to_string())
-    };
     hub.bus.publish(old.stamp(fact())).await.unwrap();
     let before = record(&hub.bus, 3).await.unwrap().unwrap();
     assert_eq!((before.owner.as_str(), before.seq), ("old", old.seq()));
@@ -125,4 +127,58 @@ async fn a_fact_that_names_an_older_record_is_refused_by_ledger_however_late_it_
     assert_eq!(refused.kind, PublishErrorKind::Conflict, "{refused}");
     hub.bus.publish(new.stamp(fact())).await.unwrap();
     assert_eq!(hub.statuses(&device("press-4")).await.len(), 2);
+}
+
+/// A run is no way around the fence: it ends where the partition has changed hands.
+#[tokio::test]
+async fn of_a_run_in_which_the_partition_is_taken_nothing_is_stored_behind_the_new_record() {
+    const BEFORE: usize = 100;
+    let hub = Hub::start(&["--partitions", "15"]).await;
+    let now = muster_contract::Timestamp::now();
+    let mut old = claim(&hub.bus, 3, "old", None, now).await.unwrap();
+    let mut window = hub.bus.window(2 * BEFORE);
+    window.batch_by(10).await;
+    for at in 0..BEFORE {
+        window.send(old.stamp(fact()), at).await;
+    }
+    let stored = || async { hub.bus.stream_state(stream::LEDGER).await.unwrap().messages };
+    let first = old.seq();
+    until("the first part", stored, |count| *count >= BEFORE as u64 + first).await;
+    let before = record(&hub.bus, 3).await.unwrap().unwrap();
+    claim(&hub.bus, 3, "new", Some(&before), now).await.unwrap();
+    for at in BEFORE..2 * BEFORE {
+        window.send(old.stamp(fact()), at).await;
+    }
+    window.end_batch().await;
+    while let Some((at, answer)) = soon("an answer", window.next()).await {
+        let kind = answer.map_err(|error| error.kind).err();
+        match at {
+            0..BEFORE => assert_eq!(kind, None, "{at}"),
+            BEFORE => assert_eq!(kind, Some(PublishErrorKind::Conflict)),
+            _ => assert_eq!(kind, Some(PublishErrorKind::Transient), "{at}"),
+        }
+    }
+    assert_eq!(hub.statuses(&device("press-4")).await.len(), BEFORE);
+}
+
+/// After a set back LEDGER is known to be older, and after a loss it is read from where it must be.
+#[tokio::test]
+async fn at_the_end_of_a_run_it_is_known_how_far_ledger_reaches() {
+    let hub = Hub::start(&["--partitions", "15"]).await;
+    let claimed = claim(&hub.bus, 3, "test", None, muster_contract::Timestamp::now()).await.unwrap();
+    let high_water = HighWater::default();
+    let mut outlet = Outlet::new(&hub.bus, claimed, high_water.clone());
+    // Few, and as many as end with a shared confirmation or between two of them.
+    for letters in [3, 64, 1_000, 4 * FACTS_IN_FLIGHT, 999] {
+        outlet.begin_run(letters).await;
+        for _ in 0..letters {
+            outlet.send(fact(), "StatusFact").await;
+        }
+        outlet.end_run().await;
+        while let Some(answer) = soon("a confirmation", outlet.confirmation()).await {
+            answer.unwrap();
+        }
+        let end = hub.bus.stream_state(stream::LEDGER).await.unwrap().last_seq;
+        assert_eq!((high_water.now(), outlet.read_after()), (end, end), "{letters} letters");
+    }
 }

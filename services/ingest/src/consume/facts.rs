@@ -80,9 +80,11 @@ impl Facts {
     pub(super) async fn pass_on(&mut self, own: &mut Partition) -> Result<(), PublishError> {
         // What LEDGER refuses for good leads to further letters.
         loop {
+            self.outlet.begin_run(self.letters.len()).await;
             for (letter, kind) in self.letters.drain(..) {
                 self.outlet.send(letter, kind).await;
             }
+            self.outlet.end_run().await;
             while let Some(answer) = self.outlet.try_confirmation() {
                 self.confirm(own, answer)?;
             }
