@@ -9,6 +9,11 @@ pub fn is_wanted() -> bool {
     !std::env::args().any(|argument| argument == "--test")
 }
 
+/// Has the disk write what was left to it until now: whatever comes next would wait for that.
+pub fn settle() {
+    rustix::fs::sync();
+}
+
 /// A number that may be set by an environment variable.
 ///
 /// # Panics

@@ -62,7 +62,9 @@ async fn measure(reports: usize, rounds: usize) -> Figures {
         different_rates.push(muster::throughput(Fleet::Different, reports).await);
     }
     say(&format!("latency at {} events/s: bare hops, then muster", load::EVENTS_PER_SECOND));
+    tokio::task::block_in_place(bench::settle);
     let raw_latency = raw::latency(Carry::Everything).await;
+    tokio::task::block_in_place(bench::settle);
     let [muster_latency, agent_latency, keeping] = muster::latency().await;
     Figures {
         document_rates,

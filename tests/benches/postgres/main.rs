@@ -3,7 +3,8 @@
 //! fleet, already let in; each ends when the last of them counts. Muster keeps every one of them; PostgreSQL is measured
 //! without a history, with one, and with one of whole messages: what Muster's facts carry besides their documents, each id
 //! taken once. Beside the last stands Muster with everything that its messages carry, beside the others with documents alone,
-//! because that is what their rows hold. Both sides begin at rest: what they were filled with is settled.
+//! because that is what their rows hold. Both sides begin at rest: what they were filled with is settled, and the disk
+//! with what was before.
 //!
 //! Muster's are written as ingest writes what comes in fast: in a run, of which many are confirmed at once, each stored by
 //! itself. PostgreSQL commits a thousand reports at once and does not wait for the disk (`synchronous_commit=off`): that is what
@@ -60,6 +61,7 @@ fn main() -> ExitCode {
     for round in 1..=rounds {
         let mut note = |at: usize, what: &str, measure: &dyn Fn() -> f64| {
             say(&format!("round {round} of {rounds}: {what}"));
+            bench::settle();
             figures[at].push(measure());
         };
         note(0, "PostgreSQL, the present alone", &|| postgres(&cluster, devices, Keeping::Present));
