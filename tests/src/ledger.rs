@@ -79,7 +79,7 @@ pub async fn publish(bus: &Bus, messages: impl IntoIterator<Item = Message>) {
     send(bus, Carry::Document, None, messages).await;
 }
 
-/// The same of facts alone, in one run as ingest sends what comes in fast, and with what messages carry besides.
+/// The same of facts alone, in one long run, and with what messages carry besides.
 ///
 /// # Panics
 /// The server does not store.

@@ -54,13 +54,13 @@ impl Outlet {
     /// An outlet with nothing under way, for the owner of a partition.
     pub fn new(bus: &Bus, claim: Claim, high_water: HighWater) -> Self {
         let settled_to = high_water.now();
-        Self { window: bus.window(FACTS_IN_FLIGHT), claim, high_water, settled_to }
+        Self { window: bus.window(FACTS_IN_FLIGHT).told_whole(), claim, high_water, settled_to }
     }
 
     /// Sends a fact of a kind, waiting while too many are under way.
     pub async fn send(&mut self, letter: Outgoing, kind: &'static str) {
         if letter.payload.len() > RUN_BYTES_MAX {
-            // Were it too large for LEDGER, all behind it would be refused with it.
+            // Were it too large for LEDGER, the rest of the run would be refused with it.
             self.end_run().await;
         }
         if self.window.is_empty() {
@@ -70,8 +70,9 @@ impl Outlet {
         self.window.send(self.claim.stamp(letter), kind).await;
     }
 
-    /// Sends what follows as a run, where it is long enough to share confirmations. Not to a replicated LEDGER: there it is
-    /// not known to be quicker, and what a server says of batches while leaders change is young.
+    /// Sends what follows as a run, where it is long enough to share confirmations, up to a fact that is very large. Not to a
+    /// replicated LEDGER: there it is not known to be quicker, and what a server says of batches while leaders change is
+    /// young.
     pub async fn begin_run(&mut self, letters: usize) {
         if letters >= RUN_MIN && !self.claim.is_of_many_lanes() {
             self.window.batch_by(RUN_ANSWER).await;
@@ -116,8 +117,8 @@ impl Outlet {
         (kind, answer): (&'static str, Result<Stored, PublishError>),
     ) -> Result<&'static str, PublishError> {
         let stored = answer?;
-        // One that was stored before has its first position, which says nothing of those sent before this one. Within a run
-        // none is told, and with its last fact that of the run's last.
+        // One that was stored before has its first position, which says nothing of those sent before this one. Of a run only
+        // the highest is told, with its last fact: none of its facts is confirmed before.
         if !stored.duplicate {
             self.high_water.reached(stored.sequence);
             self.settled_to = self.settled_to.max(stored.sequence);

@@ -59,8 +59,8 @@ pub struct Cli {
     #[arg(long, env = "MUSTER_SNAPSHOT_EVERY", value_name = "DURATION", default_value = "30s")]
     snapshot_every: String,
 
-    /// Facts between two snapshots; more where snapshots would take more than a tenth of the time, and while LEDGER is being
-    /// caught up with, only the time counts
+    /// Facts between two snapshots; more where they would make snapshots take more than a tenth of the time. While LEDGER is
+    /// being caught up with, only the time counts
     #[arg(long, env = "MUSTER_SNAPSHOT_FACTS", value_name = "N", default_value = "50000")]
     snapshot_facts: String,
 

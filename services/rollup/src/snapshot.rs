@@ -1,6 +1,6 @@
 //! When the snapshot is brought up to date: after so many facts, after so much time, and at the end of the process. While
 //! LEDGER is being caught up with, only after so much time, and never after long: a crash then has what was read since to be
-//! read again. Where facts come in so fast that snapshots would follow each other, they take a part of the time and no more.
+//! read again. Where facts come in so fast that snapshots would follow each other, they rest in between.
 //! Only devices that changed are written. A snapshot that fails is said and tried again; nobody waits for it: what changed
 //! is copied bit by bit, and the fold goes on between two bits.
 //!
@@ -30,7 +30,7 @@ const COPY_PAUSE: Duration = Duration::from_millis(1);
 /// Longest time between two snapshots while LEDGER is being caught up with.
 const CATCHING_UP_EVERY: Duration = Duration::from_secs(30);
 /// After a snapshot, facts make another one due once so many times as long has passed as it took: however fast they come,
-/// it is a tenth of the time, and each writes what changed often only once.
+/// those they make due take a tenth of the time, and each writes what changed often only once.
 const REST: u32 = 9;
 
 /// When something is due.

@@ -2,9 +2,9 @@
 //! addressed and what the answers mean; sending them is [`crate::window`]'s.
 //!
 //! Each message carries its number in its reply subject. The server answers the first message at once, then every so many
-//! with "stored up to this one", and last where in the stream the last one is: with gap mode `fail` it stores no message after one that is missing or refused, and ends
-//! the batch there. A message whose id it has seen counts as stored, as without a batch. An end mark that is no message
-//! itself closes the batch and is answered with how far it got.
+//! with "stored up to this one", and last where in the stream the last one is. With gap mode `fail` it stores no message after
+//! one that is missing or refused, and ends the batch there. A message whose id it has seen counts as stored, as without a
+//! batch. An end mark that is no message itself closes the batch and is answered with how far it got.
 //!
 //! ```text
 //! <inbox>.<name>.<messages an answer>.fail.<number>.<operation>.$FI
@@ -92,6 +92,11 @@ impl Batch {
 
     fn inbox(&self, number: u64, operation: u8) -> Subject {
         format!("{}{number}.{operation}{SUFFIX}", self.prefix).into()
+    }
+
+    /// Number in the window of the message before the first.
+    pub(crate) const fn base(&self) -> u64 {
+        self.base
     }
 
     /// Number in the window of the last message sent.

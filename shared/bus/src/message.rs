@@ -55,8 +55,8 @@ impl Outgoing {
 /// Where a message was stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stored {
-    /// Its sequence in the stream; of the first one if this is a duplicate; 0 where it is not told: of the messages of a
-    /// batch only the last one stored is told, with the batch's last message.
+    /// Its sequence in the stream; of the first one if this is a duplicate; 0 where it is not told, as of most messages of a
+    /// batch: with the last one of those stored comes the highest sequence that any of them has, if it is known.
     pub sequence: u64,
     /// The stream already held a message with this id.
     pub duplicate: bool,

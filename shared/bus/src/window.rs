@@ -47,9 +47,11 @@ pub struct Window<T> {
     flow: Option<usize>,
     batch: Option<Batch>,
     can_batch: bool,
+    /// Answers to the messages of a batch wait for its end.
+    is_told_whole: bool,
 }
 
-/// What is known of a message of a batch, but for its last one.
+/// What is known of a message of a batch, but for the last one.
 const STORED: Stored = Stored { sequence: 0, duplicate: false };
 /// JetStream's code for a batch that is no more.
 const NO_SUCH_BATCH: u64 = 10208;
@@ -83,11 +85,18 @@ impl Bus {
             flow: None,
             batch: None,
             can_batch: true,
+            is_told_whole: false,
         }
     }
 }
 
 impl<T> Window<T> {
+    /// A window whose owner must know where its messages are: those of a batch are answered when it is over, and with its
+    /// last one comes the place of the last that was stored.
+    pub fn told_whole(self) -> Self {
+        Self { is_told_whole: true, ..self }
+    }
+
     /// From now on one answer may stand for `flow` messages, if the stream can do that: to be called while a long run of
     /// messages to one stream goes out. An answer comes when so many were sent, so `flow` must be well below what is sent
     /// ahead; and [`end_batch`](Self::end_batch) must be called when the run is over or pauses.
@@ -139,6 +148,8 @@ impl<T> Window<T> {
             Ok(()) => None,
             Err(cause) => {
                 self.end_batch().await;
+                // Nothing of one that has not begun is under way, so nothing will be said of it.
+                self.batch.take_if(|batch| !batch.is_open);
                 Some(Err(failed(&subject, cause.into())))
             }
         };
@@ -186,7 +197,7 @@ impl<T> Window<T> {
 
     /// The next answer in the order of sending, waiting for it; `None` when every answer has been taken. Cancel-safe.
     pub async fn next(&mut self) -> Option<(T, Result<Stored, PublishError>)> {
-        while !self.entries.is_empty() && self.answered_front == 0 {
+        while !self.entries.is_empty() && (self.answered_front == 0 || self.is_held()) {
             self.progress().await;
         }
         self.pop()
@@ -194,7 +205,7 @@ impl<T> Window<T> {
 
     /// The next answer in the order of sending if it is there.
     pub fn try_next(&mut self) -> Option<(T, Result<Stored, PublishError>)> {
-        if self.answered_front == 0 {
+        if self.answered_front == 0 || self.is_held() {
             self.take_ready();
         }
         self.pop()
@@ -241,8 +252,12 @@ impl<T> Window<T> {
 
     /// Waits until something is known of a message: an answer, the end of the link, or that its time is up.
     async fn progress(&mut self) {
-        let oldest = self.entries.get(self.answered_front).map(|entry| entry.deadline);
+        // Where every message has its answer, the end of the batch is waited for.
+        let oldest =
+            self.entries.get(self.answered_front).or(self.entries.back()).map(|entry| entry.deadline);
         let (Some(answers), Some(oldest)) = (&mut self.answers, oldest) else {
+            // Nothing was ever sent, and no end of a batch will come.
+            self.batch = None;
             return;
         };
         tokio::select! {
@@ -296,20 +311,21 @@ impl<T> Window<T> {
 
     fn settle_batch(&mut self, said: Said) {
         let Some(batch) = &mut self.batch else { return };
-        let (was_open, last) = (batch.is_open, batch.last());
+        let (was_open, base, last) = (batch.is_open, batch.base(), batch.last());
         match said {
             Said::Nothing => {}
             Said::Through(number) => {
                 batch.is_open = true;
-                // The last one waits for the end of the batch, which tells where it is.
-                self.answer_through(number.min(last.saturating_sub(1)), |_| Ok(STORED));
+                self.answer_of_batch(base, number, |_| Ok(STORED));
             }
             Said::Refused(number, cause) => self.refuse(number, cause),
             Said::Ended(number, stored) => {
                 self.batch = None;
-                self.answer_through(number.saturating_sub(1), |_| Ok(STORED));
-                self.answer(number, Ok(stored));
-                self.answer_through(last, |entry| Err(failed(&entry.subject, batch_over())));
+                self.answer_of_batch(base, number, |_| Ok(STORED));
+                self.answer_of_batch(number, last, |entry| Err(failed(&entry.subject, batch_over())));
+                if number > base {
+                    self.tell(number, stored);
+                }
             }
             Said::Single(number, stored) => {
                 (self.batch, self.can_batch) = (None, false);
@@ -320,7 +336,7 @@ impl<T> Window<T> {
                 // Before the batch was open only its first message is under way: it goes again by itself.
                 if was_open {
                     self.refuse(number, cause);
-                    self.answer_through(last, |entry| Err(failed(&entry.subject, batch_over())));
+                    self.answer_of_batch(base, last, |entry| Err(failed(&entry.subject, batch_over())));
                 }
             }
         }
@@ -349,16 +365,38 @@ impl<T> Window<T> {
         }
     }
 
-    /// Notes an answer to every message up to this one that has none.
-    fn answer_through(&mut self, number: u64, answer: impl Fn(&Entry<T>) -> Result<Stored, PublishError>) {
-        let through = number.checked_sub(self.first).map_or(0, |index| index as usize + 1);
-        for entry in self.entries.iter_mut().take(through).skip(self.answered_front) {
+    /// Notes an answer to every message of a batch up to this one that has none; `base` is the one before them. Those that
+    /// were sent by themselves before have answers of their own.
+    fn answer_of_batch(
+        &mut self,
+        base: u64,
+        number: u64,
+        answer: impl Fn(&Entry<T>) -> Result<Stored, PublishError>,
+    ) {
+        let before = |number: u64| number.checked_sub(self.first).map_or(0, |index| index as usize + 1);
+        let (from, through) = (before(base).max(self.answered_front), before(number));
+        for entry in self.entries.iter_mut().take(through).skip(from) {
             if entry.answer.is_none() {
                 entry.answer = Some(answer(entry));
                 self.unanswered -= 1;
             }
         }
         self.count_answered_front();
+    }
+
+    /// A message that is stored has this place.
+    fn tell(&mut self, number: u64, place: Stored) {
+        let index = number.checked_sub(self.first).and_then(|index| usize::try_from(index).ok());
+        if let Some(Entry { answer: Some(Ok(stored)), .. }) =
+            index.and_then(|index| self.entries.get_mut(index))
+        {
+            *stored = place;
+        }
+    }
+
+    /// True while the oldest message is of a batch that is to be over first.
+    fn is_held(&self) -> bool {
+        self.is_told_whole && self.batch.as_ref().is_some_and(|batch| self.first > batch.base())
     }
 
     fn give_up(&mut self, cause: NoAnswer, which: impl Fn(&Entry<T>) -> bool) {
@@ -379,7 +417,7 @@ impl<T> Window<T> {
     }
 
     fn pop(&mut self) -> Option<(T, Result<Stored, PublishError>)> {
-        self.entries.front()?.answer.as_ref()?;
+        self.entries.front().filter(|_| !self.is_held())?.answer.as_ref()?;
         let entry = self.entries.pop_front()?;
         self.first += 1;
         self.answered_front -= 1;

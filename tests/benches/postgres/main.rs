@@ -6,9 +6,10 @@
 //! because that is what their rows hold. Both sides begin at rest: what they were filled with is settled, and the disk
 //! with what was before.
 //!
-//! Muster's are written as ingest writes what comes in fast: in a run, of which many are confirmed at once, each stored by
-//! itself. PostgreSQL commits a thousand reports at once and does not wait for the disk (`synchronous_commit=off`): that is what
-//! a stream of NATS promises unless it is told otherwise. It runs as a user of its own if this process is root.
+//! Muster's are written in one long run, in which many are confirmed at once and each is stored by itself; ingest makes such
+//! runs of what comes in fast, shorter ones and one for each partition. PostgreSQL commits a thousand reports at once and does
+//! not wait for the disk (`synchronous_commit=off`): that is what a stream of NATS promises unless it is told otherwise. It
+//! runs as a user of its own if this process is root.
 //!
 //! `cargo bench -p muster-tests --bench postgres`; `BENCH_DEVICES=20000 BENCH_ROUNDS=5` for other sizes: three reports a
 //! device and round. Without a PostgreSQL server on this machine it says so, loudly, and measures nothing.

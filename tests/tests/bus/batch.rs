@@ -2,12 +2,14 @@
 
 use std::net::Ipv4Addr;
 
+use muster_bus::publish::CONFIRM_TIMEOUT;
 use muster_bus::{Bus, BusConfig, Outgoing, PublishError, PublishErrorKind, Start, Stored, Window};
 use muster_contract::subjects::stream;
 use muster_tests::server::{Server, Setup, device};
 use muster_tests::thin::Thin;
-use muster_tests::wait::soon;
+use muster_tests::wait::{soon, until};
 use serde_json::json;
+use tokio::time::timeout as within;
 
 use crate::{connect, converged, number, report};
 
@@ -110,10 +112,10 @@ async fn one_answer_stands_for_many_messages_with_a_devices_rights() {
 }
 
 #[tokio::test]
-async fn where_a_batch_ends_in_the_stream_is_told_with_its_last_message() {
+async fn who_wants_to_know_is_told_of_a_batch_once_it_is_over_and_where_it_ends_in_the_stream() {
     let server = Server::start();
     let bus = converged(&server).await;
-    let mut window = bus.window(64);
+    let mut window = bus.window(64).told_whole();
     // It ends with a shared answer, and between two of them.
     for range in [1..=320, 321..=647] {
         let answers = send(&mut window, 16, numbers(range.clone())).await;
@@ -122,6 +124,38 @@ async fn where_a_batch_ends_in_the_stream_is_told_with_its_last_message() {
         let (last, before) = told.split_last().unwrap();
         assert_eq!(*last, bus.stream_state(stream::UPLINK).await.unwrap().last_seq);
         assert!(before.iter().all(|sequence| *sequence == 0), "{before:?}");
+    }
+    window.batch_by(16).await;
+    for (n, message) in numbers(648..=748) {
+        soon("room", window.send(message, n)).await;
+    }
+    let some = async || bus.stream_state(stream::UPLINK).await.unwrap().last_seq;
+    until("most of it", some, |last| *last >= 740).await;
+    assert!(window.try_next().is_none(), "it is not over");
+}
+
+/// A batch's first answer comes before anything is stored, and its others speak of the batch alone.
+#[tokio::test]
+async fn what_was_sent_by_itself_before_a_batch_waits_for_an_answer_of_its_own() {
+    let server = Server::start();
+    let bus = converged(&server).await;
+    let deaf = async_nats::connect(server.url()).await.unwrap();
+    let _listens = deaf.subscribe("nobody.answers").await.unwrap();
+    deaf.flush().await.unwrap();
+    let mut window = bus.window(64);
+    soon("room", window.send(Outgoing::new("nobody.answers", "1"), 1)).await;
+    window.batch_by(16).await;
+    for (n, message) in numbers(2..=40) {
+        soon("room", window.send(message, n)).await;
+    }
+    window.end_batch().await;
+    let stored = async || bus.stream_state(stream::UPLINK).await.unwrap().messages;
+    until("the batch", stored, |count| *count == 39).await;
+    assert!(window.try_next().is_none(), "nobody has said anything of the first");
+    let (first, answer) = within(2 * CONFIRM_TIMEOUT, window.next()).await.unwrap().unwrap();
+    assert!(first == 1 && answer.is_err_and(|error| error.kind == PublishErrorKind::Transient));
+    while let Some((n, answer)) = soon("an answer", window.next()).await {
+        assert!(answer.is_ok(), "{n}: {answer:?}");
     }
 }
 

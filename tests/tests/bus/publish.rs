@@ -122,13 +122,18 @@ async fn while_the_link_is_down_every_message_fails_at_once() {
     server.kill();
     soon("the link to be down", link.wait_for(|link| !link.is_up())).await.unwrap();
     let key = device("press-4");
-    let mut window = bus.window(4);
-    for n in 0..10 {
-        soon("a refusal", window.send(report(&key, n), n)).await;
-    }
-    for n in 0..10 {
-        let (tag, answer) = soon("an answer", window.next()).await.unwrap();
-        assert_eq!((tag, answer.unwrap_err().cause), (n, NoAnswer::Disconnected.into()));
+    for flow in [None, Some(2)] {
+        let mut window = bus.window(4).told_whole();
+        for n in 0..10 {
+            if let Some(flow) = flow {
+                window.batch_by(flow).await;
+            }
+            soon("a refusal", window.send(report(&key, n), n)).await;
+        }
+        for n in 0..10 {
+            let (tag, answer) = soon("an answer", window.next()).await.unwrap();
+            assert_eq!((tag, answer.unwrap_err().cause), (n, NoAnswer::Disconnected.into()));
+        }
     }
     let refused = bus.publish_core("a.b", Default::default(), Bytes::new()).await.unwrap_err();
     assert_eq!(refused.kind, PublishErrorKind::Transient);
@@ -184,6 +189,15 @@ impl Outbox {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_window_loses_and_doubles_nothing_over_crashes_of_the_server() {
+    over_crashes(|bus| bus.window(IN_FLIGHT)).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nor_does_one_that_is_told_of_its_batches_at_their_end() {
+    over_crashes(|bus| bus.window(IN_FLIGHT).told_whole()).await;
+}
+
+async fn over_crashes(open: impl FnOnce(&Bus) -> Window<u64> + Send + 'static) {
     const MESSAGES: u64 = 30_000;
     let mut server = Server::start();
     let bus = converged(&server).await;
@@ -193,7 +207,7 @@ async fn a_window_loses_and_doubles_nothing_over_crashes_of_the_server() {
     let sender = connect(server.config("sender")).await;
     let outbox = tokio::spawn(async move {
         let mut outbox = Outbox { waiting: (0..MESSAGES).collect(), confirmed: Vec::new() };
-        outbox.run(&mut sender.window(IN_FLIGHT), message).await;
+        outbox.run(&mut open(&sender), message).await;
         outbox.confirmed
     });
     for part in 1..=3 {
