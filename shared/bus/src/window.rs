@@ -353,12 +353,13 @@ impl<T> Window<T> {
         self.entries.get(usize::try_from(number.checked_sub(self.first)?).ok()?)
     }
 
+    fn entry_mut(&mut self, number: u64) -> Option<&mut Entry<T>> {
+        self.entries.get_mut(usize::try_from(number.checked_sub(self.first)?).ok()?)
+    }
+
     /// Notes the answer to one message, unless it has one.
     fn answer(&mut self, number: u64, answer: Result<Stored, PublishError>) {
-        let index = number.checked_sub(self.first).and_then(|index| usize::try_from(index).ok());
-        if let Some(entry) = index.and_then(|index| self.entries.get_mut(index))
-            && entry.answer.is_none()
-        {
+        if let Some(entry) = self.entry_mut(number).filter(|entry| entry.answer.is_none()) {
             entry.answer = Some(answer);
             self.unanswered -= 1;
             self.count_answered_front();
@@ -386,10 +387,7 @@ impl<T> Window<T> {
 
     /// A message that is stored has this place.
     fn tell(&mut self, number: u64, place: Stored) {
-        let index = number.checked_sub(self.first).and_then(|index| usize::try_from(index).ok());
-        if let Some(Entry { answer: Some(Ok(stored)), .. }) =
-            index.and_then(|index| self.entries.get_mut(index))
-        {
+        if let Some(Entry { answer: Some(Ok(stored)), .. }) = self.entry_mut(number) {
             *stored = place;
         }
     }

@@ -2,6 +2,7 @@
 
 use std::net::Ipv4Addr;
 
+use futures_util::StreamExt;
 use muster_bus::publish::CONFIRM_TIMEOUT;
 use muster_bus::{Bus, BusConfig, Outgoing, PublishError, PublishErrorKind, Start, Stored, Window};
 use muster_contract::subjects::stream;
@@ -9,7 +10,7 @@ use muster_tests::server::{Server, Setup, device};
 use muster_tests::thin::Thin;
 use muster_tests::wait::{soon, until};
 use serde_json::json;
-use tokio::time::timeout as within;
+use tokio::time::timeout;
 
 use crate::{connect, converged, number, report};
 
@@ -140,8 +141,10 @@ async fn what_was_sent_by_itself_before_a_batch_waits_for_an_answer_of_its_own()
     let server = Server::start();
     let bus = converged(&server).await;
     let deaf = async_nats::connect(server.url()).await.unwrap();
-    let _listens = deaf.subscribe("nobody.answers").await.unwrap();
-    deaf.flush().await.unwrap();
+    let mut listens = deaf.subscribe("nobody.answers").await.unwrap();
+    deaf.publish("nobody.answers", "0".into()).await.unwrap();
+    // It is known to the server once it hears itself.
+    soon("its own voice", listens.next()).await.unwrap();
     let mut window = bus.window(64);
     soon("room", window.send(Outgoing::new("nobody.answers", "1"), 1)).await;
     window.batch_by(16).await;
@@ -152,7 +155,7 @@ async fn what_was_sent_by_itself_before_a_batch_waits_for_an_answer_of_its_own()
     let stored = async || bus.stream_state(stream::UPLINK).await.unwrap().messages;
     until("the batch", stored, |count| *count == 39).await;
     assert!(window.try_next().is_none(), "nobody has said anything of the first");
-    let (first, answer) = within(2 * CONFIRM_TIMEOUT, window.next()).await.unwrap().unwrap();
+    let (first, answer) = timeout(2 * CONFIRM_TIMEOUT, window.next()).await.unwrap().unwrap();
     assert!(first == 1 && answer.is_err_and(|error| error.kind == PublishErrorKind::Transient));
     while let Some((n, answer)) = soon("an answer", window.next()).await {
         assert!(answer.is_ok(), "{n}: {answer:?}");

@@ -2,17 +2,18 @@
 
 use std::time::Duration;
 
-use muster_bus::{Outgoing, PublishErrorKind};
+use muster_bus::{Bus, Outgoing, PublishErrorKind};
 use muster_contract::subjects::{LedgerSubject, stream};
 use muster_ingest::consume::TAKEN_WITHIN;
 use muster_ingest::outlet::{FACTS_IN_FLIGHT, HighWater, Outlet};
 use muster_ingest::ownership::{claim, record};
 use muster_simulator::child::{Child, Spec};
-use muster_tests::server::device;
+use muster_tests::server::{Server, device};
 use muster_tests::wait::{soon, until};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 use crate::crash::{everything_is_held_once, fleet, traffic};
 use crate::{Hub, edit, status, with};
@@ -129,23 +130,34 @@ async fn a_fact_that_names_an_older_record_is_refused_by_ledger_however_late_it_
     assert_eq!(hub.statuses(&device("press-4")).await.len(), 2);
 }
 
+/// A LEDGER to which nobody writes but the test.
+async fn ledger() -> (Server, Bus) {
+    let (server, stop) = (Server::start(), CancellationToken::new());
+    let bus = soon("a connection", Bus::connect(server.config("test"), &stop)).await.unwrap();
+    soon("the topology", bus.converge()).await.unwrap();
+    (server, bus)
+}
+
+async fn ledger_end(bus: &Bus) -> u64 {
+    bus.stream_state(stream::LEDGER).await.unwrap().last_seq
+}
+
 /// A run is no way around the fence: it ends where the partition has changed hands.
 #[tokio::test]
 async fn of_a_run_in_which_the_partition_is_taken_nothing_is_stored_behind_the_new_record() {
     const BEFORE: usize = 100;
-    let hub = Hub::start(&["--partitions", "15"]).await;
+    let (_server, bus) = ledger().await;
     let now = muster_contract::Timestamp::now();
-    let mut old = claim(&hub.bus, 3, "old", None, now).await.unwrap();
-    let mut window = hub.bus.window(2 * BEFORE);
+    let mut old = claim(&bus, 3, "old", None, now).await.unwrap();
+    let mut window = bus.window(2 * BEFORE);
     window.batch_by(10).await;
     for at in 0..BEFORE {
         window.send(old.stamp(fact()), at).await;
     }
-    let stored = || async { hub.bus.stream_state(stream::LEDGER).await.unwrap().messages };
-    let first = old.seq();
-    until("the first part", stored, |count| *count >= BEFORE as u64 + first).await;
-    let before = record(&hub.bus, 3).await.unwrap().unwrap();
-    claim(&hub.bus, 3, "new", Some(&before), now).await.unwrap();
+    let before = record(&bus, 3).await.unwrap().unwrap();
+    let first_part = before.seq + BEFORE as u64;
+    until("the first part", || ledger_end(&bus), |end| *end == first_part).await;
+    let new = claim(&bus, 3, "new", Some(&before), now).await.unwrap();
     for at in BEFORE..2 * BEFORE {
         window.send(old.stamp(fact()), at).await;
     }
@@ -158,16 +170,16 @@ async fn of_a_run_in_which_the_partition_is_taken_nothing_is_stored_behind_the_n
             _ => assert_eq!(kind, Some(PublishErrorKind::Transient), "{at}"),
         }
     }
-    assert_eq!(hub.statuses(&device("press-4")).await.len(), BEFORE);
+    assert_eq!(ledger_end(&bus).await, new.position());
 }
 
 /// After a set back LEDGER is known to be older, and after a loss it is read from where it must be.
 #[tokio::test]
 async fn at_the_end_of_a_run_it_is_known_how_far_ledger_reaches() {
-    let hub = Hub::start(&["--partitions", "15"]).await;
-    let claimed = claim(&hub.bus, 3, "test", None, muster_contract::Timestamp::now()).await.unwrap();
+    let (_server, bus) = ledger().await;
+    let claimed = claim(&bus, 3, "test", None, muster_contract::Timestamp::now()).await.unwrap();
     let high_water = HighWater::default();
-    let mut outlet = Outlet::new(&hub.bus, claimed, high_water.clone());
+    let mut outlet = Outlet::new(&bus, claimed, high_water.clone());
     // Few, and as many as end with a shared confirmation or between two of them.
     for letters in [3, 64, 1_000, 4 * FACTS_IN_FLIGHT, 999] {
         outlet.begin_run(letters).await;
@@ -178,7 +190,7 @@ async fn at_the_end_of_a_run_it_is_known_how_far_ledger_reaches() {
         while let Some(answer) = soon("a confirmation", outlet.confirmation()).await {
             answer.unwrap();
         }
-        let end = hub.bus.stream_state(stream::LEDGER).await.unwrap().last_seq;
+        let end = ledger_end(&bus).await;
         assert_eq!((high_water.now(), outlet.read_after()), (end, end), "{letters} letters");
     }
 }
