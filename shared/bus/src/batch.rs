@@ -35,6 +35,8 @@ pub(crate) struct Batch {
     /// Number in the window of the message before the batch's first.
     base: u64,
     sent: u64,
+    /// Messages that share an answer.
+    flow: usize,
     /// The server has answered the first message.
     pub(crate) is_open: bool,
     /// The end mark is on its way.
@@ -75,7 +77,7 @@ impl Batch {
     pub(crate) fn new(subject: Subject, inbox: &str, flow: usize, base: u64) -> Self {
         let secret = inbox.rsplit('.').next().unwrap_or(inbox);
         let prefix = format!("{inbox}.{secret}-{base}.{flow}.fail.");
-        Self { subject, prefix, base, sent: 0, is_open: false, is_closing: false }
+        Self { subject, prefix, base, sent: 0, flow, is_open: false, is_closing: false }
     }
 
     /// Where the answer to the next message goes.
@@ -85,9 +87,13 @@ impl Batch {
     }
 
     /// Where the answer to the end mark goes.
-    pub(crate) fn end(&mut self) -> Subject {
-        self.is_closing = true;
+    pub(crate) fn end(&self) -> Subject {
         self.inbox(self.sent + 1, END)
+    }
+
+    /// True while the server will say nothing more until it is sent something: it answers so many messages at once.
+    pub(crate) const fn is_short_of_an_answer(&self, unanswered: usize) -> bool {
+        self.is_open && !self.is_closing && unanswered < self.flow
     }
 
     fn inbox(&self, number: u64, operation: u8) -> Subject {
@@ -176,7 +182,7 @@ mod tests {
                 && !batch.owns("_INBOX_a_b.secret.7")
                 && !batch.owns("_INBOX_a_b.other.other-100.16.fail.1.0.$FI")
         );
-        assert_eq!((batch.last(), batch.is_closing), (102, true));
+        assert_eq!((batch.last(), batch.is_closing), (102, false));
     }
 
     #[test]

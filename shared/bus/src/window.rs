@@ -9,6 +9,7 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_nats::{Message, Subject, Subscriber};
 use bytes::Bytes;
@@ -26,6 +27,10 @@ use crate::wire::{ApiError, NoAnswer, Wire, ready};
 
 /// A full window waits until one part in so many is free.
 const ROOM_PART: usize = 4;
+/// How long messages of a batch wait for others to share an answer with. Then the batch is ended, and they have theirs.
+const BATCH_PATIENCE: Duration = Duration::from_secs(2);
+
+const _: () = assert!(2 * BATCH_PATIENCE.as_secs() < CONFIRM_TIMEOUT.as_secs());
 
 /// Messages under way. One owner; dropping it forgets the answers, not the messages.
 pub struct Window<T> {
@@ -110,10 +115,16 @@ impl<T> Window<T> {
     /// Asks for what was sent as a batch to be answered, and goes on one by one.
     pub async fn end_batch(&mut self) {
         self.flow = None;
+        self.close_batch().await;
+    }
+
+    /// Cancel-safe: the batch is closing once the end mark is on its way.
+    async fn close_batch(&mut self) {
         let Some(batch) = self.batch.as_mut().filter(|batch| !batch.is_closing) else { return };
         let (subject, reply) = (batch.subject.clone(), batch.end());
         // An end mark that does not get through is made up for by the messages' own deadlines.
         let _ = self.wire.post(subject, Some(reply), None, Bytes::new()).await;
+        batch.is_closing = true;
     }
 
     /// False once a batch has failed for a reason that is not a message's own: it may do so again.
@@ -255,6 +266,7 @@ impl<T> Window<T> {
         // Where every message has its answer, the end of the batch is waited for.
         let oldest =
             self.entries.get(self.answered_front).or(self.entries.back()).map(|entry| entry.deadline);
+        let pause = self.batch_pause();
         let (Some(answers), Some(oldest)) = (&mut self.answers, oldest) else {
             // Nothing was ever sent, and no end of a batch will come.
             self.batch = None;
@@ -270,6 +282,7 @@ impl<T> Window<T> {
                 None => self.give_up(NoAnswer::Disconnected, |_| true),
             },
             _ = self.link.changed() => self.note_link(),
+            () = tokio::time::sleep_until(pause.unwrap_or(oldest)), if pause.is_some() => self.close_batch().await,
             () = tokio::time::sleep_until(oldest) => {
                 let now = Instant::now();
                 self.wire.silence.unanswered(oldest - CONFIRM_TIMEOUT);
@@ -278,6 +291,13 @@ impl<T> Window<T> {
             }
         }
         self.take_ready();
+    }
+
+    /// When the batch is to be ended because nothing more will be said of what was sent of it.
+    fn batch_pause(&self) -> Option<Instant> {
+        let batch = self.batch.as_ref()?;
+        let oldest = self.entries.get(self.answered_front)?.deadline - CONFIRM_TIMEOUT;
+        batch.is_short_of_an_answer(self.unanswered).then_some(oldest + BATCH_PATIENCE)
     }
 
     /// Takes what has arrived, without waiting.

@@ -272,3 +272,24 @@ async fn of_a_stream_that_runs_full_no_more_is_confirmed_than_it_holds() {
     assert!(!confirmed.is_empty() && confirmed.len() < 100);
     assert!(confirmed.iter().all(|n| held.contains(n)), "{confirmed:?} confirmed, {held:?} held");
 }
+
+#[tokio::test]
+async fn messages_too_few_for_an_answer_are_answered_before_their_time_is_up() {
+    let server = Server::start();
+    let bus = converged(&server).await;
+    let mut window = bus.window(64);
+    for round in [1, 2] {
+        window.batch_by(32).await;
+        for n in 1..=5 {
+            soon("room", window.send(message(10 * round + n), n)).await;
+        }
+        // Nobody ends the batch.
+        let mut answers = Vec::new();
+        while answers.len() < 5 {
+            answers.extend(timeout(CONFIRM_TIMEOUT, window.next()).await.expect("before their time is up"));
+        }
+        all_stored(&answers, 1..=5);
+        assert!(window.can_batch(), "nothing failed");
+    }
+    assert_eq!(stored(&bus).await, [11, 12, 13, 14, 15, 21, 22, 23, 24, 25]);
+}
