@@ -8,12 +8,13 @@
 //!
 //! Reading order: [`recall`] (one rebuild at a time, a bounded queue, the last few kept), [`point`] (what is asked for),
 //! [`when`] (which fact a time stands for), [`rebuild`] with [`base`] and [`tail`], [`verify`]; [`archive`], [`store`],
-//! [`pack`] and [`thinning`] are the checkpoints, [`fill`] and [`gaps`] how those that are missing are made.
+//! [`pack`] and [`thinning`] are the checkpoints, [`fill`], [`gaps`] and [`leisure`] how those that are missing are made.
 
 pub mod archive;
 pub mod base;
 pub mod fill;
 pub mod gaps;
+pub mod leisure;
 pub mod pack;
 pub mod point;
 pub mod rebuild;

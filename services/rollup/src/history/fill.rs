@@ -1,6 +1,6 @@
 //! Fills in the checkpoints that are missing ([`gaps`](super::gaps)), at leisure: LEDGER is read again from the checkpoint
-//! before, beside the live fold, and kept where one should lie. Nobody waits for it: it works in short steps, rests as
-//! long as each took, and lets every question go first. Beside the folds of people's questions there is one more in
+//! before, beside the live fold, and kept where one should lie. Nobody waits for it: it works in short steps, rests after
+//! each ([`leisure`](super::leisure)), and lets every question go first. Beside the folds of people's questions there is one more in
 //! memory for it, until questions have kept it waiting for a minute.
 //!
 //! What fails is said and tried again later, the later the more often it fails. What it makes is believed like any other checkpoint: if its digest holds.
@@ -18,6 +18,7 @@ use tokio::time::{Instant, timeout};
 
 use super::archive::Archive;
 use super::gaps::{Gap, Wanted};
+use super::leisure::Leisure;
 use super::pack::{PART_RECORDS, Packed, Packer};
 use super::rebuild::{Rebuilder, fold, unreadable};
 use super::store::KeepError;
@@ -27,8 +28,6 @@ use crate::present::{Origin, Present};
 
 /// How long LEDGER may take to give the next facts: a question would wait as long.
 const READ_MAX: Duration = Duration::from_secs(5);
-/// The least rest: shorter ones are added up. Also where there is none, a question that came meanwhile is next.
-const REST_MIN: Duration = Duration::from_millis(10);
 /// The rest after a question: who asks once asks again.
 const REST_ASKED: Duration = Duration::from_millis(500);
 /// How often it is looked whether something is missing.
@@ -60,8 +59,7 @@ pub struct Filler {
     /// Until when it rests; for good where there is none. A moment and no length: questions that come meanwhile do not
     /// have it begin anew.
     rest_until: Option<Instant>,
-    /// Rest for steps that were too short for one.
-    owed: Duration,
+    leisure: Leisure,
     /// Failures since a checkpoint was kept, or nothing was missing.
     failures: u32,
 }
@@ -103,7 +101,7 @@ impl Filler {
             walk: None,
             stepped_at,
             rest_until: Some(stepped_at + LOOK_EVERY),
-            owed: Duration::ZERO,
+            leisure: Leisure::since(stepped_at),
             failures: 0,
         }
     }
@@ -139,8 +137,8 @@ impl Filler {
         let rest = match next {
             Ok(Some(walk)) => {
                 self.walk = Some(walk);
-                self.owed += begun.elapsed();
-                if self.owed < REST_MIN { Duration::ZERO } else { std::mem::take(&mut self.owed) }
+                let read_to = self.present.look(|now| now.fleet.as_of().ledger_seq);
+                self.leisure.after(begun.elapsed(), read_to, Instant::now())
             }
             Ok(None) => {
                 self.failures = 0;
