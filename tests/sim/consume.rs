@@ -182,11 +182,12 @@ impl World {
         session.wire.push_back(None);
         session.sent += 1;
         let place = session.sent;
-        let Publication { subject, payload, message_id, .. } = publication;
-        self.agenda.at(at, Event::Fact { part, life, term, place, subject, payload, id: message_id });
+        let Publication { subject, payload, id, .. } = publication;
+        self.agenda.at(at, Event::Fact { part, life, term, place, subject, payload, id });
     }
 
-    /// A fact reaches LEDGER, unless its sender has lost the connection: then perhaps, and unanswered.
+    /// A fact reaches LEDGER, unless its sender has lost the connection: then perhaps, and unanswered, until the partition
+    /// is taken anew.
     #[allow(clippy::too_many_arguments, reason = "they are the parts of one event")]
     pub(crate) fn fact_arrives(
         &mut self,
@@ -205,11 +206,12 @@ impl World {
                 Some(reaper) => !reaper.lets_arrive(),
                 None => self.chance.bool(),
             };
-        if lost {
+        let fenced = !here && self.owners[part].session.is_some();
+        if lost || fenced {
             return Ok(());
         }
-        let (answer, new) = self.hub.fact(now, subject, payload, id);
-        if new {
+        let answer = self.hub.fact(now, subject, payload, id);
+        if matches!(answer, Answer::Stored(_)) {
             let said = self.hub.ledger.last().unwrap();
             self.law.stored(said)?;
             self.ledger_grew();

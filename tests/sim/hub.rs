@@ -69,15 +69,13 @@ struct Backup {
 struct Ids(HashMap<String, (u64, Millis)>);
 
 impl Ids {
-    fn known(&self, id: Option<&String>, now: Millis) -> Option<u64> {
-        let (position, at) = self.0.get(id?)?;
+    fn known(&self, id: &str, now: Millis) -> Option<u64> {
+        let (position, at) = self.0.get(id)?;
         (now - at <= DUPLICATE_WINDOW.as_millis() as Millis).then_some(*position)
     }
 
-    fn note(&mut self, id: Option<String>, position: u64, now: Millis) {
-        if let Some(id) = id {
-            self.0.insert(id, (position, now));
-        }
+    fn note(&mut self, id: &str, position: u64, now: Millis) {
+        self.0.insert(id.to_owned(), (position, now));
     }
 }
 
@@ -107,7 +105,6 @@ pub(crate) struct Hub {
     pub(crate) ledger: Vec<Said>,
     /// Which LEDGER this is: another one after it was set back.
     pub(crate) origin: u64,
-    ledger_ids: Ids,
     backup: Backup,
 }
 
@@ -128,7 +125,6 @@ impl Hub {
             receipts: vec![None; devices],
             ledger: Vec::new(),
             origin: 1,
-            ledger_ids: Ids::default(),
             backup: Backup { floors: vec![0; partitions], ..Backup::default() },
         }
     }
@@ -153,13 +149,12 @@ impl Hub {
         if now < self.refuses_until.0 {
             return Answer::Refused;
         }
-        let id = id.to_owned();
-        if let Some(position) = self.uplink_ids.known(Some(&id), now) {
+        if let Some(position) = self.uplink_ids.known(id, now) {
             return Answer::Stored(position);
         }
         self.uplink_last += 1;
         stored.at = self.time(now);
-        self.uplink_ids.note(Some(id), self.uplink_last, now);
+        self.uplink_ids.note(id, self.uplink_last, now);
         self.uplink.insert(self.uplink_last, stored);
         Answer::Stored(self.uplink_last)
     }
@@ -171,26 +166,21 @@ impl Hub {
         self.presence[device] = Some(Pulse { position: self.presence_last, bytes, at });
     }
 
-    /// Takes a fact in; what was stored, if it is new.
+    /// Takes a fact in.
     pub(crate) fn fact(
         &mut self,
         now: Millis,
         subject: LedgerSubject,
         payload: &[u8],
         id: Option<String>,
-    ) -> (Answer, bool) {
+    ) -> Answer {
         if now < self.refuses_until.1 {
-            return (Answer::Refused, false);
-        }
-        if let Some(position) = self.ledger_ids.known(id.as_ref(), now) {
-            return (Answer::Stored(position), false);
+            return Answer::Refused;
         }
         let fact = Fact::parse(&subject, payload).expect("ingest publishes what readers can read");
         let at = self.time(now);
-        self.ledger.push(Said { subject, fact, at, id: id.clone() });
-        let position = self.ledger.len() as u64;
-        self.ledger_ids.note(id, position, now);
-        (Answer::Stored(position), true)
+        self.ledger.push(Said { subject, fact, at, id });
+        Answer::Stored(self.ledger.len() as u64)
     }
 
     /// Acknowledges everything of a partition up to a position.
@@ -223,8 +213,6 @@ impl Hub {
         self.uplink = self.backup.uplink.clone();
         self.floors = self.backup.floors.clone();
         self.ledger.truncate(self.backup.ledger);
-        let ledger = self.ledger.len() as u64;
-        self.ledger_ids.0.retain(|_, (position, _)| *position <= ledger);
         let uplink = &self.uplink;
         self.uplink_ids.0.retain(|_, (position, _)| uplink.contains_key(position));
         self.receipts.fill(None);

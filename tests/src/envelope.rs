@@ -12,7 +12,7 @@ use muster_contract::subjects::{LedgerSubject, stream};
 pub enum Carry {
     /// Their document alone.
     Document,
-    /// What those of a fleet carry as well: CloudEvents, a trace, a message id, and facts the fence of LEDGER.
+    /// What those of a fleet carry as well: CloudEvents, a trace, reports a message id, and facts the fence of LEDGER.
     Everything,
 }
 
@@ -82,9 +82,7 @@ fn fact(
     };
     let id = format!("{}.1.{}", device(&subject), chance.u32(..));
     Outgoing {
-        headers: attributes("muster-ingest", kind, &id, trace),
-        message_id: Some(id),
-        expected_stream: Some(stream::LEDGER),
+        headers: attributes("muster-ingest", kind, id, trace),
         expected_last_subject_sequence: Some(fence.sequence),
         expected_of_subject: Some(fence.subject.clone()),
         ..Outgoing::new(subject, payload)

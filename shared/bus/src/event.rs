@@ -67,7 +67,7 @@ impl fmt::Display for Trace {
 }
 
 /// The headers of an event: `source` says it, `kind` is the document's, `id` is unique for the source.
-pub fn attributes(source: &str, kind: &str, id: &str, trace: Trace) -> Headers {
+pub fn attributes(source: &str, kind: &str, id: impl Into<String>, trace: Trace) -> Headers {
     let mut headers = Headers::new();
     headers.insert(CE_SPECVERSION, CE_SPECVERSION_VALUE);
     headers.insert(CE_ID, id);

@@ -76,9 +76,9 @@ pub struct Publication {
     pub kind: &'static str,
     /// The fact, written: any reader of LEDGER can parse it.
     pub payload: Vec<u8>,
-    /// Its message id: the same whenever the same is said again, so that a second try does no harm. None for what
-    /// must be stored whatever was said before: the newest word on a device's liveness.
-    pub message_id: Option<String>,
+    /// Its id, by which whoever reads it knows it again: the same whenever the same is said. None for what is news whatever
+    /// was said before: the newest word on a device's liveness.
+    pub id: Option<String>,
 }
 
 /// All state of the devices of one partition.
@@ -286,8 +286,8 @@ impl Border {
     }
 
     /// Makes a publication: from now on it counts as on its way.
-    fn publish(&mut self, place: usize, subject: LedgerSubject, fact: &Fact, message_id: Option<String>) {
-        self.publish_written(place, subject, fact, fact.to_bytes(), message_id);
+    fn publish(&mut self, place: usize, subject: LedgerSubject, fact: &Fact, id: Option<String>) {
+        self.publish_written(place, subject, fact, fact.to_bytes(), id);
     }
 
     fn publish_written(
@@ -296,7 +296,7 @@ impl Border {
         subject: LedgerSubject,
         fact: &Fact,
         payload: Vec<u8>,
-        message_id: Option<String>,
+        id: Option<String>,
     ) {
         let deployment = match &subject {
             LedgerSubject::Deadline(_, id) => Some(id),
@@ -306,7 +306,7 @@ impl Border {
         self.devices[place].send(&change);
         self.in_flight.push_back(UnderWay { place, change, cause: self.taking });
         self.made_count += 1;
-        self.made.push_back(Publication { subject, kind: fact.kind(), payload, message_id });
+        self.made.push_back(Publication { subject, kind: fact.kind(), payload, id });
     }
 }
 

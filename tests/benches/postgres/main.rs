@@ -1,10 +1,10 @@
 //! The same work done by what somebody would take instead: standings kept current by batched upserts into PostgreSQL, with
 //! counts kept by a trigger on whole batches, beside LEDGER and muster-rollup. Each side gets the same reports of the same
 //! fleet, already let in; each ends when the last of them counts. Muster keeps every one of them; PostgreSQL is measured
-//! without a history, with one, and with one of whole messages: what Muster's facts carry besides their documents, each id
-//! taken once. Beside the last stands Muster with everything that its messages carry, beside the others with documents alone,
-//! because that is what their rows hold. Both sides begin at rest: what they were filled with is settled, and the disk
-//! with what was before.
+//! without a history, with one, and with one of whole messages: what Muster's facts carry besides their documents. Beside
+//! the last stands Muster with everything that its messages carry, beside the others with documents alone, because that
+//! is what their rows hold. Both sides begin at rest: what they were filled with is settled, and the disk with what was
+//! before.
 //!
 //! Muster's are written in one long run, in which many are confirmed at once and each is stored by itself; ingest makes such
 //! runs of what comes in fast, shorter ones and one for each partition. PostgreSQL commits a thousand reports at once and does

@@ -17,7 +17,7 @@ pub(crate) enum Keeping {
     Present,
     /// Every report as well.
     History,
-    /// Every report with what its message carries: an id that is taken once, who says what, and a trace.
+    /// Every report with what its message carries: an id, who says what, and a trace.
     Messages,
 }
 
@@ -70,7 +70,7 @@ const MESSAGES: &str = "
     CREATE TABLE history (
         place bigserial PRIMARY KEY, received_at timestamptz NOT NULL DEFAULT now(),
         site text NOT NULL, device text NOT NULL, deployment text NOT NULL, body text NOT NULL,
-        message_id text NOT NULL UNIQUE, source text NOT NULL, type text NOT NULL, trace text NOT NULL
+        message_id text NOT NULL, source text NOT NULL, type text NOT NULL, trace text NOT NULL
     );
 ";
 
@@ -91,8 +91,7 @@ const KEEP: &str = "INSERT INTO history (site, device, deployment, body) SELECT 
 
 const KEEP_MESSAGES: &str =
     "INSERT INTO history (site, device, deployment, body, message_id, source, type, trace)
-    SELECT site, device, deployment, body, message_id, source, type, trace FROM batch
-    ON CONFLICT (message_id) DO NOTHING;
+    SELECT site, device, deployment, body, message_id, source, type, trace FROM batch;
 ";
 
 /// What a database that has been filled does before it is measured.

@@ -1,7 +1,7 @@
 //! What becomes of reports, and what is told of it.
 
 use muster_contract::fact::IncidentKind;
-use muster_contract::headers::{CE_TYPE, MSG_ID, TRACEPARENT};
+use muster_contract::headers::{CE_ID, CE_TYPE, MSG_ID, TRACEPARENT};
 use muster_contract::subjects::{self, LedgerSubject, stream};
 use muster_tests::server::device;
 use muster_tests::wait::until;
@@ -123,7 +123,9 @@ async fn facts_carry_their_trace_their_type_and_an_id_that_says_the_same_twice()
     let subject = LedgerSubject::Status(key, "web".parse().unwrap()).to_string();
     let fact = hub.bus.last(stream::LEDGER, &subject).await.unwrap().unwrap();
     assert_eq!(fact.headers.get(TRACEPARENT), Some(trace));
-    assert_eq!(fact.headers.get(MSG_ID), Some("plant7.press-4.7.1"));
+    assert_eq!(fact.headers.get(CE_ID), Some("plant7.press-4.7.1"));
+    let remembered = fact.headers.get(MSG_ID);
+    assert_eq!(remembered, None, "the fence is enough, and the server has nothing to remember");
     assert_eq!(fact.headers.get(CE_TYPE), Some("muster.v1.StatusFact"));
 }
 

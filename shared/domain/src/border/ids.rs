@@ -1,4 +1,4 @@
-//! Message ids of facts: the same fact has the same id, so that the bus recognises a second try.
+//! Ids of facts: the same fact has the same id, so that whoever reads it recognises it. Nothing here rests on that.
 
 use muster_contract::fact::{Fact, IncidentKind};
 use muster_contract::quarantine::Verdict;

@@ -1,5 +1,5 @@
 //! The border against a model of UPLINK and LEDGER that fail in every way the real ones can: messages come again,
-//! answers get lost, publications arrive or not whatever was answered, some arrive late, and the process dies.
+//! answers get lost, publications arrive or not whatever was answered, and the process dies.
 //!
 //! Whatever happens: no number is in LEDGER twice, nothing that was acknowledged is lost, no receipt covers what is
 //! not held, the account adds up, and a border rebuilt from LEDGER knows what the one before it knew.
@@ -25,11 +25,11 @@ enum Step {
     Deliver(usize),
     /// LEDGER stores and answers so many publications.
     Answer(usize),
-    /// The oldest publication fails; of those on their way the ones in the mask arrive nonetheless, and of the others
-    /// the ones in `late` arrive after LEDGER was read.
-    Fail { arrived: u32, late: u32 },
+    /// The oldest publication fails; of those on their way the ones in the mask arrive nonetheless, before LEDGER is read:
+    /// what arrives later is refused, because the partition was taken anew.
+    Fail { arrived: u32 },
     /// The same, and the process dies.
-    Crash { arrived: u32, late: u32 },
+    Crash { arrived: u32 },
     /// Time passes.
     Pass(i64),
     /// A device's heart beats.
@@ -70,13 +70,12 @@ impl Message {
 struct Said {
     subject: LedgerSubject,
     fact: Fact,
-    message_id: Option<String>,
 }
 
 impl Said {
     fn of(publication: Publication) -> Self {
         let fact = parsed(&publication);
-        Self { subject: publication.subject, fact, message_id: publication.message_id }
+        Self { subject: publication.subject, fact }
     }
 }
 
@@ -87,7 +86,6 @@ struct World {
     border: Border,
     wire: VecDeque<Said>,
     ledger: Vec<Said>,
-    ids: BTreeSet<String>,
     /// When UPLINK stored each message.
     stored: BTreeMap<usize, Timestamp>,
     now: Timestamp,
@@ -103,7 +101,6 @@ impl World {
             border: Border::new(Rules::default(), now),
             wire: VecDeque::new(),
             ledger: Vec::new(),
-            ids: BTreeSet::new(),
             stored: BTreeMap::new(),
             now,
         }
@@ -113,24 +110,17 @@ impl World {
         match *step {
             Step::Deliver(count) => (0..count).for_each(|_| self.deliver()),
             Step::Answer(count) => (0..count).for_each(|_| self.answer()),
-            Step::Fail { arrived, late } => {
+            Step::Fail { arrived } => {
                 let from = self.ledger.len();
-                let late = self.lose(arrived, late);
+                self.lose(arrived);
                 self.border.rewind();
                 self.read_ledger(from);
-                late.into_iter().for_each(|publication| self.store(publication));
                 self.border.hearing_again(self.now);
             }
-            Step::Crash { arrived, late } => {
-                let late = self.lose(arrived, late);
-                // The bus has read a dead process's last words long before the next process reads LEDGER. Only what
-                // carries a message id must withstand worse.
-                let (named, words): (Vec<_>, Vec<_>) =
-                    late.into_iter().partition(|said| said.message_id.is_some());
-                words.into_iter().for_each(|publication| self.store(publication));
+            Step::Crash { arrived } => {
+                self.lose(arrived);
                 self.border = Border::new(Rules::default(), self.now);
                 self.read_ledger(0);
-                named.into_iter().for_each(|publication| self.store(publication));
             }
             Step::Pass(seconds) => {
                 self.now = Timestamp::from_second(self.now.as_second() + seconds).unwrap();
@@ -167,17 +157,9 @@ impl World {
 
     fn answer(&mut self) {
         let Some(publication) = self.wire.pop_front() else { return };
-        self.store(publication);
+        self.ledger.push(publication);
         self.border.confirm();
         self.settle();
-    }
-
-    /// LEDGER recognises a message id.
-    fn store(&mut self, publication: Said) {
-        let known = publication.message_id.as_ref().is_some_and(|id| !self.ids.insert(id.clone()));
-        if !known {
-            self.ledger.push(publication);
-        }
     }
 
     fn settle(&mut self) {
@@ -192,21 +174,14 @@ impl World {
         }
     }
 
-    /// The fate of what is on the wire, by its bits; what arrives late is given back.
-    fn lose(&mut self, arrived: u32, late: u32) -> Vec<Said> {
-        let mut ghosts = Vec::new();
+    /// The fate of what is on the wire, by its bits.
+    fn lose(&mut self, arrived: u32) {
         for (at, publication) in std::mem::take(&mut self.wire).into_iter().enumerate() {
-            match 1u32.checked_shl(at as u32).unwrap_or(0) {
-                bit if arrived & bit != 0 => self.store(publication),
-                // An incident that arrives late stands twice or stays open: a person's matter, no invariant.
-                bit if late & bit != 0 && !matches!(publication.fact, Fact::Incident(_)) => {
-                    ghosts.push(publication);
-                }
-                _ => {}
+            if arrived & 1u32.checked_shl(at as u32).unwrap_or(0) != 0 {
+                self.ledger.push(publication);
             }
         }
         self.delivered = self.acked;
-        ghosts
     }
 
     fn read_ledger(&mut self, from: usize) {
@@ -335,8 +310,8 @@ fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         6 => (1usize..8).prop_map(Step::Deliver),
         6 => (1usize..8).prop_map(Step::Answer),
-        1 => (any::<u32>(), any::<u32>()).prop_map(|(arrived, late)| Step::Fail { arrived, late }),
-        1 => (any::<u32>(), any::<u32>()).prop_map(|(arrived, late)| Step::Crash { arrived, late }),
+        1 => any::<u32>().prop_map(|arrived| Step::Fail { arrived }),
+        1 => any::<u32>().prop_map(|arrived| Step::Crash { arrived }),
         2 => (1i64..100).prop_map(Step::Pass),
         2 => (0..DEVICES).prop_map(Step::Beat),
         2 => Just(Step::Receipts),
