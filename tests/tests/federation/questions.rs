@@ -37,6 +37,9 @@ async fn a_question_about_one_site_is_answered_by_its_hub_and_no_other_question_
             "{what} {question}"
         );
     }
+    let detail = top.ask("status", json!({"id": "web", "site": ["site-1"], "output": "detail"})).await;
+    let told = detail["manifests"].as_object().is_some_and(|manifests| !manifests.is_empty());
+    assert!(told && detail.get("manifestsLeftOut").is_none(), "the hub's manifests come along: {detail}");
     // Lines are of the site, and views over all hubs, as they are over all sites of a hub.
     let question = json!({"id": "web", "site": "site-0", "output": "all"});
     let (seen, of_hub) =
