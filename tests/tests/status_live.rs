@@ -118,7 +118,7 @@ async fn older_generation(system: &System) {
     assert_eq!((&target["superseded"], &target["kstatus"]), (&true.into(), &"Unknown".into()), "{gone}");
     assert!(target["message"].as_str().unwrap().contains("superseded"), "{gone}");
     let words = ["status", "extra", "--device", DEVICES[0], "--output", "detail"];
-    let updated = json(system, &words).await;
+    let updated = told(system, &words).await;
     assert_eq!(shall_sleep(&updated), ["86401"], "the new manifest alone: {updated}");
     let number = first.to_string();
     let superseded = json(system, &[&words[..], &["--generation", &number]].concat()).await;
@@ -195,9 +195,8 @@ async fn other_systems(system: &System) {
 
 /// In detail: EMCO's `detail` on either axis, and each manifest once for people and for programs.
 async fn what_shall_run(system: &System) {
-    let answer = json(system, &["status", "web", "--site", "plant7", "--output", "detail"]).await;
-    assert_eq!(shall_sleep(&answer), ["86400"], "one copy for both devices: {answer}");
-    assert_eq!(answer.get("manifestsLeftOut"), None, "{answer}");
+    let answer = told(system, &["status", "web", "--output", "detail", "--axis", "ready"]).await;
+    assert_eq!(shall_sleep(&answer), ["86400"], "one copy for all devices: {answer}");
     let digest = answer["manifests"].as_object().unwrap().keys().next().unwrap();
     assert!(answer["targets"].as_array().unwrap().iter().all(|target| target["digest"] == digest.as_str()));
     let table = said(system, &["status", "web", "--site", "plant7", "--output", "detail"], 0).await;
@@ -212,6 +211,16 @@ async fn what_shall_run(system: &System) {
         let resource = &shape["apps"][0]["clusters"][0]["resources"][0];
         assert_eq!(resource.pointer(pointer).and_then(Value::as_str), Some(says), "{axis}: {shape}");
     }
+}
+
+/// An answer in detail that leaves nothing out: on a machine that stands still LEDGER may be too slow.
+async fn told(system: &System, words: &[&str]) -> Value {
+    system
+        .eventually("what shall run is told", async || {
+            let answer = json(system, words).await;
+            if answer.get("manifestsLeftOut").is_none() { Ok(answer) } else { Err(answer.to_string()) }
+        })
+        .await
 }
 
 /// What the first component of each manifest has as its argument.

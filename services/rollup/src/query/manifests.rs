@@ -25,20 +25,25 @@ use muster_service::aside::aside;
 use tokio::time::{Instant, timeout_at};
 
 use self::cache::{Cache, Entry};
+use crate::history::recall::PATIENCE;
 use crate::present::Present;
 
 /// Desired states that one answer reads: with `output` detail a page has no more targets than that.
 pub(super) const DOCUMENTS_MAX: usize = 200;
 /// Largest manifest that is told, as JSON: the targets that share it find room beside it.
 pub(super) const MANIFEST_BYTES_MAX: usize = ANSWER_BYTES_MAX / 2;
-/// How long one answer waits for all that it reads. Whoever asks of the past has waited for that before.
-pub(super) const READS_FOR: Duration = Duration::from_secs(1);
+/// How long an answer about the present waits for all that it reads.
+pub(super) const READS_FOR: Duration = Duration::from_secs(2);
+/// How much longer than for its point an answer about the past waits at most: a federation gives up on a hub after 4 s.
+pub(super) const READS_AFTER: Duration = Duration::from_millis(500);
 /// Desired states that are read at once for one answer.
 const READS_AT_ONCE: usize = 16;
 /// Bytes of a document that are read in a few microseconds.
 const ITEM_BYTES: usize = 1024;
 
 const _: () = assert!(READS_AT_ONCE < DOCUMENTS_MAX);
+const _: () =
+    assert!(READS_FOR.as_millis() <= PATIENCE.as_millis() && READS_AFTER.as_millis() < READS_FOR.as_millis());
 const _: () = assert!(DOCUMENTS_MAX < cache::ENTRIES_MAX && MANIFEST_BYTES_MAX < cache::BYTES_MAX);
 
 /// A target, and where LEDGER holds what shall run on it.

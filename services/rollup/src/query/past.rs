@@ -14,6 +14,7 @@ use muster_contract::question::{
 use muster_domain::fold::{Fleet, Page};
 use tokio::time::Instant;
 
+use super::manifests::READS_AFTER;
 use super::{Answer, Manifests, groups, look_up, status};
 use crate::history::point::Points;
 use crate::history::rebuild::Past;
@@ -70,7 +71,7 @@ impl History {
                     let (question, past) = (question.clone(), Arc::clone(&past));
                     blocking(move || question.look(&past.fleet, limit))
                 };
-                question.answer(look, manifests).await
+                question.answer(look, manifests, deadline + READS_AFTER).await
             }
             _ if groups::ENDPOINTS.contains(&endpoint) => {
                 let question = groups::Question::read(endpoint, &question)?;

@@ -27,7 +27,7 @@ pub(super) async fn answer(
 ) -> Result<Bytes, ErrorBody> {
     let question = Question::read(question)?;
     let look = |limit| std::future::ready(question.look_at(present, limit));
-    question.answer(look, manifests).await
+    question.answer(look, manifests, Instant::now() + READS_FOR).await
 }
 
 /// A question that makes sense so far.
@@ -80,13 +80,14 @@ impl Question {
         Ok(Seen { answer, wanted })
     }
 
-    /// The answer with as many targets as were asked for, or as many as fit into a message. Each `look` is for so many.
+    /// The answer with as many targets as were asked for, or as many as fit into a message. Each `look` is for so many; what
+    /// shall run is read until the deadline.
     pub(super) async fn answer<F: Future<Output = Result<Seen, ErrorBody>>>(
         &self,
         look: impl Fn(usize) -> F,
         manifests: Option<&Manifests>,
+        deadline: Instant,
     ) -> Result<Bytes, ErrorBody> {
-        let deadline = Instant::now() + READS_FOR;
         let mut limit = if self.is_in_detail() { self.limit.min(DOCUMENTS_MAX) } else { self.limit };
         loop {
             let Seen { mut answer, wanted } = look(limit).await?;
