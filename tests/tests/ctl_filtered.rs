@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use muster_contract::desired::{Source, SourceKind};
 use muster_contract::query::Output;
 use muster_contract::status::{KStatus, StatusAnswer, TargetStatus};
 use muster_contract::view::{DeploymentView, Freshness};
@@ -112,22 +113,80 @@ fn q04_the_deprecated_key_names_are_not_written() {
 }
 
 #[test]
-fn q13_detail_gives_what_the_device_reports_of_a_component() {
-    let mut answer = four();
-    let detail: muster_contract::query::DeviceAnswer = example("DeviceAnswer.in-detail");
-    let report = detail.deployments[0].report.clone().unwrap();
-    let name = report.components[0].name.clone();
-    answer.targets[0].components[0].name = name.clone();
-    answer.targets[0].report = Some(report);
+fn q13_detail_is_the_manifest_for_deployed_and_the_live_object_for_ready() {
+    let json = |value: &Value| serde_json::to_string_pretty(value).unwrap() + "\n";
+    let both = in_detail();
+    let (mut deployed, mut ready) = (both.clone(), both.clone());
+    deployed.rollup.ready_status = None;
+    ready.rollup.deployed_status = None;
+    for (name, answer) in [("both", &both), ("deployed", &deployed), ("ready", &ready)] {
+        let shape = emco::status(answer, None, Output::Detail);
+        golden(&format!("emco-detail-{name}"), &json(&details(&shape)));
+        assert_eq!(shape["manifestsLeftOut"], 1, "{name}");
+    }
+    let resources = |answer: &StatusAnswer| details(&emco::status(answer, None, Output::Detail));
+    let is_manifest = |detail: &Value| detail.get("profileType").is_some();
+    let (collected, expected) = (resources(&deployed), &resources(&ready)["plant8/press-2/collector"]);
+    assert!(is_manifest(&collected["plant7/press-4/collector"]["detail"]), "{collected}");
+    assert!(is_manifest(&expected["detail"]), "where nothing is reported: {expected}");
+    assert_eq!(resources(&ready)["plant7/press-4/collector"]["detail"]["state"], "installed");
+    let all = emco::status(&both, None, Output::All).to_string();
+    assert!(!all.contains("\"detail\"") && !all.contains("\"manifest\""), "less was asked for: {all}");
+}
+
+#[test]
+fn q13_what_is_left_out_has_no_detail_of_another_kind() {
+    let mut answer = in_detail();
+    answer.rollup.ready_status = None;
+    let of = |shape: &Value, name: &str| details(shape)[name].clone();
     let shape = emco::status(&answer, None, Output::Detail);
-    let resources =
+    assert_eq!(of(&shape, "plant7/press-5/collector"), serde_json::json!({}), "its report is no manifest");
+    answer.manifests.clear();
+    answer.rollup = in_detail().rollup;
+    let shape = emco::status(&answer, None, Output::Detail);
+    assert_eq!(
+        of(&shape, "plant8/press-2/store"),
+        serde_json::json!({}),
+        "nothing is reported, nothing told"
+    );
+    assert_eq!(of(&shape, "plant7/press-4/store")["detail"]["state"], "installed");
+}
+
+#[test]
+fn what_shall_run_is_shown_once_in_detail_and_what_is_left_out_is_said() {
+    let args = StatusArgs::default();
+    golden("filtered-detail", &filtered::status(&in_detail(), &args, now()));
+    let mut answer = in_detail();
+    answer.targets[0].source = Some(Source { kind: SourceKind::Api, revision: "r\u{1b}[31m1".to_owned() });
+    answer.manifests_left_out = 0;
+    let text = filtered::status(&answer, &args, now());
+    assert!(text.contains("2 revisions") && !text.contains("not told"), "{text}");
+    answer.targets[3].source = answer.targets[0].source.clone();
+    let text = filtered::status(&answer, &args, now());
+    assert!(text.contains("api r") && !text.contains("\u{1b}[31m1"), "{text}");
+    answer.manifests.clear();
+    let text = filtered::status(&answer, &args, now());
+    assert!(!text.contains("SHALL RUN"), "{text}");
+}
+
+/// Of each component in EMCO's shape what is told in detail, by device and name.
+fn details(shape: &Value) -> Value {
+    let clusters =
         shape["apps"].as_array().unwrap().iter().flat_map(|app| app["clusters"].as_array().unwrap());
-    let live: Vec<_> = resources
-        .flat_map(|cluster| cluster["resources"].as_array().unwrap())
-        .filter_map(|resource| resource.get("detail"))
-        .collect();
-    assert_eq!(live.len(), 1);
-    assert_eq!(live[0]["name"], name.as_str());
+    let resources = clusters.flat_map(|cluster| {
+        let text = |value: &Value| value.as_str().unwrap().to_owned();
+        let place = format!("{}/{}", text(&cluster["clusterProvider"]), text(&cluster["cluster"]));
+        cluster["resources"].as_array().unwrap().iter().map(move |resource| {
+            let keys = ["detail", "manifest"].into_iter().filter(|key| resource.get(*key).is_some());
+            let told = keys.map(|key| (key.to_owned(), resource[key].clone())).collect();
+            (format!("{place}/{}", text(&resource["name"])), Value::Object(told))
+        })
+    });
+    Value::Object(resources.collect())
+}
+
+fn in_detail() -> StatusAnswer {
+    example("StatusAnswer.in-detail")
 }
 
 #[test]

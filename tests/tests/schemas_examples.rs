@@ -43,6 +43,15 @@ fn the_digests_of_good_views_are_right() {
 }
 
 #[test]
+fn the_manifests_of_good_answers_have_the_digests_they_are_told_by() {
+    let answer: muster_contract::status::StatusAnswer = schemas::example("StatusAnswer.in-detail");
+    assert!(!answer.manifests.is_empty());
+    for (digest, manifest) in &answer.manifests {
+        assert_eq!(manifest.digest(), *digest);
+    }
+}
+
+#[test]
 fn bad_examples_are_refused_in_the_words_on_record() {
     let mut record = String::from("How each bad example is refused: by our code, and by its JSON Schema.\n");
     for example in examples("bad") {

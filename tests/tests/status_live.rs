@@ -56,6 +56,7 @@ async fn every_filter_page_and_form_of_a_small_fleet() {
     pages(&system).await;
     unknown_names(&system).await;
     other_systems(&system).await;
+    what_shall_run(&system).await;
     older_generation(&system).await;
 
     silence(&mut system).await;
@@ -116,6 +117,16 @@ async fn older_generation(system: &System) {
     let target = &gone["targets"][0];
     assert_eq!((&target["superseded"], &target["kstatus"]), (&true.into(), &"Unknown".into()), "{gone}");
     assert!(target["message"].as_str().unwrap().contains("superseded"), "{gone}");
+    let words = ["status", "extra", "--device", DEVICES[0], "--output", "detail"];
+    let updated = told(system, &words).await;
+    assert_eq!(shall_sleep(&updated), ["86401"], "the new manifest alone: {updated}");
+    let number = first.to_string();
+    let superseded = json(system, &[&words[..], &["--generation", &number]].concat()).await;
+    assert_eq!(
+        (&superseded["manifestsLeftOut"], shall_sleep(&superseded).len()),
+        (&1.into(), 0),
+        "{superseded}"
+    );
     let then = of("web", first).await;
     assert_eq!(then["targets"][0]["kstatus"], "Current", "it has not changed since: {then}");
     assert_eq!(then["targets"][0].get("superseded"), None, "{then}");
@@ -180,6 +191,44 @@ async fn other_systems(system: &System) {
         [&["status", "--format", "resourcegroup-json", "web", "--aggregate"][..], &["--site", "plant7"]];
     let counts = json_of(&said(system, &words.concat(), 0).await);
     assert_eq!(counts["metadata"]["annotations"]["muster/left-out"], "all 2 resources", "{counts}");
+}
+
+/// In detail: EMCO's `detail` on either axis, and each manifest once for people and for programs.
+async fn what_shall_run(system: &System) {
+    let answer = told(system, &["status", "web", "--output", "detail", "--axis", "ready"]).await;
+    assert_eq!(shall_sleep(&answer), ["86400"], "one copy for all devices: {answer}");
+    let digest = answer["manifests"].as_object().unwrap().keys().next().unwrap();
+    assert!(answer["targets"].as_array().unwrap().iter().all(|target| target["digest"] == digest.as_str()));
+    let table = said(system, &["status", "web", "--site", "plant7", "--output", "detail"], 0).await;
+    assert!(table.contains("SHALL RUN") && table.contains("process sha256:"), "{table}");
+    for (axis, pointer, says) in [
+        ("deployed", "/detail/properties/command", "sleep"),
+        ("deployed", "/detail/source/kind", "git"),
+        ("ready", "/detail/state", "installed"),
+    ] {
+        let words = ["status", "web", "--format", "emco", "--output", "detail", "--axis", axis];
+        let shape = json_of(&said(system, &words, 0).await);
+        let resource = &shape["apps"][0]["clusters"][0]["resources"][0];
+        assert_eq!(resource.pointer(pointer).and_then(Value::as_str), Some(says), "{axis}: {shape}");
+    }
+}
+
+/// An answer in detail that leaves nothing out: on a machine that stands still LEDGER may be too slow.
+async fn told(system: &System, words: &[&str]) -> Value {
+    system
+        .eventually("what shall run is told", async || {
+            let answer = json(system, words).await;
+            if answer.get("manifestsLeftOut").is_none() { Ok(answer) } else { Err(answer.to_string()) }
+        })
+        .await
+}
+
+/// What the first component of each manifest has as its argument.
+fn shall_sleep(answer: &Value) -> Vec<&str> {
+    let manifests = answer["manifests"].as_object().into_iter().flatten();
+    let seconds =
+        manifests.map(|(_, manifest)| &manifest["profile"]["components"][0]["properties"]["args"][0]);
+    seconds.map(|seconds| seconds.as_str().unwrap()).collect()
 }
 
 /// A device that has fallen silent is Ready and Current for nobody.

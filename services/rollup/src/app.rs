@@ -34,7 +34,7 @@ use crate::notify::metrics::NotifyMetrics;
 use crate::notify::{Notifier, SharedRegister};
 use crate::present::Present;
 use crate::publish::Publisher;
-use crate::query::{Desk, History};
+use crate::query::{Desk, History, Manifests};
 use crate::snapshot::Snapshots;
 use crate::store::{Damage, Found, Store, StoreError};
 
@@ -114,7 +114,10 @@ pub async fn start(config: Config, life: &Life) -> Result<Handle, StartError> {
         recall::pair(bus.clone(), present.clone(), archive, metrics.clone(), config.checkpoints.facts);
     life.spawn(Stage::Serve, "history", maker.run(life.token(Stage::Serve), life.token(Stage::Intake)));
     let points = Points::new(bus.clone(), present.clone(), Arc::new(SystemClock));
-    let desk = Desk::new(present.clone(), metrics.clone()).with_history(History::new(points, recall));
+    let manifests = Manifests::new(bus.clone(), present.clone());
+    let desk = Desk::new(present.clone(), metrics.clone())
+        .with_history(History::new(points, recall))
+        .with_manifests(manifests);
     life.spawn(Stage::Serve, "queries", desk.serve(bus, offered, life.token(Stage::Serve)));
     Ok(Handle { present, metrics, notices })
 }

@@ -1,7 +1,9 @@
-//! Answers to questions over the bus (`muster.query.*`), from memory. Until LEDGER was read to its end, every answer is
-//! that there is none yet. Questions about the past are the room [`past`]'s; they wait there, and hold up no others.
+//! Answers to questions over the bus (`muster.query.*`), from memory; only what shall run in detail is read out of LEDGER
+//! ([`manifests`]). Until LEDGER was read to its end, every answer is that there is none yet. Questions about the past are
+//! the room [`past`]'s; they wait there, and hold up no others.
 
 mod groups;
+mod manifests;
 mod parts;
 mod past;
 mod status;
@@ -27,6 +29,7 @@ use muster_service::health::Latch;
 use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 
+pub use self::manifests::Manifests;
 pub use self::past::History;
 use crate::metrics::{AnswerKind, Metrics};
 use crate::present::{Now, Present};
@@ -55,17 +58,23 @@ pub struct Desk {
     present: Arc<Present>,
     metrics: Metrics,
     history: Option<History>,
+    manifests: Option<Manifests>,
 }
 
 impl Desk {
-    /// A desk that answers from the present, and knows no past.
+    /// A desk that answers from the present, knows no past, and reads nothing.
     pub const fn new(present: Arc<Present>, metrics: Metrics) -> Self {
-        Self { present, metrics, history: None }
+        Self { present, metrics, history: None, manifests: None }
     }
 
     /// A desk that also answers about the past.
     pub fn with_history(self, history: History) -> Self {
         Self { history: Some(history), ..self }
+    }
+
+    /// A desk that also tells what shall run.
+    pub fn with_manifests(self, manifests: Manifests) -> Self {
+        Self { manifests: Some(manifests), ..self }
     }
 
     /// Answers questions until `stop`; those already taken are answered then.
@@ -77,7 +86,10 @@ impl Desk {
     async fn handle(self, call: Call) -> Result<Bytes, Fault> {
         let answer = match self.past_of(&call) {
             Some(history) if self.is_ready() => {
-                history.clone().answer(call.endpoint, call.payload.clone()).await
+                history.clone().answer(call.endpoint, call.payload.clone(), self.manifests.as_ref()).await
+            }
+            _ if call.endpoint == status::ENDPOINT => {
+                status::answer(&self.present, &call.payload, self.manifests.as_ref()).await
             }
             _ => self.answer(call.endpoint, &call.payload),
         };
@@ -98,14 +110,11 @@ impl Desk {
         (past::ENDPOINTS.contains(&call.endpoint) || !about_now()).then_some(history)
     }
 
-    /// The answer to a question as JSON.
+    /// The answer to a question of the present that needs nothing but memory, as JSON.
     ///
     /// # Errors
     /// Why there is none, as the asker is to read it.
     pub fn answer(&self, endpoint: &str, question: &[u8]) -> Result<Bytes, ErrorBody> {
-        if endpoint == status::ENDPOINT {
-            return status::answer(&self.present, question);
-        }
         if endpoint == parts::ENDPOINT {
             return parts::answer(&self.present, question);
         }

@@ -22,6 +22,7 @@ pub mod history;
 pub mod ids;
 pub mod labels;
 pub mod limits;
+pub mod manifest;
 pub mod notify;
 pub mod ownership;
 pub mod parts;

@@ -12,8 +12,11 @@ use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::canonical::Digest;
+use crate::desired::Source;
 use crate::history::Point;
 use crate::ids::{ComponentName, DeploymentId, DeviceKey, DeviceKeyError, Generation, SiteId};
+use crate::manifest::Manifest;
 use crate::query::{LastReport, Output};
 use crate::state::State;
 use crate::view::{AsOf, Counts, Freshness, Standing, Verdict, keyed};
@@ -244,6 +247,14 @@ pub struct StatusAnswer {
     /// With `output` all or detail: the targets, ordered by site, device and deployment.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub targets: Vec<TargetStatus>,
+    /// With `output` detail: what shall run, each once, by the `digest` of the targets that shall run it.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(schema_with = "keyed::<Digest, Manifest>")]
+    pub manifests: BTreeMap<Digest, Manifest>,
+    /// With `output` detail: targets of this page that shall run something and whose manifest is not here. LEDGER does not
+    /// hold it any more or did not give it in time, it finds no room in a message, or the target was superseded.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub manifests_left_out: u64,
     /// How many targets there are on all pages, where that is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub total: Option<u64>,
@@ -360,6 +371,27 @@ pub struct TargetStatus {
     /// The last report whole, with `output` detail.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub report: Option<LastReport>,
+    /// With `output` detail: digest of what shall run, the key of its manifest in the answer. Absent where nothing shall run,
+    /// and where it could not be read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub digest: Option<Digest>,
+    /// With `output` detail: where what shall run comes from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<Source>,
+}
+
+impl StatusAnswer {
+    /// What shall run on a target, if the answer has it.
+    pub fn manifest(&self, target: &TargetStatus) -> Option<&Manifest> {
+        self.manifests.get(target.digest.as_ref()?)
+    }
+}
+
+impl TargetStatus {
+    /// Whether it shall run something, be it told here or not.
+    pub const fn shall_run(&self) -> bool {
+        self.target_generation.is_some()
+    }
 }
 
 /// A component of a deployment on a device.

@@ -177,6 +177,31 @@ fn q09_unknown_is_told_apart_from_empty_also_while_something_leaves() {
     assert!(nowhere.contains("shall run nowhere and is left nowhere"), "{nowhere}");
 }
 
+/// Its rows are kept for a month, so that no older report brings it back; they are nothing that anybody asks for.
+#[test]
+fn q09_an_application_that_was_removed_everywhere_is_unknown_until_it_shall_run_again() {
+    let mut ledger = Ledger::default();
+    desired(&mut ledger, "north/a", 1, &[("web", 1), ("db", 1)]).fresh("north/a", 1, 0);
+    ledger.status("north/a", "web", &Said { components: INSTALLED, ..Said::default() });
+    desired(&mut ledger, "north/a", 2, &[("db", 1)]);
+    let web = StatusQuery { app: vec!["com.example.web".to_owned()], ..StatusQuery::default() };
+    assert_eq!(ask(&ledger.fold(), &web).rollup.leaving, 1, "it is left somewhere");
+    let removed: &[(&str, State)] = &[("main", State::Removed), ("side", State::Removed)];
+    ledger.status("north/a", "web", &Said { seq: 2, components: removed, ..Said::default() });
+    let fleet = ledger.fold();
+    for fleet in [&fleet, &Fleet::restore(fleet.as_of(), fleet.records())] {
+        let words = refused(fleet, &web);
+        assert!(words.contains("app 'com.example.web' shall run nowhere and is left nowhere"), "{words}");
+        let misspelt = StatusQuery { app: vec!["com.example.dbb".to_owned()], ..StatusQuery::default() };
+        assert!(
+            refused(fleet, &misspelt).ends_with("did you mean com.example.db?"),
+            "no such name is offered"
+        );
+    }
+    desired(&mut ledger, "north/a", 3, &[("db", 1), ("web", 3)]);
+    assert_eq!(ask(&ledger.fold(), &web).rollup.targets, 1);
+}
+
 /// What an update leaves behind is told by reports alone: no desired state names it any more.
 #[test]
 fn q09_a_component_that_an_update_leaves_behind_is_known() {

@@ -144,4 +144,22 @@ proptest! {
         prop_assert!(deployed.ready_status.is_none() && deployed.ready_counts.is_empty());
         prop_assert!(ready.deployed_status.is_none() && ready.deployed_counts.is_empty());
     }
+
+    /// Whatever became of it: removed, forgotten by its device, retired, updated to another application and back.
+    #[test]
+    fn an_application_is_known_exactly_while_a_line_is_of_it(ledger in ledgers(), cut in any::<prop::sample::Index>()) {
+        let cut = cut.index(ledger.entries.len() + 1);
+        let early = ledger::Ledger { entries: ledger.entries[..cut].to_vec() };
+        for fleet in [early.fold(), ledger.fold()] {
+            let lines = ask(&fleet, &StatusQuery { output: Output::All, ..StatusQuery::default() }).targets;
+            let restored = Fleet::restore(fleet.as_of(), fleet.records());
+            for app in ["com.example.web", "com.example.db", "com.example.log"] {
+                let there = lines.iter().any(|target| target.app.as_deref() == Some(app));
+                let query = StatusQuery { app: vec![app.to_owned()], ..StatusQuery::default() };
+                for fleet in [&fleet, &restored] {
+                    prop_assert_eq!(fleet.status_answer(&query, None, 1).is_ok(), there, "{}", app);
+                }
+            }
+        }
+    }
 }

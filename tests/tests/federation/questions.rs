@@ -20,11 +20,18 @@ use crate::{DRAIN, Federation, Hub, LONG, NORTH, PATIENCE, SOUTH, Two};
 async fn a_question_about_one_site_is_answered_by_its_hub_and_no_other_question_is_guessed() {
     let Two { north, south, top, federation } = Two::start(LONG).await;
     let device = json!({"site": "site-1", "device": format!("device-{}", SOUTH.start), "output": "detail"});
+    let detail = || top.ask("status", json!({"id": "web", "site": ["site-1"], "output": "detail"}));
+    let all_told = |answer: &Value| {
+        let told = answer["manifests"].as_object().is_some_and(|manifests| !manifests.is_empty());
+        told && answer.get("manifestsLeftOut").is_none()
+    };
+    until("what shall run at the hub", detail, all_told).await;
     for (hub, what, question) in [
         (&south, "device", device.clone()),
         (&north, "devices", json!({"site": "site-0", "limit": 3})),
         (&north, "devices", json!({"site": "site-0", "freshness": ["stale", "never"]})),
         (&south, "status", json!({"id": "web", "site": ["site-1"], "output": "all"})),
+        (&south, "status", json!({"id": "web", "site": ["site-1"], "output": "detail"})),
         (&south, "status", json!({"device": [format!("site-1/device-{}", SOUTH.start)]})),
         (&north, "why", json!({"id": "web", "site": "site-0"})),
         (&north, "device", json!({"site": "site-0", "device": "nobody"})),

@@ -6,6 +6,7 @@
 mod groups;
 mod history;
 mod ledger;
+mod manifests;
 mod notices;
 mod proof;
 mod restart;

@@ -21,6 +21,8 @@ Examples:
   muster status web --output all         and a line for each device
   muster status web --output detail      and components and errors of each line
   muster status web --site plant7        what was delivered to the site, and what of it is ready
+  muster status web --site plant7 --output detail
+                                         and what shall run there, each manifest once
   muster status web --component db --axis ready --output summary
   muster status --device plant7/press-4  every deployment of a device
   muster status web --device plant7/press-4 --generation 7

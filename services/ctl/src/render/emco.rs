@@ -3,20 +3,22 @@
 //!
 //! What EMCO has no word for is said with the more careful one: not known is NotReady, going is Applied until it is gone.
 //! Statuses, messages and times of last change are added where EMCO gives none: to apps, to clusters and to resources. Not
-//! given are the history of actions (`states`, which LEDGER has), projects and composite apps, manifests (`detail` is what
-//! the device reports, where it reports anything), and the shape of a logical cloud: there is none.
+//! given are the history of actions (`states`, which LEDGER has), projects and composite apps, and the shape of a logical
+//! cloud: there is none. Of how many targets the manifest could not be told is said in `manifestsLeftOut`.
+
+mod detail;
 
 use std::collections::BTreeMap;
 
 use muster_contract::DeviceKey;
 use muster_contract::query::Output;
-use muster_contract::state::ComponentStatus;
 use muster_contract::status::{
     AppStatus, ComponentLine, Deployed, Ready, Rollup, StatusAnswer, TargetStatus,
 };
 use muster_contract::view::Freshness;
 use serde_json::{Map, Value, json};
 
+use self::detail::Detail;
 use crate::config::Names;
 
 /// The whole answer; of a device as a whole where it is `of`.
@@ -29,6 +31,8 @@ pub fn status(answer: &StatusAnswer, of: Option<&DeviceKey>, output: Output) -> 
     let observed = rollup.ready_counts.iter().filter_map(|(key, count)| Some((ready(*key)?, *count)));
     insert(&mut shape, "readyCounts", counts(observed));
     insert_reason(&mut shape, rollup);
+    let left_out = answer.manifests_left_out;
+    insert(&mut shape, "manifestsLeftOut", (left_out > 0).then(|| left_out.into()));
     match (of, output) {
         // EMCO has the key there in any case.
         (Some(_), Output::Summary) => insert(&mut shape, "cluster", Some(json!({}))),
@@ -52,7 +56,7 @@ fn app(answer: &StatusAnswer, name: Option<&str>, targets: &[&TargetStatus], out
         insert_statuses(&mut value, rollup.deployed_status, rollup.ready_status);
         insert_reason(&mut value, rollup);
     }
-    let clusters = targets.iter().map(|target| cluster(target, output));
+    let clusters = targets.iter().map(|target| cluster(answer, target, output));
     value.insert("clusters".to_owned(), clusters.collect());
     Value::Object(value)
 }
@@ -64,7 +68,7 @@ fn whole_cluster(key: &DeviceKey, answer: &StatusAnswer, output: Output) -> Valu
         value["connectivity"] = connectivity(target).into();
     }
     let lines = answer.targets.iter().flat_map(|target| {
-        resource_lines(target, output).map(|mut line| {
+        resource_lines(answer, target, output).map(|mut line| {
             line["deployment"] = target.deployment.as_str().into();
             line
         })
@@ -137,7 +141,7 @@ fn place(target: &TargetStatus) -> Value {
     json!({ "clusterProvider": target.key.site, "cluster": target.key.device })
 }
 
-fn cluster(target: &TargetStatus, output: Output) -> Value {
+fn cluster(answer: &StatusAnswer, target: &TargetStatus, output: Output) -> Value {
     let mut value = Map::new();
     insert_statuses(&mut value, target.deployed_status, target.ready_status);
     insert(&mut value, "clusterProvider", Some(target.key.site.as_str().into()));
@@ -145,7 +149,7 @@ fn cluster(target: &TargetStatus, output: Output) -> Value {
     insert(&mut value, "connectivity", Some(connectivity(target).into()));
     insert(&mut value, "message", Some(target.message.clone().into()));
     insert(&mut value, "lastChange", target.changed_at.map(|at| at.to_string().into()));
-    insert(&mut value, "resources", Some(resource_lines(target, output).collect()));
+    insert(&mut value, "resources", Some(resource_lines(answer, target, output).collect()));
     Value::Object(value)
 }
 
@@ -157,19 +161,23 @@ const fn connectivity(target: &TargetStatus) -> &'static str {
     }
 }
 
-fn resource_lines(target: &TargetStatus, output: Output) -> impl Iterator<Item = Value> {
-    let reported = target.report.as_ref().map_or(&[][..], |report| &report.components);
-    target.components.iter().map(move |component| {
-        let live = reported.iter().find(|live| live.name == component.name);
-        resource_line(component, live.filter(|_| output == Output::Detail))
+fn resource_lines(
+    answer: &StatusAnswer,
+    target: &TargetStatus,
+    output: Output,
+) -> impl Iterator<Item = Value> {
+    target.components.iter().map(move |component| match output {
+        Output::Detail => resource_line(component, Detail::of(answer, target, component)),
+        Output::Summary | Output::All => resource_line(component, Detail::NONE),
     })
 }
 
-fn resource_line(component: &ComponentLine, live: Option<&ComponentStatus>) -> Value {
+fn resource_line(component: &ComponentLine, Detail { detail, manifest }: Detail) -> Value {
     let mut value = Map::new();
     insert(&mut value, "GVK", Some(kind()));
     insert(&mut value, "name", Some(component.name.as_str().into()));
-    insert(&mut value, "detail", live.and_then(|live| serde_json::to_value(live).ok()));
+    insert(&mut value, "detail", detail);
+    insert(&mut value, "manifest", manifest);
     insert(&mut value, "deployedStatus", component.deployed_status.and_then(resource).map(Value::from));
     insert(&mut value, "readyStatus", component.ready_status.and_then(ready).map(Value::from));
     insert(&mut value, "message", Some(component.message.clone().into()));

@@ -1,5 +1,5 @@
 //! Status after filters: what was delivered beside what is observed, for the whole, each application, each target and
-//! each component.
+//! each component; and in detail what shall run there.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{Display, Write as _};
@@ -11,6 +11,7 @@ use muster_contract::status::{
 use serde::{Deserialize, Serialize};
 
 use super::frame::Frame;
+use super::manifests::manifests;
 use super::paint::{self, BAD, BOLD, DIM, MOVING, PLAIN, UNSURE, WELL, styled};
 use super::table::{Cell, Table};
 use super::words::{age, as_of, clean, counts, plural};
@@ -57,6 +58,7 @@ pub fn status(answer: &StatusAnswer, args: &StatusArgs, frame: impl Into<Frame>)
     }
     if !answer.targets.is_empty() {
         let _ = write!(text, "\n{}", lines(answer, frame));
+        text += &manifests(answer, frame);
     }
     let _ = writeln!(text, "\n{}{}.", shown(answer), as_of(answer.as_of, frame.now));
     text

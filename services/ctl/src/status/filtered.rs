@@ -159,12 +159,17 @@ fn add(sum: &mut StatusAnswer, page: StatusAnswer) {
         }
     }
     sum.targets.extend(page.targets);
+    sum.manifests.extend(page.manifests);
+    sum.manifests_left_out += page.manifests_left_out;
     sum.next = page.next;
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use muster_contract::Timestamp;
+    use muster_contract::manifest::Manifest;
     use muster_contract::status::Rollup;
     use muster_contract::view::AsOf;
 
@@ -183,6 +188,8 @@ mod tests {
                 rollup: Rollup { targets, ..Rollup::default() },
             }],
             targets: Vec::new(),
+            manifests: BTreeMap::new(),
+            manifests_left_out: 0,
             total: None,
             next: next.map(str::to_owned),
         }
@@ -196,6 +203,22 @@ mod tests {
         // The counts may be whole where the lines are not.
         assert!(is_part(&page(3, true, Some("a/b")), &all));
         assert!(is_part(&page(3, false, None), &after));
+    }
+
+    #[test]
+    fn what_shall_run_is_gathered_of_all_pages_and_so_is_what_is_left_out() {
+        let manifest = |id: &str| -> Manifest {
+            let profile = serde_json::json!({"type": "simulated", "components": [{"name": "main"}]});
+            let manifest = serde_json::json!({"id": id, "name": id, "applicationId": id, "profile": profile});
+            serde_json::from_value(manifest).unwrap()
+        };
+        let of = |ids: &[&str], left_out: u64| {
+            let manifests = ids.iter().map(|id| manifest(id)).map(|it| (it.digest(), it)).collect();
+            StatusAnswer { manifests, manifests_left_out: left_out, ..page(1, true, None) }
+        };
+        let mut sum = of(&["web", "db"], 1);
+        add(&mut sum, of(&["web", "log"], 2));
+        assert_eq!((sum.manifests.len(), sum.manifests_left_out), (3, 3));
     }
 
     #[test]

@@ -14,7 +14,8 @@ use muster_contract::question::{
 use muster_domain::fold::{Fleet, Page};
 use tokio::time::Instant;
 
-use super::{Answer, groups, look_up, status};
+use super::manifests::READS_AFTER;
+use super::{Answer, Manifests, groups, look_up, status};
 use crate::history::point::Points;
 use crate::history::rebuild::Past;
 use crate::history::recall::{Asked, PATIENCE, Recall, Wanted};
@@ -39,7 +40,12 @@ impl History {
     ///
     /// # Errors
     /// Why there is none, as the asker is to read it.
-    pub(super) async fn answer(self, endpoint: &'static str, question: Bytes) -> Result<Bytes, ErrorBody> {
+    pub(super) async fn answer(
+        self,
+        endpoint: &'static str,
+        question: Bytes,
+        manifests: Option<&Manifests>,
+    ) -> Result<Bytes, ErrorBody> {
         let place = self.recall.place();
         let deadline = Instant::now() + if place.is_some() { PATIENCE } else { Duration::ZERO };
         match endpoint {
@@ -61,7 +67,11 @@ impl History {
             status::ENDPOINT => {
                 let question = status::Question::read(&question)?;
                 let past = self.past(question.point(), deadline).await?;
-                blocking(move || question.answer(|look| look(&past.fleet))).await
+                let look = |limit| {
+                    let (question, past) = (question.clone(), Arc::clone(&past));
+                    blocking(move || question.look(&past.fleet, limit))
+                };
+                question.answer(look, manifests, deadline + READS_AFTER).await
             }
             _ if groups::ENDPOINTS.contains(&endpoint) => {
                 let question = groups::Question::read(endpoint, &question)?;
@@ -135,9 +145,9 @@ fn digests(fleet: &Fleet, query: &Query, limit: usize) -> Result<Bytes, ErrorBod
 }
 
 /// A large past takes its time to be looked through; others are answered meanwhile.
-async fn blocking(
-    work: impl FnOnce() -> Result<Bytes, ErrorBody> + Send + 'static,
-) -> Result<Bytes, ErrorBody> {
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, ErrorBody> + Send + 'static,
+) -> Result<T, ErrorBody> {
     let done = tokio::task::spawn_blocking(work).await;
     done.unwrap_or_else(|error| Err(ErrorBody { code: ErrorCode::Internal, message: error.to_string() }))
 }

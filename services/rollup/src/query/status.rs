@@ -1,42 +1,50 @@
 //! `muster.query.status`: status after filters. The fold waits for a question only while standings are looked at, of
-//! which one answer has a bounded number; the answer is written after that.
+//! which one answer has a bounded number; the answer is written after that, and so is read what shall run, which only who
+//! asks for detail is told ([`manifests`](super::manifests)).
 
 use bytes::Bytes;
 use muster_contract::history::Point;
-use muster_contract::query::{ErrorBody, ErrorCode};
+use muster_contract::query::{ErrorBody, ErrorCode, Output};
 use muster_contract::question::{
     ANSWER_BYTES_MAX, bad, checked_limit, fewer, json, parsed_after, read_of_a_point,
 };
 use muster_contract::status::{StatusAnswer, StatusQuery};
 use muster_domain::fold::{Fleet, StatusCursor, StatusRefusal};
+use tokio::time::Instant;
 
+use super::manifests::{DOCUMENTS_MAX, Manifests, READS_FOR, Wanted, tell, wanted, withhold};
 use super::{caught_up, no_past};
 use crate::present::Present;
 
 /// The last token of its subject.
 pub(super) const ENDPOINT: &str = "status";
 
-/// The answer of the present.
-pub(super) fn answer(present: &Present, question: &[u8]) -> Result<Bytes, ErrorBody> {
+/// The answer of the present, with what shall run where detail is asked for and somebody reads it.
+pub(super) async fn answer(
+    present: &Present,
+    question: &[u8],
+    manifests: Option<&Manifests>,
+) -> Result<Bytes, ErrorBody> {
     let question = Question::read(question)?;
-    question.answer(|look| {
-        present.look(|now| {
-            let fleet = caught_up(now)?;
-            no_past(question.point())?;
-            look(fleet)
-        })
-    })
+    let look = |limit| std::future::ready(question.look_at(present, limit));
+    question.answer(look, manifests, Instant::now() + READS_FOR).await
 }
 
 /// A question that makes sense so far.
+#[derive(Debug, Clone)]
 pub(super) struct Question {
     query: StatusQuery,
     limit: usize,
     after: Option<StatusCursor>,
 }
 
-/// One look at a fleet.
-type Look<'a> = &'a dyn Fn(&Fleet) -> Result<StatusAnswer, ErrorBody>;
+/// What one look at a fleet gives.
+#[derive(Debug)]
+pub(super) struct Seen {
+    answer: StatusAnswer,
+    /// Where LEDGER holds what shall run on each target.
+    wanted: Vec<Option<Wanted>>,
+}
 
 impl Question {
     /// Reads it.
@@ -52,25 +60,61 @@ impl Question {
         self.query.point
     }
 
-    /// The answer with as many targets as were asked for, or as many as fit into a message. `of` has each look taken at
-    /// the fleet.
-    pub(super) fn answer(
+    fn is_in_detail(&self) -> bool {
+        self.query.output == Output::Detail
+    }
+
+    fn look_at(&self, present: &Present, limit: usize) -> Result<Seen, ErrorBody> {
+        present.look(|now| {
+            let fleet = caught_up(now)?;
+            no_past(self.point())?;
+            self.look(fleet, limit)
+        })
+    }
+
+    /// One look at a fleet, for so many targets.
+    pub(super) fn look(&self, fleet: &Fleet, limit: usize) -> Result<Seen, ErrorBody> {
+        let answer = fleet.status_answer(&self.query, self.after.as_ref(), limit);
+        let answer = answer.map_err(|refusal| refused(&refusal))?;
+        let wanted = if self.is_in_detail() { wanted(fleet, &answer.targets) } else { Vec::new() };
+        Ok(Seen { answer, wanted })
+    }
+
+    /// The answer with as many targets as were asked for, or as many as fit into a message. Each `look` is for so many; what
+    /// shall run is read until the deadline.
+    pub(super) async fn answer<F: Future<Output = Result<Seen, ErrorBody>>>(
         &self,
-        of: impl Fn(Look<'_>) -> Result<StatusAnswer, ErrorBody>,
+        look: impl Fn(usize) -> F,
+        manifests: Option<&Manifests>,
+        deadline: Instant,
     ) -> Result<Bytes, ErrorBody> {
-        let mut limit = self.limit;
+        let mut limit = if self.is_in_detail() { self.limit.min(DOCUMENTS_MAX) } else { self.limit };
         loop {
-            let answer = of(&|fleet| {
-                let answer = fleet.status_answer(&self.query, self.after.as_ref(), limit);
-                answer.map_err(|refusal| refused(&refusal))
-            })?;
-            let bytes = json(&answer)?;
+            let Seen { mut answer, wanted } = look(limit).await?;
+            if self.is_in_detail() {
+                let entries = match manifests {
+                    Some(manifests) => manifests.entries(&wanted, deadline).await,
+                    None => Vec::new(),
+                };
+                tell(&mut answer, entries);
+            }
+            let bytes = written(&mut answer)?;
             if bytes.len() <= ANSWER_BYTES_MAX {
                 return Ok(bytes.into());
             }
             limit = less(&answer, bytes.len())?;
         }
     }
+}
+
+/// The answer as it is sent. A single target that finds no room beside what shall run comes without that.
+fn written(answer: &mut StatusAnswer) -> Result<Vec<u8>, ErrorBody> {
+    let bytes = json(&*answer)?;
+    if bytes.len() <= ANSWER_BYTES_MAX || answer.targets.len() > 1 || answer.manifests.is_empty() {
+        return Ok(bytes);
+    }
+    withhold(answer);
+    json(&*answer)
 }
 
 /// How many targets to try after an answer that was too large.

@@ -30,6 +30,8 @@ pub(super) struct Blueprints {
     spare: Vec<u32>,
     applications: BTreeMap<Arc<str>, u32>,
     components: BTreeMap<ComponentName, u32>,
+    /// Rows of each application that count for anything; an application without one is not here.
+    shown: BTreeMap<Arc<str>, u32>,
 }
 
 #[derive(Debug)]
@@ -92,14 +94,29 @@ impl Blueprints {
         blueprint.components.iter().for_each(|name| uncount(&mut self.components, name));
     }
 
-    /// Every application that shall run anywhere or shall not any more, in order.
-    pub(super) fn applications(&self) -> impl Iterator<Item = &str> {
-        self.applications.keys().map(AsRef::as_ref)
+    /// A row that has it counts for something from now on.
+    pub(super) fn show(&mut self, number: u32) {
+        let Some(slot) = self.slots.get(number as usize) else { return };
+        match self.shown.get_mut(&slot.blueprint.application) {
+            Some(rows) => *rows += 1,
+            None => _ = self.shown.insert(slot.blueprint.application.clone(), 1),
+        }
     }
 
-    /// Whether this application shall run anywhere, or is left anywhere.
+    /// A row that has it counts for nothing any more, or has another now. Called before the row lets go of it.
+    pub(super) fn hide(&mut self, number: u32) {
+        let Some(slot) = self.slots.get(number as usize) else { return };
+        uncount(&mut self.shown, &slot.blueprint.application);
+    }
+
+    /// Every application that shall run anywhere or is left anywhere, in order.
+    pub(super) fn applications(&self) -> impl Iterator<Item = &str> {
+        self.shown.keys().map(AsRef::as_ref)
+    }
+
+    /// Whether this application shall run anywhere, or is left anywhere. What was removed everywhere is not.
     pub(super) fn has_application(&self, id: &str) -> bool {
-        self.applications.contains_key(id)
+        self.shown.contains_key(id)
     }
 
     /// Every component that shall run anywhere or shall not any more, in order.
@@ -155,10 +172,27 @@ mod tests {
         assert_eq!(all.get(web).unwrap().components.len(), 2);
         all.release(web);
         let names = |all: &Blueprints| all.components().map(ToString::to_string).collect::<Vec<_>>();
-        assert_eq!((names(&all), all.has_application("web")), (vec!["main".to_owned()], true));
+        assert_eq!(names(&all), ["main"]);
         all.release(other);
-        assert_eq!((names(&all), all.applications().count()), (vec![], 0));
+        assert_eq!((names(&all), all.applications.len()), (vec![], 0));
         assert_eq!(all.take(blueprint("db", &["main"])), other, "numbers are used again");
         all.release(NONE);
+    }
+
+    #[test]
+    fn an_application_is_known_while_a_row_of_any_of_its_blueprints_counts() {
+        let mut all = Blueprints::default();
+        let [first, second] = ["main", "side"].map(|name| all.take(blueprint("web", &[name])));
+        assert!(!all.has_application("web"), "nothing of it counts");
+        [first, first, second].into_iter().for_each(|number| all.show(number));
+        assert_eq!(all.applications().collect::<Vec<_>>(), ["web"]);
+        [first, first].into_iter().for_each(|number| all.hide(number));
+        all.release(first);
+        assert!(all.has_application("web"));
+        all.hide(second);
+        assert!(!all.has_application("web"), "though a row has it still");
+        all.show(NONE);
+        all.hide(NONE);
+        assert_eq!(all.applications().count(), 0);
     }
 }

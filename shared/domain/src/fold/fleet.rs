@@ -118,6 +118,11 @@ impl Fleet {
         self.devices.len()
     }
 
+    /// Where LEDGER holds the newest desired state of a device; none where nobody has said what it shall run.
+    pub fn desired_at(&self, key: &DeviceKey) -> Option<u64> {
+        self.find(key).map(|device| device.about.sources.desired).filter(|ledger_seq| *ledger_seq > 0)
+    }
+
     /// The views that may have changed since the last call: also those that are gone now.
     pub fn take_changed_views(&mut self) -> BTreeSet<ViewKey> {
         let mut changed = self.totals.take_changed();

@@ -127,6 +127,8 @@ impl Fleet {
             rollup,
             apps: page.apps(query),
             targets: page.lines,
+            manifests: BTreeMap::new(),
+            manifests_left_out: 0,
             total: whole.then_some(total),
             next: page.last.filter(|_| page.more).map(|last| self.cursor(last).to_string()),
         })

@@ -75,6 +75,7 @@ pub(super) struct Stake {
     share: Share,
     axes: Axes,
     components: Option<Arc<Cast>>,
+    blueprint: u32,
 }
 
 /// What a site and the fleet have in common.
@@ -158,6 +159,7 @@ impl Totals {
             share,
             axes: Axes::of(row, self.blueprints.get(row.blueprint), share),
             components: shown_components(row, share).cloned(),
+            blueprint: row.blueprint,
         }
     }
 
@@ -175,6 +177,7 @@ impl Totals {
             return;
         }
         let axes = Axes::of(row, self.blueprints.get(row.blueprint), share);
+        self.show_blueprint(row.blueprint, share, was);
         let deployment = &mut self.deployments[row.deployment as usize];
         let site = &mut self.sites[site as usize];
         deployment.recount_words(key, row, share, was);
@@ -198,6 +201,20 @@ impl Totals {
             let group = self.groups.get_mut(*number);
             group.exchange(row.deployment, was.share, share);
             self.changed.mark_group(group);
+        }
+    }
+
+    /// Counts the row for its application in place of the one it was of, as far as it counts at all.
+    fn show_blueprint(&mut self, blueprint: u32, share: Share, was: &Stake) {
+        let counted = |share| share != Share::Nothing;
+        if counted(was.share) && counted(share) && was.blueprint == blueprint {
+            return;
+        }
+        if counted(share) {
+            self.blueprints.show(blueprint);
+        }
+        if counted(was.share) {
+            self.blueprints.hide(was.blueprint);
         }
     }
 

@@ -404,3 +404,21 @@ async fn n11_the_end_of_what_is_watched_is_told_and_so_is_its_return() {
     assert_eq!((back.event, back.number > gone.number), (NoticeEvent::Changed, true));
     assert!(back.changes[0].from.is_none() && back.changes[0].to.is_some(), "{:?}", back.changes);
 }
+
+/// Its rows are kept for a month after; whoever watches it is told at once.
+#[tokio::test(flavor = "multi_thread")]
+async fn n11_an_application_that_was_removed_everywhere_is_gone_and_its_return_is_told() {
+    let mut stage = Stage::start().await;
+    let about = json!({"app": ["com.example.web"], "output": "all"});
+    let listener = Listener::start(&stage.hub, &of("web", about)).await;
+    listener.number(1).await;
+    for device in 0..stage.devices.len() {
+        stage.devices[device].wants(&stage.hub, &["db"]).await;
+        stage.report(device, "web", "removed").await;
+    }
+    let gone = listener.told("its end", |notice| notice.event == NoticeEvent::Gone).await;
+    assert!(gone.state.is_none() && gone.message.unwrap().contains("shall run nowhere and is left nowhere"));
+    stage.devices[0].wants(&stage.hub, &["db", "web"]).await;
+    let back = listener.told("its return", |notice| notice.state.is_some()).await;
+    assert!(back.number > gone.number && back.changes[0].from.is_none(), "{:?}", back.changes);
+}

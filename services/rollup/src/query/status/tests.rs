@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use futures_util::FutureExt;
 use muster_contract::Timestamp;
 use muster_contract::canonical::Digest;
 use muster_contract::fact::Fact;
@@ -39,8 +40,13 @@ fn desired(components: usize) -> Value {
         "issuedAt": "2026-11-20T08:00:00Z", "source": {"kind": "git", "revision": "c1"}, "deployments": [entry]})
 }
 
+/// The answer of a desk that reads nothing, which waits for nothing.
+fn answered(present: &Present, question: &[u8]) -> Result<Bytes, ErrorBody> {
+    answer(present, question, None).now_or_never().unwrap()
+}
+
 fn ask(present: &Present, question: &Value) -> Result<StatusAnswer, ErrorBody> {
-    let bytes = answer(present, question.to_string().as_bytes())?;
+    let bytes = answered(present, question.to_string().as_bytes())?;
     assert!(bytes.len() <= ANSWER_BYTES_MAX);
     Ok(serde_json::from_slice(&bytes).unwrap())
 }
@@ -69,7 +75,7 @@ fn q02_a_wrong_value_is_refused_and_its_parameter_named() {
         assert!(error.message.starts_with(says), "{question}: {}", error.message);
     }
     assert_eq!(ask(&present, &json!({})).unwrap().rollup.targets, 2);
-    assert_eq!(answer(&present, b"").map(|bytes| bytes.is_empty()), Ok(false));
+    assert_eq!(answered(&present, b"").map(|bytes| bytes.is_empty()), Ok(false));
 }
 
 #[test]
@@ -92,10 +98,29 @@ fn pages_end_where_a_message_does() {
         let page =
             ask(&present, &json!({"output": "detail", "limit": PAGE_MAX, "after": after.clone()})).unwrap();
         assert!(page.whole && page.rollup.targets == 12 && page.total == Some(12));
+        assert_eq!(page.manifests_left_out, page.targets.len() as u64, "nobody here reads what shall run");
         names.extend(page.targets.iter().map(|target| target.key.to_string()));
         pages += 1;
         let Some(next) = page.next else { break };
         after = next.into();
     }
     assert!(pages > 1 && names.len() == 12 && names.is_sorted(), "{pages} pages: {names:?}");
+}
+
+#[test]
+fn a_single_target_that_finds_no_room_beside_what_shall_run_comes_without_it() {
+    let mut page = ask(&present(1, 1), &json!({"output": "detail"})).unwrap();
+    let entry = desired(1)["deployments"][0].clone();
+    let mut manifest = muster_contract::manifest::Manifest::from(
+        serde_json::from_value::<muster_contract::desired::DesiredDeployment>(entry).unwrap(),
+    );
+    manifest.name = "x".repeat(ANSWER_BYTES_MAX / 2);
+    page.targets[0].digest = Some(manifest.digest());
+    page.targets[0].message = "x".repeat(ANSWER_BYTES_MAX / 2);
+    page.manifests.insert(manifest.digest(), manifest);
+    let bytes = written(&mut page).unwrap();
+    assert!(bytes.len() <= ANSWER_BYTES_MAX, "{} bytes", bytes.len());
+    let told: StatusAnswer = serde_json::from_slice(&bytes).unwrap();
+    assert_eq!((told.manifests.len(), told.manifests_left_out, told.targets.len()), (0, 1, 1));
+    assert!(told.targets[0].digest.is_some(), "which one it is is told all the same");
 }

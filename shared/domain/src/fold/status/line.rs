@@ -42,6 +42,8 @@ impl Found<'_> {
             changed_at: self.changed_at(),
             components: filter.parts(self).map(|part| self.component(&part, axis)).collect(),
             report: report.filter(|_| output == Output::Detail).map(|report| report.shown(output)),
+            digest: None,
+            source: None,
         }
     }
 

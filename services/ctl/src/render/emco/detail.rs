@@ -1,0 +1,65 @@
+//! `detail` of a component, as EMCO fills it: its manifest on the axis of delivery, on that of observation what is
+//! reported, and the manifest where nothing is. With both axes it is that of observation, and the manifest stands beside it
+//! (`manifest`, which EMCO has not). What LEDGER did not give is left out here too; nothing else takes its place.
+
+use muster_contract::manifest::Manifest;
+use muster_contract::status::{ComponentLine, Ready, StatusAnswer, TargetStatus};
+use serde_json::{Map, Value, json};
+
+/// What there is to be told of a component.
+pub(super) struct Detail {
+    /// The value of `detail`.
+    pub(super) detail: Option<Value>,
+    /// The manifest, where `detail` is not it and both axes are shown.
+    pub(super) manifest: Option<Value>,
+}
+
+impl Detail {
+    /// Nothing at all: less than detail was asked for.
+    pub(super) const NONE: Self = Self { detail: None, manifest: None };
+
+    /// That of a component of a target.
+    pub(super) fn of(answer: &StatusAnswer, target: &TargetStatus, component: &ComponentLine) -> Self {
+        let manifest = answer.manifest(target).and_then(|manifest| written(manifest, target, component));
+        let (deployed, observed) =
+            (answer.rollup.deployed_status.is_some(), answer.rollup.ready_status.is_some());
+        if !observed {
+            return Self { detail: manifest, manifest: None };
+        }
+        let live =
+            if component.ready_status == Some(Ready::NotPresent) { None } else { live(target, component) };
+        match live {
+            Some(live) => Self { detail: Some(live), manifest: manifest.filter(|_| deployed) },
+            None => Self { detail: manifest, manifest: None },
+        }
+    }
+}
+
+/// What the device reports of it.
+fn live(target: &TargetStatus, component: &ComponentLine) -> Option<Value> {
+    let reported = &target.report.as_ref()?.components;
+    let live = reported.iter().find(|live| live.name == component.name)?;
+    serde_json::to_value(live).ok()
+}
+
+/// What it shall be, with what the deployment as a whole says of it.
+fn written(manifest: &Manifest, target: &TargetStatus, component: &ComponentLine) -> Option<Value> {
+    let shall = manifest.component(&component.name)?;
+    let parameters: Map<String, Value> = manifest
+        .parameters_of(&component.name)
+        .filter_map(|(name, parameter)| Some((name.to_owned(), serde_json::to_value(parameter).ok()?)))
+        .collect();
+    let mut value = json!({
+        "name": shall.name,
+        "profileType": manifest.profile.profile_type,
+        "properties": shall.properties,
+        "digest": target.digest,
+    });
+    if !parameters.is_empty() {
+        value["parameters"] = parameters.into();
+    }
+    if let Some(source) = &target.source {
+        value["source"] = json!(source);
+    }
+    Some(value)
+}

@@ -1,0 +1,201 @@
+//! What shall run on the targets of a page. The fold keeps no manifest, only where LEDGER holds each device's desired
+//! state: that is read when somebody asks for detail, and what was read is held for whoever asks next.
+//!
+//! An entry is told only where it is the target's own: out of its device's desired state, of its deployment and of the
+//! generation that the fold has, with the digest that its content has. What LEDGER does not give, or not in time, is left
+//! out, and the answer says of how many targets; it is never an error.
+
+mod cache;
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use futures_util::{StreamExt, stream};
+use muster_bus::{Bus, Delivery, ReadError};
+use muster_contract::desired::{DesiredDeployment, DesiredState, Source};
+use muster_contract::manifest::Manifest;
+use muster_contract::question::ANSWER_BYTES_MAX;
+use muster_contract::status::{StatusAnswer, TargetStatus};
+use muster_contract::subjects::{LedgerSubject, stream::LEDGER};
+use muster_contract::{DeploymentId, DeviceKey, Generation};
+use muster_domain::fold::Fleet;
+use muster_service::aside::aside;
+use tokio::time::{Instant, timeout_at};
+
+use self::cache::{Cache, Entry};
+use crate::history::recall::PATIENCE;
+use crate::present::Present;
+
+/// Desired states that one answer reads: with `output` detail a page has no more targets than that.
+pub(super) const DOCUMENTS_MAX: usize = 200;
+/// Largest manifest that is told, as JSON: the targets that share it find room beside it.
+pub(super) const MANIFEST_BYTES_MAX: usize = ANSWER_BYTES_MAX / 2;
+/// How long an answer about the present waits for all that it reads.
+pub(super) const READS_FOR: Duration = Duration::from_secs(2);
+/// How much longer than for its point an answer about the past waits at most: a federation gives up on a hub after 4 s.
+pub(super) const READS_AFTER: Duration = Duration::from_millis(500);
+/// Desired states that are read at once for one answer.
+const READS_AT_ONCE: usize = 16;
+/// Bytes of a document that are read in a few microseconds.
+const ITEM_BYTES: usize = 1024;
+
+const _: () = assert!(READS_AT_ONCE < DOCUMENTS_MAX);
+const _: () =
+    assert!(READS_FOR.as_millis() <= PATIENCE.as_millis() && READS_AFTER.as_millis() < READS_FOR.as_millis());
+const _: () = assert!(DOCUMENTS_MAX < cache::ENTRIES_MAX && MANIFEST_BYTES_MAX < cache::BYTES_MAX);
+
+/// A target, and where LEDGER holds what shall run on it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Wanted {
+    ledger_seq: u64,
+    key: DeviceKey,
+    deployment: DeploymentId,
+    generation: Generation,
+}
+
+/// Where each target's manifest is, in the order of the targets; none where there is none to be told.
+pub(super) fn wanted(fleet: &Fleet, targets: &[TargetStatus]) -> Vec<Option<Wanted>> {
+    let place = |target: &TargetStatus| {
+        let generation = target.target_generation.filter(|_| !target.superseded)?;
+        let (key, deployment) = (target.key.clone(), target.deployment.clone());
+        Some(Wanted { ledger_seq: fleet.desired_at(&key)?, key, deployment, generation })
+    };
+    targets.iter().map(place).collect()
+}
+
+/// Who reads them. Clones share what is held.
+#[derive(Debug, Clone)]
+pub struct Manifests {
+    bus: Bus,
+    present: Arc<Present>,
+    cache: Arc<Mutex<Cache>>,
+}
+
+impl Manifests {
+    /// A reader of LEDGER on this bus, which is the one that the present is of.
+    pub fn new(bus: Bus, present: Arc<Present>) -> Self {
+        Self { bus, present, cache: Arc::default() }
+    }
+
+    /// What shall run on each target, as far as it is held or is read in time.
+    pub(super) async fn entries(&self, wanted: &[Option<Wanted>], deadline: Instant) -> Vec<Option<Entry>> {
+        self.cache().enter(self.present.look(|now| now.origin));
+        let read = |ledger_seq| {
+            let bus = self.bus.clone();
+            async move { message(bus.at(LEDGER, ledger_seq).await, ledger_seq) }
+        };
+        gathered(wanted, deadline, &self.cache, read).await
+    }
+
+    fn cache(&self) -> MutexGuard<'_, Cache> {
+        locked(&self.cache)
+    }
+}
+
+/// It is whole at any moment, so a panic elsewhere leaves no half of it.
+fn locked(cache: &Mutex<Cache>) -> MutexGuard<'_, Cache> {
+    cache.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A message as it was read: its subject and its document.
+type Message = (String, bytes::Bytes);
+
+fn message(read: Result<Option<Delivery>, ReadError>, ledger_seq: u64) -> Option<Message> {
+    match read {
+        Ok(held) => held.map(|message| (message.subject, message.payload)),
+        Err(error) => {
+            tracing::debug!(ledger.seq = ledger_seq, %error, "a manifest is left out");
+            None
+        }
+    }
+}
+
+/// What is held, and what `read` gives of the rest until the deadline.
+async fn gathered<F: Future<Output = Option<Message>>>(
+    wanted: &[Option<Wanted>],
+    deadline: Instant,
+    cache: &Mutex<Cache>,
+    read: impl Fn(u64) -> F,
+) -> Vec<Option<Entry>> {
+    let mut entries: Vec<Option<Entry>> = {
+        let cache = locked(cache);
+        wanted.iter().map(|wanted| cache.find(wanted.as_ref()?)).collect()
+    };
+    let mut reads = Vec::new();
+    for (ledger_seq, of) in documents(wanted, &entries) {
+        let reading = read(ledger_seq);
+        reads.push(async move { (of, reading.await) });
+    }
+    let mut reads = stream::iter(reads).buffer_unordered(READS_AT_ONCE);
+    while let Ok(Some((of, message))) = timeout_at(deadline, reads.next()).await {
+        let Some((subject, payload)) = message else { continue };
+        aside(payload.len() / ITEM_BYTES, || {
+            let Some((key, state)) = desired(&subject, &payload) else { return };
+            for at in of {
+                let Some(wanted) = wanted[at].as_ref().filter(|wanted| wanted.key == key) else { continue };
+                entries[at] = entry(&state, wanted).map(|entry| locked(cache).hold(wanted, entry));
+            }
+        });
+    }
+    entries
+}
+
+/// The documents that are not held, and the targets that each is of.
+fn documents(wanted: &[Option<Wanted>], held: &[Option<Entry>]) -> BTreeMap<u64, Vec<usize>> {
+    let mut documents: BTreeMap<u64, Vec<usize>> = BTreeMap::new();
+    for (at, (wanted, held)) in wanted.iter().zip(held).enumerate() {
+        if let (Some(wanted), None) = (wanted, held) {
+            documents.entry(wanted.ledger_seq).or_default().push(at);
+        }
+    }
+    documents
+}
+
+/// The desired state that a message of LEDGER holds, and of which device.
+fn desired(subject: &str, payload: &[u8]) -> Option<(DeviceKey, DesiredState)> {
+    match LedgerSubject::parse(subject)? {
+        LedgerSubject::Desired(key) => Some((key, serde_json::from_slice(payload).ok()?)),
+        _ => None,
+    }
+}
+
+/// What a target is about, out of its device's desired state.
+fn entry(state: &DesiredState, wanted: &Wanted) -> Option<Entry> {
+    let is_it = |entry: &&DesiredDeployment| {
+        entry.id == wanted.deployment && entry.target_generation == wanted.generation
+    };
+    let entry = state.deployments.iter().find(is_it)?;
+    if entry.content_digest() != entry.digest {
+        return None;
+    }
+    let source: Source = entry.source.as_ref().unwrap_or(&state.source).clone();
+    Some(Entry::new(entry.digest, source, Manifest::from(entry.clone())))
+}
+
+/// Says in an answer what shall run on its targets, and of how many that is left out.
+pub(super) fn tell(answer: &mut StatusAnswer, entries: Vec<Option<Entry>>) {
+    for (target, entry) in answer.targets.iter_mut().zip(entries) {
+        let Some(entry) = entry else { continue };
+        (target.digest, target.source) = (Some(entry.digest), Some(entry.source.clone()));
+        if entry.bytes <= MANIFEST_BYTES_MAX {
+            answer.manifests.entry(entry.digest).or_insert_with(|| Manifest::clone(&entry.manifest));
+        }
+    }
+    declare(answer);
+}
+
+/// Leaves out every manifest: where they find no room beside a single target.
+pub(super) fn withhold(answer: &mut StatusAnswer) {
+    answer.manifests.clear();
+    declare(answer);
+}
+
+fn declare(answer: &mut StatusAnswer) {
+    let left_out = |target: &&TargetStatus| target.shall_run() && answer.manifest(target).is_none();
+    answer.manifests_left_out = answer.targets.iter().filter(left_out).count() as u64;
+}
+
+#[cfg(test)]
+mod tests;
