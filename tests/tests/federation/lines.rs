@@ -4,7 +4,8 @@
 use std::collections::BTreeMap;
 
 use muster_contract::canonical::Digest;
-use muster_tests::wait::until;
+use muster_tests::system::program;
+use muster_tests::wait::{soon, until};
 use serde_json::{Value, json};
 
 use crate::{Hub, LONG, NORTH, Place, SHORT, SOUTH, Two, failure};
@@ -52,15 +53,11 @@ async fn lines_over_two_hubs_are_those_of_one_hub_with_all_facts_page_for_page()
         whole.put([failure(device)]).await;
     }
     let look = || async {
-        (
-            whole.place.digests().await,
-            top.digests().await,
-            top.view("deployment.web").await["verdict"].clone(),
-        )
+        let failed = top.view("deployment.web").await["errors"][0]["count"].clone();
+        (whole.place.digests().await, top.digests().await, failed)
     };
-    let settled = |(wanted, seen, verdict): &(BTreeMap<String, Digest>, _, Value)| {
-        wanted == seen && *verdict == "failing"
-    };
+    let settled =
+        |(wanted, seen, failed): &(BTreeMap<String, Digest>, _, Value)| wanted == seen && *failed == json!(3);
     until("the failures, at the top as in the whole", look, settled).await;
 
     let (devices, targets) = (NORTH.len() + SOUTH.len(), 3 * (NORTH.len() + SOUTH.len()));
@@ -92,6 +89,40 @@ async fn lines_over_two_hubs_are_those_of_one_hub_with_all_facts_page_for_page()
     wanted["rollup"]["message"] = Value::Null;
     assert_eq!(seen, wanted);
     federation.drain().await;
+}
+
+/// What the command line says of a place.
+async fn said(place: &Place, words: &[&str]) -> Value {
+    let mut command = tokio::process::Command::new(program("muster"));
+    let url = place.server.hub_url();
+    command.args(["--nats-url", &url]).args(words).args(["--format", "json"]);
+    let done = soon("the command line", command.output()).await.unwrap();
+    assert!(done.status.success(), "{words:?}: {}", String::from_utf8_lossy(&done.stderr));
+    without_sequences(serde_json::from_slice(&done.stdout).unwrap())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_command_line_shows_the_lines_of_two_hubs_as_those_of_one() {
+    let Two { north, south, top, federation } = Two::start(LONG).await;
+    let whole = Hub::start(NORTH.chain(SOUTH)).await;
+    let all = "status web --output all";
+    for words in [
+        all,
+        "status web --output detail",
+        "status --site site-0 --site site-1",
+        "status web --component main --output all --limit 5",
+        "devices",
+        "devices --freshness fresh",
+        "devices --freshness stale --freshness never",
+    ] {
+        let words: Vec<&str> = words.split(' ').collect();
+        assert_eq!(said(&top, &words).await, said(&whole.place, &words).await, "{words:?}");
+    }
+    let lines = said(&top, &all.split(' ').collect::<Vec<_>>()).await;
+    let [targets, devices] = ["targets", "devices"].map(|name| lines[name].as_array().map(Vec::len));
+    assert_eq!(targets.or(devices), Some(NORTH.len() + SOUTH.len()), "{lines}");
+    federation.drain().await;
+    drop((north, south));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -8,7 +8,9 @@ use bytes::Bytes;
 use muster_bus::Fault;
 use muster_contract::parts::PartsAnswer;
 use muster_contract::query::{ErrorBody, ErrorCode, Query};
-use muster_contract::question::{checked_limit, found, json, named, nowhere, parsed_after, read_of_a_point};
+use muster_contract::question::{
+    checked_limit, fitting, found, named, nowhere, parsed_after, read_of_a_point,
+};
 use muster_contract::status::StatusQuery;
 use muster_contract::subjects::{LedgerSubject, ViewKey};
 use muster_contract::{DeviceKey, HubName, SiteId, Timestamp};
@@ -34,7 +36,11 @@ const LEASE: Duration = Duration::from_secs(3600);
 
 /// Several hubs that can be asked.
 #[derive(Debug, Clone)]
-pub(crate) struct InMemory(Arc<BTreeMap<HubName, Fleet>>);
+pub(crate) struct InMemory {
+    fleets: Arc<BTreeMap<HubName, Fleet>>,
+    /// One of them that does not answer as it should, and what it says.
+    odd: Option<(HubName, Result<Bytes, ErrorBody>)>,
+}
 
 /// Hubs, what a federation holds of them, and one hub with all of their facts.
 #[derive(Debug)]
@@ -94,7 +100,13 @@ impl Apart {
         }
         let merged = Merged::new(fleets.keys().cloned(), LEASE);
         fleets.iter().for_each(|(hub, fleet)| read(&merged, hub, fleet));
-        Self { hubs: InMemory(Arc::new(fleets)), merged, all }
+        Self { hubs: InMemory { fleets: Arc::new(fleets), odd: None }, merged, all }
+    }
+
+    /// The same where a hub, by its number, says this to anything.
+    pub(crate) fn where_one_says(mut self, number: usize, says: Result<Bytes, ErrorBody>) -> Self {
+        self.hubs.odd = Some((name(number), says));
+        self
     }
 
     /// What the hub with all facts answers.
@@ -123,6 +135,15 @@ impl Apart {
             Route::Every => several::deployment(hubs, merged, &read_of_a_point(&question)?, &question).await,
             other => panic!("{endpoint}: {other:?}"),
         }
+    }
+
+    /// Whether counts that are kept are of a deployment that some hub does not know, or knows no more: when the last report of
+    /// what is gone came it does not tell.
+    pub(crate) fn is_gone_somewhere(&self, question: &Value) -> bool {
+        let query: StatusQuery = serde_json::from_value(question.clone()).unwrap();
+        let of_id = StatusQuery { id: query.id.clone(), ..StatusQuery::default() };
+        let knows = |fleet: &Fleet| fleet.status_answer(&of_id, None, 1).is_ok();
+        query.id.is_some() && query.is_of_places() && !self.hubs.fleets.values().all(knows)
     }
 
     /// Whether every site that is named has a view, or does not exist.
@@ -156,7 +177,10 @@ fn read(merged: &Merged, hub: &HubName, fleet: &Fleet) {
 
 impl Hubs for InMemory {
     async fn ask(&self, hub: &HubName, endpoint: &'static str, question: Bytes) -> Result<Bytes, Fault> {
-        Ok(answer(&self.0[hub], endpoint, &question)?.into())
+        if let Some((_, says)) = self.odd.as_ref().filter(|(odd, _)| odd == hub) {
+            return says.clone().map_err(Fault::from);
+        }
+        Ok(answer(&self.fleets[hub], endpoint, &question)?.into())
     }
 }
 
@@ -165,33 +189,43 @@ fn answer(fleet: &Fleet, endpoint: &str, question: &[u8]) -> Result<Vec<u8>, Err
     if endpoint == "status" {
         let query: StatusQuery = read_of_a_point(question)?;
         let after = parsed_after(query.after.as_deref())?;
-        let answer = fleet.status_answer(&query, after.as_ref(), checked_limit(query.limit)?);
-        return json(answer.map_err(|refusal| ErrorBody {
-            code: match refusal {
-                StatusRefusal::Unknown(_) => ErrorCode::NotFound,
-                StatusRefusal::Wrong(_) => ErrorCode::BadRequest,
-            },
-            message: refusal.to_string(),
-        })?);
+        return fitting(checked_limit(query.limit)?, |limit| {
+            fleet.status_answer(&query, after.as_ref(), limit).map_err(|refusal| refused(&refusal))
+        });
     }
     let query: Query = read_of_a_point(question)?;
-    let page = Page { after: parsed_after(query.after.as_deref())?, limit: checked_limit(query.limit)? };
+    let after: Option<DeviceKey> = parsed_after(query.after.as_deref())?;
+    let (site, limit) = (query.site.as_ref(), checked_limit(query.limit)?);
+    let page = |limit| Page { after: after.clone(), limit };
     if endpoint == "devices" {
-        return json(fleet.devices_answer(query.site.as_ref(), &query.freshness, &page));
+        return fitting(limit, |limit| Ok(fleet.devices_answer(site, &query.freshness, &page(limit))));
     }
     let id = named(query.id.as_ref(), "id")?;
-    let answer = fleet.deployment_answer(id, query.output, query.site.as_ref(), &page);
-    json(found(answer, || nowhere(id))?)
+    fitting(limit, |limit| {
+        found(fleet.deployment_answer(id, query.output, site, &page(limit)), || nowhere(id))
+    })
 }
 
-/// An answer without up to where it has read, and where that cannot be equal without the words beside the counts.
-pub(crate) fn comparable(answer: &Value, words: bool) -> Value {
+fn refused(refusal: &StatusRefusal) -> ErrorBody {
+    let code = match refusal {
+        StatusRefusal::Unknown(_) => ErrorCode::NotFound,
+        StatusRefusal::Wrong(_) => ErrorCode::BadRequest,
+    };
+    ErrorBody { code, message: refusal.to_string() }
+}
+
+/// An answer without up to where it has read, and where these cannot be equal without the words beside the counts, and the
+/// time.
+pub(crate) fn comparable(answer: &Value, words: bool, time: bool) -> Value {
     let mut answer = answer.clone();
     for place in ["/asOf", "/view/asOf"] {
         answer.pointer_mut(place).map(Value::take);
     }
     if !words {
         answer["rollup"]["message"] = Value::Null;
+    }
+    if !time {
+        answer["rollup"]["changedAt"] = Value::Null;
     }
     answer
 }

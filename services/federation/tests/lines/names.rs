@@ -44,7 +44,7 @@ fn what_one_hub_does_not_know_and_another_does_is_known_and_what_nobody_knows_is
         match (apart.top("status", &question), targets) {
             (Ok(answer), Some(targets)) => assert_eq!(answer["rollup"]["targets"], targets, "{question}"),
             (Err(error), None) => {
-                assert_eq!(error.code, ErrorCode::NotFound, "{question}: {}", error.message)
+                assert_eq!(error.code, ErrorCode::NotFound, "{question}: {}", error.message);
             }
             (answer, _) => panic!("{question}: {answer:?}"),
         }

@@ -94,3 +94,50 @@ impl<T: Placed> Pages<T> {
         (rows, end.filter(|_| more))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, Clone, PartialEq)]
+    struct Row(u32);
+
+    impl Placed for Row {
+        type Place = u32;
+        fn place(&self) -> u32 {
+            self.0
+        }
+    }
+
+    type Given = (&'static [u32], Option<u32>);
+
+    #[test]
+    fn a_page_ends_where_the_first_hub_knows_no_further_and_a_full_one_with_its_last_row() {
+        // How many rows are wanted, the pages of hubs, and what they give.
+        let table: [(usize, &[Given], Given); 9] = [
+            (9, &[], (&[], None)),
+            (9, &[(&[1, 4], None), (&[2, 3], None)], (&[1, 2, 3, 4], None)),
+            (4, &[(&[1, 4], None), (&[2, 3], None)], (&[1, 2, 3, 4], None)),
+            (3, &[(&[1, 4], None), (&[2, 3], None)], (&[1, 2, 3], Some(3))),
+            (2, &[(&[1, 4], Some(4)), (&[2, 3], Some(3))], (&[1, 2], Some(2))),
+            (2, &[(&[5, 6], None), (&[], None)], (&[5, 6], None)),
+            // A hub that has looked at enough, with few rows or none.
+            (9, &[(&[1, 4], Some(4)), (&[2, 7], None)], (&[1, 2, 4], Some(4))),
+            (9, &[(&[], Some(3)), (&[2, 4], None)], (&[2], Some(3))),
+            (2, &[(&[3, 4], Some(4)), (&[1], Some(2))], (&[1], Some(2))),
+        ];
+        for (limit, given, (rows, end)) in table {
+            for given in [given.to_vec(), given.iter().rev().copied().collect()] {
+                let mut pages = Pages::new(limit);
+                given
+                    .iter()
+                    .for_each(|(rows, end)| pages.take(rows.iter().copied().map(Row).collect(), *end));
+                let seen: Vec<u32> = pages.cut(usize::MAX).0.iter().map(|row| row.0).collect();
+                assert_eq!((&*seen, pages.cut(usize::MAX).1), (rows, end), "{limit} of {given:?}");
+                if let [first, _, ..] = rows {
+                    assert_eq!(pages.cut(1), (&[Row(*first)][..], Some(*first)), "a message holds fewer");
+                }
+            }
+        }
+    }
+}
