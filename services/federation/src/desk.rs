@@ -1,5 +1,6 @@
-//! Answers to questions at the top (`muster.query.*`): from memory what all hubs say together, and by the hub that has the
-//! site what only that hub knows. Who answers what is [`route`](crate::route)'s.
+//! Answers to questions at the top (`muster.query.*`): from memory what all hubs say together, and by the hubs that a question
+//! concerns what only they know. Who answers what is [`route`](crate::route)'s, what the answers of several are together
+//! [`several`]'s.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,9 +11,10 @@ use muster_bus::{Bus, Call, EndpointSpec, Fault, ServiceSpec};
 use muster_contract::groups::GroupQuery;
 use muster_contract::history::Point;
 use muster_contract::limits::MESSAGE_BYTES_MAX;
-use muster_contract::query::{ErrorBody, ErrorCode, ErrorReply, Query};
+use muster_contract::parts::HUBS_MAX;
+use muster_contract::query::{DeploymentAnswer, ErrorBody, ErrorCode, ErrorReply, Query};
 use muster_contract::question::{
-    bad, checked_limit, fitting, found, json, named, nowhere, parsed_after, read_of_a_point,
+    ANSWER_BYTES_MAX, bad, checked_limit, fitting, found, json, named, nowhere, parsed_after, read_of_a_point,
 };
 use muster_contract::subjects::QUERY_PREFIX;
 use muster_contract::{DeploymentId, HubName, LabelKey, LabelValue, SiteId};
@@ -21,14 +23,14 @@ use muster_service::error::chain;
 use muster_service::health::Latch;
 use serde_json::Value;
 use tokio::sync::Semaphore;
-use tokio::task::JoinSet;
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-use crate::added::added;
 use crate::hub::Line;
 use crate::merged::Merged;
 use crate::metrics::{AnswerKind, Metrics};
 use crate::route::{APART, EITHER, HUBS, NOWHERE, Places, Route, TOGETHER, all_read, route};
+use crate::several::{self, Hubs};
 
 /// The service's name in `$SRV.INFO`: that of every place where such questions are answered.
 const SERVICE: &str = "muster-query";
@@ -40,14 +42,25 @@ const DESCRIPTION: &str = "What is true of deployments, sites and the fleet over
 const HUB_PATIENCE: Duration = Duration::from_secs(4);
 /// Questions that one hub has under way at once, so that a slow one does not hold up the others.
 const PASSED_ON_MAX: usize = 24;
+/// Questions over several hubs that are under way at once; others wait for their turn.
+const SEVERAL_MAX: usize = 8;
+/// What the answers of hubs take at most that are not added yet.
+const GATHERED_BYTES_MAX: usize = 128 * 1024 * 1024;
 /// What an answer that is an error begins with.
 const ERROR_BEGINS: &[u8] = b"{\"error\":";
+
+const _: () = {
+    assert!(SEVERAL_MAX * HUBS_MAX * ANSWER_BYTES_MAX <= GATHERED_BYTES_MAX);
+    // Each asks a hub one thing at a time: there is room left for questions about one site.
+    assert!(SEVERAL_MAX < PASSED_ON_MAX);
+};
 
 /// The desk where questions are answered. Clones share everything.
 #[derive(Debug, Clone)]
 pub struct Desk {
     merged: Arc<Merged>,
     lines: Arc<BTreeMap<HubName, (Line, Semaphore)>>,
+    several: Arc<Semaphore>,
     metrics: Metrics,
 }
 
@@ -55,7 +68,8 @@ impl Desk {
     /// A desk that answers from what is merged, and passes on over these lines.
     pub fn new(merged: Arc<Merged>, lines: BTreeMap<HubName, Line>, metrics: Metrics) -> Self {
         let lines = lines.into_iter().map(|(name, line)| (name, (line, Semaphore::new(PASSED_ON_MAX))));
-        Self { merged, lines: Arc::new(lines.collect()), metrics }
+        let several = Arc::new(Semaphore::new(SEVERAL_MAX));
+        Self { merged, lines: Arc::new(lines.collect()), several, metrics }
     }
 
     /// Answers questions until `stop`; those already taken are answered then.
@@ -68,10 +82,15 @@ impl Desk {
         let routed = self.merged.look(|merge| route(call.endpoint, &call.payload, merge));
         let (answer, kind) = match routed {
             Ok(Route::Hub(hub)) => {
-                let answer = self.pass_on(&hub, call.endpoint, call.payload.clone()).await;
+                let answer = self.ask(&hub, call.endpoint, call.payload.clone()).await;
+                let answer = answer.or_else(|fault| self.nothing_there(&call, fault));
                 (answer.and_then(|answer| self.over_all_hubs(&call, answer)), AnswerKind::PassedOn)
             }
-            Ok(Route::Every) => (self.add_up(&call).await, AnswerKind::PassedOn),
+            Ok(Route::Every) => (self.in_turn(self.lines_of_all(&call)).await, AnswerKind::PassedOn),
+            Ok(Route::Added(spread)) => {
+                let answer = several::status(&self, &self.merged, &spread);
+                (self.in_turn(answer).await, AnswerKind::PassedOn)
+            }
             Ok(Route::Here) => {
                 let answer = answer(&self.merged, call.endpoint, &call.payload);
                 (answer.map_err(Fault::from), AnswerKind::Answer)
@@ -114,29 +133,48 @@ impl Desk {
         Ok(answer.into())
     }
 
-    /// Asks all hubs the same question, at once, and adds their answers. The verdict on a deployment follows from the counts of
-    /// all, so it is that of its view.
-    async fn add_up(&self, call: &Call) -> Result<Bytes, Fault> {
-        let (as_of, hubs) = self.merged.look(|merge| (merge.as_of(), merge.hubs()));
-        let mut asked = JoinSet::new();
-        for hub in hubs {
-            let (desk, endpoint, payload) = (self.clone(), call.endpoint, call.payload.clone());
-            asked.spawn(async move {
-                let answer = desk.pass_on(&hub, endpoint, payload).await;
-                (hub, answer)
-            });
+    /// The answer about a deployment at a site of a hub that has nothing of it, where another hub has: it is known.
+    fn nothing_there(&self, call: &Call, fault: Fault) -> Result<Bytes, Fault> {
+        if call.endpoint != "deployment" || fault.code != ErrorCode::NotFound.number() {
+            return Err(fault);
         }
-        let mut answers = asked.join_all().await;
-        answers.sort_by(|one, other| one.0.cmp(&other.0));
-        let mut sum = added(answers)?;
-        sum.as_of = as_of;
-        let view = sum.deployment.as_ref().and_then(|id| self.merged.look(|merge| merge.deployment_view(id)));
-        sum.verdict = view.map(|view| view.verdict).or(sum.verdict);
-        json(sum).map(Bytes::from).map_err(Fault::from)
+        let query: Query = read_of_a_point(&call.payload)?;
+        let view = query.id.filter(|_| query.point.is_now());
+        let view = view.and_then(|id| self.merged.look(|merge| merge.deployment_view(&id)));
+        let none = |view| DeploymentAnswer {
+            view,
+            silent_sites: Default::default(),
+            devices: Vec::new(),
+            next: None,
+        };
+        let answer = json(view.map(none).ok_or(fault)?)?;
+        Ok(answer.into())
     }
 
+    async fn lines_of_all(&self, call: &Call) -> Result<Bytes, Fault> {
+        let query: Query = read_of_a_point(&call.payload)?;
+        match call.endpoint {
+            "devices" => several::devices(self, &self.merged, &query, &call.payload).await,
+            _ => several::deployment(self, &self.merged, &query, &call.payload).await,
+        }
+    }
+
+    /// Waits until it is the turn of a question over several hubs: the answers of many hubs to many questions would take
+    /// more memory than there is.
+    async fn in_turn(&self, answer: impl Future<Output = Result<Bytes, Fault>>) -> Result<Bytes, Fault> {
+        let Ok(Ok(_turn)) = timeout(HUB_PATIENCE, self.several.acquire()).await else {
+            let message = format!(
+                "{SEVERAL_MAX} questions over several hubs are under way already; ask again in a moment"
+            );
+            return Err(ErrorBody { code: ErrorCode::NotReady, message }.into());
+        };
+        answer.await
+    }
+}
+
+impl Hubs for Desk {
     /// Asks the hub the same question; its answer as it is.
-    async fn pass_on(&self, hub: &HubName, endpoint: &str, question: Bytes) -> Result<Bytes, Fault> {
+    async fn ask(&self, hub: &HubName, endpoint: &'static str, question: Bytes) -> Result<Bytes, Fault> {
         let not_now = |why: String| {
             let message =
                 format!("the hub {hub}, which this question is about, {why}; ask again in a moment");

@@ -5,7 +5,7 @@
 //! hub south ─► hub ─┼─► merged ─────────┤
 //!    …              │  (the parts of    └─► desk  ─► muster.query.* of the top
 //!                   │   every hub)              │
-//!                   └◄── questions about one site ┘
+//!                   └◄── questions passed on ───┘
 //! ```
 //!
 //! A hub counts its own devices, and says parts: counts that add. This process keeps the newest parts of every hub in memory
@@ -13,9 +13,8 @@
 //! process beside it shows the same. It decides nothing about a device, and writes to no hub.
 //!
 //! Reading order: [`config`], [`hub`] (what one hub says, followed) with [`pace`], [`merged`] (what all say together) with
-//! [`lease`], [`mod@write`] and [`desk`] with [`route`] (who looks), [`app`] (how it is put together).
+//! [`lease`], [`mod@write`] and [`desk`] with [`route`], [`spread`] and [`several`] (who looks), [`app`] (how it is put together).
 
-pub mod added;
 pub mod app;
 pub mod config;
 pub mod desk;
@@ -26,4 +25,6 @@ pub mod merged;
 pub mod metrics;
 pub mod pace;
 pub mod route;
+pub mod several;
+pub mod spread;
 pub mod write;

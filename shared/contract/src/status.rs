@@ -21,6 +21,8 @@ use crate::query::{LastReport, Output};
 use crate::state::State;
 use crate::view::{AsOf, Counts, Freshness, Standing, Verdict, keyed};
 
+pub use self::merge::{place_of, placed};
+
 /// Values of one filter.
 pub const FILTER_VALUES_MAX: usize = 100;
 /// Standings that one request looks at; what is beyond comes with the next page. It bounds how long a question keeps the
@@ -67,6 +69,32 @@ pub struct StatusQuery {
     /// When.
     #[serde(flatten)]
     pub point: Point,
+}
+
+impl StatusQuery {
+    /// What is wrong with the question whoever is asked, in words for the asker.
+    ///
+    /// # Errors
+    /// A filter has too many values, or a generation is of no one device.
+    pub fn makes_sense(&self) -> Result<(), String> {
+        let Self { app, site, device, component, .. } = self;
+        let sizes = [("app", app.len()), ("site", site.len()), ("device", device.len())];
+        for (name, count) in sizes.into_iter().chain([("component", component.len())]) {
+            if count > FILTER_VALUES_MAX {
+                return Err(format!("{name}: {count} values; one question takes {FILTER_VALUES_MAX}"));
+            }
+        }
+        if self.generation.is_some() && device.len() != 1 {
+            return Err("generation: every device counts its own; name one device with it".to_owned());
+        }
+        Ok(())
+    }
+
+    /// True where nothing but a deployment and sites is filtered by: of those, counts are kept of all that passes.
+    pub const fn is_of_places(&self) -> bool {
+        let Self { app, device, component, generation, .. } = self;
+        app.is_empty() && device.is_empty() && component.is_empty() && generation.is_none()
+    }
 }
 
 /// A device as one text: `SITE/DEVICE`.
@@ -384,6 +412,12 @@ impl StatusAnswer {
     /// What shall run on a target, if the answer has it.
     pub fn manifest(&self, target: &TargetStatus) -> Option<&Manifest> {
         self.manifests.get(target.digest.as_ref()?)
+    }
+
+    /// Counts what is left out of the manifests.
+    pub fn declare_manifests(&mut self) {
+        let is_left_out = |target: &&TargetStatus| target.shall_run() && self.manifest(target).is_none();
+        self.manifests_left_out = self.targets.iter().filter(is_left_out).count() as u64;
     }
 }
 

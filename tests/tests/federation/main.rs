@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a failure here is the test's result")]
 
+mod lines;
 mod questions;
 mod silence;
 mod sums;

@@ -54,10 +54,10 @@ async fn a_question_about_one_site_is_answered_by_its_hub_and_no_other_question_
     assert_eq!(without_places(listed)["deployments"], without_places(of_fleet)["deployments"]);
 
     for (what, question, code, says) in [
-        ("devices", json!({}), "badRequest", "name a site"),
-        ("status", json!({"id": "web", "output": "all"}), "badRequest", "north, south"),
+        ("devices", json!({"atSeq": 20}), "badRequest", "the past"),
+        ("status", json!({"id": "web", "output": "all", "atSeq": 20}), "badRequest", "north, south"),
         ("status", json!({"id": "nothing"}), "notFound", "nothing"),
-        ("deployment", json!({"id": "web", "output": "all"}), "badRequest", "output"),
+        ("deployment", json!({"id": "web", "output": "all", "atSeq": 20}), "badRequest", "the past"),
         ("verify", json!({}), "badRequest", "north, south"),
         ("fleet", json!({"atSeq": 3}), "badRequest", "the past"),
         ("views", json!({}), "badRequest", "ask the hub itself"),

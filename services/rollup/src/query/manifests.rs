@@ -183,18 +183,13 @@ pub(super) fn tell(answer: &mut StatusAnswer, entries: Vec<Option<Entry>>) {
             answer.manifests.entry(entry.digest).or_insert_with(|| Manifest::clone(&entry.manifest));
         }
     }
-    declare(answer);
+    answer.declare_manifests();
 }
 
 /// Leaves out every manifest: where they find no room beside a single target.
 pub(super) fn withhold(answer: &mut StatusAnswer) {
     answer.manifests.clear();
-    declare(answer);
-}
-
-fn declare(answer: &mut StatusAnswer) {
-    let left_out = |target: &&TargetStatus| target.shall_run() && answer.manifest(target).is_none();
-    answer.manifests_left_out = answer.targets.iter().filter(left_out).count() as u64;
+    answer.declare_manifests();
 }
 
 #[cfg(test)]

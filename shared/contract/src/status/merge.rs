@@ -1,10 +1,77 @@
-//! The roll-up of two parts: counts add up, and the worse speaks for both.
+//! The roll-up of two parts: counts add up, and the worse speaks for both. And that of lines, which says what whoever wrote
+//! the lines counted.
 
 use std::collections::BTreeMap;
 
-use super::{KStatus, Rollup};
+use super::{Axis, Deployed, KStatus, Ready, Rollup, TargetStatus};
+use crate::ids::{DeploymentId, DeviceKey};
+
+/// What stands between a deployment and its device, and between the device and what is said of it.
+const ON: &str = " on ";
+/// See [`ON`].
+const SAYS: &str = ": ";
+
+/// What is said of a deployment on a device, with the place at which it is so.
+pub fn placed(deployment: &DeploymentId, device: &DeviceKey, message: &str) -> String {
+    format!("{deployment}{ON}{device}{SAYS}{message}")
+}
+
+/// The place that such words name; none where they name none.
+pub fn place_of(words: &str) -> Option<(DeviceKey, DeploymentId)> {
+    let (deployment, rest) = words.split_once(ON)?;
+    let (device, _) = rest.split_once(SAYS)?;
+    Some((device.parse().ok()?, deployment.parse().ok()?))
+}
 
 impl Rollup {
+    /// That of nothing, on one axis or on both.
+    pub fn nothing(axis: Option<Axis>) -> Self {
+        Self {
+            deployed_status: (axis != Some(Axis::Ready)).then_some(Deployed::Empty),
+            ready_status: (axis != Some(Axis::Deployed)).then_some(Ready::Empty),
+            ..Self::default()
+        }
+    }
+
+    /// That of lines on one axis or on both. The first of the worst by kstatus speaks. Lines of a superseded generation are
+    /// taken as what they show.
+    pub fn of_lines<'a>(lines: impl IntoIterator<Item = &'a TargetStatus>, axis: Option<Axis>) -> Self {
+        let (mut sum, mut worst) = (Self::nothing(axis), None);
+        for line in lines {
+            sum.count(line);
+            if worst.is_none_or(|worst: &TargetStatus| line.axes.kstatus < worst.axes.kstatus) {
+                worst = Some(line);
+            }
+        }
+        sum.message = worst.map(|line| placed(&line.deployment, &line.key, &line.message));
+        sum
+    }
+
+    fn count(&mut self, line: &TargetStatus) {
+        *self.kstatus.entry(line.axes.kstatus).or_default() += 1;
+        self.changed_at = self.changed_at.max(line.changed_at);
+        for part in &line.components {
+            if let Some(deployed) = part.deployed_status {
+                *self.deployed_counts.entry(deployed).or_default() += 1;
+                self.deployed_status = first(self.deployed_status, Some(deployed));
+            }
+            if let Some(ready) = part.ready_status {
+                *self.ready_counts.entry(ready).or_default() += 1;
+                // What is not there is not ready.
+                let status = if ready == Ready::NotPresent { Ready::NotReady } else { ready };
+                self.ready_status = first(self.ready_status, Some(status));
+            }
+        }
+        if line.leaving {
+            self.leaving += 1;
+            return;
+        }
+        self.targets += 1;
+        self.overdue += u64::from(line.overdue);
+        self.known += u64::from(line.known);
+        *self.counts.entry(line.standing).or_default().get_mut(line.freshness) += 1;
+    }
+
     /// Adds the counts of disjoint targets. The statuses follow, and the message is the one of the worse by kstatus; of
     /// equals the first.
     pub fn merge(&mut self, other: &Self) {
@@ -51,7 +118,6 @@ fn add<K: Ord + Copy>(own: &mut BTreeMap<K, u64>, others: &BTreeMap<K, u64>) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Deployed, Ready};
     use super::*;
 
     fn rollup(ready: Ready, count: u64, message: &str) -> Rollup {
@@ -63,6 +129,15 @@ mod tests {
             kstatus: [(KStatus::Current, count)].into_iter().filter(|(_, count)| *count > 0).collect(),
             message: Some(message.to_owned()),
             ..Rollup::default()
+        }
+    }
+
+    #[test]
+    fn words_name_the_place_that_they_were_written_with() {
+        let (web, press) = ("web".parse().unwrap(), "plant7/press-4".parse().unwrap());
+        assert_eq!(place_of(&placed(&web, &press, "is failed: E1 on 3: x")), Some((press, web)));
+        for words in ["", "E1 on 3 of 5, such as plant7/press-4: gone", "nothing is there yet"] {
+            assert_eq!(place_of(words), None, "{words}");
         }
     }
 

@@ -83,17 +83,22 @@ impl Fleet {
         let passes = |Device { about, .. }: &Device| {
             is_open || (!about.is_retired() && freshness.contains(&about.freshness()))
         };
-        let (mut devices, mut last, mut next) = (Vec::new(), None, None);
+        let (mut devices, mut last, mut more) = (Vec::new(), None, false);
         for (looked_at, device) in self.devices_after(site, page.after.as_ref(), None).enumerate() {
-            if devices.len() >= limit || (!is_open && looked_at >= LOOKED_AT_MAX) {
-                next = last.map(|key: &DeviceKey| key.to_string());
+            let (passes, full) = (passes(device), devices.len() >= limit);
+            if (passes && full) || (!is_open && looked_at >= LOOKED_AT_MAX) {
+                more = true;
                 break;
             }
-            last = Some(&device.about.key);
-            if passes(device) {
+            if passes {
                 devices.push(device.line());
             }
+            // A full page ends with its last line: so pages of several hubs can be put together to those of one.
+            if passes || !full {
+                last = Some(&device.about.key);
+            }
         }
+        let next = last.filter(|_| more).map(|key| key.to_string());
         Some(DevicesAnswer { as_of: self.as_of, devices, next })
     }
 

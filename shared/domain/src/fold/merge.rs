@@ -6,8 +6,12 @@
 
 mod answer;
 mod hub;
+mod pages;
+mod status;
 mod view;
 
+pub use pages::{Pages, Placed};
+pub use status::StatusSum;
 pub use view::all_unheard;
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -7,6 +7,7 @@ pub(super) mod errors;
 mod filter;
 mod line;
 
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
@@ -74,6 +75,30 @@ impl fmt::Display for StatusCursor {
     }
 }
 
+impl StatusCursor {
+    /// The end of a page whose last line this is.
+    pub fn after(line: &TargetStatus) -> Self {
+        Self { device: line.key.clone(), deployment: Some(line.deployment.clone()) }
+    }
+}
+
+impl Ord for StatusCursor {
+    /// The further one is the greater: all of a device is further than any part of it.
+    fn cmp(&self, other: &Self) -> Ordering {
+        let parts = || match (&self.deployment, &other.deployment) {
+            (Some(own), Some(theirs)) => own.cmp(theirs),
+            (own, theirs) => own.is_none().cmp(&theirs.is_none()),
+        };
+        self.device.cmp(&other.device).then_with(parts)
+    }
+}
+
+impl PartialOrd for StatusCursor {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
 /// What was found so far.
 #[derive(Default)]
 struct Page<'a> {
@@ -126,11 +151,11 @@ impl Fleet {
             whole,
             rollup,
             apps: page.apps(query),
-            targets: page.lines,
             manifests: BTreeMap::new(),
             manifests_left_out: 0,
             total: whole.then_some(total),
-            next: page.last.filter(|_| page.more).map(|last| self.cursor(last).to_string()),
+            next: page.end(limit.max(1), |last| self.cursor(last)).map(|end| end.to_string()),
+            targets: page.lines,
         })
     }
 
@@ -227,6 +252,20 @@ impl<'a> Page<'a> {
         }
         self.sum.add(found);
         true
+    }
+
+    /// Where the next page goes on, if there is more. One that is full ends with its last line, whatever was looked at
+    /// after that: so pages of several hubs can be put together to those of one.
+    fn end(
+        &self,
+        limit: usize,
+        cursor: impl Fn((&Device, Option<&Row>)) -> StatusCursor,
+    ) -> Option<StatusCursor> {
+        let last = self.last.filter(|_| self.more);
+        match self.lines.last() {
+            Some(line) if self.lines.len() >= limit => last.map(|_| StatusCursor::after(line)),
+            _ => last.map(cursor),
+        }
     }
 
     fn apps(&mut self, query: &StatusQuery) -> Vec<AppStatus> {

@@ -27,8 +27,8 @@ impl Merge {
             return None;
         }
         let shares = self.hubs.values().filter_map(|hub| hub.deployments.get(id));
-        let (mut components, mut errors) = (BTreeMap::new(), BTreeMap::new());
-        shares.for_each(|share| add(share, &mut components, &mut errors));
+        let (mut components, errors) = (BTreeMap::new(), self.errors_of(id));
+        shares.for_each(|share| add(share, &mut components));
         let omitted = Omitted {
             components: components.len().saturating_sub(COMPONENTS_MAX) as u64,
             errors: errors.len().saturating_sub(VIEW_ERRORS_MAX) as u64,
@@ -111,6 +111,23 @@ impl Merge {
         self.hubs.values().flat_map(|hub| hub.deployments.keys()).collect()
     }
 
+    /// A deployment's errors at all hubs, by code. Of two examples of a code the first device stays.
+    pub(super) fn errors_of(&self, id: &DeploymentId) -> BTreeMap<&str, ErrorCount> {
+        let mut errors: BTreeMap<&str, ErrorCount> = BTreeMap::new();
+        let shares = self.hubs.values().filter_map(|hub| hub.deployments.get(id));
+        for (code, error) in shares.flat_map(|share| &share.errors) {
+            let Some(held) = errors.get_mut(code.as_str()) else {
+                errors.insert(code, error.clone());
+                continue;
+            };
+            held.count = held.count.saturating_add(error.count);
+            if error.example.device < held.example.device {
+                held.example = error.example.clone();
+            }
+        }
+        errors
+    }
+
     /// A deployment's standings at all hubs.
     pub(super) fn group_of(&self, id: &DeploymentId) -> Group {
         let shares = self.hubs.values().filter_map(|hub| Some(hub.as_heard(hub.deployments.get(id)?.group)));
@@ -147,27 +164,13 @@ fn plus(mut sum: Group, part: Group) -> Group {
     sum
 }
 
-/// Adds a hub's components and errors to those of others. Of two examples of a code the first device stays.
-fn add<'a>(
-    share: &'a Deployment,
-    components: &mut BTreeMap<&'a ComponentName, BTreeMap<State, u64>>,
-    errors: &mut BTreeMap<&'a str, ErrorCount>,
-) {
+/// Adds a hub's components to those of others.
+fn add<'a>(share: &'a Deployment, components: &mut BTreeMap<&'a ComponentName, BTreeMap<State, u64>>) {
     for (name, states) in &share.components {
         let held = components.entry(name).or_default();
         for (state, count) in states {
             let sum = held.entry(*state).or_default();
             *sum = sum.saturating_add(*count);
-        }
-    }
-    for (code, error) in &share.errors {
-        let Some(held) = errors.get_mut(code.as_str()) else {
-            errors.insert(code, error.clone());
-            continue;
-        };
-        held.count = held.count.saturating_add(error.count);
-        if error.example.device < held.example.device {
-            held.example = error.example.clone();
         }
     }
 }

@@ -3,7 +3,7 @@
 use muster_contract::limits::VIEW_MESSAGE_BYTES_MAX;
 use muster_contract::query::Output;
 use muster_contract::state::cut;
-use muster_contract::status::{Axis, ComponentLine, Deployed, KStatus, Ready, TargetStatus};
+use muster_contract::status::{Axis, ComponentLine, Deployed, KStatus, Ready, TargetStatus, placed};
 use muster_contract::view::{Freshness, Standing};
 use muster_contract::{State, Timestamp};
 
@@ -59,7 +59,7 @@ impl Found<'_> {
 
     /// Why it is so, with the place at which it is so.
     pub(super) fn message_with_place(&self) -> String {
-        format!("{} on {}: {}", self.deployment, self.device.about.key, self.message())
+        placed(self.deployment, &self.device.about.key, &self.message())
     }
 
     fn standing(&self) -> Standing {

@@ -3,6 +3,7 @@
 
 use muster_contract::groups::StandingPart;
 use muster_contract::parts::{HUB_STANDINGS_MAX, HUBS_MAX};
+use muster_contract::status::Rollup;
 use muster_contract::view::{Complete, Freshness, Split, Standing};
 
 use super::{Devices, Group};
@@ -60,6 +61,22 @@ impl Group {
             && group.lost <= known.min(failed)
             && group.verdict() == part.verdict;
         if adds_up { Ok(group) } else { Err(BadPart::Counts) }
+    }
+
+    /// As much as a roll-up tells of counts: enough for a verdict.
+    pub(in crate::fold) fn of_rollup(rollup: &Rollup) -> Self {
+        let within = |count: u64| u32::try_from(count).unwrap_or(u32::MAX);
+        let mut group = Self {
+            targets: within(rollup.targets),
+            leaving: within(rollup.leaving),
+            overdue: within(rollup.overdue),
+            known: within(rollup.known),
+            ..Self::default()
+        };
+        for (standing, split) in &rollup.counts {
+            group.counts[*standing as usize] = [split.fresh, split.stale, split.never].map(within);
+        }
+        group
     }
 
     /// The same of a hub that is not heard: nobody there is heard, and nothing of them is known.

@@ -1,0 +1,199 @@
+//! Whose answer each kind of question is.
+
+use serde_json::{Value, json};
+
+use super::*;
+
+/// Sites `n1` and `n2` at the hub north, `s1` at south.
+struct Two {
+    unread: &'static [&'static str],
+}
+
+impl Places for Two {
+    fn hub_of(&self, site: &SiteId) -> Option<HubName> {
+        let hub = match site.as_str() {
+            "n1" | "n2" => "north",
+            "s1" => "south",
+            _ => return None,
+        };
+        hub.parse().ok()
+    }
+
+    fn hubs(&self) -> Vec<HubName> {
+        ["north", "south"].map(|name| name.parse().unwrap()).to_vec()
+    }
+
+    fn unread(&self) -> Vec<HubName> {
+        self.unread.iter().map(|name| name.parse().unwrap()).collect()
+    }
+}
+
+const READ: Two = Two { unread: &[] };
+
+fn routed(endpoint: &str, question: &Value) -> Result<Route, ErrorBody> {
+    route(endpoint, question.to_string().as_bytes(), &READ)
+}
+
+#[test]
+fn counts_are_answered_here_and_what_one_hub_knows_there() {
+    let at = |mut question: Value| {
+        question["atSeq"] = 3.into();
+        question
+    };
+    let site = json!({"site": "n1"});
+    // endpoint, question, hub
+    let table = [
+        ("hubs", json!({}), None),
+        ("fleet", json!({}), None),
+        ("fleet", json!({"site": "s1"}), None),
+        ("labels", json!({}), None),
+        ("groups", json!({"label": "ring"}), None),
+        ("group", json!({"label": "ring", "value": "a"}), None),
+        ("deployment", json!({"id": "web"}), None),
+        ("deployment", json!({"id": "web", "site": "s1"}), Some("south")),
+        ("deployment", json!({"id": "web", "site": "s1", "output": "all"}), Some("south")),
+        ("deployments", json!({}), None),
+        ("deployments", site.clone(), Some("north")),
+        ("site", site.clone(), None),
+        ("site", at(site.clone()), Some("north")),
+        ("device", json!({"site": "n1", "device": "press-1"}), Some("north")),
+        ("devices", site.clone(), Some("north")),
+        ("devices", json!({"site": "s1", "freshness": ["stale"]}), Some("south")),
+        ("why", json!({"id": "web", "site": "s1"}), Some("south")),
+        ("status", at(json!({"site": ["n1", "n2"]})), Some("north")),
+        ("status", at(json!({"device": ["s1/press-1", "s1/press-2"], "output": "all"})), Some("south")),
+        ("diff", json!({"id": "web", "site": "n1", "from": {"atSeq": 3}}), Some("north")),
+        ("moment", at(site.clone()), Some("north")),
+        ("digests", at(site), Some("north")),
+    ];
+    for (endpoint, question, hub) in table {
+        let wanted = hub.map_or(Route::Here, |hub| Route::Hub(hub.parse().unwrap()));
+        assert_eq!(routed(endpoint, &question), Ok(wanted), "{endpoint} {question}");
+    }
+}
+
+#[test]
+fn what_nobody_answers_is_refused_with_what_to_ask_instead() {
+    let (bad, none) = (ErrorCode::BadRequest, ErrorCode::NotFound);
+    for (endpoint, question, code, says) in [
+        ("device", json!({}), bad, "name a site"),
+        ("devices", json!({"atSeq": 3}), bad, "the past"),
+        ("status", json!({"id": "web", "atSeq": 3}), bad, "the past"),
+        ("status", json!({"id": "web", "output": "all", "at": "2026-11-20T08:00:00Z"}), bad, "name a site"),
+        ("status", json!({"site": ["n1", "s1"], "atSeq": 3}), bad, "several hubs (north, south)"),
+        ("status", json!({"site": ["n1", "nowhere"]}), none, "'nowhere'"),
+        ("status", json!({"device": ["n1/a", "nowhere/a"]}), none, "'nowhere'"),
+        ("status", json!({"site": ["n1"], "device": ["nowhere/a"]}), none, "'nowhere'"),
+        ("status", json!({"limit": 0}), bad, "limit"),
+        ("status", json!({"after": "n1"}), bad, "after"),
+        ("status", json!({"generation": 3, "device": ["n1/a", "s1/a"]}), bad, "name one device"),
+        ("status", json!({"app": vec!["a"; 101]}), bad, "app: 101 values"),
+        ("why", json!({"id": "web"}), bad, "name a site"),
+        ("deployment", json!({"id": "web", "atSeq": 3}), bad, "the past"),
+        ("deployment", json!({"id": "web", "output": "all", "atSeq": 3}), bad, "the past"),
+        ("fleet", json!({"atSeq": 3}), bad, "ask a hub itself"),
+        ("groups", json!({"label": "ring", "at": "2026-11-20T08:00:00Z"}), bad, "ask a hub itself"),
+        ("moment", json!({"atSeq": 3}), bad, "the past"),
+        ("diff", json!({"id": "web", "from": {"atSeq": 3}}), bad, "the past"),
+        ("verify", json!({}), bad, "a proof"),
+        ("views", json!({}), bad, "ask the hub itself"),
+        ("view", json!({"view": "rings"}), bad, "ask the hub itself"),
+        ("devices", json!({"site": "nowhere"}), none, "'nowhere'"),
+        ("device", json!({"site": "N1"}), bad, "N1"),
+        ("fleet", json!([1]), bad, "question"),
+    ] {
+        let error = routed(endpoint, &question).unwrap_err();
+        assert_eq!(error.code, code, "{endpoint} {question}: {}", error.message);
+        assert!(error.message.contains(says), "{endpoint} {question}: {}", error.message);
+        if error.message.contains("--nats-url") || code == none {
+            assert!(error.message.contains("north, south"), "{}", error.message);
+        }
+    }
+}
+
+/// What each hub is asked.
+fn shares(question: &Value) -> Vec<(String, Value)> {
+    let Route::Added(spread) = routed("status", question).unwrap() else { panic!("{question} is not added") };
+    let share =
+        |share: &crate::spread::Share| (share.hub.to_string(), serde_json::to_value(&share.query).unwrap());
+    spread.shares.iter().map(share).collect()
+}
+
+#[test]
+fn each_hub_is_asked_for_its_own_and_only_hubs_that_are_concerned() {
+    let named = json!({"id": "web", "app": ["a", "b"], "output": "all", "limit": 3, "after": "n1/a/web"});
+    let with = |more: Value| {
+        let mut question = named.clone();
+        question.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        question
+    };
+    let alone = |device: &str| json!({"output": "summary", "device": [device]});
+    // What is named beside the rest; what north is asked, what south.
+    let table = [
+        (json!({}), Some(with(json!({}))), Some(with(json!({})))),
+        (json!({"site": ["n2", "n1"]}), Some(with(json!({"site": ["n2", "n1"]}))), None),
+        (
+            json!({"site": ["n1", "s1"]}),
+            Some(with(json!({"site": ["n1"]}))),
+            Some(with(json!({"site": ["s1"]}))),
+        ),
+        (json!({"device": ["s1/a", "s1/b"]}), None, Some(with(json!({"device": ["s1/a", "s1/b"]})))),
+        (
+            json!({"device": ["s1/a", "n2/a"]}),
+            Some(with(json!({"device": ["n2/a"]}))),
+            Some(with(json!({"device": ["s1/a"]}))),
+        ),
+        // Nothing at south passes; whether it knows the device is asked all the same.
+        (
+            json!({"site": ["n1"], "device": ["n1/a", "s1/a"]}),
+            Some(with(json!({"site": ["n1"], "device": ["n1/a"]}))),
+            Some(alone("s1/a")),
+        ),
+        (json!({"site": ["n1"], "device": ["s1/a"]}), None, Some(alone("s1/a"))),
+    ];
+    for (more, north, south) in table {
+        let wanted = [("north", north), ("south", south)].into_iter();
+        let wanted: Vec<_> = wanted.filter_map(|(hub, asked)| Some((hub.to_owned(), asked?))).collect();
+        assert_eq!(shares(&with(more.clone())), wanted, "{more}");
+    }
+}
+
+#[test]
+fn lines_of_all_hubs_and_counts_after_filters_are_told_once_all_were_read() {
+    for (endpoint, question) in [
+        ("status", json!({})),
+        ("status", json!({"id": "web", "app": ["com.example.web"], "component": ["main"]})),
+        // The verdict is of all hubs.
+        ("status", json!({"id": "web", "site": ["n1"]})),
+        ("devices", json!({})),
+        ("devices", json!({"freshness": ["stale", "never"], "after": "n1/press-1"})),
+        ("deployment", json!({"id": "web", "output": "all"})),
+        ("deployment", json!({"id": "web", "output": "detail", "limit": 3})),
+    ] {
+        match routed(endpoint, &question).unwrap() {
+            Route::Every => assert_ne!(endpoint, "status", "{question}"),
+            Route::Added(_) => assert_eq!(endpoint, "status", "{question}"),
+            other => panic!("{endpoint} {question}: {other:?}"),
+        }
+        let places = Two { unread: &["south"] };
+        let error = route(endpoint, question.to_string().as_bytes(), &places).unwrap_err();
+        assert_eq!(error.code, ErrorCode::NotReady, "{question}: a sum of some of the hubs is none");
+    }
+    let of_one = json!({"site": ["n1"]}).to_string();
+    assert!(route("status", of_one.as_bytes(), &Two { unread: &["south"] }).is_ok());
+}
+
+#[test]
+fn before_a_hub_was_read_only_what_is_known_is_answered() {
+    let places = Two { unread: &["south"] };
+    for (endpoint, question) in
+        [("fleet", json!({})), ("deployments", json!({})), ("devices", json!({"site": "elsewhere"}))]
+    {
+        let error = route(endpoint, question.to_string().as_bytes(), &places).unwrap_err();
+        assert_eq!(error.code, ErrorCode::NotReady, "{endpoint}");
+        assert!(error.message.contains("south") && !error.message.contains("north"), "{}", error.message);
+    }
+    assert_eq!(route("hubs", b"", &places), Ok(Route::Here));
+    let north = Ok(Route::Hub("north".parse().unwrap()));
+    assert_eq!(route("devices", br#"{"site":"n1"}"#, &places), north);
+}

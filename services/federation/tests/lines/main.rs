@@ -1,0 +1,112 @@
+//! The law of lines: pages over several hubs are the pages of one hub with all their sites. Hubs are folds in memory, asked
+//! by the federation's own code; no bus.
+
+#![allow(clippy::unwrap_used, reason = "a failure here is the test's result")]
+
+#[path = "../../../../shared/domain/tests/fleets/mod.rs"]
+#[allow(dead_code, reason = "order is the law of another test")]
+mod fleets;
+mod hubs;
+mod large;
+#[path = "../../../../shared/domain/tests/ledger/mod.rs"]
+mod ledger;
+mod names;
+
+use hubs::{Apart, COMPONENTS, DEPLOYMENTS, SITES, comparable, is_of_errors_at_sites};
+use muster_contract::status::StatusQuery;
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::sample::{select, subsequence};
+use serde_json::{Value, json};
+
+/// Pages that one question may take: more than there are rows.
+const PAGES_MAX: usize = 60;
+
+fn some_of(names: &'static [&'static str]) -> impl Strategy<Value = Vec<String>> {
+    let few = subsequence(names.to_vec(), 0..=names.len().min(3)).prop_shuffle();
+    // Most questions name nothing of a kind.
+    prop_oneof![3 => Just(Vec::new()), 1 => few]
+        .prop_map(|names| names.into_iter().map(str::to_owned).collect())
+}
+
+fn devices() -> impl Strategy<Value = Vec<String>> {
+    let one = (select(&SITES[..]), select(&["a", "b", "a", "b", "ghost"][..]));
+    let few = vec(one.prop_map(|(site, device)| format!("{site}/{device}")), 1..4);
+    prop_oneof![4 => Just(Vec::new()), 1 => few]
+}
+
+fn apps() -> impl Strategy<Value = Vec<String>> {
+    some_of(&DEPLOYMENTS).prop_map(|ids| ids.iter().map(|id| format!("com.example.{id}")).collect())
+}
+
+/// Questions about status: any filters, any output, small pages. Where a name is null it is not named.
+fn questions() -> impl Strategy<Value = Value> {
+    let id = prop_oneof![2 => Just(Value::Null), 3 => select(&DEPLOYMENTS[..]).prop_map(Value::from)];
+    let sites = prop_oneof![2 => Just(Vec::new()), 1 => some_of(&SITES)];
+    let axis = select(vec![Value::Null, Value::Null, json!("deployed"), json!("ready")]);
+    let output = select(vec!["summary", "all", "all", "detail"]);
+    let generation = prop_oneof![7 => Just(Value::Null), 1 => (1u64..4).prop_map(Value::from)];
+    let filters = (id, apps(), sites, devices(), some_of(&COMPONENTS));
+    (filters, axis, output, generation, 1usize..5).prop_map(
+        |((id, app, site, device, component), axis, output, generation, limit)| {
+            let question = json!({"id": id, "app": app, "site": site, "device": device, "component": component,
+            "status": axis, "output": output, "generation": generation, "limit": limit});
+            serde_json::from_value::<StatusQuery>(question.clone()).unwrap();
+            question
+        },
+    )
+}
+
+/// Asks both for every page, and compares them.
+fn same_pages(apart: &Apart, endpoint: &'static str, mut question: Value) -> Result<(), TestCaseError> {
+    for _ in 0..PAGES_MAX {
+        let (whole, top) = (apart.whole(endpoint, &question), apart.top(endpoint, &question));
+        let (whole, top) = match (whole, top) {
+            (Ok(whole), Ok(top)) => (whole, top),
+            (Err(whole), Err(top)) => {
+                prop_assert_eq!(whole.code, top.code, "{}: {} {}", question, whole.message, top.message);
+                return Ok(());
+            }
+            (whole, top) => {
+                return Err(TestCaseError::fail(format!("{question}: {whole:?} and at the top {top:?}")));
+            }
+        };
+        let words = !is_of_errors_at_sites(&question, &top);
+        let time = endpoint != "status" || !apart.is_gone_somewhere(&question);
+        let [seen, wanted] = [&top, &whole].map(|answer| comparable(answer, words, time));
+        prop_assert_eq!(seen, wanted, "{} {}", endpoint, question);
+        if whole["next"].is_null() {
+            return Ok(());
+        }
+        question["after"] = whole["next"].clone();
+    }
+    Err(TestCaseError::fail("the pages come to no end"))
+}
+
+proptest! {
+    #[test]
+    fn pages_of_status_over_several_hubs_are_those_of_one_hub_with_all_sites(
+        apart in hubs::apart(), questions in vec(questions(), 6),
+    ) {
+        for question in questions {
+            // A site of retired devices alone has no view, so the top does not hear of it.
+            if apart.hears_of_places(&question) {
+                same_pages(&apart, "status", question)?;
+            }
+        }
+    }
+
+    #[test]
+    fn pages_of_devices_over_several_hubs_are_those_of_one_hub_with_all_sites(
+        apart in hubs::apart(), limit in 1usize..6, heard in subsequence(vec!["fresh", "stale", "never"], 0..3),
+    ) {
+        same_pages(&apart, "devices", json!({"freshness": heard, "limit": limit}))?;
+    }
+
+    #[test]
+    fn pages_of_a_deployment_over_several_hubs_are_those_of_one_hub_with_all_sites(
+        apart in hubs::apart(), limit in 1usize..6, id in select(&DEPLOYMENTS[..]), output in select(vec!["all", "detail"]),
+    ) {
+        same_pages(&apart, "deployment", json!({"id": id, "output": output, "limit": limit}))?;
+    }
+}

@@ -1,0 +1,143 @@
+//! Pages of several hubs as one: rows in the order that each hub has, cut where one hub with all rows would cut. Whose rows
+//! they are, and what is counted beside them, is not told here.
+//!
+//! A hub whose page goes on may have rows right after its end, so nothing is shown that comes after the end of any of them.
+
+use muster_contract::DeviceKey;
+use muster_contract::query::{DeviceLine, StandingLine};
+use muster_contract::status::TargetStatus;
+
+use super::super::status::StatusCursor;
+
+/// A row with a place in the order of all.
+pub trait Placed {
+    /// The place, which is also where a page ends.
+    type Place: Ord + Clone;
+    /// Its place.
+    fn place(&self) -> Self::Place;
+}
+
+impl Placed for DeviceLine {
+    type Place = DeviceKey;
+    fn place(&self) -> DeviceKey {
+        self.key.clone()
+    }
+}
+
+impl Placed for StandingLine {
+    type Place = DeviceKey;
+    fn place(&self) -> DeviceKey {
+        self.key.clone()
+    }
+}
+
+impl Placed for TargetStatus {
+    type Place = StatusCursor;
+    fn place(&self) -> StatusCursor {
+        StatusCursor::after(self)
+    }
+}
+
+/// The page that the hubs' pages give. It never holds more rows than were asked for, besides those of the page that comes in.
+#[derive(Debug)]
+pub struct Pages<T: Placed> {
+    limit: usize,
+    rows: Vec<T>,
+    /// Where the first of the pages that go on ended.
+    end: Option<T::Place>,
+    /// Rows were left out.
+    more: bool,
+}
+
+impl<T: Placed> Pages<T> {
+    /// A page of at most so many rows, of which none has come.
+    pub const fn new(limit: usize) -> Self {
+        Self { limit: if limit == 0 { 1 } else { limit }, rows: Vec::new(), end: None, more: false }
+    }
+
+    /// Takes the page of a hub, which was asked for as many rows, and where it ended if it goes on.
+    pub fn take(&mut self, rows: Vec<T>, end: Option<T::Place>) {
+        self.rows.extend(rows);
+        // What has come before is in order already, and so is what comes.
+        self.rows.sort_by_cached_key(Placed::place);
+        self.end = match (self.end.take(), end) {
+            (Some(own), Some(other)) => Some(own.min(other)),
+            (own, other) => own.or(other),
+        };
+        let seen = self
+            .end
+            .as_ref()
+            .map_or(self.rows.len(), |end| self.rows.partition_point(|row| row.place() <= *end));
+        self.more |= self.rows.len() > seen.min(self.limit);
+        self.rows.truncate(seen.min(self.limit));
+    }
+
+    /// How many rows it has.
+    pub const fn len(&self) -> usize {
+        self.rows.len()
+    }
+
+    /// True where it has none.
+    pub const fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
+    /// Its rows, or fewer of them, and where it ends if there is more: one that is full, or cut, ends with its last row.
+    pub fn cut(&self, most: usize) -> (&[T], Option<T::Place>) {
+        let rows = &self.rows[..self.rows.len().min(most)];
+        let cut = rows.len() < self.rows.len();
+        let more = cut || self.more || self.end.is_some();
+        let end = match rows.last() {
+            Some(last) if cut || rows.len() >= self.limit => Some(last.place()),
+            _ => self.end.clone(),
+        };
+        (rows, end.filter(|_| more))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, Clone, PartialEq)]
+    struct Row(u32);
+
+    impl Placed for Row {
+        type Place = u32;
+        fn place(&self) -> u32 {
+            self.0
+        }
+    }
+
+    type Given = (&'static [u32], Option<u32>);
+
+    #[test]
+    fn a_page_ends_where_the_first_hub_knows_no_further_and_a_full_one_with_its_last_row() {
+        // How many rows are wanted, the pages of hubs, and what they give.
+        let table: [(usize, &[Given], Given); 9] = [
+            (9, &[], (&[], None)),
+            (9, &[(&[1, 4], None), (&[2, 3], None)], (&[1, 2, 3, 4], None)),
+            (4, &[(&[1, 4], None), (&[2, 3], None)], (&[1, 2, 3, 4], None)),
+            (3, &[(&[1, 4], None), (&[2, 3], None)], (&[1, 2, 3], Some(3))),
+            (2, &[(&[1, 4], Some(4)), (&[2, 3], Some(3))], (&[1, 2], Some(2))),
+            (2, &[(&[5, 6], None), (&[], None)], (&[5, 6], None)),
+            // A hub that has looked at enough, with few rows or none.
+            (9, &[(&[1, 4], Some(4)), (&[2, 7], None)], (&[1, 2, 4], Some(4))),
+            (9, &[(&[], Some(3)), (&[2, 4], None)], (&[2], Some(3))),
+            (2, &[(&[3, 4], Some(4)), (&[1], Some(2))], (&[1], Some(2))),
+        ];
+        for (limit, given, (rows, end)) in table {
+            for given in [given.to_vec(), given.iter().rev().copied().collect()] {
+                let mut pages = Pages::new(limit);
+                given
+                    .iter()
+                    .for_each(|(rows, end)| pages.take(rows.iter().copied().map(Row).collect(), *end));
+                let seen: Vec<u32> = pages.cut(usize::MAX).0.iter().map(|row| row.0).collect();
+                assert_eq!((&*seen, pages.cut(usize::MAX).1), (rows, end), "{limit} of {given:?}");
+                if let [first, _, ..] = rows {
+                    assert_eq!(pages.cut(1), (&[Row(*first)][..], Some(*first)), "a message holds fewer");
+                }
+            }
+        }
+    }
+}

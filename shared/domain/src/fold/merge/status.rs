@@ -1,0 +1,185 @@
+//! One answer about status of those of several hubs: lines in order and by the page, and the roll-up beside them, as one hub
+//! with all the sites would give them. Who is asked, and what of, is not told here.
+//!
+//! Where counts are kept of all that passes, those of the hubs add up. Any other roll-up is of the lines of the page, and is
+//! counted from them: a hub's page may have lines that this one has no room for.
+
+use std::collections::BTreeMap;
+
+use muster_contract::canonical::Digest;
+use muster_contract::manifest::Manifest;
+use muster_contract::query::Output;
+use muster_contract::status::{
+    AppStatus, LOOKED_AT_MAX, Rollup, StatusAnswer, StatusQuery, TargetStatus, place_of,
+};
+use muster_contract::view::{ErrorCount, Verdict};
+use muster_contract::{DeploymentId, HubName};
+
+use super::super::status::{CursorError, StatusCursor};
+use super::super::tally::Group;
+use super::{Merge, Pages};
+
+/// What the hubs answer to one question, added.
+#[derive(Debug)]
+pub struct StatusSum<'q> {
+    query: &'q StatusQuery,
+    lines: Pages<TargetStatus>,
+    manifests: BTreeMap<Digest, Manifest>,
+    parts: Vec<(HubName, Rollup)>,
+    verdict: Option<Verdict>,
+    whole: bool,
+}
+
+impl<'q> StatusSum<'q> {
+    /// Of the answers to this question, of which none has come, with at most so many lines.
+    pub const fn new(query: &'q StatusQuery, limit: usize) -> Self {
+        Self {
+            query,
+            lines: Pages::new(limit),
+            manifests: BTreeMap::new(),
+            parts: Vec::new(),
+            verdict: None,
+            whole: true,
+        }
+    }
+
+    /// Takes the answer of a hub, hubs in the order of their names.
+    ///
+    /// # Errors
+    /// It does not say where it goes on.
+    pub fn take(&mut self, hub: &HubName, answer: StatusAnswer) -> Result<(), CursorError> {
+        let end = answer.next.as_deref().map(str::parse::<StatusCursor>).transpose()?;
+        self.lines.take(answer.targets, end);
+        self.manifests.extend(answer.manifests);
+        self.parts.push((hub.clone(), answer.rollup));
+        self.verdict = self.verdict.or(answer.verdict);
+        self.whole &= answer.whole;
+        Ok(())
+    }
+
+    /// False where a hub has counted only a part of what passes: counts without lines are a sum of all or none.
+    pub const fn is_whole(&self) -> bool {
+        self.whole
+    }
+
+    /// How many lines it has.
+    pub const fn lines(&self) -> usize {
+        self.lines.len()
+    }
+
+    /// The answer with so many lines at most. `shown` may be less than what the hubs were asked for: then the lines are
+    /// counted, and left out.
+    pub fn answer(&self, merge: &Merge, shown: Output, most: usize) -> StatusAnswer {
+        let Self { query, .. } = self;
+        let kept = query.is_of_places();
+        let (lines, end) = self.lines.cut(most);
+        let added = kept || query.output == Output::Summary;
+        let rollup = if added { self.added(merge, kept) } else { Rollup::of_lines(lines, query.status) };
+        let whole = kept || (query.after.is_none() && end.is_none());
+        let total = rollup.targets + rollup.leaving + rollup.superseded;
+        let lines = if shown == Output::Summary { &[] } else { lines };
+        let mut answer = StatusAnswer {
+            as_of: merge.as_of(),
+            deployment: query.id.clone(),
+            generation: query.generation,
+            verdict: query.id.as_ref().and_then(|id| merge.verdict_on(id)).or(self.verdict),
+            whole,
+            rollup,
+            apps: apps(query, lines),
+            manifests: self.manifests_of(lines),
+            manifests_left_out: 0,
+            targets: lines.to_vec(),
+            total: whole.then_some(total),
+            next: end.map(|end| end.to_string()),
+        };
+        if query.output == Output::Detail {
+            answer.declare_manifests();
+        }
+        answer
+    }
+
+    /// What shall run on these lines, as far as their hubs said so.
+    fn manifests_of(&self, lines: &[TargetStatus]) -> BTreeMap<Digest, Manifest> {
+        let told =
+            lines.iter().filter_map(|line| Some((line.digest?, self.manifests.get(&line.digest?)?.clone())));
+        told.collect()
+    }
+
+    /// The hubs' roll-ups added. Of those that are equally bad the first in the order of lines speaks, where words name a
+    /// place; where counts are kept, words are about the whole.
+    fn added(&self, merge: &Merge, kept: bool) -> Rollup {
+        let mut parts: Vec<&(HubName, Rollup)> = self.parts.iter().collect();
+        if !kept {
+            parts.sort_by_cached_key(|(_, part)| part.message.as_deref().and_then(place_of));
+        }
+        let mut sum = Rollup::nothing(self.query.status);
+        parts.into_iter().for_each(|(hub, part)| sum.merge(&named(hub, part, kept)));
+        if kept {
+            sum.message = self.words(merge, &sum);
+        }
+        sum
+    }
+
+    /// What is said of counts that are kept. How often which error is at a site only its hub knows.
+    fn words(&self, merge: &Merge, sum: &Rollup) -> Option<String> {
+        let verdict = Group::of_rollup(sum).verdict();
+        match verdict {
+            Verdict::Empty => None,
+            Verdict::Failing if self.query.site.is_empty() => {
+                merge.worst_error(self.query.id.as_ref(), sum.targets).or_else(|| sum.message.clone())
+            }
+            Verdict::Failing => sum.message.clone(),
+            _ => Some(verdict.rule().to_owned()),
+        }
+    }
+}
+
+/// A hub's roll-up, of which the words say whose they are where they count.
+fn named(hub: &HubName, part: &Rollup, kept: bool) -> Rollup {
+    let mut part = part.clone();
+    if kept {
+        part.message = part.message.map(|words| format!("at the hub {hub}: {words}"));
+    }
+    part
+}
+
+fn apps(query: &StatusQuery, lines: &[TargetStatus]) -> Vec<AppStatus> {
+    let mut apps: BTreeMap<Option<&str>, Vec<&TargetStatus>> = BTreeMap::new();
+    lines.iter().for_each(|line| apps.entry(line.app.as_deref()).or_default().push(line));
+    let status = |(app, lines): (Option<&str>, Vec<_>)| AppStatus {
+        app: app.map(str::to_owned),
+        rollup: Rollup::of_lines(lines, query.status),
+    };
+    apps.into_iter().map(status).collect()
+}
+
+impl Merge {
+    /// The verdict on a deployment; none where it is neither targeted nor leaving at any hub.
+    pub fn verdict_on(&self, id: &DeploymentId) -> Option<Verdict> {
+        Some(self.group_of(id).verdict()).filter(|verdict| *verdict != Verdict::Empty)
+    }
+
+    /// The most frequent error of a deployment, or of any, in words: as one hub with all sites has them, with as many looks.
+    fn worst_error(&self, id: Option<&DeploymentId>, targets: u64) -> Option<String> {
+        let ids = id.map_or_else(|| self.deployment_ids().into_iter().collect(), |id| vec![id]);
+        let (mut looks, mut worst) = (LOOKED_AT_MAX, None);
+        for each in ids {
+            // One without an error costs a look too.
+            let Some(left) = looks.checked_sub(1) else { break };
+            let errors = self.errors_of(each);
+            looks = left.saturating_sub(errors.len());
+            for error in errors.into_values().take(left) {
+                if worst.as_ref().is_none_or(|(_, held): &(_, ErrorCount)| error.count > held.count) {
+                    worst = Some((each, error));
+                }
+            }
+        }
+        let (each, ErrorCount { code, count, example }) = worst?;
+        let least = if looks == 0 { "at least " } else { "" };
+        let of = match id {
+            Some(_) => format!("on {least}{count} of {targets}"),
+            None => format!("of {each} on {least}{count}"),
+        };
+        Some(format!("{code} {of}, such as {}: {}", example.device, example.message))
+    }
+}
