@@ -68,7 +68,7 @@ async fn pages(system: &System) {
     assert_eq!(first["targets"].as_array().unwrap().len(), 2);
     assert_eq!((&first["rollup"]["targets"], &first["total"]), (&3.into(), &3.into()), "{first}");
     let next = first["next"].as_str().unwrap();
-    assert_eq!(next, "plant7/press-2");
+    assert_eq!(next, "plant7/press-2/web");
     let last = json(system, &["status", "web", "--component", "main", "--limit", "2", "--after", next]).await;
     assert_eq!(last["targets"][0]["site"], "plant8");
     assert_eq!((last["targets"].as_array().unwrap().len(), last.get("next")), (1, None));

@@ -40,6 +40,8 @@ const DESCRIPTION: &str = "What is true of deployments, sites and the fleet over
 /// How long a hub may take to answer what is passed on to it: longer than it lets anybody wait for the past, and less than
 /// people's programs wait for an answer.
 const HUB_PATIENCE: Duration = Duration::from_secs(4);
+/// How long a question over several hubs may take in all, also where names have to be asked for: then its turn is over.
+const SEVERAL_PATIENCE: Duration = Duration::from_secs(10);
 /// Questions that one hub has under way at once, so that a slow one does not hold up the others.
 const PASSED_ON_MAX: usize = 24;
 /// Questions over several hubs that are under way at once; others wait for their turn.
@@ -50,6 +52,7 @@ const GATHERED_BYTES_MAX: usize = 128 * 1024 * 1024;
 const ERROR_BEGINS: &[u8] = b"{\"error\":";
 
 const _: () = {
+    assert!(HUB_PATIENCE.as_secs() < SEVERAL_PATIENCE.as_secs());
     assert!(SEVERAL_MAX * HUBS_MAX * ANSWER_BYTES_MAX <= GATHERED_BYTES_MAX);
     // Each asks a hub one thing at a time: there is room left for questions about one site.
     assert!(SEVERAL_MAX < PASSED_ON_MAX);
@@ -89,7 +92,9 @@ impl Desk {
             Ok(Route::Every) => (self.in_turn(self.lines_of_all(&call)).await, AnswerKind::PassedOn),
             Ok(Route::Added(spread)) => {
                 let answer = several::status(&self, &self.merged, &spread);
-                (self.in_turn(answer).await, AnswerKind::PassedOn)
+                // One of a single hub waits for no other hub.
+                let answer = if spread.shares.len() > 1 { self.in_turn(answer).await } else { answer.await };
+                (answer, AnswerKind::PassedOn)
             }
             Ok(Route::Here) => {
                 let answer = answer(&self.merged, call.endpoint, &call.payload);
@@ -168,7 +173,12 @@ impl Desk {
             );
             return Err(ErrorBody { code: ErrorCode::NotReady, message }.into());
         };
-        answer.await
+        timeout(SEVERAL_PATIENCE, answer).await.unwrap_or_else(|_| {
+            let message = format!(
+                "the hubs take more than {SEVERAL_PATIENCE:?} for this; name sites, or fewer applications and components"
+            );
+            Err(ErrorBody { code: ErrorCode::NotReady, message }.into())
+        })
     }
 }
 

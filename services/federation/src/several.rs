@@ -174,7 +174,18 @@ fn added<'q>(
 
 fn written(merged: &Merged, sum: &StatusSum<'_>, shown: Output, limit: usize) -> Result<Bytes, Fault> {
     let look = |most| Ok(merged.look(|merge| sum.answer(merge, shown, most)));
-    fitting(limit.min(sum.lines().max(1)), look).map_err(Fault::from)
+    let most = limit.min(sum.lines().max(1));
+    // A single line that finds no room beside what shall run comes without that.
+    let bare = |most| look(most).map(without_manifests);
+    fitting(most, look).or_else(|_| fitting(most, bare)).map_err(Fault::from)
+}
+
+fn without_manifests(mut answer: StatusAnswer) -> StatusAnswer {
+    if !answer.manifests.is_empty() {
+        answer.manifests.clear();
+        answer.declare_manifests();
+    }
+    answer
 }
 
 /// The answer of the only hub that has anything of what is asked. Only the verdict is of all hubs.
@@ -182,12 +193,15 @@ fn of_one(merged: &Merged, hub: &HubName, answer: &Bytes) -> Result<Bytes, Fault
     let mut answer: StatusAnswer = parsed(hub, answer)?;
     let of_all = |id| merged.look(|merge| merge.verdict_on(id));
     answer.verdict = answer.deployment.as_ref().and_then(of_all).or(answer.verdict);
-    let answer = json(answer)?;
-    if answer.len() > ANSWER_BYTES_MAX {
+    let mut written = json(&answer)?;
+    if written.len() > ANSWER_BYTES_MAX {
+        written = json(without_manifests(answer))?;
+    }
+    if written.len() > ANSWER_BYTES_MAX {
         let message = "the answer with the verdict over all hubs does not fit into a message: ask for fewer rows (limit)";
         return Err(bad(message.to_owned()).into());
     }
-    Ok(answer.into())
+    Ok(written.into())
 }
 
 /// The answers of those hubs that have anything of what is asked, once every name is known to somebody.
@@ -213,10 +227,16 @@ async fn answers(
         // Who answers knows every name.
         names.known.extend(names.all.iter().cloned());
     }
-    let mut asked = BTreeSet::new();
-    for (share, fault) in without {
-        found.extend(names.answer_of_known(hubs, share, fault).await?);
-        asked.insert(&share.hub);
+    let asked: BTreeSet<&HubName> = without.iter().map(|(share, _)| &share.hub).collect();
+    let mut rests = JoinSet::new();
+    for (share, fault) in &without {
+        rests.spawn(rest(hubs.clone(), (*share).clone(), names.all.clone(), fault.clone()));
+    }
+    for rest in rests.join_all().await {
+        let Rest { known, strange, answer } = rest?;
+        names.known.extend(known);
+        strange.into_iter().for_each(|(name, fault)| names.is_strange_to(name, fault));
+        found.extend(answer);
     }
     let all: Vec<HubName> = merged.look(|merge| merge.hub_names().cloned().collect());
     names.expect_known(hubs, all.iter().filter(|hub| !asked.contains(hub))).await?;
@@ -233,37 +253,39 @@ struct Names {
     strangers: BTreeMap<Name, Fault>,
 }
 
-impl Names {
-    /// The answer of a hub that does not know some name, to what is left of the question without those; none where nothing
-    /// is.
-    async fn answer_of_known(
-        &mut self,
-        hubs: &impl Hubs,
-        share: &Share,
-        fault: Fault,
-    ) -> Result<Option<(HubName, Bytes)>, Fault> {
-        let hub = &share.hub;
-        if let Some(of_devices) = share.of_devices() {
-            hubs.ask(hub, STATUS, question(&of_devices)?).await?;
-        } else if let [only] = self.all.as_slice() {
-            self.is_strange_to(only.clone(), fault);
-            return Ok(None);
-        }
-        let mut known = BTreeSet::new();
-        for name in self.all.clone() {
-            match hubs.ask(hub, STATUS, question(&name.question())?).await {
-                Ok(_) => _ = known.insert(name),
-                Err(fault) if is_not_found(&fault) => self.is_strange_to(name, fault),
-                Err(fault) => return Err(fault),
-            }
-        }
-        let part = share.known_part(&known);
-        self.known.extend(known);
-        let Some(part) = part else { return Ok(None) };
-        let answer = hubs.ask(hub, STATUS, question(&part)?).await?;
-        Ok(Some((hub.clone(), answer)))
-    }
+/// What a hub that does not know some name has to say all the same.
+#[derive(Default)]
+struct Rest {
+    known: BTreeSet<Name>,
+    strange: Vec<(Name, Fault)>,
+    /// The answer to what is left of the question without the names that it does not know; none where nothing is.
+    answer: Option<(HubName, Bytes)>,
+}
 
+/// Asks a hub that does not know some name, and said so with this fault, which ones it knows.
+async fn rest(hubs: impl Hubs, share: Share, all: Vec<Name>, fault: Fault) -> Result<Rest, Fault> {
+    let (hub, mut rest) = (&share.hub, Rest::default());
+    if let Some(of_devices) = share.of_devices() {
+        hubs.ask(hub, STATUS, question(&of_devices)?).await?;
+    } else if let ([only], true) = (all.as_slice(), share.query.site.is_empty()) {
+        rest.strange.push((only.clone(), fault));
+        return Ok(rest);
+    }
+    for name in all {
+        match hubs.ask(hub, STATUS, question(&name.question())?).await {
+            Ok(_) => _ = rest.known.insert(name),
+            Err(fault) if is_not_found(&fault) => rest.strange.push((name, fault)),
+            Err(fault) => return Err(fault),
+        }
+    }
+    if let Some(part) = share.known_part(&rest.known) {
+        let answer = hubs.ask(hub, STATUS, question(&part)?).await?;
+        rest.answer = Some((hub.clone(), answer));
+    }
+    Ok(rest)
+}
+
+impl Names {
     /// Somebody does not know a name. Of those, who has names that are near says more.
     fn is_strange_to(&mut self, name: Name, fault: Fault) {
         let held = self.strangers.entry(name).or_insert_with(|| fault.clone());

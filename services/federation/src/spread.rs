@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use muster_contract::query::ErrorBody;
+use muster_contract::query::{DETAIL_PAGE_MAX, ErrorBody, Output};
 use muster_contract::question::{bad, checked_limit, parsed_after};
 use muster_contract::status::{DevicePath, StatusQuery};
 use muster_contract::{ComponentName, DeploymentId, HubName, SiteId};
@@ -80,6 +80,7 @@ struct Part {
 pub fn spread(query: StatusQuery, places: &impl Places) -> Result<Spread, ErrorBody> {
     query.makes_sense().map_err(bad)?;
     let limit = checked_limit(query.limit)?;
+    let limit = if query.output == Output::Detail { limit.min(DETAIL_PAGE_MAX) } else { limit };
     parsed_after::<StatusCursor>(query.after.as_deref())?;
     let anywhere = query.site.is_empty() && query.device.is_empty();
     if anywhere || query.id.is_some() {

@@ -117,9 +117,12 @@ impl Outlet {
         (kind, answer): (&'static str, Result<Stored, PublishError>),
     ) -> Result<&'static str, PublishError> {
         let stored = answer?;
-        // Of a run only the highest is told, with its last fact: none of its facts is confirmed before.
-        self.high_water.reached(stored.sequence);
-        self.settled_to = self.settled_to.max(stored.sequence);
+        // One that was stored before has its first position, which says nothing of those sent before this one. Of a run only
+        // the highest is told, with its last fact: none of its facts is confirmed before.
+        if !stored.duplicate {
+            self.high_water.reached(stored.sequence);
+            self.settled_to = self.settled_to.max(stored.sequence);
+        }
         Ok(kind)
     }
 }

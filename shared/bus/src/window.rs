@@ -123,7 +123,11 @@ impl<T> Window<T> {
         let Some(batch) = self.batch.as_mut().filter(|batch| !batch.is_closing) else { return };
         let (subject, reply) = (batch.subject.clone(), batch.end());
         // An end mark that does not get through is made up for by the messages' own deadlines.
-        let _ = self.wire.post(subject, Some(reply), None, Bytes::new()).await;
+        tokio::select! {
+            biased;
+            _ = self.wire.post(subject, Some(reply), None, Bytes::new()) => {}
+            () = link::lost(self.link.clone(), self.over) => {}
+        }
         batch.is_closing = true;
     }
 

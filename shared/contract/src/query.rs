@@ -22,6 +22,10 @@ use crate::view::{AsOf, DeploymentView, Freshness, Standing, keyed};
 pub const PAGE_DEFAULT: usize = 200;
 /// Most rows of one answer.
 pub const PAGE_MAX: usize = 1000;
+/// Most targets of a page of status in detail: what shall run is read for each.
+pub const DETAIL_PAGE_MAX: usize = 200;
+
+const _: () = assert!(DETAIL_PAGE_MAX <= PAGE_MAX);
 
 /// A question. Every field is optional on the wire; which are needed depends on the endpoint.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

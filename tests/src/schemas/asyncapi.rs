@@ -82,7 +82,8 @@ fn traits() -> Value {
                          kept with the report, so that nobody can guess and occupy it."
                     ),
                     headers::EXPECTED_STREAM: text("The stream that must store it; guards against a wrong one."),
-                    headers::EXPECTED_LAST_SUBJECT_SEQUENCE: text("Compare-and-set, used for desired states."),
+                    headers::EXPECTED_LAST_SUBJECT_SEQUENCE: text("Compare-and-set, used for desired states; of a fact, the sequence of its partition's owner record."),
+                    headers::EXPECTED_LAST_SUBJECT_SEQUENCE_SUBJECT: text("Of a fact: the owner record of its partition, which must still be the newest of this subject."),
                 }
             }
         }

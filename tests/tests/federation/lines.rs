@@ -80,6 +80,9 @@ async fn lines_over_two_hubs_are_those_of_one_hub_with_all_facts_page_for_page()
     ] {
         assert_eq!(same_pages(&top, &whole.place, what, question.clone()).await, lines, "{what} {question}");
     }
+    let detail = top.ask("status", json!({"id": "web", "output": "detail"})).await;
+    assert_eq!(detail["manifests"].as_object().map(serde_json::Map::len), Some(1), "what shall run, once");
+    assert_eq!(detail.get("manifestsLeftOut"), None);
     // Of sites at several hubs the words about errors are of one hub; everything else is equal.
     let question = json!({"id": "web", "site": ["site-0", "site-1"], "output": "all"});
     let [seen, wanted] = [&top, &whole.place].map(|place| place.ask("status", question.clone()));

@@ -7,12 +7,16 @@ use tokio::time::Instant;
 
 /// The least rest: shorter ones are added up. Also where there is none, a question that came meanwhile is next.
 const REST_MIN: Duration = Duration::from_millis(10);
+/// The longest rest: what a step waits for LEDGER is no work.
+const REST_MAX: Duration = Duration::from_secs(3);
 /// How often it is looked how fast facts come in.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// Facts a second that are many. What is read again in a tenth of the time is about as many.
 const MANY: u64 = 10_000;
 /// Rest for each moment of work, while few facts come in and while many do.
 const RESTS: [u32; 2] = [1, 9];
+
+const _: () = assert!(REST_MIN.as_millis() < REST_MAX.as_millis());
 
 /// When to rest.
 #[derive(Debug)]
@@ -35,7 +39,7 @@ impl Leisure {
     pub fn after(&mut self, took: Duration, read_to: u64, now: Instant) -> Duration {
         self.look(read_to, now);
         self.owed += took * self.rests;
-        if self.owed < REST_MIN { Duration::ZERO } else { std::mem::take(&mut self.owed) }
+        if self.owed < REST_MIN { Duration::ZERO } else { std::mem::take(&mut self.owed).min(REST_MAX) }
     }
 
     fn look(&mut self, read_to: u64, now: Instant) {
@@ -72,6 +76,8 @@ mod tests {
         assert_eq!(after(1_200, 2_010_000), STEP, "ten thousand a second are not many");
         assert_eq!(after(2_200, 2_020_011), 9 * STEP);
         assert_eq!(after(2_400, 7), STEP, "what is set back brings nothing");
+        let long = leisure.after(10 * REST_MAX, 8, begun + Duration::from_secs(60));
+        assert_eq!(long, REST_MAX);
     }
 
     #[test]

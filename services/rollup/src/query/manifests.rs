@@ -16,20 +16,20 @@ use futures_util::{StreamExt, stream};
 use muster_bus::{Bus, Delivery, ReadError};
 use muster_contract::desired::{DesiredDeployment, DesiredState, Source};
 use muster_contract::manifest::Manifest;
+use muster_contract::query::DETAIL_PAGE_MAX;
 use muster_contract::question::ANSWER_BYTES_MAX;
 use muster_contract::status::{StatusAnswer, TargetStatus};
 use muster_contract::subjects::{LedgerSubject, stream::LEDGER};
 use muster_contract::{DeploymentId, DeviceKey, Generation};
 use muster_domain::fold::Fleet;
 use muster_service::aside::aside;
+use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::{Instant, timeout_at};
 
 use self::cache::{Cache, Entry};
 use crate::history::recall::PATIENCE;
 use crate::present::Present;
 
-/// Desired states that one answer reads: with `output` detail a page has no more targets than that.
-pub(super) const DOCUMENTS_MAX: usize = 200;
 /// Largest manifest that is told, as JSON: the targets that share it find room beside it.
 pub(super) const MANIFEST_BYTES_MAX: usize = ANSWER_BYTES_MAX / 2;
 /// How long an answer about the present waits for all that it reads.
@@ -38,13 +38,15 @@ pub(super) const READS_FOR: Duration = Duration::from_secs(2);
 pub(super) const READS_AFTER: Duration = Duration::from_millis(500);
 /// Desired states that are read at once for one answer.
 const READS_AT_ONCE: usize = 16;
+/// Answers with manifests that are made at once: each may gather many more bytes than it has room for.
+const ANSWERS_AT_ONCE: usize = 8;
 /// Bytes of a document that are read in a few microseconds.
 const ITEM_BYTES: usize = 1024;
 
-const _: () = assert!(READS_AT_ONCE < DOCUMENTS_MAX);
+const _: () = assert!(READS_AT_ONCE < DETAIL_PAGE_MAX);
 const _: () =
     assert!(READS_FOR.as_millis() <= PATIENCE.as_millis() && READS_AFTER.as_millis() < READS_FOR.as_millis());
-const _: () = assert!(DOCUMENTS_MAX < cache::ENTRIES_MAX && MANIFEST_BYTES_MAX < cache::BYTES_MAX);
+const _: () = assert!(DETAIL_PAGE_MAX < cache::ENTRIES_MAX && MANIFEST_BYTES_MAX < cache::BYTES_MAX);
 
 /// A target, and where LEDGER holds what shall run on it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -71,12 +73,18 @@ pub struct Manifests {
     bus: Bus,
     present: Arc<Present>,
     cache: Arc<Mutex<Cache>>,
+    turns: Arc<Semaphore>,
 }
 
 impl Manifests {
     /// A reader of LEDGER on this bus, which is the one that the present is of.
     pub fn new(bus: Bus, present: Arc<Present>) -> Self {
-        Self { bus, present, cache: Arc::default() }
+        Self { bus, present, cache: Arc::default(), turns: Arc::new(Semaphore::new(ANSWERS_AT_ONCE)) }
+    }
+
+    /// Waits until it is the turn of an answer, which lasts as long as what is given; none where that takes too long.
+    pub(super) async fn turn(&self, deadline: Instant) -> Option<SemaphorePermit<'_>> {
+        timeout_at(deadline, self.turns.acquire()).await.ok()?.ok()
     }
 
     /// What shall run on each target, as far as it is held or is read in time.

@@ -4,7 +4,7 @@
 
 use bytes::Bytes;
 use muster_contract::history::Point;
-use muster_contract::query::{ErrorBody, ErrorCode, Output};
+use muster_contract::query::{DETAIL_PAGE_MAX, ErrorBody, ErrorCode, Output};
 use muster_contract::question::{
     ANSWER_BYTES_MAX, bad, checked_limit, fewer, json, parsed_after, read_of_a_point,
 };
@@ -12,7 +12,7 @@ use muster_contract::status::{StatusAnswer, StatusQuery};
 use muster_domain::fold::{Fleet, StatusCursor, StatusRefusal};
 use tokio::time::Instant;
 
-use super::manifests::{DOCUMENTS_MAX, Manifests, READS_FOR, Wanted, tell, wanted, withhold};
+use super::manifests::{Manifests, READS_FOR, Wanted, tell, wanted, withhold};
 use super::{caught_up, no_past};
 use crate::present::Present;
 
@@ -88,11 +88,18 @@ impl Question {
         manifests: Option<&Manifests>,
         deadline: Instant,
     ) -> Result<Bytes, ErrorBody> {
-        let mut limit = if self.is_in_detail() { self.limit.min(DOCUMENTS_MAX) } else { self.limit };
+        let mut limit = if self.is_in_detail() { self.limit.min(DETAIL_PAGE_MAX) } else { self.limit };
+        let reader = manifests.filter(|_| self.is_in_detail());
+        let turn = match reader {
+            Some(manifests) => manifests.turn(deadline).await,
+            None => None,
+        };
+        // Without a turn they are left out.
+        let reader = reader.filter(|_| turn.is_some());
         loop {
             let Seen { mut answer, wanted } = look(limit).await?;
             if self.is_in_detail() {
-                let entries = match manifests {
+                let entries = match reader {
                     Some(manifests) => manifests.entries(&wanted, deadline).await,
                     None => Vec::new(),
                 };

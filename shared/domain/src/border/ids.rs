@@ -1,4 +1,5 @@
-//! Ids of facts: the same fact has the same id, so that whoever reads it recognises it. Nothing here rests on that.
+//! Ids of facts: the same fact has the same id, so that whoever reads it recognises it, and the bus a second try of what is
+//! rare. That nothing is lost and no number is there twice does not rest on that.
 
 use muster_contract::fact::{Fact, IncidentKind};
 use muster_contract::quarantine::Verdict;
