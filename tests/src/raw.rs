@@ -38,7 +38,8 @@ impl Raw {
         let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         let mut raw = Self { stream: BufReader::new(stream) };
-        let info: Value = serde_json::from_str(raw.line().trim_start_matches("INFO ")).unwrap();
+        let info = raw.line().unwrap();
+        let info: Value = serde_json::from_str(info.trim_start_matches("INFO ")).unwrap();
         let nonce = info["nonce"].as_str().unwrap_or_default();
         let signature = KeyPair::from_seed(seed).unwrap().sign(nonce.as_bytes()).unwrap();
         let options = json!({ "jwt": token, "sig": URL_SAFE_NO_PAD.encode(signature), "verbose": false,
@@ -67,17 +68,22 @@ impl Raw {
         self.say(&format!("SUB {subject} {number}\r\n"))
     }
 
-    /// Everything that comes until a message has come, which is the last of it.
+    /// Waits for a message.
     pub fn message(&mut self) -> String {
         loop {
-            let line = self.line();
-            if line.starts_with("MSG") || line.starts_with("HMSG") {
-                let bytes = line.rsplit(' ').next().unwrap().parse::<usize>().unwrap();
-                let mut body = vec![0; bytes + 2];
-                self.stream.read_exact(&mut body).unwrap();
-                return format!("{line}\n{}", String::from_utf8_lossy(&body).trim_end());
+            let line = self.line().expect("the server hung up before a message came");
+            if is_message(&line) {
+                return self.whole(&line);
             }
         }
+    }
+
+    /// A message that begins with this line: what it holds may have lines of its own, and empty ones.
+    fn whole(&mut self, line: &str) -> String {
+        let bytes = line.rsplit(' ').next().unwrap().parse::<usize>().unwrap();
+        let mut body = vec![0; bytes + 2];
+        self.stream.read_exact(&mut body).unwrap();
+        format!("{line}\n{}", String::from_utf8_lossy(&body).trim_end())
     }
 
     fn say(&mut self, text: &str) -> Vec<String> {
@@ -85,27 +91,32 @@ impl Raw {
         let _ = self.stream.get_mut().write_all(format!("{text}PING\r\n").as_bytes());
         let mut said = Vec::new();
         loop {
-            let line = self.line();
+            let Some(line) = self.line() else {
+                said.push("-ERR hung up".to_owned());
+                return said;
+            };
             match line.as_str() {
                 "PONG" => return said,
-                "" => {
-                    said.push("-ERR hung up".to_owned());
-                    return said;
-                }
                 "PING" => {
                     let _ = self.stream.get_mut().write_all(b"PONG\r\n");
                 }
                 // The server may speak of itself at any time.
                 _ if line.starts_with("INFO ") => {}
+                // A message may come before the answer to the ping.
+                _ if is_message(&line) => said.push(self.whole(&line)),
                 _ => said.push(line),
             }
         }
     }
 
-    fn line(&mut self) -> String {
+    /// The next line; none where the server has hung up, or says nothing for long.
+    fn line(&mut self) -> Option<String> {
         let mut line = String::new();
-        // An error is a hang-up as well.
-        let _ = self.stream.read_line(&mut line);
-        line.trim_end().to_owned()
+        let read = self.stream.read_line(&mut line).unwrap_or(0);
+        (read > 0).then(|| line.trim_end().to_owned())
     }
+}
+
+fn is_message(line: &str) -> bool {
+    line.starts_with("MSG ") || line.starts_with("HMSG ")
 }
