@@ -22,13 +22,17 @@ async fn old_facts_of_a_partition_are_read_once_and_young_ones_are_left() {
     hub.statuses_are(&device("elsewhere"), 1).await;
     let partition = muster_bus::partition_of(&key);
     assert_ne!(partition, muster_bus::partition_of(&device("elsewhere")));
-    let (rest, old) =
-        soon("old facts", Elders::new(hub.bus.clone(), Arc::new(Later), partition).next()).await;
-    let numbers = old.iter().filter_map(|(subject, fact)| match fact {
-        Fact::Status(fact) => Some((subject.device().cloned().unwrap(), fact.seq.get())),
-        _ => None,
-    });
-    assert_eq!(numbers.collect::<Vec<_>>(), [1, 2, 3].map(|seq| (key.clone(), seq)));
+    let (mut rest, mut numbers) = (Elders::new(hub.bus.clone(), Arc::new(Later), partition), Vec::new());
+    // What is ready comes at once: on a busy machine in more than one piece.
+    while numbers.len() < 3 {
+        let (next, old) = soon("old facts", rest.next()).await;
+        rest = next;
+        numbers.extend(old.iter().filter_map(|(subject, fact)| match fact {
+            Fact::Status(fact) => Some((subject.device().cloned().unwrap(), fact.seq.get())),
+            _ => None,
+        }));
+    }
+    assert_eq!(numbers, [1, 2, 3].map(|seq| (key.clone(), seq)));
     // Nothing else is old: it waits for more.
     let more = tokio::time::timeout(std::time::Duration::from_secs(6), rest.next()).await;
     assert!(more.is_err(), "{:?}", more.map(|(_, old)| old));
