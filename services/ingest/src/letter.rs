@@ -19,7 +19,7 @@ const EVENT_SOURCE: &str = "muster-ingest";
 /// every one of them. What is rare does: of messages without a readable number only the last few are remembered here.
 pub fn fact(publication: Publication, trace: Trace, chance: &mut Rng) -> Outgoing {
     let Publication { subject, kind, payload, id } = publication;
-    let message_id = id.clone().filter(|_| kind != StatusFact::KIND);
+    let message_id = if kind == StatusFact::KIND { None } else { id.clone() };
     let id = id.unwrap_or_else(|| unique(chance));
     Outgoing {
         headers: attributes(EVENT_SOURCE, kind, id, trace),

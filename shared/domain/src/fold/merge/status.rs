@@ -100,8 +100,8 @@ impl<'q> StatusSum<'q> {
 
     /// What shall run on these lines, as far as their hubs said so.
     fn manifests_of(&self, lines: &[TargetStatus]) -> BTreeMap<Digest, Manifest> {
-        let told =
-            lines.iter().filter_map(|line| Some((line.digest?, self.manifests.get(&line.digest?)?.clone())));
+        let digests = lines.iter().filter_map(|line| line.digest);
+        let told = digests.filter_map(|digest| Some((digest, self.manifests.get(&digest)?.clone())));
         told.collect()
     }
 
