@@ -9,7 +9,7 @@ use muster_contract::query::{
 };
 use muster_contract::status::LOOKED_AT_MAX;
 use muster_contract::view::{Freshness, Standing};
-use muster_contract::{DeploymentId, DeviceId, DeviceKey, SiteId};
+use muster_contract::{DeploymentId, DeviceKey, SiteId};
 
 use super::device::Device;
 use super::fleet::Fleet;
@@ -91,14 +91,14 @@ impl Fleet {
                 break;
             }
             if passes {
-                devices.push(device.line());
+                devices.push(self.line(device));
             }
             // A full page ends with its last line: so pages of several hubs can be put together to those of one.
             if passes || !full {
-                last = Some(&device.about.key);
+                last = Some(device);
             }
         }
-        let next = last.filter(|_| more).map(|key| key.to_string());
+        let next = last.filter(|_| more).map(|device| self.key_of(device).to_string());
         Some(DevicesAnswer { as_of: self.as_of, devices, next })
     }
 
@@ -111,7 +111,7 @@ impl Fleet {
         let nature = device.about.nature.as_deref();
         Some(DeviceAnswer {
             as_of: self.as_of,
-            device: device.line(),
+            device: self.line(device),
             deployments,
             capabilities: nature.map(|nature| nature.properties()),
             labels: self.labels_shown(device),
@@ -143,8 +143,8 @@ impl Fleet {
         sites.flat_map(move |site| {
             let within = after.filter(|after| after.site == site.id);
             let from = within.map_or(Unbounded, |after| Excluded(&after.device));
-            let members = site.members.range::<DeviceId, _>((from, Unbounded));
-            members.map(|(_, number)| &self.devices[*number as usize])
+            let members = site.members.from(&self.devices, from);
+            members.map(|number| &self.devices[number as usize])
         })
     }
 
@@ -154,7 +154,7 @@ impl Fleet {
         let share = row.share(&facet);
         let standing = row.standing().filter(|_| share != Share::Nothing)?;
         Some(StandingLine {
-            key: device.about.key.clone(),
+            key: self.key_of(device),
             deployment: self.totals.deployment(row.deployment).id.clone(),
             standing,
             freshness: facet.freshness,
@@ -165,14 +165,12 @@ impl Fleet {
             report: row.report.as_ref().map(|report| report.shown(output)),
         })
     }
-}
 
-impl Device {
-    fn line(&self) -> DeviceLine {
-        let about = &self.about;
+    fn line(&self, device: &Device) -> DeviceLine {
+        let about = &device.about;
         let troubles = about.troubles.as_deref();
         DeviceLine {
-            key: about.key.clone(),
+            key: self.key_of(device),
             freshness: about.freshness(),
             last_heard_at: about.heard_at(),
             retired: about.is_retired(),
@@ -182,13 +180,15 @@ impl Device {
             in_doubt: about.holdings.all_in_doubt(),
             unread: about.beyond(),
             storing: about.is_storing(),
-            generation: about.desired.map(|(generation, _)| generation),
-            standings: self.standings(),
+            generation: about.desired(),
+            standings: device.standings(),
             incidents: troubles.map_or(0, |troubles| troubles.incidents),
             unnumbered_quarantined: troubles.map_or(0, |troubles| troubles.unnumbered_quarantined),
         }
     }
+}
 
+impl Device {
     /// Its targets by standing.
     fn standings(&self) -> BTreeMap<Standing, u64> {
         let facet = self.about.facet();

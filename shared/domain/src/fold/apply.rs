@@ -59,10 +59,10 @@ impl Fleet {
     pub(super) fn desired(&mut self, at: Position, key: &DeviceKey, fact: &DesiredState) -> Outcome {
         let number = self.name_device(key);
         let before = self.facet(number);
-        match Some(fact.generation).cmp(&self.devices[number as usize].about.desired.map(|held| held.0)) {
+        match Some(fact.generation).cmp(&self.devices[number as usize].about.desired()) {
             Ordering::Greater => {}
             Ordering::Equal => {
-                self.devices[number as usize].about.sources.desired = at.ledger_seq;
+                self.devices[number as usize].about.sources.desired = at.ledger_seq.into();
                 self.settle(number, before, Scope::Device, |_| {});
                 return Outcome::Again;
             }
@@ -70,8 +70,8 @@ impl Fleet {
         }
         self.regroup(number, &fact.labels);
         let about = &mut self.devices[number as usize].about;
-        about.desired = Some((fact.generation, fact.retired));
-        about.sources.desired = at.ledger_seq;
+        about.desire(fact.generation, fact.retired);
+        about.sources.desired = at.ledger_seq.into();
         let mut targets = HashMap::new();
         for entry in &fact.deployments {
             let place = self.name_row(number, &entry.id);
@@ -116,7 +116,7 @@ impl Fleet {
         let about = &mut self.devices[number as usize].about;
         let newest = about.take_liveness(fact);
         if newest {
-            about.sources.liveness = at.ledger_seq;
+            about.sources.liveness = at.ledger_seq.into();
         }
         self.settle(number, before, Scope::Device, |_| {});
         if newest { Outcome::Taken } else { Outcome::Late }

@@ -1,5 +1,7 @@
 //! One device as the fold knows it: what it was told, what it said of itself, whether it is heard, and its rows.
 
+mod stored;
+
 use std::collections::BTreeMap;
 
 use muster_contract::fact::{
@@ -7,14 +9,22 @@ use muster_contract::fact::{
 };
 use muster_contract::quarantine::{self, QuarantineVerdict};
 use muster_contract::view::Freshness;
-use muster_contract::{DeviceKey, Epoch, Generation, Seq, Timestamp};
+use muster_contract::{DeviceId, Epoch, Generation, Seq, Timestamp};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::doubt::{Identity, OpenMessages};
 use super::holdings::Holdings;
 use super::moment::Moment;
+use super::narrow::Place;
 use super::standing::{Doubt, Facet, Row};
+pub(super) use stored::StoredDevice;
+
+/// Bytes that a large fleet has of each device and of each row, beside names: see the README on what a standing takes.
+const DEVICE_BYTES: usize = 192;
+const ROW_BYTES: usize = 96;
+
+const _: () = assert!(size_of::<Device>() <= DEVICE_BYTES && size_of::<Row>() <= ROW_BYTES);
 
 /// A device with its rows.
 #[derive(Debug)]
@@ -22,7 +32,8 @@ pub(super) struct Device {
     /// The number of its site.
     pub(super) site: u32,
     pub(super) about: About,
-    pub(super) rows: Vec<Row>,
+    /// A list without room for more: a device has few rows and seldom gets another.
+    pub(super) rows: Box<[Row]>,
     /// The groups that its labels put it into, by number, in the order of the labels.
     pub(super) groups: Box<[u32]>,
     /// Targets whose standing is not known.
@@ -34,32 +45,29 @@ pub(super) struct Device {
 }
 
 /// Everything about a device but its rows.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Debug)]
 pub(super) struct About {
-    pub(super) key: DeviceKey,
-    /// Generation of the newest desired state, and whether that retires the device.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) desired: Option<(Generation, bool)>,
+    /// Its name at its site.
+    pub(super) name: DeviceId,
+    /// Generation of the newest desired state.
+    desired: Option<Generation>,
+    /// That retires the device.
+    retires: bool,
     pub(super) holdings: Holdings,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    liveness: Option<(Epoch, Liveness)>,
-    /// It cannot keep what it would report, by the liveness fact that holds.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    /// The epoch of the liveness fact that holds.
+    liveness: Option<Epoch>,
+    /// The device is heard, by that fact.
+    heard: bool,
+    /// It cannot keep what it would report, by that fact.
     not_storing: bool,
     /// The newest heartbeat that any liveness fact knows of.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     beat_at: Option<Moment>,
     /// Something of it came at least once: a report, or a message that could not be let in.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     reported: bool,
     /// When the hub last heard it, as far as facts tell.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     heard_at: Option<Moment>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) nature: Option<Box<Nature>>,
     /// None for most devices, which is why it is a box.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) troubles: Option<Box<Troubles>>,
     pub(super) sources: Sources,
 }
@@ -67,15 +75,15 @@ pub(super) struct About {
 /// Where LEDGER holds the facts that a device's properties come from; 0 where there was none.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Sources {
-    pub(super) desired: u64,
-    pub(super) liveness: u64,
+    pub(super) desired: Place,
+    pub(super) liveness: Place,
     /// The fact that first spoke of the head, or of the epoch.
-    pub(super) head: u64,
+    pub(super) head: Place,
     /// The fact that last changed how many reports are missing.
-    pub(super) gap: u64,
+    pub(super) gap: Place,
     /// The fact that last changed what is in doubt.
     #[serde(default)]
-    pub(super) doubt: u64,
+    pub(super) doubt: Place,
 }
 
 /// How the hub heard a device at some moment.
@@ -112,33 +120,52 @@ pub(super) struct Nature {
 }
 
 impl Device {
-    pub(super) fn new(site: u32, key: DeviceKey) -> Self {
+    pub(super) fn new(site: u32, name: DeviceId) -> Self {
         Self {
             site,
-            about: About::new(key),
-            rows: Vec::new(),
+            about: About::new(name),
+            rows: Box::default(),
             groups: Box::default(),
             unknown: 0,
             changed: false,
             due: false,
         }
     }
+
+    /// Changes which rows it has.
+    pub(super) fn change_rows(&mut self, change: impl FnOnce(&mut Vec<Row>)) {
+        let mut rows = std::mem::take(&mut self.rows).into_vec();
+        change(&mut rows);
+        self.rows = rows.into_boxed_slice();
+    }
+}
+
+impl Sources {
+    const NONE: Self = Self {
+        desired: Place::ZERO,
+        liveness: Place::ZERO,
+        head: Place::ZERO,
+        gap: Place::ZERO,
+        doubt: Place::ZERO,
+    };
 }
 
 impl About {
-    const fn new(key: DeviceKey) -> Self {
+    const fn new(name: DeviceId) -> Self {
         Self {
-            key,
+            name,
             desired: None,
+            retires: false,
             holdings: Holdings::new(),
             liveness: None,
+            heard: false,
             not_storing: false,
             beat_at: None,
             reported: false,
             heard_at: None,
             nature: None,
             troubles: None,
-            sources: Sources { desired: 0, liveness: 0, head: 0, gap: 0, doubt: 0 },
+            sources: Sources::NONE,
         }
     }
 
@@ -179,15 +206,34 @@ impl About {
     }
 
     pub(super) const fn is_retired(&self) -> bool {
-        matches!(self.desired, Some((_, true)))
+        self.retires
+    }
+
+    /// Generation of the newest desired state.
+    pub(super) const fn desired(&self) -> Option<Generation> {
+        self.desired
+    }
+
+    /// A newer desired state holds.
+    pub(super) const fn desire(&mut self, generation: Generation, retires: bool) {
+        (self.desired, self.retires) = (Some(generation), retires);
     }
 
     /// Only liveness facts can say that a device is fresh; without one it is stale as soon as anything of it has come.
     pub(super) const fn freshness(&self) -> Freshness {
-        match (self.liveness, self.reported) {
-            (Some((_, Liveness::Fresh)), _) => Freshness::Fresh,
-            (Some((_, Liveness::Stale)), _) | (None, true) => Freshness::Stale,
+        match (self.liveness_state(), self.reported) {
+            (Some(Liveness::Fresh), _) => Freshness::Fresh,
+            (Some(Liveness::Stale), _) | (None, true) => Freshness::Stale,
             (None, false) => Freshness::Never,
+        }
+    }
+
+    /// What the liveness fact that holds says.
+    const fn liveness_state(&self) -> Option<Liveness> {
+        match self.liveness {
+            Some(_) if self.heard => Some(Liveness::Fresh),
+            Some(_) => Some(Liveness::Stale),
+            None => None,
         }
     }
 
@@ -226,9 +272,10 @@ impl About {
             }
         }
         self.beat(fact.beat_at);
-        let newest = self.liveness.is_none_or(|(epoch, _)| epoch <= fact.epoch);
+        let newest = self.liveness.is_none_or(|epoch| epoch <= fact.epoch);
         if newest {
-            self.liveness = Some((fact.epoch, fact.state));
+            self.liveness = Some(fact.epoch);
+            self.heard = fact.state == Liveness::Fresh;
             self.not_storing = !fact.storing;
         }
         newest
@@ -271,7 +318,7 @@ impl About {
     }
 
     /// How it is heard.
-    pub(super) fn heard(&self) -> Heard {
+    pub(super) fn as_heard(&self) -> Heard {
         Heard {
             reported: self.reported,
             at: self.heard_at(),

@@ -42,8 +42,8 @@ impl Fleet {
         let numbers = [earlier, self].map(|fleet| fleet.totals.deployment_numbers.get(id).copied());
         let changes = |after| {
             self.devices_after(site, after, None).filter_map(move |device| {
-                let was = earlier.find(&device.about.key).and_then(|was| was.seen(numbers[0]));
-                change(was, device.seen(numbers[1]), earlier.as_of.ledger_seq, device)
+                let was = earlier.find(&self.key_of(device)).and_then(|was| was.seen(numbers[0]));
+                self.change(was, device.seen(numbers[1]), earlier.as_of.ledger_seq, device)
             })
         };
         let (devices, next) =
@@ -55,6 +55,23 @@ impl Fleet {
         } as u64;
         let (from, to) = (earlier.side(from), self.side(to));
         Some(DiffAnswer { deployment: id.clone(), from, to, changed, devices, next })
+    }
+
+    /// None where nothing differs of a device.
+    fn change(
+        &self,
+        from: Option<Seen<'_>>,
+        to: Option<Seen<'_>>,
+        since: u64,
+        device: &Device,
+    ) -> Option<DeviceChange> {
+        let stands = (from.and_then(Seen::stand), to.and_then(Seen::stand));
+        let components = components(from, to);
+        if stands.0 == stands.1 && components.is_empty() {
+            return None;
+        }
+        let facts = facts(from, to, since, device);
+        Some(DeviceChange { key: self.key_of(device), from: stands.0, to: stands.1, components, facts })
     }
 
     fn side(&self, view: Option<DeploymentView>) -> DiffSide {
@@ -122,18 +139,6 @@ impl Seen<'_> {
         let report = self.row.report.as_ref().filter(|_| shown);
         report.map(|report| report.components.iter().cloned().collect()).unwrap_or_default()
     }
-}
-
-/// None where nothing differs.
-fn change(from: Option<Seen<'_>>, to: Option<Seen<'_>>, since: u64, device: &Device) -> Option<DeviceChange> {
-    let stands = (from.and_then(Seen::stand), to.and_then(Seen::stand));
-    let components = components(from, to);
-    if stands.0 == stands.1 && components.is_empty() {
-        return None;
-    }
-    let facts = facts(from, to, since, device);
-    let key = device.about.key.clone();
-    Some(DeviceChange { key, from: stands.0, to: stands.1, components, facts })
 }
 
 fn components(from: Option<Seen<'_>>, to: Option<Seen<'_>>) -> Vec<ComponentChange> {

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use muster_contract::fact::Fact;
 use muster_contract::subjects::{LedgerSubject, ViewKey};
 use muster_contract::view::AsOf;
-use muster_contract::{DeploymentId, DeviceKey, Timestamp};
+use muster_contract::{DeploymentId, DeviceKey, SiteId, Timestamp};
 
 use super::capture::Capture;
 use super::device::Device;
@@ -120,7 +120,7 @@ impl Fleet {
 
     /// Where LEDGER holds the newest desired state of a device; none where nobody has said what it shall run.
     pub fn desired_at(&self, key: &DeviceKey) -> Option<u64> {
-        self.find(key).map(|device| device.about.sources.desired).filter(|ledger_seq| *ledger_seq > 0)
+        self.find(key).map(|device| device.about.sources.desired.get()).filter(|ledger_seq| *ledger_seq > 0)
     }
 
     /// The views that may have changed since the last call: also those that are gone now.
@@ -136,9 +136,8 @@ impl Fleet {
         numbers
             .into_iter()
             .map(|number| {
-                let device = &mut self.devices[number as usize];
-                device.changed = false;
-                device.about.key.clone()
+                self.devices[number as usize].changed = false;
+                self.key_of(&self.devices[number as usize])
             })
             .collect()
     }
@@ -148,7 +147,15 @@ impl Fleet {
     }
 
     pub(super) fn number_of(&self, key: &DeviceKey) -> Option<u32> {
-        self.index.get(&self.devices, key)
+        self.index.get(&self.devices, &self.totals, key)
+    }
+
+    pub(super) fn site_of(&self, device: &Device) -> &SiteId {
+        &self.totals.site(device.site).id
+    }
+
+    pub(super) fn key_of(&self, device: &Device) -> DeviceKey {
+        DeviceKey { site: self.site_of(device).clone(), device: device.about.name.clone() }
     }
 
     /// The number of a device that a fact is about to change; it is in the fleet from its first fact on.
@@ -159,11 +166,9 @@ impl Fleet {
         }
         let number = self.devices.len() as u32;
         let site = self.totals.name_site(&key.site);
-        // The site's own copy of its name is shared by all its devices.
-        let key = DeviceKey { site: self.totals.site(site).id.clone(), device: key.device.clone() };
-        self.totals.site_mut(site).members.insert(key.device.clone(), number);
-        self.index.insert(&key, number);
-        self.devices.push(Device::new(site, key));
+        self.totals.site_mut(site).members.insert(&self.devices, &key.device, number);
+        self.index.insert(key, number);
+        self.devices.push(Device::new(site, key.device.clone()));
         self.totals.weigh_device(Way::In, (site, &[]), &self.facet(number), 0);
         self.lenses.admit(&self.totals, number, &self.devices[number as usize]);
         self.shifts.appear(self.as_of, (site, number));
@@ -180,10 +185,10 @@ impl Fleet {
         }
         let place = rows.len();
         let row = Row::new(self.totals.name_deployment(deployment));
-        let rows = &mut self.devices[number as usize].rows;
-        // A device has few rows and seldom gets another; room for more would be a tenth of the fleet's memory.
-        rows.reserve_exact(1);
-        rows.push(row);
+        self.devices[number as usize].change_rows(|rows| {
+            rows.reserve_exact(1);
+            rows.push(row);
+        });
         place
     }
 
@@ -210,16 +215,16 @@ impl Fleet {
             self.lenses.weigh(Way::Out, &self.totals, number, device, &before);
         }
         if (before.epoch, before.head) != (after.epoch, after.head) {
-            device.about.sources.head = self.as_of.ledger_seq;
+            device.about.sources.head = self.as_of.ledger_seq.into();
         }
         if before.missing != after.missing {
-            device.about.sources.gap = self.as_of.ledger_seq;
+            device.about.sources.gap = self.as_of.ledger_seq.into();
         }
         if before.doubt != after.doubt {
-            device.about.sources.doubt = self.as_of.ledger_seq;
+            device.about.sources.doubt = self.as_of.ledger_seq.into();
         }
         let same = before.is_same_for_standings(&after);
-        let (place_of, key, unknown) = ((device.site, &*device.groups), &device.about.key, device.unknown);
+        let (place_of, name, unknown) = ((device.site, &*device.groups), &device.about.name, device.unknown);
         for (place, at) in device.rows.iter_mut().enumerate() {
             let in_scope = scope == Scope::Rows || scope == Scope::Row(place);
             if !in_scope && same {
@@ -236,12 +241,12 @@ impl Fleet {
                 }
                 continue;
             }
-            let stake = self.totals.take_out(key, at, old);
+            let stake = self.totals.take_out((device.site, name), at, old);
             if in_scope {
                 alter(at);
             }
             let new = at.share(&after);
-            self.totals.put_in(key, place_of, at, new, &stake);
+            self.totals.put_in(name, place_of, at, new, &stake);
             device.unknown -= u32::from(old.is_unknown());
             device.unknown += u32::from(new.is_unknown());
             let deployment = &self.totals.deployment(at.deployment).id;
@@ -263,13 +268,11 @@ impl Fleet {
     /// Drops a device's rows that are not worth keeping. They count for nothing.
     pub(super) fn drop_rows(&mut self, number: u32, spent: impl Fn(&Row) -> bool) {
         let totals = &mut self.totals;
-        self.devices[number as usize].rows.retain(|row| {
-            let keep = !spent(row);
-            if !keep {
+        self.devices[number as usize].change_rows(|rows| {
+            for row in rows.extract_if(.., |row| spent(row)) {
                 totals.release_deployment(row.deployment);
                 totals.blueprints.release(row.blueprint);
             }
-            keep
         });
     }
 

@@ -142,7 +142,7 @@ impl Hindsight {
             fleet.hear_as_then(&key, heard, self.since.remove(&key).unwrap_or_default());
         }
         for (key, since) in self.since {
-            if let Some(heard) = fleet.find(&key).map(|device| device.about.heard()) {
+            if let Some(heard) = fleet.find(&key).map(|device| device.about.as_heard()) {
                 fleet.hear_as_then(&key, heard, since);
             }
         }
@@ -177,7 +177,7 @@ impl Hindsight {
         }
         numbers.last_within = numbers.last_within.max(seq);
         let fleet = &mut self.fleet;
-        let heard = || fleet.find(key).map(|device| device.about.heard()).unwrap_or_default();
+        let heard = || fleet.find(key).map(|device| device.about.as_heard()).unwrap_or_default();
         self.heard_then.entry(key.clone()).or_insert_with(heard);
         if fleet.apply(at, subject, fact) != Outcome::Again {
             self.late_reports += 1;
@@ -275,7 +275,7 @@ impl Fleet {
     fn skewed(&self) -> BTreeMap<DeviceKey, u64> {
         let skewed = self.devices.iter().filter_map(|device| {
             let seconds = device.about.troubles.as_deref()?.skew_seconds?;
-            Some((device.about.key.clone(), seconds.unsigned_abs()))
+            Some((self.key_of(device), seconds.unsigned_abs()))
         });
         skewed.collect()
     }

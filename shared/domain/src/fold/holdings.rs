@@ -11,17 +11,29 @@ use muster_contract::fact::Account;
 use muster_contract::{Epoch, Seq, SeqRanges};
 use serde::{Deserialize, Serialize};
 
+use super::held::Held;
+
 /// Epochs to come of which quarantined numbers are kept until a good report of them arrives. They are read from bad
 /// messages and may be anything, so only the nearest are worth keeping.
 const AHEAD_EPOCHS_MAX: usize = 4;
 
 /// The numbers held of a device's current epoch, and how many there should be.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "Stored", into = "Stored")]
 pub(super) struct Holdings {
     epoch: Option<Epoch>,
     head: u64,
+    held: Held,
+    odd: Option<Box<Odd>>,
+}
+
+/// As a snapshot has them.
+#[derive(Serialize, Deserialize)]
+struct Stored {
+    epoch: Option<Epoch>,
+    head: u64,
     held: SeqRanges,
-    /// How many numbers `held` has: kept, because asking it is not free.
+    /// How many numbers `held` has, for those who read it without counting.
     count: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     odd: Option<Box<Odd>>,
@@ -58,7 +70,7 @@ struct Ahead {
 impl Holdings {
     /// Those of a device that has not spoken.
     pub(super) const fn new() -> Self {
-        Self { epoch: None, head: 0, held: SeqRanges::new(), count: 0, odd: None }
+        Self { epoch: None, head: 0, held: Held::NONE, odd: None }
     }
 
     pub(super) const fn epoch(&self) -> Option<Epoch> {
@@ -94,9 +106,9 @@ impl Holdings {
     pub(super) fn receive(&mut self, seq: Seq) {
         let seq = seq.get();
         self.advertise(seq);
-        if self.held.insert(seq) {
-            self.count += 1;
-        } else if let Some(odd) = &mut self.odd {
+        if !self.held.insert(seq)
+            && let Some(odd) = &mut self.odd
+        {
             odd.coalesced.remove_span(seq, seq);
             odd.quarantined.remove_span(seq, seq);
             odd.dropped.remove_span(seq, seq);
@@ -109,7 +121,7 @@ impl Holdings {
         for (from, to) in folded.iter() {
             self.advertise(to);
             let new = self.held.missing_within(from, to);
-            self.count += self.held.extend(&new);
+            self.held.extend(&new);
             let odd = self.odd();
             for known_bad in [&mut odd.quarantined, &mut odd.dropped] {
                 odd.coalesced.extend(&known_bad.within(from, to));
@@ -176,7 +188,6 @@ impl Holdings {
             return;
         }
         let learnt = self.held.extend(&new);
-        self.count += learnt;
         let odd = self.odd();
         let own_quarantined = odd.quarantined_through(head);
         let beyond = |told: u64, own: u64, before: u64| told.saturating_sub(own).saturating_sub(before);
@@ -191,7 +202,7 @@ impl Holdings {
 
     /// Makes it so that these numbers are held as well, as reports, and that the device has spoken of those up to `head`.
     pub(super) fn see(&mut self, held: &SeqRanges, head: u64) {
-        self.count += self.held.extend(held);
+        self.held.extend(held);
         self.head = head;
         if let Some(odd) = &mut self.odd {
             for (from, to) in held.iter() {
@@ -217,15 +228,15 @@ impl Holdings {
             received: self.held_through_head() - coalesced - quarantined,
             coalesced,
             quarantined,
-            missing: self.held.missing(self.head),
+            missing: self.held.missing_within(1, self.head),
         }
     }
 
     /// Numbers above the head are held only where a bad message claimed one: they count when the head reaches them.
     fn held_through_head(&self) -> u64 {
-        match self.held.max() {
-            Some(top) if top > self.head => self.count - self.held.within(self.head + 1, top).count(),
-            _ => self.count,
+        match self.held.last() {
+            top if top > self.head => self.held.count() - self.held.within(self.head + 1, top).count(),
+            _ => self.held.count(),
         }
     }
 
@@ -245,7 +256,7 @@ impl Holdings {
     /// Numbers that are held from now on and were not, or were held for a border's word only: a fact says more than that.
     fn found_bad(&mut self, from: u64, to: u64) -> SeqRanges {
         let mut new = self.held.missing_within(from, to);
-        self.count += self.held.extend(&new);
+        self.held.extend(&new);
         if let Some(odd) = &mut self.odd {
             let told = odd.untold.within(from, to);
             odd.untold.remove_span(from, to);
@@ -267,6 +278,18 @@ impl Holdings {
 
     fn odd(&mut self) -> &mut Odd {
         self.odd.get_or_insert_default()
+    }
+}
+
+impl From<Stored> for Holdings {
+    fn from(Stored { epoch, head, held, count: _, odd }: Stored) -> Self {
+        Self { epoch, head, held: held.into(), odd }
+    }
+}
+
+impl From<Holdings> for Stored {
+    fn from(Holdings { epoch, head, held, odd }: Holdings) -> Self {
+        Self { epoch, head, held: held.ranges(), count: held.count(), odd }
     }
 }
 

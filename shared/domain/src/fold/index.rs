@@ -6,6 +6,7 @@ use hashbrown::{DefaultHashBuilder, HashTable};
 use muster_contract::DeviceKey;
 
 use super::device::Device;
+use super::totals::Totals;
 
 /// Numbers of devices by name. Those that ask bring the devices along.
 #[derive(Debug, Default)]
@@ -31,9 +32,12 @@ impl Slot {
 
 impl Index {
     /// The number of a device.
-    pub(super) fn get(&self, devices: &[Device], key: &DeviceKey) -> Option<u32> {
+    pub(super) fn get(&self, devices: &[Device], totals: &Totals, key: &DeviceKey) -> Option<u32> {
         let hash = self.hash(key);
-        let is_it = |slot: &Slot| slot.hash == hash && devices[slot.number as usize].about.key == *key;
+        let has_the_name = |Device { site, about, .. }: &Device| {
+            about.name == key.device && totals.site(*site).id == key.site
+        };
+        let is_it = |slot: &Slot| slot.hash == hash && has_the_name(&devices[slot.number as usize]);
         self.slots.find(Slot::spread(hash), is_it).map(|slot| slot.number)
     }
 

@@ -94,7 +94,7 @@ impl Fleet {
                 && (site.is_empty() || site.contains(&key.site))
                 && (device.is_empty() || device.iter().any(|path| path.0 == *key))
         };
-        let key = |number: u32| &self.devices[number as usize].about.key;
+        let key = |number: u32| self.key_of(&self.devices[number as usize]);
         let mut listed = self.shifts.changes(ledger_seq, key, wanted, subscription);
         let omitted = listed.len().saturating_sub(NOTICE_CHANGES_MAX) as u64;
         listed.truncate(NOTICE_CHANGES_MAX);
@@ -103,7 +103,7 @@ impl Fleet {
 
     /// What may be otherwise than at a position.
     pub fn touched_since(&self, ledger_seq: u64) -> Touched {
-        let key = |number: u32| &self.devices[number as usize].about.key;
+        let key = |number: u32| self.key_of(&self.devices[number as usize]);
         self.shifts.touched(ledger_seq, &self.totals, key)
     }
 }

@@ -6,7 +6,7 @@ use muster_contract::{DeploymentId, DeviceKey, Generation};
 use serde::{Deserialize, Serialize};
 
 use super::blueprint::{self, Blueprint};
-use super::device::{About, Device};
+use super::device::{Device, StoredDevice};
 use super::fleet::{Fleet, Scope};
 use super::report::Report;
 use super::standing::Deadline;
@@ -15,7 +15,7 @@ use super::standing::Deadline;
 /// version in whoever stores it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct DeviceRecord {
-    about: About,
+    about: StoredDevice,
     #[serde(default, skip_serializing_if = "Labels::is_empty")]
     labels: Labels,
     /// Ordered by deployment.
@@ -53,8 +53,8 @@ impl Fleet {
     /// The records of all devices, ordered by site and device.
     pub fn records(&self) -> impl Iterator<Item = DeviceRecord> + '_ {
         let sites = self.totals.site_numbers.values().map(|number| self.totals.site(*number));
-        let devices = sites.flat_map(|site| site.members.values());
-        devices.map(|number| self.record_of(&self.devices[*number as usize]))
+        let devices = sites.flat_map(|site| site.members.iter());
+        devices.map(|number| self.record_of(&self.devices[number as usize]))
     }
 
     /// At most `max` records of the devices after one, in the same order.
@@ -84,19 +84,18 @@ impl Fleet {
         };
         let mut rows: Vec<_> = device.rows.iter().map(row).collect();
         rows.sort_by(|one, other| one.deployment.cmp(&other.deployment));
-        DeviceRecord { about: device.about.clone(), labels: self.labels_of(device), rows }
+        let about = device.about.stored(self.site_of(device));
+        DeviceRecord { about, labels: self.labels_of(device), rows }
     }
 
     fn admit(&mut self, record: DeviceRecord) {
-        let DeviceRecord { mut about, labels, rows } = record;
+        let DeviceRecord { about, labels, rows } = record;
         let number = self.name_device(&about.key);
         self.regroup(number, &labels);
         let before = self.facet(number);
-        // The copies of the names that the fleet holds already are kept.
-        let device = &mut self.devices[number as usize];
-        about.key = device.about.key.clone();
-        let sources = about.sources;
-        device.about = about;
+        let held = &mut self.devices[number as usize].about;
+        *held = about.about(held.name.clone());
+        let sources = held.sources;
         self.settle(number, before, Scope::Device, |_| {});
         // Known from the record, not from a fact at this position.
         self.devices[number as usize].about.sources = sources;

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use super::cast::{Cast, Casts};
 use super::moment::Moment;
+use super::narrow::{Count, Place};
 
 /// The last report by (epoch, seq), whatever the order in which reports came.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -19,15 +20,14 @@ pub(super) struct Report {
     pub(super) epoch: Epoch,
     pub(super) seq: Seq,
     pub(super) generation: Generation,
-    /// Up to this head it is the deployment's last; 0 where the device did not say so.
-    pub(super) current_through: u64,
+    current_through: Count,
     pub(super) state: State,
     pub(super) components: Arc<Cast>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     words: Option<Box<Words>>,
     observed_at: Moment,
     received_at: Moment,
-    ledger_seq: u64,
+    ledger_seq: Place,
 }
 
 /// What only some reports say.
@@ -61,13 +61,13 @@ impl Report {
             epoch: fact.epoch,
             seq: fact.seq,
             generation: fact.generation,
-            current_through: if fact.current { fact.head.get() } else { 0 },
+            current_through: if fact.current { fact.head.get().into() } else { Count::ZERO },
             state: fact.status.state,
             components,
             words: (words != Words::default()).then(|| Box::new(words)),
             observed_at: fact.observed_at.into(),
             received_at: fact.received_at.into(),
-            ledger_seq,
+            ledger_seq: ledger_seq.into(),
         }
     }
 
@@ -82,6 +82,11 @@ impl Report {
         self.received_at.get()
     }
 
+    /// Up to this head it is the deployment's last; 0 where the device did not say so.
+    pub(super) fn current_through(&self) -> u64 {
+        self.current_through.get()
+    }
+
     /// Its place among all reports of the device.
     pub(super) const fn place(&self) -> (Epoch, Seq) {
         (self.epoch, self.seq)
@@ -90,9 +95,9 @@ impl Report {
     /// The same report came again, perhaps re-asserted and with a later head.
     pub(super) fn again(&mut self, fact: &StatusFact, ledger_seq: u64) {
         if fact.current {
-            self.current_through = self.current_through.max(fact.head.get());
+            self.current_through = self.current_through().max(fact.head.get()).into();
         }
-        self.ledger_seq = ledger_seq;
+        self.ledger_seq = ledger_seq.into();
     }
 
     /// Its errors, the deployment's own first, then by component; a failure that names none has one of code
@@ -135,7 +140,7 @@ impl Report {
             received_at: self.received_at.get(),
             epoch: self.epoch,
             seq: self.seq,
-            ledger_seq: self.ledger_seq,
+            ledger_seq: self.ledger_seq.get(),
             status: detail.then(|| self.status()),
             components: if detail { self.component_statuses() } else { Vec::new() },
         }

@@ -121,11 +121,11 @@ impl Shifts {
     }
 
     /// What may be otherwise than at a position. `key` names a device by its number.
-    pub(super) fn touched<'a>(
-        &'a self,
+    pub(super) fn touched(
+        &self,
         ledger_seq: u64,
         totals: &Totals,
-        key: impl Fn(u32) -> &'a DeviceKey,
+        key: impl Fn(u32) -> DeviceKey,
     ) -> Touched {
         let mut touched = Touched { all: !self.is_complete_after(ledger_seq), ..Touched::default() };
         if touched.all {
@@ -133,10 +133,10 @@ impl Shifts {
         }
         touched.left = self.unseen_at > ledger_seq;
         for shift in self.after(ledger_seq) {
-            touched.devices.insert(key(shift.device).clone());
+            touched.devices.insert(key(shift.device));
             touched.sites.insert(totals.site(shift.site).id.clone());
             if shift.deployment.is_none() {
-                touched.appeared.insert(key(shift.device).clone());
+                touched.appeared.insert(key(shift.device));
                 touched.appeared_at.insert(totals.site(shift.site).id.clone());
             }
             touched.deployments.extend(shift.deployment.clone());
@@ -147,24 +147,24 @@ impl Shifts {
 
     /// How each standing that `wanted` picks has changed since a position, as far as it passed the filters by application
     /// and component: from what it was then to what it is. One that is again as it was is left out.
-    pub(super) fn changes<'a>(
-        &'a self,
+    pub(super) fn changes(
+        &self,
         ledger_seq: u64,
-        key: impl Fn(u32) -> &'a DeviceKey,
+        key: impl Fn(u32) -> DeviceKey,
         wanted: impl Fn(&DeviceKey, &DeploymentId) -> bool,
         filters: &Subscription,
     ) -> Vec<StandingChange> {
         let passing =
             |side: &Option<Side>| side.as_ref().filter(|side| side.passes(filters)).map(|side| side.stood);
-        let mut found: BTreeMap<(&DeviceKey, &DeploymentId), StandingChange> = BTreeMap::new();
+        let mut found: BTreeMap<(DeviceKey, &DeploymentId), StandingChange> = BTreeMap::new();
         for Shift { at, device, deployment, from, to, .. } in self.after(ledger_seq) {
             let (device, Some(deployment)) = (key(*device), deployment) else { continue };
-            if !wanted(device, deployment) {
+            if !wanted(&device, deployment) {
                 continue;
             }
             let (from, to) = (passing(from), passing(to));
-            let change = found.entry((device, deployment)).or_insert_with(|| StandingChange {
-                key: device.clone(),
+            let change = found.entry((device.clone(), deployment)).or_insert_with(|| StandingChange {
+                key: device,
                 deployment: deployment.clone(),
                 from,
                 to,
@@ -273,12 +273,12 @@ mod tests {
         shifts.push(at(3), (0, 0), &db, is(Standing::Installed), is(Standing::Failed));
         shifts.push(at(4), (0, 0), &db, is(Standing::Failed), is(Standing::Installed));
         shifts.push(at(5), (0, 0), &web, is(Standing::Installing), is(Standing::Installing));
-        let changes = shifts.changes(1, |_| &key, |_, _| true, &everything());
+        let changes = shifts.changes(1, |_| key.clone(), |_, _| true, &everything());
         assert_eq!(changes.len(), 1, "{changes:?}");
         let [was, is] = [Standing::Waiting, Standing::Installing].map(as_stood);
         assert_eq!((changes[0].from, changes[0].to), (Some(was), Some(is)));
         assert_eq!(changes[0].ledger_seq, 2);
-        assert!(shifts.changes(1, |_| &key, |_, id| *id == db, &everything()).is_empty());
+        assert!(shifts.changes(1, |_| key.clone(), |_, id| *id == db, &everything()).is_empty());
     }
 
     /// A side with a blueprint, and with components that it is of by its report alone.

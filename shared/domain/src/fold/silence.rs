@@ -38,7 +38,7 @@ impl Fleet {
 
     /// When the last of a site's silent devices was heard.
     fn last_heard(&self, site: &Site) -> Option<Timestamp> {
-        let devices = site.members.values().map(|number| &self.devices[*number as usize].about);
+        let devices = site.members.iter().map(|number| &self.devices[number as usize].about);
         let silent = devices.filter(|about| !about.is_retired() && about.freshness() == Freshness::Stale);
         silent.filter_map(|about| about.heard_at()).max()
     }

@@ -92,14 +92,14 @@ impl Facet {
 
     /// Whether the report itself says that nothing newer has been said of its deployment.
     pub(super) fn says_it_is_last(&self, report: Option<&Report>) -> bool {
-        report.is_some_and(|report| Some(report.epoch) == self.epoch && report.current_through >= self.head)
+        report.is_some_and(|report| Some(report.epoch) == self.epoch && report.current_through() >= self.head)
     }
 
     /// Whether a message in quarantine may be a later report. What the deployment's last report said up to a head is not
     /// touched by a number up to there.
     pub(super) fn doubts(&self, report: Option<&Report>) -> bool {
         let of_epoch = report.filter(|report| Some(report.epoch) == self.epoch);
-        let settled = of_epoch.map_or(0, |report| report.seq.get().max(report.current_through));
+        let settled = of_epoch.map_or(0, |report| report.seq.get().max(report.current_through()));
         self.doubt.beyond || self.doubt.seq > settled
     }
 

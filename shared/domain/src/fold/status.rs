@@ -196,7 +196,9 @@ impl Fleet {
             Some(number) => one = device.rows.iter().find(|row| row.deployment == number),
             None => all = self.rows_in_order(device),
         }
-        let passed = after.filter(|after| after.device == device.about.key);
+        let passed = after.filter(|after| {
+            after.device.device == device.about.name && after.device.site == *self.site_of(device)
+        });
         let passed = passed.and_then(|after| after.deployment.as_ref());
         // A device without such a row costs a look too.
         page.looked_at += usize::from(one.is_none() && all.is_empty());
@@ -227,7 +229,7 @@ impl Fleet {
 
     fn cursor(&self, (device, row): (&Device, Option<&Row>)) -> StatusCursor {
         let deployment = row.map(|row| self.totals.deployment(row.deployment).id.clone());
-        StatusCursor { device: device.about.key.clone(), deployment }
+        StatusCursor { device: self.key_of(device), deployment }
     }
 
     /// The roll-up of counts that are kept.

@@ -13,6 +13,7 @@ use super::cast::{Cast, Casts};
 use super::culprits::Culprits;
 use super::device::Device;
 use super::groups::{Groups, LabelGroup};
+use super::members::Members;
 use super::standing::{Facet, Row, Share};
 use super::tally::{Devices, Group, Way};
 
@@ -64,8 +65,8 @@ pub(super) struct Site {
     pub(super) whole: Whole,
     /// The site's share of each deployment.
     pub(super) deployments: BTreeMap<u32, Group>,
-    /// Its devices in order, by number.
-    pub(super) members: BTreeMap<DeviceId, u32>,
+    /// Its devices in order.
+    pub(super) members: Members,
     changed: bool,
 }
 
@@ -149,11 +150,12 @@ impl Totals {
     }
 
     /// What a row that is about to alter puts into the counts. The errors it counts for are taken out at once.
-    pub(super) fn take_out(&mut self, key: &DeviceKey, row: &Row, share: Share) -> Stake {
+    pub(super) fn take_out(&mut self, (site, name): (u32, &DeviceId), row: &Row, share: Share) -> Stake {
         if share.shows_errors()
             && let Some(report) = &row.report
         {
-            self.deployments[row.deployment as usize].culprits.remove(key, report);
+            let key = self.sites[site as usize].key_of(name);
+            self.deployments[row.deployment as usize].culprits.remove(&key, report);
         }
         Stake {
             share,
@@ -166,7 +168,7 @@ impl Totals {
     /// Counts a row as it is now in place of what it was: in its deployment, its site, its device's groups and the fleet.
     pub(super) fn put_in(
         &mut self,
-        key: &DeviceKey,
+        name: &DeviceId,
         (site, groups): (u32, &[u32]),
         row: &Row,
         share: Share,
@@ -180,7 +182,7 @@ impl Totals {
         self.show_blueprint(row.blueprint, share, was);
         let deployment = &mut self.deployments[row.deployment as usize];
         let site = &mut self.sites[site as usize];
-        deployment.recount_words(key, row, share, was);
+        deployment.recount_words(|| site.key_of(name), row, share, was);
         exchange_judged(was.share, share, &mut deployment.group, &mut self.fleet.verdicts);
         let local = site.deployments.entry(row.deployment).or_default();
         exchange_judged(was.share, share, local, &mut site.whole.verdicts);
@@ -340,7 +342,7 @@ impl Deployment {
     }
 
     /// Counts the components and errors of a row in place of the components that it had; its errors are out already.
-    fn recount_words(&mut self, key: &DeviceKey, row: &Row, share: Share, was: &Stake) {
+    fn recount_words(&mut self, key: impl FnOnce() -> DeviceKey, row: &Row, share: Share, was: &Stake) {
         let (from, to) = (was.components.as_ref(), shown_components(row, share));
         let same = from.zip(to).is_some_and(|(from, to)| Arc::ptr_eq(from, to));
         if !same {
@@ -349,7 +351,7 @@ impl Deployment {
         if share.shows_errors()
             && let Some(report) = &row.report
         {
-            self.culprits.add(key, report);
+            self.culprits.add(&key(), report);
         }
     }
 
@@ -388,9 +390,13 @@ impl Site {
             id,
             whole: Whole::default(),
             deployments: BTreeMap::new(),
-            members: BTreeMap::new(),
+            members: Members::default(),
             changed: false,
         }
+    }
+
+    fn key_of(&self, name: &DeviceId) -> DeviceKey {
+        DeviceKey { site: self.id.clone(), device: name.clone() }
     }
 }
 

@@ -53,16 +53,16 @@ impl Fleet {
         let devices = self.devices_after(site, page.after.as_ref(), Some(deployment));
         for (looked_at, device) in devices.enumerate() {
             if looked_at == WHY_LOOKED_AT_MAX {
-                return (standings, last.map(DeviceKey::to_string));
+                return (standings, last.map(|device| self.key_of(device).to_string()));
             }
             // Asked first: most devices do not, and their facts are of no interest.
             if device.share(deployment).speaks_for(verdict) {
                 if standings.len() >= page.limit.max(1) {
-                    return (standings, last.map(DeviceKey::to_string));
+                    return (standings, last.map(|device| self.key_of(device).to_string()));
                 }
-                standings.extend(device.because(deployment, Some(verdict)));
+                standings.extend(self.because(device, deployment, Some(verdict)));
             }
-            last = Some(&device.about.key);
+            last = Some(device);
         }
         (standings, None)
     }
@@ -71,10 +71,25 @@ impl Fleet {
     pub fn why_device(&self, id: &DeploymentId, key: &DeviceKey) -> Option<WhyAnswer> {
         let (number, verdict) = self.judged(id)?;
         let device = self.find(key)?;
-        let because = device.because(number, None)?;
+        let because = self.because(device, number, None)?;
         let speaks = device.share(number).speaks_for(verdict);
         let why = self.answer(id, verdict, (speaks.into(), 1), vec![because], None);
         Some(WhyAnswer { silent_sites: self.silent_sites(Some(&key.site), Some(number)), ..why })
+    }
+
+    /// A device's standing with a deployment and the facts that make it speak for a verdict; for the first one that it speaks
+    /// for, where none is named.
+    fn because(&self, device: &Device, deployment: u32, verdict: Option<Verdict>) -> Option<Because> {
+        let row = device.row(deployment)?;
+        let share = row.share(&device.about.facet());
+        let speaks_for = verdict.or_else(|| share.verdict())?;
+        Some(Because {
+            key: self.key_of(device),
+            standing: row.standing()?,
+            freshness: device.about.freshness(),
+            speaks_for,
+            facts: facts(&device.about, row, speaks_for),
+        })
     }
 
     fn judged(&self, id: &DeploymentId) -> Option<(u32, Verdict)> {
@@ -113,21 +128,6 @@ impl Device {
 
     fn share(&self, deployment: u32) -> Share {
         self.row(deployment).map_or(Share::Nothing, |row| row.share(&self.about.facet()))
-    }
-
-    /// Its standing with a deployment and the facts that make it speak for a verdict; for the first one that it speaks
-    /// for, where none is named.
-    fn because(&self, deployment: u32, verdict: Option<Verdict>) -> Option<Because> {
-        let row = self.row(deployment)?;
-        let share = row.share(&self.about.facet());
-        let speaks_for = verdict.or_else(|| share.verdict())?;
-        Some(Because {
-            key: self.about.key.clone(),
-            standing: row.standing()?,
-            freshness: self.about.freshness(),
-            speaks_for,
-            facts: facts(&self.about, row, speaks_for),
-        })
     }
 }
 
@@ -169,25 +169,25 @@ fn facts(about: &About, row: &Row, verdict: Verdict) -> Vec<Evidence> {
 impl About {
     /// The desired state, and what it says of a deployment of this target.
     pub(super) fn desired_evidence(&self, target: Option<Generation>) -> Option<Evidence> {
-        let (generation, _) = self.desired?;
+        let generation = self.desired()?;
         let says = match target {
             Some(target) if target == generation => "shall run it".to_owned(),
             Some(target) => format!("shall run it as it is since generation {target}"),
             None => "does not name it any more".to_owned(),
         };
-        let evidence = Evidence::of(EvidenceKind::Desired, self.sources.desired, says);
+        let evidence = Evidence::of(EvidenceKind::Desired, self.sources.desired.get(), says);
         Some(Evidence { generation: Some(generation), ..evidence })
     }
 
     pub(super) fn liveness_evidence(&self) -> Option<Evidence> {
-        if self.sources.liveness == 0 {
+        if self.sources.liveness.get() == 0 {
             return None;
         }
         let says = match self.freshness() {
             Freshness::Fresh => "is heard",
             Freshness::Stale | Freshness::Never => "is silent",
         };
-        let evidence = Evidence::of(EvidenceKind::Liveness, self.sources.liveness, says.to_owned());
+        let evidence = Evidence::of(EvidenceKind::Liveness, self.sources.liveness.get(), says.to_owned());
         Some(Evidence { at: self.heard_at(), ..evidence })
     }
 
@@ -207,7 +207,7 @@ impl About {
         }
         if facet.doubt.not_storing {
             let says = "says that it cannot keep what it would report".to_owned();
-            facts.push(Evidence::of(EvidenceKind::Liveness, self.sources.liveness, says));
+            facts.push(Evidence::of(EvidenceKind::Liveness, self.sources.liveness.get(), says));
         }
         facts
     }
@@ -220,7 +220,7 @@ impl About {
         if is_said && !facet.says_it_is_last(row.report.as_ref()) {
             facts.extend(self.completeness_evidence());
         }
-        if self.sources.doubt > 0 {
+        if self.sources.doubt.get() > 0 {
             facts.push(self.settled_evidence(facet.doubt));
         }
         facts
@@ -245,7 +245,7 @@ impl About {
             0 => format!("began epoch {epoch}, in which it has reported nothing yet"),
             head => format!("is the last word on {head} reports, of which none is missing"),
         };
-        let place = self.sources.head.max(self.sources.gap);
+        let place = self.sources.head.get().max(self.sources.gap.get());
         Some(Evidence { epoch: Some(epoch), ..Evidence::of(EvidenceKind::Head, place, says) })
     }
 
@@ -256,7 +256,7 @@ impl About {
             return Some(Evidence::of(EvidenceKind::Quarantine, place, says));
         }
         // Of a flood, the older messages are known by number only: then the fact that speaks of the number is named.
-        let place = self.place_of(seq).unwrap_or(self.sources.head);
+        let place = self.place_of(seq).unwrap_or(self.sources.head.get());
         let says = format!("sent report {seq}, which is in quarantine: what it says is not known");
         let evidence = Evidence::of(EvidenceKind::Quarantine, place, says);
         Some(Evidence { epoch: self.holdings.epoch(), seq: Seq::new(seq), ..evidence })
@@ -271,7 +271,7 @@ impl About {
             0 => format!("has reported up to {head}, and none is missing"),
             _ => format!("has reported up to {head}, of which {missing} are not in"),
         };
-        let evidence = Evidence::of(EvidenceKind::Head, self.sources.head, says);
+        let evidence = Evidence::of(EvidenceKind::Head, self.sources.head.get(), says);
         Some(Evidence { epoch: self.holdings.epoch(), ..evidence })
     }
 }
@@ -284,7 +284,7 @@ impl About {
             0 => format!("is the last of {head} reports to come in"),
             _ => format!("leaves {missing} of {head} reports missing"),
         };
-        let evidence = Evidence::of(EvidenceKind::Head, self.sources.gap, says);
+        let evidence = Evidence::of(EvidenceKind::Head, self.sources.gap.get(), says);
         Some(Evidence { epoch: self.holdings.epoch(), ..evidence })
     }
 }
@@ -298,7 +298,7 @@ impl About {
             Doubt { seq: 0, .. } => "leaves nothing of it in doubt".to_owned(),
             Doubt { seq, .. } => format!("leaves reports in doubt, of which {seq} is the last"),
         };
-        let evidence = Evidence::of(EvidenceKind::Quarantine, self.sources.doubt, says);
+        let evidence = Evidence::of(EvidenceKind::Quarantine, self.sources.doubt.get(), says);
         Evidence { epoch: self.holdings.epoch(), ..evidence }
     }
 }

@@ -62,9 +62,9 @@ impl Filter<'_> {
         let sites = self.sites.iter().filter_map(|site| totals.site_numbers.get(*site));
         let span = |number: &u32| {
             let site = totals.site(*number);
-            let key = |device| DeviceKey { site: site.id.clone(), device };
-            let (first, last) = (site.members.keys().next()?, site.members.keys().next_back()?);
-            Some(key(first.clone())..=key(last.clone()))
+            let key = |number: u32| fleet.key_of(&fleet.devices[number as usize]);
+            let (first, last) = (site.members.iter().next()?, site.members.last()?);
+            Some(key(first)..=key(last))
         };
         (!self.sites.is_empty()).then(|| sites.filter_map(span).collect())
     }

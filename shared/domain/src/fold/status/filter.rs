@@ -6,7 +6,7 @@ use std::ops::Bound::{Excluded, Included, Unbounded};
 
 use muster_contract::status::{FILTER_VALUES_MAX, StatusQuery};
 use muster_contract::view::Verdict;
-use muster_contract::{ComponentName, DeploymentId, DeviceId, DeviceKey, Generation, SiteId};
+use muster_contract::{ComponentName, DeploymentId, DeviceKey, Generation, SiteId};
 
 use super::super::axes::{Axes, Look, Part, parts};
 use super::super::blueprint::Blueprint;
@@ -32,6 +32,7 @@ pub(super) struct Filter<'q> {
 
 /// A standing that passes the filters.
 pub(super) struct Found<'a> {
+    pub(super) site: &'a SiteId,
     pub(super) device: &'a Device,
     pub(super) deployment: &'a DeploymentId,
     pub(super) row: &'a Row,
@@ -99,7 +100,8 @@ impl Fleet {
         }
         self.know_site(&key.site)?;
         let site = self.totals.site_numbers.get(&key.site).map(|number| self.totals.site(*number));
-        let names = site.into_iter().flat_map(|site| site.members.keys().map(DeviceId::as_str));
+        let members = site.into_iter().flat_map(|site| site.members.iter());
+        let names = members.map(|number| self.devices[number as usize].about.name.as_str());
         Err(unknown(format!("device '{key}' was never heard of"), key.device.as_str(), names))
     }
 
@@ -136,7 +138,7 @@ impl Fleet {
     fn know_generation(&self, query: &StatusQuery) -> Result<(), StatusRefusal> {
         let Some(wanted) = query.generation else { return Ok(()) };
         let [path] = query.device.as_slice() else { return Ok(()) };
-        let newest = self.find(&path.0).and_then(|device| device.about.desired).map(|(newest, _)| newest);
+        let newest = self.find(&path.0).and_then(|device| device.about.desired());
         match newest {
             Some(newest) if wanted <= newest => Ok(()),
             Some(newest) => Err(StatusRefusal::Unknown(format!(
@@ -212,8 +214,8 @@ impl<'q> Filter<'q> {
                 Some(StatusCursor { device, deployment: None }) => Excluded(&device.device),
                 None => Unbounded,
             };
-            let members = site.members.range::<DeviceId, _>((from, Unbounded));
-            members.map(|(_, number)| &fleet.devices[*number as usize])
+            let members = site.members.from(&fleet.devices, from);
+            members.map(|number| &fleet.devices[number as usize])
         }))
     }
 
@@ -229,7 +231,8 @@ impl<'q> Filter<'q> {
         }
         let deployment = &fleet.totals.deployment(row.deployment).id;
         let axes = Axes::default();
-        let mut found = Found { device, deployment, row, share, look, axes, age, blueprint };
+        let site = fleet.site_of(device);
+        let mut found = Found { site, device, deployment, row, share, look, axes, age, blueprint };
         let mut axes = Axes::default();
         let mut any = false;
         self.parts(&found).for_each(|part| {

@@ -5,7 +5,7 @@ use muster_contract::query::Output;
 use muster_contract::state::cut;
 use muster_contract::status::{Axis, ComponentLine, Deployed, KStatus, Ready, TargetStatus, placed};
 use muster_contract::view::{Freshness, Standing};
-use muster_contract::{State, Timestamp};
+use muster_contract::{DeviceKey, State, Timestamp};
 
 use super::super::axes::{Axes, Look, Part};
 use super::super::report::Report;
@@ -20,7 +20,7 @@ impl Found<'_> {
         let deployed = axes.deployed_status();
         let report = row.report.as_ref();
         TargetStatus {
-            key: device.key.clone(),
+            key: self.key(),
             deployment: self.deployment.clone(),
             app: self.app().map(str::to_owned),
             standing: self.standing(),
@@ -59,7 +59,11 @@ impl Found<'_> {
 
     /// Why it is so, with the place at which it is so.
     pub(super) fn message_with_place(&self) -> String {
-        placed(self.deployment, &self.device.about.key, &self.message())
+        placed(self.deployment, &self.key(), &self.message())
+    }
+
+    fn key(&self) -> DeviceKey {
+        DeviceKey { site: self.site.clone(), device: self.device.about.name.clone() }
     }
 
     fn standing(&self) -> Standing {
