@@ -115,8 +115,8 @@ impl Fleet {
     }
 
     fn errors(&self, number: u32, deployment: &Deployment) -> Vec<ErrorCount> {
-        let top = deployment.culprits.top(VIEW_ERRORS_MAX);
-        top.into_iter().filter_map(|code| self.error_count(number, code)).collect()
+        let top = deployment.culprits.by_count().take(VIEW_ERRORS_MAX);
+        top.filter_map(|code| self.error_count(number, code)).collect()
     }
 
     /// How often devices report a code, with an example.

@@ -1,5 +1,5 @@
 //! The worst error of what counts are kept of, in words: the code that most devices report, with one of them. It looks at
-//! [`LOOKED_AT_MAX`] deployments and codes at most, and where sites are named, for which nothing is kept, devices.
+//! [`LOOKED_AT_MAX`] deployments at most, and where sites are named, for which nothing is kept, codes and devices.
 
 use std::ops::RangeInclusive;
 
@@ -29,7 +29,7 @@ impl Fleet {
             looks = left;
             let culprits = &self.totals.deployment(number).culprits;
             let found = match &places {
-                None => culprits.worst(&mut looks),
+                None => culprits.worst(),
                 Some(places) => culprits.worst_at(places, &mut looks),
             };
             if let Some(found) = found
