@@ -150,6 +150,22 @@ impl Sources {
     };
 }
 
+impl Sources {
+    /// The fact at this place made a device what it is after it.
+    pub(super) fn note(&mut self, before: &Facet, after: &Facet, ledger_seq: u64) {
+        let place = Place::from(ledger_seq);
+        if (before.epoch, before.head) != (after.epoch, after.head) {
+            self.head = place;
+        }
+        if before.missing != after.missing {
+            self.gap = place;
+        }
+        if before.doubt != after.doubt {
+            self.doubt = place;
+        }
+    }
+}
+
 impl About {
     const fn new(name: DeviceId) -> Self {
         Self {

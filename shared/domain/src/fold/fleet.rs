@@ -214,54 +214,59 @@ impl Fleet {
         if seen {
             self.lenses.weigh(Way::Out, &self.totals, number, device, &before);
         }
-        if (before.epoch, before.head) != (after.epoch, after.head) {
-            device.about.sources.head = self.as_of.ledger_seq.into();
-        }
-        if before.missing != after.missing {
-            device.about.sources.gap = self.as_of.ledger_seq.into();
-        }
-        if before.doubt != after.doubt {
-            device.about.sources.doubt = self.as_of.ledger_seq.into();
-        }
-        let same = before.is_same_for_standings(&after);
-        let (place_of, name, unknown) = ((device.site, &*device.groups), &device.about.name, device.unknown);
-        for (place, at) in device.rows.iter_mut().enumerate() {
-            let in_scope = scope == Scope::Rows || scope == Scope::Row(place);
-            if !in_scope && same {
-                continue;
-            }
-            let old = at.share(&before);
-            let side_before = Side::of(at, old, &before, &self.totals);
-            if !in_scope && old == at.share(&after) {
-                // It counts as before; of one that leaves it may still be otherwise how much is known.
-                if old == Share::Leaving {
-                    let deployment = &self.totals.deployment(at.deployment).id;
-                    let now = Side::of(at, old, &after, &self.totals);
-                    self.shifts.push(self.as_of, (place_of.0, number), deployment, side_before, now);
-                }
-                continue;
-            }
-            let stake = self.totals.take_out((device.site, name), at, old);
-            if in_scope {
-                alter(at);
-            }
-            let new = at.share(&after);
-            self.totals.put_in(name, place_of, at, new, &stake);
-            device.unknown -= u32::from(old.is_unknown());
-            device.unknown += u32::from(new.is_unknown());
-            let deployment = &self.totals.deployment(at.deployment).id;
-            let now = Side::of(at, new, &after, &self.totals);
-            self.shifts.push(self.as_of, (place_of.0, number), deployment, side_before, now);
-        }
+        device.about.sources.note(&before, &after, self.as_of.ledger_seq);
+        let unknown = device.unknown;
+        self.recount(number, [&before, &after], scope, &mut alter);
+        let device = &self.devices[number as usize];
         let counted = |facet: &Facet, unknown| {
             (facet.retired, facet.freshness, facet.missing, facet.is_complete(unknown))
         };
         if counted(&before, unknown) != counted(&after, device.unknown) {
+            let place_of = (device.site, &*device.groups);
             self.totals.weigh_device(Way::Out, place_of, &before, unknown);
             self.totals.weigh_device(Way::In, place_of, &after, device.unknown);
         }
         if seen {
             self.lenses.weigh(Way::In, &self.totals, number, device, &after);
+        }
+    }
+
+    /// Alters the rows in scope, and counts anew those that count otherwise than `before`.
+    fn recount(
+        &mut self,
+        number: u32,
+        [before, after]: [&Facet; 2],
+        scope: Scope,
+        alter: &mut impl FnMut(&mut Row),
+    ) {
+        let Device { site, about, rows, groups, unknown, .. } = &mut self.devices[number as usize];
+        let same = before.is_same_for_standings(after);
+        for (place, row) in rows.iter_mut().enumerate() {
+            let in_scope = scope == Scope::Rows || scope == Scope::Row(place);
+            if !in_scope && same {
+                continue;
+            }
+            let old = row.share(before);
+            let stays = !in_scope && old == row.share(after);
+            if stays && old != Share::Leaving {
+                continue;
+            }
+            let side_before = Side::of(row, old, before, &self.totals);
+            let mut new = old;
+            // Of one that leaves it may be otherwise how much is known, though it counts as before.
+            if !stays {
+                let stake = self.totals.take_out((*site, &about.name), row, old);
+                if in_scope {
+                    alter(row);
+                }
+                new = row.share(after);
+                self.totals.put_in(&about.name, (*site, groups), row, new, &stake);
+                *unknown -= u32::from(old.is_unknown());
+                *unknown += u32::from(new.is_unknown());
+            }
+            let deployment = &self.totals.deployment(row.deployment).id;
+            let side_now = Side::of(row, new, after, &self.totals);
+            self.shifts.push(self.as_of, (*site, number), deployment, side_before, side_now);
         }
     }
 
