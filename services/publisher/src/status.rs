@@ -120,14 +120,14 @@ impl Status {
     }
 
     /// How things stand after a publish or a reading. A commit that is applied comes with the sequence up to which LEDGER
-    /// holds all of it, if it does.
+    /// holds all of it, if it does; while none is, documents of another one may have taken the place of some of its own.
     pub fn stands(&self, census: &Census, applied: Option<(&str, Option<u64>)>, error: Option<String>) {
         let mut known = self.lock();
         known.publish_error = error;
         known.status = stand(known.status.git.take(), census, known.status.published);
-        if let (Some(git), Some((applied, through))) = (&mut known.status.git, applied) {
-            git.applied = Some(applied.to_owned());
-            git.applied_through = through;
+        if let Some(git) = &mut known.status.git {
+            git.applied_through = applied.and_then(|(_, through)| through);
+            git.applied = applied.map(|(revision, _)| revision.to_owned()).or(git.applied.take());
         }
     }
 
@@ -207,7 +207,7 @@ mod tests {
         let told = || status.answer().git.map(|git| (git.applied, git.applied_through)).unwrap();
         status.stands(&three(), Some(("c1", Some(12))), None);
         status.stands(&three(), None, None);
-        assert_eq!(told(), (Some("c1".to_owned()), Some(12)), "while the next one is on its way");
+        assert_eq!(told(), (Some("c1".to_owned()), None), "the next one is on its way");
         status.stands(&three(), Some(("c2", None)), None);
         assert_eq!(told(), (Some("c2".to_owned()), None));
         status.stands(&three(), Some(("c2", Some(20))), None);

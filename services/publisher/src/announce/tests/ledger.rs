@@ -51,7 +51,7 @@ async fn a_commit_is_in_ledger_as_of_its_last_document() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn half_a_commit_in_ledger_is_none_and_the_one_before_is_told_of_meanwhile() {
+async fn half_a_commit_in_ledger_is_none_and_neither_is_the_one_before_until_it_is_published_again() {
     let stream = Stream::default();
     let publisher = Running::start(&stream);
     publisher.commit(fleet("c1", 2, "run")).await.unwrap();
@@ -63,10 +63,34 @@ async fn half_a_commit_in_ledger_is_none_and_the_one_before_is_told_of_meanwhile
     while stream.0.lock().unwrap().faults.len() > 20 {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    assert_eq!(publisher.after(copies(&stream, 11)).await, at("c1", Some(2)));
+    assert_eq!(publisher.after(copies(&stream, 11)).await, at("c1", None), "some of it is of c2 by now");
     publisher.applied("c2").await;
     assert_eq!(publisher.after(Vec::new()).await, at("c2", None));
     assert_eq!(publisher.after(copies(&stream, 21)).await.1, Some(22));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_commit_that_the_branch_is_set_back_to_is_in_ledger_once_it_is_published_again() {
+    let stream = Stream::default();
+    let publisher = Running::start(&stream);
+    publisher.commit(fleet("c1", 2, "run")).await.unwrap();
+    publisher.applied("c1").await;
+    assert_eq!(publisher.after(copies(&stream, 1)).await, at("c1", Some(2)));
+    stream.0.lock().unwrap().faults = [vec![Fault::None], vec![Fault::Lost; 30]].concat().into();
+    publisher.commit(fleet("c2", 2, "newer")).await.unwrap();
+    while stream.0.lock().unwrap().faults.len() == 31 {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    publisher.commit(fleet("c1", 2, "run")).await.unwrap();
+    assert_eq!(publisher.after(copies(&stream, 11)).await, at("c1", None), "a device has what c2 says");
+    stream.0.lock().unwrap().faults.clear();
+    while publisher.after(copies(&stream, 21)).await == at("c1", None) {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    assert_eq!(publisher.after(Vec::new()).await, at("c1", Some(22)));
+    let stored = stream.0.lock().unwrap();
+    let generations: Vec<_> = stored.generations.values().map(Vec::len).collect();
+    assert_eq!(generations.iter().sum::<usize>(), 4, "one was published for c2 and again: {generations:?}");
 }
 
 #[tokio::test(start_paused = true)]
