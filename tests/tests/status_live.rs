@@ -195,6 +195,7 @@ async fn other_systems(system: &System) {
 
 /// In detail: EMCO's `detail` on either axis, and each manifest once for people and for programs.
 async fn what_shall_run(system: &System) {
+    beside_the_view(system).await;
     let answer = told(system, &["status", "web", "--output", "detail", "--axis", "ready"]).await;
     assert_eq!(shall_sleep(&answer), ["86400"], "one copy for all devices: {answer}");
     let digest = answer["manifests"].as_object().unwrap().keys().next().unwrap();
@@ -211,6 +212,26 @@ async fn what_shall_run(system: &System) {
         let resource = &shape["apps"][0]["clusters"][0]["resources"][0];
         assert_eq!(resource.pointer(pointer).and_then(Value::as_str), Some(says), "{axis}: {shape}");
     }
+}
+
+/// Without a filter: what shall run stands beside the view and its lines, now and as of a point.
+async fn beside_the_view(system: &System) {
+    let words = ["status", "web", "--output", "detail"];
+    let now = told(system, &words).await;
+    let seq = now["view"]["asOf"]["ledgerSeq"].to_string();
+    for answer in [&now, &told(system, &[&words[..], &["--at-seq", &seq]].concat()).await] {
+        assert_eq!((shall_sleep(answer), &answer["view"]["targets"]), (vec!["86400"], &3.into()), "{answer}");
+        let digest = answer["manifests"].as_object().unwrap().keys().next().unwrap();
+        for line in answer["devices"].as_array().unwrap() {
+            assert_eq!((&line["digest"], &line["source"]["kind"]), (&digest.as_str().into(), &"git".into()));
+        }
+    }
+    let table = said(system, &words, 0).await;
+    for says in ["3 of 3 targets", "    main  installed", "SHALL RUN", "process sha256:", "as of ledger"] {
+        assert!(table.contains(says), "{says} in {table}");
+    }
+    let all = json(system, &["status", "web", "--output", "all"]).await;
+    assert_eq!((all.get("manifests"), all["devices"][0].get("digest")), (None, None), "only detail has it");
 }
 
 /// An answer in detail that leaves nothing out: on a machine that stands still LEDGER may be too slow.

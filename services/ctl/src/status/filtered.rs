@@ -126,7 +126,11 @@ const fn is_part(answer: &StatusAnswer, query: &StatusQuery) -> bool {
 }
 
 /// The pages of an answer as one, up to so many lines.
-async fn all(hub: &Hub, query: &StatusQuery, most: Option<usize>) -> Result<StatusAnswer, AskError> {
+pub(super) async fn all(
+    hub: &Hub,
+    query: &StatusQuery,
+    most: Option<usize>,
+) -> Result<StatusAnswer, AskError> {
     let room = |lines: usize| most.map_or(PAGE_MAX, |most| most.saturating_sub(lines).min(PAGE_MAX));
     let mut query = StatusQuery { limit: Some(room(0)), ..query.clone() };
     let mut sum = hub.status(&query).await?;
