@@ -13,7 +13,10 @@ use serde_json::Value;
 const SWITCH: &str = "UPDATE_GOLDEN";
 const DEVICES: [&str; 3] = ["plant7/press-1", "plant7/press-2", "plant8/press-1"];
 /// Keys whose values differ from run to run.
-const CHANGING: [&str; 8] = [
+const CHANGING: [&str; 11] = [
+    "instance",
+    "revision",
+    "time",
     "asOf",
     "changedAt",
     "lastChange",
@@ -57,6 +60,7 @@ async fn every_filter_page_and_form_of_a_small_fleet() {
     unknown_names(&system).await;
     other_systems(&system).await;
     what_shall_run(&system).await;
+    what_was_done(&system).await;
     older_generation(&system).await;
 
     silence(&mut system).await;
@@ -232,6 +236,25 @@ async fn beside_the_view(system: &System) {
     }
     let all = json(system, &["status", "web", "--output", "all"]).await;
     assert_eq!((all.get("manifests"), all["devices"][0].get("digest")), (None, None), "only detail has it");
+}
+
+/// EMCO's history of a deployment: the commit that brought it to all three devices is one action, whose revision is a point.
+async fn what_was_done(system: &System) {
+    let detail = told(system, &["status", "web", "--output", "detail"]).await;
+    let words = ["status", "web", "--format", "emco", "--output", "summary"];
+    let shape = json_of(&said(system, &words, 0).await);
+    let states = &shape["states"];
+    let [action] = states["actions"].as_array().unwrap().as_slice() else { panic!("one action: {shape}") };
+    assert_eq!(
+        (&states["statusctxid"], &action["state"]),
+        (&"web".into(), &"Instantiated".into()),
+        "{shape}"
+    );
+    assert_eq!(action["instance"], detail["devices"][0]["source"]["revision"], "{shape}");
+    assert!(shape.get("statesLeftOut").is_none() && states.get("actionsSince").is_none(), "{shape}");
+    let seq = action["revision"].to_string();
+    let then = json_of(&said(system, &[&words[..], &["--at-seq", &seq]].concat(), 0).await);
+    assert_eq!(&then["states"], states, "as it was when the first device was told: {then}");
 }
 
 /// An answer in detail that leaves nothing out: on a machine that stands still LEDGER may be too slow.

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use crate::{Hub, Rollup};
 
 /// An entry with a word that tells it apart.
-fn entry(id: &str, note: &str, generation: u64) -> Value {
+pub(crate) fn entry(id: &str, note: &str, generation: u64) -> Value {
     let mut entry = json!({
         "id": id, "name": id, "applicationId": format!("com-example-{id}"),
         "profile": {"type": "simulated", "components": [{"name": "main", "properties": {"note": note}}]},
@@ -28,7 +28,7 @@ fn entry(id: &str, note: &str, generation: u64) -> Value {
 
 impl Hub {
     /// Publishes what a device shall run, and waits until LEDGER has it: there is its sequence.
-    async fn shall_run(&self, device: &str, generation: u64, entries: &[Value]) -> u64 {
+    pub(crate) async fn shall_run(&self, device: &str, generation: u64, entries: &[Value]) -> u64 {
         let desired = json!({
             "apiVersion": "muster/v1", "kind": "DesiredState", "generation": generation,
             "issuedAt": Timestamp::now().to_string(), "deployments": entries,
