@@ -52,7 +52,7 @@ pub struct Action {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum ActionKind {
-    /// It shall run where it ran nowhere.
+    /// It shall run where it ran nowhere, as far as is told: see `since`.
     Published,
     /// Another revision of it shall run, or the same on more devices by another revision.
     Changed,

@@ -49,7 +49,7 @@ struct Life {
     actions: VecDeque<Action>,
     /// There were older actions, which are not kept.
     is_cut: bool,
-    /// It was somewhere before everything that was read.
+    /// It was somewhere before everything that was read, or may have been.
     is_older: bool,
 }
 
@@ -77,6 +77,8 @@ impl Chronicle {
             if is_first && !is_new {
                 life.was_there();
             }
+            // What the device was told before was not read, so neither is whether it had this.
+            life.is_older |= is_first && state.generation > Generation::FIRST;
             life.targets += u64::from(held.is_none());
             runs.push(Run { deployment, action });
         }
@@ -143,7 +145,6 @@ impl Life {
 
     /// It was somewhere since before everything that was read.
     fn was_there(&mut self) {
-        self.is_older = true;
         self.actions.retain(|action| action.action != ActionKind::Removed);
         self.actions.iter_mut().for_each(|action| action.action = ActionKind::Changed);
     }

@@ -101,5 +101,14 @@ async fn q01_what_was_done_before_ledgers_beginning_is_declared_and_nothing_is_m
     let answer = hub.done(Point::default()).await;
     let changed = (ActionKind::Changed, third, Some("commit-3"));
     assert_eq!((words(&answer), answer.since.map(|since| since.ledger_seq)), (vec![changed], Some(second)));
+
+    // LEDGER forgets what nobody has asked for yet: what was read leads nowhere, and it is read anew.
+    let forgotten = hub.shall_run(PRESS, 4, &[entry("web", "third", 4)]).await;
+    let last = hub.shall_run(PRESS, 5, &[entry("web", "fourth", 5)]).await;
+    rollup.reads_to(last).await;
+    forget_up_to(&hub.bus, forgotten).await;
+    let answer = hub.done(Point::default()).await;
+    let published = (ActionKind::Published, last, Some("commit-5"));
+    assert_eq!((words(&answer), answer.since.map(|since| since.ledger_seq)), (vec![published], Some(last)));
     rollup.drain().await;
 }

@@ -111,6 +111,17 @@ fn what_was_there_before_everything_that_was_read_was_never_removed_meanwhile() 
 }
 
 #[test]
+fn of_a_device_whose_earlier_documents_were_not_read_nothing_is_taken_for_the_whole() {
+    let since = |generation| {
+        let mut ledger = Ledger::default();
+        ledger.tell("a", generation, Some(generation), "c1");
+        assert_eq!(ledger.all(), ["1 Published c1"]);
+        ledger.chronicle.actions(&"web".parse().unwrap(), u64::MAX).1.map(|since| since.ledger_seq)
+    };
+    assert_eq!((since(1), since(2)), (None, Some(1)));
+}
+
+#[test]
 fn the_newest_actions_are_kept_and_since_when_is_said() {
     let (mut ledger, more) = (Ledger::default(), 5);
     let id: DeploymentId = "web".parse().unwrap();
