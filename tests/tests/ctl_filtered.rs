@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use muster_contract::actions::ActionsAnswer;
 use muster_contract::desired::{Source, SourceKind};
 use muster_contract::query::Output;
 use muster_contract::status::{KStatus, StatusAnswer, TargetStatus};
@@ -80,6 +81,20 @@ fn q16_a_device_as_a_whole_has_emcos_shape_of_a_cluster() {
     assert_eq!(args(&["plant7/press-4", "plant7/press-5"]).whole_device(), None);
     let of_one = StatusArgs { deployment: Some(tap()), ..args(&["plant7/press-4"]) };
     assert_eq!(of_one.whole_device(), None, "a deployment has its apps, whatever its filters");
+}
+
+#[test]
+fn q01_what_was_done_is_told_in_emcos_words_or_it_is_said_why_not() {
+    let told: ActionsAnswer = example("ActionsAnswer.three-revisions");
+    let mut shape = emco::status(&four(), None, Output::Summary);
+    emco::states::insert(&mut shape, Ok(told.clone()));
+    golden("emco-states", &(serde_json::to_string_pretty(&shape["states"]).unwrap() + "\n"));
+    let whole = ActionsAnswer { since: None, actions: told.actions[2..].to_vec(), ..told };
+    emco::states::insert(&mut shape, Ok(whole));
+    assert_eq!(shape["states"].get("actionsSince"), None, "nothing is left out");
+    let mut shape = emco::status(&four(), None, Output::Summary);
+    emco::states::insert(&mut shape, Err("still reading".to_owned()));
+    assert_eq!((shape.get("states"), &shape["statesLeftOut"]), (None, &"still reading".into()));
 }
 
 /// EMCO gives a status to resources and to the whole alone, and no reason or time to anything.

@@ -43,6 +43,16 @@ async fn json_is_the_answer_as_it_came() {
 }
 
 #[tokio::test]
+async fn q01_a_status_is_told_where_nobody_tells_what_was_done_and_that_is_said() {
+    let hub = played().await;
+    let said = hub.muster(&["status", "packet-tap", "--format", "emco"]).await;
+    let shape: Value = serde_json::from_str(&said.out).unwrap();
+    let why = "no muster-rollup answers on muster.query.actions: is it running?";
+    assert_eq!((said.code, &shape["name"], &shape["statesLeftOut"]), (0, &json!("packet-tap"), &json!(why)));
+    assert_eq!((shape.get("states"), shape["apps"].is_array()), (None, true), "{shape}");
+}
+
+#[tokio::test]
 async fn a_list_is_read_to_its_end() {
     let hub = played().await;
     let said = hub.muster(&["devices", "--format", "json"]).await;

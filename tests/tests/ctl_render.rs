@@ -12,6 +12,7 @@ use muster_contract::query::{
     DeploymentAnswer, DeploymentsAnswer, DeviceAnswer, DevicesAnswer, PublishAnswer,
 };
 use muster_contract::silence::SilentSites;
+use muster_contract::status::StatusAnswer;
 use muster_contract::subjects::ViewKey;
 use muster_contract::view::{DeploymentView, Freshness};
 use muster_contract::why::WhyAnswer;
@@ -41,7 +42,9 @@ fn one_deployment_in_three_depths() {
     detail.devices[0] = in_detail.deployments[0].clone();
     golden("status-summary", &render::deployment::one(&summary, now()));
     golden("status-all", &render::deployment::one(&all, now()));
-    golden("status-detail", &render::deployment::one(&detail, now()));
+    let mut told: StatusAnswer = example("StatusAnswer.in-detail");
+    told.manifests.values_mut().for_each(|manifest| manifest.id = detail.view.deployment.clone());
+    golden("status-detail", &render::deployment::in_detail(&detail, &told, now()));
 }
 
 #[test]

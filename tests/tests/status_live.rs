@@ -13,7 +13,10 @@ use serde_json::Value;
 const SWITCH: &str = "UPDATE_GOLDEN";
 const DEVICES: [&str; 3] = ["plant7/press-1", "plant7/press-2", "plant8/press-1"];
 /// Keys whose values differ from run to run.
-const CHANGING: [&str; 8] = [
+const CHANGING: [&str; 11] = [
+    "instance",
+    "revision",
+    "time",
     "asOf",
     "changedAt",
     "lastChange",
@@ -57,6 +60,7 @@ async fn every_filter_page_and_form_of_a_small_fleet() {
     unknown_names(&system).await;
     other_systems(&system).await;
     what_shall_run(&system).await;
+    what_was_done(&system).await;
     older_generation(&system).await;
 
     silence(&mut system).await;
@@ -121,12 +125,9 @@ async fn older_generation(system: &System) {
     let updated = told(system, &words).await;
     assert_eq!(shall_sleep(&updated), ["86401"], "the new manifest alone: {updated}");
     let number = first.to_string();
-    let superseded = json(system, &[&words[..], &["--generation", &number]].concat()).await;
-    assert_eq!(
-        (&superseded["manifestsLeftOut"], shall_sleep(&superseded).len()),
-        (&1.into(), 0),
-        "{superseded}"
-    );
+    let superseded = told(system, &[&words[..], &["--generation", &number]].concat()).await;
+    assert_eq!(shall_sleep(&superseded), ["86400"], "as it was to be then: {superseded}");
+    assert_ne!(superseded["targets"][0]["digest"], updated["targets"][0]["digest"]);
     let then = of("web", first).await;
     assert_eq!(then["targets"][0]["kstatus"], "Current", "it has not changed since: {then}");
     assert_eq!(then["targets"][0].get("superseded"), None, "{then}");
@@ -195,6 +196,7 @@ async fn other_systems(system: &System) {
 
 /// In detail: EMCO's `detail` on either axis, and each manifest once for people and for programs.
 async fn what_shall_run(system: &System) {
+    beside_the_view(system).await;
     let answer = told(system, &["status", "web", "--output", "detail", "--axis", "ready"]).await;
     assert_eq!(shall_sleep(&answer), ["86400"], "one copy for all devices: {answer}");
     let digest = answer["manifests"].as_object().unwrap().keys().next().unwrap();
@@ -211,6 +213,45 @@ async fn what_shall_run(system: &System) {
         let resource = &shape["apps"][0]["clusters"][0]["resources"][0];
         assert_eq!(resource.pointer(pointer).and_then(Value::as_str), Some(says), "{axis}: {shape}");
     }
+}
+
+/// Without a filter: what shall run stands beside the view and its lines, now and as of a point.
+async fn beside_the_view(system: &System) {
+    let words = ["status", "web", "--output", "detail"];
+    let now = told(system, &words).await;
+    let seq = now["view"]["asOf"]["ledgerSeq"].to_string();
+    for answer in [&now, &told(system, &[&words[..], &["--at-seq", &seq]].concat()).await] {
+        assert_eq!((shall_sleep(answer), &answer["view"]["targets"]), (vec!["86400"], &3.into()), "{answer}");
+        let digest = answer["manifests"].as_object().unwrap().keys().next().unwrap();
+        for line in answer["devices"].as_array().unwrap() {
+            assert_eq!((&line["digest"], &line["source"]["kind"]), (&digest.as_str().into(), &"git".into()));
+        }
+    }
+    let table = said(system, &words, 0).await;
+    for says in ["3 of 3 targets", "    main  installed", "SHALL RUN", "process sha256:", "as of ledger"] {
+        assert!(table.contains(says), "{says} in {table}");
+    }
+    let all = json(system, &["status", "web", "--output", "all"]).await;
+    assert_eq!((all.get("manifests"), all["devices"][0].get("digest")), (None, None), "only detail has it");
+}
+
+/// EMCO's history of a deployment: the commit that brought it to all three devices is one action, whose revision is a point.
+async fn what_was_done(system: &System) {
+    let detail = told(system, &["status", "web", "--output", "detail"]).await;
+    let words = ["status", "web", "--format", "emco", "--output", "summary"];
+    let shape = json_of(&said(system, &words, 0).await);
+    let states = &shape["states"];
+    let [action] = states["actions"].as_array().unwrap().as_slice() else { panic!("one action: {shape}") };
+    assert_eq!(
+        (&states["statusctxid"], &action["state"]),
+        (&"web".into(), &"Instantiated".into()),
+        "{shape}"
+    );
+    assert_eq!(action["instance"], detail["devices"][0]["source"]["revision"], "{shape}");
+    assert!(shape.get("statesLeftOut").is_none() && states.get("actionsSince").is_none(), "{shape}");
+    let seq = action["revision"].to_string();
+    let then = json_of(&said(system, &[&words[..], &["--at-seq", &seq]].concat(), 0).await);
+    assert_eq!(&then["states"], states, "as it was when the first device was told: {then}");
 }
 
 /// An answer in detail that leaves nothing out: on a machine that stands still LEDGER may be too slow.

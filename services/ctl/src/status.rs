@@ -1,7 +1,8 @@
 //! `muster status`: deployments, and places as a whole. What the views tell is asked of them; what is filtered, and what
-//! another system shall read, is [`filtered`].
+//! another system shall read, is [`filtered`]; what shall run beside a view is [`shall_run`].
 
 pub mod filtered;
+mod shall_run;
 
 use muster_contract::history::Point;
 use muster_contract::query::{DeploymentsAnswer, Query};
@@ -64,12 +65,19 @@ async fn one(
     point: Point,
 ) -> Result<(), CtlError> {
     let query = Query { id: Some(id.clone()), output: depth.into(), point, ..Query::default() };
-    let answer = match session.hub.pages("deployment", "devices", query).await {
+    let mut answer = match session.hub.pages("deployment", "devices", query).await {
         Ok(answer) => answer,
         Err(error) => return Err(with_near_deployments(session, error, &id).await),
     };
+    let told = match depth {
+        Depth::Detail => Some(shall_run::add_to(&mut answer, &session.hub, &id, point).await?),
+        Depth::Summary | Depth::All => None,
+    };
     let frame = session.frame();
-    session.show(&answer, |answer, _| render::deployment::one(answer, frame))
+    session.show(&answer, |answer, _| match &told {
+        Some(told) => render::deployment::in_detail(answer, told, frame),
+        None => render::deployment::one(answer, frame),
+    })
 }
 
 async fn list(session: &mut Session<'_>, site: Option<SiteId>, point: Point) -> Result<(), CtlError> {

@@ -34,7 +34,7 @@ use crate::notify::metrics::NotifyMetrics;
 use crate::notify::{Notifier, SharedRegister};
 use crate::present::Present;
 use crate::publish::Publisher;
-use crate::query::{Desk, History, Manifests};
+use crate::query::{Actions, Desk, History, Manifests};
 use crate::snapshot::Snapshots;
 use crate::store::{Damage, Found, Store, StoreError};
 
@@ -115,9 +115,12 @@ pub async fn start(config: Config, life: &Life) -> Result<Handle, StartError> {
     life.spawn(Stage::Serve, "history", maker.run(life.token(Stage::Serve), life.token(Stage::Intake)));
     let points = Points::new(bus.clone(), present.clone(), Arc::new(SystemClock));
     let manifests = Manifests::new(bus.clone(), present.clone());
+    let actions = Actions::new(bus.clone(), present.clone(), points.clone());
+    life.spawn(Stage::Serve, "actions", actions.clone().tidy(life.token(Stage::Serve)));
     let desk = Desk::new(present.clone(), metrics.clone())
         .with_history(History::new(points, recall))
-        .with_manifests(manifests);
+        .with_manifests(manifests)
+        .with_actions(actions);
     life.spawn(Stage::Serve, "queries", desk.serve(bus, offered, life.token(Stage::Serve)));
     Ok(Handle { present, metrics, notices })
 }

@@ -30,8 +30,8 @@ const CHECKPOINTS_MAX: usize = 1000;
 
 const GUIDE: &str = "\
 Questions it answers (NATS service 'muster-query'): muster.query.deployment, deployments, device, devices,
-site, fleet and why; `muster status`, `muster devices` and `muster why` ask them. Of the past: muster.query.moment,
-digests, diff and verify, and any of the others with a point (`muster status --at`, `muster diff`, `muster verify`).
+site, fleet, status, why and actions; `muster status`, `muster devices` and `muster why` ask them. Of the past:
+muster.query.moment, digests, diff and verify, and any of the others with a point (`muster status --at`, `muster diff`, `muster verify`).
 
 It tells subscribers what has changed (NATS service 'muster-notify': muster.notify.subscribe, confirm, unsubscribe and
 list); `muster watch DEPLOYMENT` is one. Of several rollups one tells, and a restart tells nothing twice.

@@ -1,7 +1,8 @@
-//! Answers to questions over the bus (`muster.query.*`), from memory; only what shall run in detail is read out of LEDGER
-//! ([`manifests`]). Until LEDGER was read to its end, every answer is that there is none yet. Questions about the past are
+//! Answers to questions over the bus (`muster.query.*`), from memory; only what shall run in detail ([`manifests`]) and what
+//! was done ([`actions`]) is read out of LEDGER. Until LEDGER was read to its end, every answer is that there is none yet. Questions about the past are
 //! the room [`past`]'s; they wait there, and hold up no others.
 
+mod actions;
 mod groups;
 mod manifests;
 mod parts;
@@ -29,6 +30,7 @@ use muster_service::health::Latch;
 use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 
+pub use self::actions::Actions;
 pub use self::manifests::Manifests;
 pub use self::past::History;
 use crate::metrics::{AnswerKind, Metrics};
@@ -40,7 +42,7 @@ const SERVICE: &str = "muster-query";
 const SERVICE_VERSION: &str = env!("CARGO_PKG_VERSION");
 const DESCRIPTION: &str = "What is true of deployments, devices, sites and the fleet";
 
-const ENDPOINTS: [&str; 9] = [
+const ENDPOINTS: [&str; 10] = [
     "deployment",
     "deployments",
     "device",
@@ -50,6 +52,7 @@ const ENDPOINTS: [&str; 9] = [
     "why",
     status::ENDPOINT,
     parts::ENDPOINT,
+    actions::ENDPOINT,
 ];
 
 /// The desk where questions are answered. Clones share the present.
@@ -59,12 +62,13 @@ pub struct Desk {
     metrics: Metrics,
     history: Option<History>,
     manifests: Option<Manifests>,
+    actions: Option<Actions>,
 }
 
 impl Desk {
     /// A desk that answers from the present, knows no past, and reads nothing.
     pub const fn new(present: Arc<Present>, metrics: Metrics) -> Self {
-        Self { present, metrics, history: None, manifests: None }
+        Self { present, metrics, history: None, manifests: None, actions: None }
     }
 
     /// A desk that also answers about the past.
@@ -77,6 +81,11 @@ impl Desk {
         Self { manifests: Some(manifests), ..self }
     }
 
+    /// A desk that also tells what was done.
+    pub fn with_actions(self, actions: Actions) -> Self {
+        Self { actions: Some(actions), ..self }
+    }
+
     /// Answers questions until `stop`; those already taken are answered then.
     pub async fn serve(self, bus: Bus, offered: Latch, stop: CancellationToken) {
         let handler = move |call| self.clone().handle(call);
@@ -84,8 +93,9 @@ impl Desk {
     }
 
     async fn handle(self, call: Call) -> Result<Bytes, Fault> {
-        let answer = match self.past_of(&call) {
-            Some(history) if self.is_ready() => {
+        let answer = match (self.actions_of(&call), self.past_of(&call)) {
+            (Some(actions), _) => actions.answer(&call.payload).await,
+            (None, Some(history)) if self.is_ready() => {
                 history.clone().answer(call.endpoint, call.payload.clone(), self.manifests.as_ref()).await
             }
             _ if call.endpoint == status::ENDPOINT => {
@@ -96,6 +106,11 @@ impl Desk {
         let kind = if answer.is_ok() { AnswerKind::Answer } else { AnswerKind::Error };
         self.metrics.question(call.endpoint, kind);
         answer.map_err(Fault::from)
+    }
+
+    /// Who answers a question about what was done.
+    fn actions_of(&self, call: &Call) -> Option<&Actions> {
+        self.actions.as_ref().filter(|_| call.endpoint == actions::ENDPOINT)
     }
 
     fn is_ready(&self) -> bool {

@@ -6,8 +6,9 @@
 //!
 //! Reading order: [`ids`] and [`limits`], then [`subjects`], then the documents in the order in which they
 //! travel: [`desired`] → [`report`] → [`fact`] → [`view`], with [`presence`], [`receipt`], [`credential`], [`query`] (read by
-//! [`question`]; it names a [`commit`]), [`status`], [`why`], [`silence`], [`history`] and [`notify`] beside them. [`decode`] is the door, [`canonical`] the digest.
+//! [`question`]; it names a [`commit`]), [`status`], [`why`], [`silence`], [`history`], [`actions`] and [`notify`] beside them. [`decode`] is the door, [`canonical`] the digest.
 
+pub mod actions;
 pub mod canonical;
 pub mod checked;
 pub mod commit;

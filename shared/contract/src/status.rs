@@ -280,7 +280,7 @@ pub struct StatusAnswer {
     #[schemars(schema_with = "keyed::<Digest, Manifest>")]
     pub manifests: BTreeMap<Digest, Manifest>,
     /// With `output` detail: targets of this page that shall run something and whose manifest is not here. LEDGER does not
-    /// hold it any more or did not give it in time, it finds no room in a message, or the target was superseded.
+    /// hold it any more or did not give it in time, or it finds no room in a message.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub manifests_left_out: u64,
     /// How many targets there are on all pages, where that is known.
@@ -399,8 +399,8 @@ pub struct TargetStatus {
     /// The last report whole, with `output` detail.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub report: Option<LastReport>,
-    /// With `output` detail: digest of what shall run, the key of its manifest in the answer. Absent where nothing shall run,
-    /// and where it could not be read.
+    /// With `output` detail: digest of what shall run, or should have by a superseded generation: the key of its manifest in the
+    /// answer. Absent where nothing shall run, and where it could not be read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub digest: Option<Digest>,
     /// With `output` detail: where what shall run comes from.
@@ -422,9 +422,9 @@ impl StatusAnswer {
 }
 
 impl TargetStatus {
-    /// Whether it shall run something, be it told here or not.
+    /// Whether it shall run something, or should have by the generation that was asked for, be it told here or not.
     pub const fn shall_run(&self) -> bool {
-        self.target_generation.is_some()
+        self.target_generation.is_some() || self.superseded
     }
 }
 

@@ -4,6 +4,7 @@ pub mod abridged;
 pub mod account;
 pub mod aggregate;
 pub mod border;
+pub mod chronicle;
 pub mod deadline;
 pub mod fold;
 pub mod lease;

@@ -1,6 +1,7 @@
 //! Every shape of the contract by its name: the documents of the streams and buckets, and the requests and answers
 //! of the services. What is not listed here has no schema.
 
+use muster_contract::actions::ActionsAnswer;
 use muster_contract::credential::Credential;
 use muster_contract::decode::{self, Document};
 use muster_contract::defined::{DefinedView, ViewDefinition};
@@ -71,7 +72,7 @@ pub const DOCUMENTS: [Shape; 19] = [
 ];
 
 /// Requests and answers of the query service, the publisher and ingest.
-pub const MESSAGES: [Shape; 28] = [
+pub const MESSAGES: [Shape; 29] = [
     message::<Query>("Query"),
     message::<DeploymentAnswer>("DeploymentAnswer"),
     message::<DeploymentsAnswer>("DeploymentsAnswer"),
@@ -80,6 +81,7 @@ pub const MESSAGES: [Shape; 28] = [
     message::<WhyAnswer>("WhyAnswer"),
     message::<StatusQuery>("StatusQuery"),
     message::<StatusAnswer>("StatusAnswer"),
+    message::<ActionsAnswer>("ActionsAnswer"),
     message::<MomentAnswer>("MomentAnswer"),
     message::<DigestsAnswer>("DigestsAnswer"),
     message::<DiffQuery>("DiffQuery"),

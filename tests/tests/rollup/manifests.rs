@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use muster_contract::Timestamp;
 use muster_contract::canonical::Digest;
 use muster_contract::history::Point;
 use muster_contract::query::Output;
 use muster_contract::question::ANSWER_BYTES_MAX;
 use muster_contract::status::{StatusAnswer, StatusQuery, TargetStatus};
 use muster_contract::subjects::stream;
+use muster_contract::{Generation, Timestamp};
 use muster_tests::streams::forget_up_to;
 use muster_tests::wait::until;
 use serde_json::{Value, json};
@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use crate::{Hub, Rollup};
 
 /// An entry with a word that tells it apart.
-fn entry(id: &str, note: &str, generation: u64) -> Value {
+pub(crate) fn entry(id: &str, note: &str, generation: u64) -> Value {
     let mut entry = json!({
         "id": id, "name": id, "applicationId": format!("com-example-{id}"),
         "profile": {"type": "simulated", "components": [{"name": "main", "properties": {"note": note}}]},
@@ -28,7 +28,7 @@ fn entry(id: &str, note: &str, generation: u64) -> Value {
 
 impl Hub {
     /// Publishes what a device shall run, and waits until LEDGER has it: there is its sequence.
-    async fn shall_run(&self, device: &str, generation: u64, entries: &[Value]) -> u64 {
+    pub(crate) async fn shall_run(&self, device: &str, generation: u64, entries: &[Value]) -> u64 {
         let desired = json!({
             "apiVersion": "muster/v1", "kind": "DesiredState", "generation": generation,
             "issuedAt": Timestamp::now().to_string(), "deployments": entries,
@@ -121,6 +121,38 @@ async fn q13_what_ledger_has_forgotten_is_left_out_and_declared_and_is_no_error(
     let answer = hub.in_detail(StatusQuery::default(), |_| 0).await;
     assert_eq!(notes(&answer), words(&[("drill-1", Some("first")), ("press-4", Some("second"))]));
     assert_eq!(answer.manifests_left_out, 0);
+    rollup.drain().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn q10_the_manifest_of_a_superseded_generation_is_told_as_long_as_ledger_holds_its_document() {
+    let hub = Hub::start().await;
+    let first = hub.shall_run("plant7.press-4", 1, &[entry("web", "first", 1)]).await;
+    hub.shall_run("plant7.drill-1", 1, &[entry("web", "another", 1)]).await;
+    hub.shall_run("plant7.press-4", 2, &[entry("db", "x", 2), entry("web", "first", 1)]).await;
+    let end = hub.shall_run("plant7.press-4", 3, &[entry("db", "y", 3), entry("web", "third", 3)]).await;
+    let dir = tempfile::tempdir().unwrap();
+    let rollup = Rollup::start(&hub, dir.path()).await;
+    rollup.ready().await;
+    rollup.reads_to(end).await;
+    let of = |generation: u64| StatusQuery {
+        id: Some("web".parse().unwrap()),
+        device: vec!["plant7/press-4".parse().unwrap()],
+        generation: Generation::new(generation),
+        ..StatusQuery::default()
+    };
+    for (generation, note) in [(1, "first"), (2, "first"), (3, "third")] {
+        let answer = hub.in_detail(of(generation), |_| 0).await;
+        assert_eq!(notes(&answer), words(&[("press-4", Some(note))]), "{generation}");
+        assert_eq!(answer.targets[0].superseded, generation < 3);
+        let revision = &answer.targets[0].source.as_ref().unwrap().revision;
+        assert_eq!(*revision, format!("commit-{generation}"));
+    }
+    forget_up_to(&hub.bus, first).await;
+    let answer = hub.in_detail(of(1), |_| 1).await;
+    assert_eq!((notes(&answer), answer.manifests_left_out), (words(&[("press-4", None)]), 1));
+    let answer = hub.in_detail(of(2), |_| 0).await;
+    assert_eq!(notes(&answer), words(&[("press-4", Some("first"))]));
     rollup.drain().await;
 }
 

@@ -19,7 +19,7 @@ Examples:
   muster status web                      verdict, bounds, counts and errors of one
   muster status web --group-by region    one deployment by a label of its devices
   muster status web --output all         and a line for each device
-  muster status web --output detail      and components and errors of each line
+  muster status web --output detail      and components and errors of each line, and what shall run
   muster status web --site plant7        what was delivered to the site, and what of it is ready
   muster status web --site plant7 --output detail
                                          and what shall run there, each manifest once

@@ -1,14 +1,16 @@
-//! Deployments: the list, one view, and the line of each device.
+//! Deployments: the list, one view, the line of each device, and in detail what shall run there.
 
 use std::fmt::Write as _;
 
 use muster_contract::fact::DeadlineKind;
 use muster_contract::query::{DeploymentAnswer, DeploymentsAnswer, StandingLine};
+use muster_contract::status::StatusAnswer;
 use muster_contract::view::{DeploymentView, ErrorCount, Split, Standing};
 use muster_contract::{SiteId, Timestamp};
 
 use super::doubt::{footer, heard, not_known, watermark};
 use super::frame::Frame;
+use super::manifests::manifests;
 use super::paint::{self, BAD, BOLD, DIM, PLAIN, UNSURE, styled};
 use super::silence;
 use super::table::{Cell, Table};
@@ -75,17 +77,31 @@ pub fn rows<'a>(views: impl IntoIterator<Item = &'a DeploymentView>) -> Table {
 
 /// One deployment: its view, and the lines that the answer has.
 pub fn one(answer: &DeploymentAnswer, frame: impl Into<Frame>) -> String {
+    with_lines(answer, "", frame.into())
+}
+
+/// The same with what shall run on the devices of those lines.
+pub fn in_detail(answer: &DeploymentAnswer, told: &StatusAnswer, frame: impl Into<Frame>) -> String {
     let frame = frame.into();
+    with_lines(answer, &manifests(told, frame), frame)
+}
+
+fn with_lines(answer: &DeploymentAnswer, shall_run: &str, frame: Frame) -> String {
     let silent = silence::lines(&answer.silent_sites, frame.now);
-    view_and_lines(&answer.view, &silent, &answer.devices, frame)
+    let lines = if answer.devices.is_empty() {
+        String::new()
+    } else {
+        format!("\n{}{shall_run}", lines(&answer.devices, frame))
+    };
+    view_and_lines(&answer.view, &silent, &lines, frame)
 }
 
 /// One deployment without lines.
 pub fn view(view: &DeploymentView, frame: impl Into<Frame>) -> String {
-    view_and_lines(view, "", &[], frame.into())
+    view_and_lines(view, "", "", frame.into())
 }
 
-fn view_and_lines(view: &DeploymentView, silent: &str, devices: &[StandingLine], frame: Frame) -> String {
+fn view_and_lines(view: &DeploymentView, silent: &str, lines: &str, frame: Frame) -> String {
     let verdict = styled(paint::verdict(view.verdict), view.verdict.as_str());
     let mut text = format!("{}  {verdict}\n\n{}", styled(BOLD, view.deployment.as_str()), facts(view));
     if view.targets > 0 {
@@ -100,9 +116,7 @@ fn view_and_lines(view: &DeploymentView, silent: &str, devices: &[StandingLine],
     if !view.errors.is_empty() {
         let _ = write!(text, "\n{}", errors(view));
     }
-    if !devices.is_empty() {
-        let _ = write!(text, "\n{}", lines(devices, frame));
-    }
+    text += lines;
     let _ = writeln!(text, "\n{}.", as_of(view.as_of, frame.now));
     text
 }

@@ -3,10 +3,11 @@
 //!
 //! What EMCO has no word for is said with the more careful one: not known is NotReady, going is Applied until it is gone.
 //! Statuses, messages and times of last change are added where EMCO gives none: to apps, to clusters and to resources. Not
-//! given are the history of actions (`states`, which LEDGER has), projects and composite apps, and the shape of a logical
-//! cloud: there is none. Of how many targets the manifest could not be told is said in `manifestsLeftOut`.
+//! given are projects and composite apps, and the shape of a logical cloud: there is none. The history of actions is
+//! [`states`]. Of how many targets the manifest could not be told is said in `manifestsLeftOut`.
 
 mod detail;
+pub mod states;
 
 use std::collections::BTreeMap;
 

@@ -2,6 +2,7 @@
 //! as was asked for.
 
 use muster_contract::DeploymentId;
+use muster_contract::actions::ActionsAnswer;
 use muster_contract::query::{Output, PAGE_MAX, Query};
 use muster_contract::status::{AppStatus, StatusAnswer, StatusQuery};
 use muster_contract::view::{DeploymentView, ErrorCount};
@@ -31,10 +32,13 @@ pub async fn run(
         Some(Export::Emco) => {
             let answer = gathered(&session.hub, args).await?;
             let of = args.whole_device();
-            let shape = args.list.map_or_else(
+            let mut shape = args.list.map_or_else(
                 || render::emco::status(&answer, of, args.query().output),
                 |names| render::emco::names(&answer, of, names),
             );
+            if let (Some(id), None) = (&args.deployment, args.list) {
+                render::emco::states::insert(&mut shape, actions(&session.hub, id, args).await);
+            }
             session.show_own(&shape, |_, _| String::new())
         }
         None => {
@@ -100,6 +104,12 @@ fn view_query(id: &DeploymentId, args: &StatusArgs) -> Query {
     Query { id: Some(id.clone()), point: args.point.into(), ..Query::default() }
 }
 
+/// What was done to a deployment as a whole. The status is worth having without it, so it is only said why there is none.
+async fn actions(hub: &Hub, id: &DeploymentId, args: &StatusArgs) -> Result<ActionsAnswer, String> {
+    let answer = hub.query("actions", &view_query(id, args)).await;
+    answer.and_then(|answer| understood(&answer)).map_err(|error| error.to_string())
+}
+
 /// What passes the filters: all lines, or as many as were asked for.
 async fn gathered(hub: &Hub, args: &StatusArgs) -> Result<StatusAnswer, AskError> {
     let most = args.limit.map(usize::from);
@@ -126,7 +136,11 @@ const fn is_part(answer: &StatusAnswer, query: &StatusQuery) -> bool {
 }
 
 /// The pages of an answer as one, up to so many lines.
-async fn all(hub: &Hub, query: &StatusQuery, most: Option<usize>) -> Result<StatusAnswer, AskError> {
+pub(super) async fn all(
+    hub: &Hub,
+    query: &StatusQuery,
+    most: Option<usize>,
+) -> Result<StatusAnswer, AskError> {
     let room = |lines: usize| most.map_or(PAGE_MAX, |most| most.saturating_sub(lines).min(PAGE_MAX));
     let mut query = StatusQuery { limit: Some(room(0)), ..query.clone() };
     let mut sum = hub.status(&query).await?;

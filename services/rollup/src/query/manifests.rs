@@ -2,10 +2,12 @@
 //! state: that is read when somebody asks for detail, and what was read is held for whoever asks next.
 //!
 //! An entry is told only where it is the target's own: out of its device's desired state, of its deployment and of the
-//! generation that the fold has, with the digest that its content has. What LEDGER does not give, or not in time, is left
-//! out, and the answer says of how many targets; it is never an error.
+//! generation that the fold has, with the digest that its content has. Of a superseded generation that is asked for it is the
+//! one in the document of that generation, which is looked for in LEDGER ([`place`]). What LEDGER does not give, or not in
+//! time, is left out, and the answer says of how many targets; it is never an error.
 
 mod cache;
+mod place;
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -51,18 +53,37 @@ const _: () = assert!(DETAIL_PAGE_MAX < cache::ENTRIES_MAX && MANIFEST_BYTES_MAX
 /// A target, and where LEDGER holds what shall run on it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Wanted {
-    ledger_seq: u64,
+    /// Not known of what is superseded.
+    ledger_seq: Option<u64>,
     key: DeviceKey,
     deployment: DeploymentId,
-    generation: Generation,
+    version: Version,
 }
 
-/// Where each target's manifest is, in the order of the targets; none where there is none to be told.
-pub(super) fn wanted(fleet: &Fleet, targets: &[TargetStatus]) -> Vec<Option<Wanted>> {
+/// Which entry of a deployment it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Version {
+    /// The one that has been the target since this generation.
+    Target(Generation),
+    /// The one in the document of this generation.
+    Document(Generation),
+}
+
+/// Where each target's manifest is, in the order of the targets; none where there is none to be told. Those that are
+/// superseded are of the generation that was asked for.
+pub(super) fn wanted(
+    fleet: &Fleet,
+    targets: &[TargetStatus],
+    asked: Option<Generation>,
+) -> Vec<Option<Wanted>> {
     let place = |target: &TargetStatus| {
-        let generation = target.target_generation.filter(|_| !target.superseded)?;
+        let (ledger_seq, version) = if target.superseded {
+            (None, Version::Document(asked?))
+        } else {
+            (Some(fleet.desired_at(&target.key)?), Version::Target(target.target_generation?))
+        };
         let (key, deployment) = (target.key.clone(), target.deployment.clone());
-        Some(Wanted { ledger_seq: fleet.desired_at(&key)?, key, deployment, generation })
+        Some(Wanted { ledger_seq, key, deployment, version })
     };
     targets.iter().map(place).collect()
 }
@@ -88,13 +109,18 @@ impl Manifests {
     }
 
     /// What shall run on each target, as far as it is held or is read in time.
-    pub(super) async fn entries(&self, wanted: &[Option<Wanted>], deadline: Instant) -> Vec<Option<Entry>> {
+    pub(super) async fn entries(
+        &self,
+        mut wanted: Vec<Option<Wanted>>,
+        deadline: Instant,
+    ) -> Vec<Option<Entry>> {
         self.cache().enter(self.present.look(|now| now.origin));
+        place::find(&mut wanted, deadline, |key, generation| place::of(&self.bus, key, generation)).await;
         let read = |ledger_seq| {
             let bus = self.bus.clone();
             async move { message(bus.at(LEDGER, ledger_seq).await, ledger_seq) }
         };
-        gathered(wanted, deadline, &self.cache, read).await
+        gathered(&wanted, deadline, &self.cache, read).await
     }
 
     fn cache(&self) -> MutexGuard<'_, Cache> {
@@ -154,8 +180,8 @@ async fn gathered<F: Future<Output = Option<Message>>>(
 fn documents(wanted: &[Option<Wanted>], held: &[Option<Entry>]) -> BTreeMap<u64, Vec<usize>> {
     let mut documents: BTreeMap<u64, Vec<usize>> = BTreeMap::new();
     for (at, (wanted, held)) in wanted.iter().zip(held).enumerate() {
-        if let (Some(wanted), None) = (wanted, held) {
-            documents.entry(wanted.ledger_seq).or_default().push(at);
+        if let (Some(Wanted { ledger_seq: Some(ledger_seq), .. }), None) = (wanted, held) {
+            documents.entry(*ledger_seq).or_default().push(at);
         }
     }
     documents
@@ -172,7 +198,11 @@ fn desired(subject: &str, payload: &[u8]) -> Option<(DeviceKey, DesiredState)> {
 /// What a target is about, out of its device's desired state.
 fn entry(state: &DesiredState, wanted: &Wanted) -> Option<Entry> {
     let is_it = |entry: &&DesiredDeployment| {
-        entry.id == wanted.deployment && entry.target_generation == wanted.generation
+        let is_of = match wanted.version {
+            Version::Target(generation) => entry.target_generation == generation,
+            Version::Document(generation) => state.generation == generation,
+        };
+        is_of && entry.id == wanted.deployment
     };
     let entry = state.deployments.iter().find(is_it)?;
     if entry.content_digest() != entry.digest {

@@ -76,7 +76,11 @@ impl Question {
     pub(super) fn look(&self, fleet: &Fleet, limit: usize) -> Result<Seen, ErrorBody> {
         let answer = fleet.status_answer(&self.query, self.after.as_ref(), limit);
         let answer = answer.map_err(|refusal| refused(&refusal))?;
-        let wanted = if self.is_in_detail() { wanted(fleet, &answer.targets) } else { Vec::new() };
+        let wanted = if self.is_in_detail() {
+            wanted(fleet, &answer.targets, self.query.generation)
+        } else {
+            Vec::new()
+        };
         Ok(Seen { answer, wanted })
     }
 
@@ -100,7 +104,7 @@ impl Question {
             let Seen { mut answer, wanted } = look(limit).await?;
             if self.is_in_detail() {
                 let entries = match reader {
-                    Some(manifests) => manifests.entries(&wanted, deadline).await,
+                    Some(manifests) => manifests.entries(wanted, deadline).await,
                     None => Vec::new(),
                 };
                 tell(&mut answer, entries);

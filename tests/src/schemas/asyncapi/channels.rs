@@ -304,6 +304,14 @@ fn questions() -> Vec<Channel> {
             "Status after filters: what was delivered beside what is observed, and kstatus, page by page.",
         ),
         request(
+            "queryActions",
+            query,
+            "actions",
+            &["Query"],
+            "What was done to a deployment, by `id`: each revision that was published, and removal from everywhere. LEDGER is \
+             read for it; `notReady` says how far that is: ask again.",
+        ),
+        request(
             "queryMoment",
             query,
             "moment",
@@ -374,7 +382,7 @@ fn answers() -> Value {
     })
 }
 
-const ANSWERS: [&str; 18] = [
+const ANSWERS: [&str; 19] = [
     "QuarantineAnswer",
     "DeploymentAnswer",
     "DeploymentsAnswer",
@@ -384,6 +392,7 @@ const ANSWERS: [&str; 18] = [
     "FleetView",
     "WhyAnswer",
     "StatusAnswer",
+    "ActionsAnswer",
     "MomentAnswer",
     "DigestsAnswer",
     "DiffAnswer",

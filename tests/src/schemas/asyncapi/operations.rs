@@ -13,7 +13,7 @@ enum Action {
 use Action::{Receive, Send};
 
 /// Role, action and channels. A role that is not listed with a channel has no right to it.
-const ROLES: [(&str, Action, &[&str]); 23] = [
+const ROLES: [(&str, Action, &[&str]); 25] = [
     ("device", Send, &["report", "presence"]),
     ("device", Receive, &["desired", "receipt", "credential", "live"]),
     ("publisher", Send, &["desired"]),
@@ -63,6 +63,8 @@ const ROLES: [(&str, Action, &[&str]); 23] = [
     ("rollup", Send, &["subscription", "notice"]),
     ("rollup", Receive, &["subscription", "notice"]),
     ("rollup", Receive, &QUERIES),
+    // Of one hub's LEDGER: no federation answers it.
+    ("rollup", Receive, &["queryActions"]),
     ("rollup", Receive, &NOTIFY),
     (
         "viewer",
@@ -82,6 +84,7 @@ const ROLES: [(&str, Action, &[&str]); 23] = [
     ),
     ("viewer", Receive, &["deploymentView", "siteView", "fleetView"]),
     ("viewer", Send, &QUERIES),
+    ("viewer", Send, &["queryActions"]),
     ("viewer", Send, &NOTIFY),
     ("viewer", Send, &["publisherStatus"]),
     ("viewer", Receive, &["notice", "liveNotice"]),
@@ -143,7 +146,7 @@ const GROUP_REPLIES: [(&str, &str); 7] = [
 ];
 
 /// What answers a request, by its channel.
-const REPLIES: [(&str, &str); 21] = [
+const REPLIES: [(&str, &str); 22] = [
     ("ingestQuarantine", "QuarantineAnswer"),
     ("queryDeployment", "DeploymentAnswer"),
     ("queryDeployments", "DeploymentsAnswer"),
@@ -153,6 +156,7 @@ const REPLIES: [(&str, &str); 21] = [
     ("queryFleet", "FleetView"),
     ("queryWhy", "WhyAnswer"),
     ("queryStatus", "StatusAnswer"),
+    ("queryActions", "ActionsAnswer"),
     ("queryMoment", "MomentAnswer"),
     ("queryDigests", "DigestsAnswer"),
     ("queryDiff", "DiffAnswer"),

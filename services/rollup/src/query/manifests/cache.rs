@@ -5,12 +5,12 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use muster_contract::DeploymentId;
 use muster_contract::canonical::{Digest, canonical_json};
 use muster_contract::desired::Source;
 use muster_contract::manifest::Manifest;
-use muster_contract::{DeploymentId, Generation};
 
-use super::Wanted;
+use super::{Version, Wanted};
 use crate::present::Origin;
 
 /// Entries that are held.
@@ -46,7 +46,7 @@ impl Entry {
 #[derive(Debug, Default)]
 pub(super) struct Cache {
     of: Option<Origin>,
-    places: HashMap<(u64, DeploymentId), (Generation, Entry)>,
+    places: HashMap<(u64, DeploymentId), (Version, Entry)>,
     manifests: HashMap<Digest, Arc<Manifest>>,
     bytes: usize,
 }
@@ -61,17 +61,15 @@ impl Cache {
 
     /// What shall run on a target, if it is held.
     pub(super) fn find(&self, wanted: &Wanted) -> Option<Entry> {
-        let (generation, entry) = self.places.get(&(wanted.ledger_seq, wanted.deployment.clone()))?;
-        (*generation == wanted.generation).then(|| entry.clone())
+        let (version, entry) = self.places.get(&(wanted.ledger_seq?, wanted.deployment.clone()))?;
+        (*version == wanted.version).then(|| entry.clone())
     }
 
     /// Holds what was read of a target, and gives it with the one copy of its manifest. Where there is no more room, it
     /// begins anew: what is asked for often is soon here again.
     pub(super) fn hold(&mut self, wanted: &Wanted, entry: Entry) -> Entry {
         let bytes = ENTRY_BYTES + entry.source.revision.len() + entry.bytes;
-        if bytes > BYTES_MAX {
-            return entry;
-        }
+        let Some(ledger_seq) = wanted.ledger_seq.filter(|_| bytes <= BYTES_MAX) else { return entry };
         if self.places.len() >= ENTRIES_MAX || self.bytes + bytes > BYTES_MAX {
             *self = Self { of: self.of, ..Self::default() };
         }
@@ -80,8 +78,8 @@ impl Cache {
         let manifest = held.unwrap_or(&entry.manifest).clone();
         self.manifests.insert(entry.digest, manifest.clone());
         let entry = Entry { manifest, ..entry };
-        let place = (wanted.ledger_seq, wanted.deployment.clone());
-        self.places.insert(place, (wanted.generation, entry.clone()));
+        let place = (ledger_seq, wanted.deployment.clone());
+        self.places.insert(place, (wanted.version, entry.clone()));
         entry
     }
 

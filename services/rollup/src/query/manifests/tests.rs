@@ -71,7 +71,7 @@ async fn told(fleet: &Fleet, ledger: &Ledger, cache: &Mutex<Cache>) -> (StatusAn
         asked.lock().unwrap().push(ledger_seq);
         std::future::ready(ledger.at(ledger_seq))
     };
-    let wanted = wanted(fleet, &answer.targets);
+    let wanted = wanted(fleet, &answer.targets, None);
     let entries = gathered(&wanted, Instant::now() + LATE, cache, read).await;
     tell(&mut answer, entries);
     (answer, asked.into_inner().unwrap())
@@ -139,7 +139,7 @@ async fn what_is_not_the_targets_own_is_left_out_and_declared() {
 async fn what_does_not_come_in_time_is_left_out_and_declared() {
     let ledger = two();
     let mut answer = lines(&ledger.fleet());
-    let wanted = wanted(&ledger.fleet(), &answer.targets);
+    let wanted = wanted(&ledger.fleet(), &answer.targets, None);
     let read = |ledger_seq| {
         let message = ledger.at(ledger_seq);
         async move {
@@ -155,16 +155,54 @@ async fn what_does_not_come_in_time_is_left_out_and_declared() {
     assert_eq!((answer.manifests.len(), answer.manifests_left_out), (2, 1));
 }
 
+/// A superseded target has the entry of the document that was asked for, whenever that became the target.
+#[tokio::test]
+async fn of_a_superseded_generation_it_is_the_entry_in_the_document_of_that_generation() {
+    let mut ledger = two();
+    ledger.0.push((PRESS, desired_json(2, &[entry_json("db", "y", 2), entry_json("web", "first", 1)])));
+    ledger.0.push((PRESS, desired_json(3, &[entry_json("web", "third", 3)])));
+    let fleet = ledger.fleet();
+    let mut answer = lines(&fleet);
+    answer.targets.retain(|target| target.key.device.as_str() == "press-4");
+    answer.targets.iter_mut().for_each(|target| target.superseded = true);
+    let read = |ledger_seq| std::future::ready(ledger.at(ledger_seq));
+    let late = Instant::now() + LATE;
+    for (asked, place, web) in
+        [(2, Some(3), Some("first")), (3, Some(4), Some("third")), (1, None, None), (2, Some(4), None)]
+    {
+        let mut told = answer.clone();
+        let mut wanted = wanted(&fleet, &told.targets, Some(generation(asked)));
+        place::find(&mut wanted, late, |_, found| {
+            assert_eq!(found, generation(asked));
+            std::future::ready(place)
+        })
+        .await;
+        tell(&mut told, gathered(&wanted, late, &Mutex::default(), read).await);
+        let target = told.targets.iter().find(|target| target.deployment.as_str() == "web").unwrap();
+        let note = told.manifest(target).map(|it| it.profile.components[0].properties["note"].clone());
+        assert_eq!(note, web.map(Value::from), "{asked} at {place:?}");
+        assert_eq!(
+            told.manifests_left_out,
+            told.targets.len() as u64 - told.manifests.len() as u64,
+            "{asked}"
+        );
+    }
+}
+
 #[test]
-fn what_shall_not_run_or_was_superseded_has_no_manifest() {
+fn what_shall_not_run_has_no_manifest_and_neither_has_what_no_generation_was_asked_of() {
     let fleet = two().fleet();
     let mut answer = lines(&fleet);
     answer.targets[0].target_generation = None;
     answer.targets[1].superseded = true;
-    let wanted = wanted(&fleet, &answer.targets);
+    let wanted = wanted(&fleet, &answer.targets, None);
     assert_eq!(wanted.iter().map(Option::is_some).collect::<Vec<_>>(), [false, false, true]);
     tell(&mut answer, vec![None; 3]);
     assert_eq!(answer.manifests_left_out, 2, "where nothing shall run nothing is left out");
+}
+
+fn generation(number: u64) -> Generation {
+    Generation::new(number).unwrap()
 }
 
 fn held(id: &str, note: &str) -> Entry {
@@ -174,8 +212,8 @@ fn held(id: &str, note: &str) -> Entry {
 }
 
 fn place(ledger_seq: u64, id: &str) -> Wanted {
-    let (key, generation) = ("plant7/press-4".parse().unwrap(), Generation::new(1).unwrap());
-    Wanted { ledger_seq, key, deployment: id.parse().unwrap(), generation }
+    let (key, version) = ("plant7/press-4".parse().unwrap(), Version::Target(generation(1)));
+    Wanted { ledger_seq: Some(ledger_seq), key, deployment: id.parse().unwrap(), version }
 }
 
 #[test]
@@ -200,8 +238,12 @@ fn a_manifest_is_held_once_by_its_digest_and_not_for_another_place() {
     assert_eq!((cache.size().0, cache.size().1), (2, 1));
     assert_eq!(cache.find(&place(2, "web")), Some(second));
     assert_eq!((cache.find(&place(3, "web")), cache.find(&place(1, "db"))), (None, None));
-    let later = Wanted { generation: Generation::new(2).unwrap(), ..place(1, "web") };
-    assert_eq!(cache.find(&later), None, "another generation is another entry");
+    for version in [Version::Target(generation(2)), Version::Document(generation(1))] {
+        let other = Wanted { version, ..place(1, "web") };
+        assert_eq!(cache.find(&other), None, "another generation is another entry");
+    }
+    let nowhere = Wanted { ledger_seq: None, ..place(1, "web") };
+    assert_eq!((cache.find(&nowhere), cache.size().0), (None, 2));
 }
 
 #[test]
