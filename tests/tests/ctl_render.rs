@@ -66,6 +66,7 @@ fn devices_and_one_device() {
 #[test]
 fn why_a_verdict_and_why_a_standing() {
     golden("why", &render::why::answer(&example("WhyAnswer.failing"), true, now()));
+    golden("why-hubs", &render::why::answer(&example("WhyAnswer.three-hubs"), true, now()));
     golden("why-one-device", &render::why::answer(&example("WhyAnswer.one-device"), true, now()));
 }
 

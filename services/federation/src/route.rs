@@ -1,8 +1,8 @@
 //! Who answers a question: this process, from what it holds, the one hub that has what the question is about, or all that it
 //! concerns. No IO.
 //!
-//! Lines of devices and targets, and counts after filters, are asked of every hub concerned and put together. What else only
-//! a hub knows (reasons, the past) is asked of it, for the site that the question names. Any other question that names
+//! Lines of devices and targets, counts after filters, and reasons are asked of every hub concerned and put together. What
+//! else only a hub knows (the past) is asked of it, for the site that the question names. Any other question that names
 //! no site, or sites of several hubs, is refused in words that say what to ask instead.
 
 use std::collections::BTreeSet;
@@ -48,6 +48,8 @@ pub enum Route {
     Every,
     /// These hubs, each for its own, whose answers add up.
     Added(Box<Spread>),
+    /// All hubs, of which this one names the facts, or each its own.
+    Reasons(Option<HubName>),
 }
 
 /// Who answers a question.
@@ -66,6 +68,15 @@ pub fn route(endpoint: &str, question: &[u8], places: &impl Places) -> Result<Ro
         let query: StatusQuery = read_of_a_point(question)?;
         if query.point.is_now() {
             return spread(query, places).map(Box::new).map(Route::Added);
+        }
+    }
+    if endpoint == "why" {
+        let Query { site, point, .. } = read_of_a_point(question)?;
+        if point.is_now() {
+            // The verdict is of all hubs, wherever it is asked for.
+            all_read(places)?;
+            let hub = site.map(|site| places.hub_of(&site).ok_or_else(|| nowhere(&site, places)));
+            return hub.transpose().map(Route::Reasons);
         }
     }
     let asked = Asked::read(endpoint, question)?;
@@ -157,7 +168,6 @@ fn past(point: Point) -> Option<&'static str> {
 fn what(endpoint: &str) -> &'static str {
     match endpoint {
         "device" => "all about a device",
-        "why" => "the reason of a verdict, device by device,",
         "diff" | "moment" | "digests" => "the past, which each hub counts by itself,",
         _ => "a proof, which each hub makes by itself,",
     }

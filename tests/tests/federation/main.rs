@@ -5,6 +5,7 @@
 
 mod lines;
 mod questions;
+mod reasons;
 mod silence;
 mod sums;
 

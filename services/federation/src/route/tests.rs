@@ -59,7 +59,7 @@ fn counts_are_answered_here_and_what_one_hub_knows_there() {
         ("device", json!({"site": "n1", "device": "press-1"}), Some("north")),
         ("devices", site.clone(), Some("north")),
         ("devices", json!({"site": "s1", "freshness": ["stale"]}), Some("south")),
-        ("why", json!({"id": "web", "site": "s1"}), Some("south")),
+        ("why", json!({"id": "web", "site": "s1", "atSeq": 3}), Some("south")),
         ("status", at(json!({"site": ["n1", "n2"]})), Some("north")),
         ("status", at(json!({"device": ["s1/press-1", "s1/press-2"], "output": "all"})), Some("south")),
         ("diff", json!({"id": "web", "site": "n1", "from": {"atSeq": 3}}), Some("north")),
@@ -88,7 +88,8 @@ fn what_nobody_answers_is_refused_with_what_to_ask_instead() {
         ("status", json!({"after": "n1"}), bad, "after"),
         ("status", json!({"generation": 3, "device": ["n1/a", "s1/a"]}), bad, "name one device"),
         ("status", json!({"app": vec!["a"; 101]}), bad, "app: 101 values"),
-        ("why", json!({"id": "web"}), bad, "name a site"),
+        ("why", json!({"id": "web", "atSeq": 3}), bad, "the past"),
+        ("why", json!({"id": "web", "site": "nowhere"}), none, "'nowhere'"),
         ("deployment", json!({"id": "web", "atSeq": 3}), bad, "the past"),
         ("deployment", json!({"id": "web", "output": "all", "atSeq": 3}), bad, "the past"),
         ("fleet", json!({"atSeq": 3}), bad, "ask a hub itself"),
@@ -108,6 +109,20 @@ fn what_nobody_answers_is_refused_with_what_to_ask_instead() {
         if error.message.contains("--nats-url") || code == none {
             assert!(error.message.contains("north, south"), "{}", error.message);
         }
+    }
+}
+
+#[test]
+fn a_reason_is_that_of_a_verdict_over_all_hubs_so_all_have_to_be_read() {
+    let south = Some("south".parse().unwrap());
+    for (question, hub) in [
+        (json!({"id": "web"}), None),
+        (json!({"id": "web", "site": "s1"}), south.clone()),
+        (json!({"id": "web", "site": "s1", "device": "press-1"}), south),
+    ] {
+        assert_eq!(routed("why", &question), Ok(Route::Reasons(hub)), "{question}");
+        let error = route("why", question.to_string().as_bytes(), &Two { unread: &["north"] }).unwrap_err();
+        assert_eq!(error.code, ErrorCode::NotReady, "{question}: {}", error.message);
     }
 }
 

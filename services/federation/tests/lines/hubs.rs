@@ -16,6 +16,7 @@ use muster_contract::subjects::{LedgerSubject, ViewKey};
 use muster_contract::{DeviceKey, HubName, SiteId, Timestamp};
 use muster_domain::fold::{Fleet, Page, StatusRefusal};
 use muster_federation::merged::Merged;
+use muster_federation::reasons;
 use muster_federation::route::{Route, route};
 use muster_federation::several::{self, Hubs};
 use proptest::prelude::*;
@@ -109,6 +110,14 @@ impl Apart {
         self
     }
 
+    /// The same where a hub, by its number, was not heard for longer than the lease.
+    pub(crate) fn where_one_is_silent(self, number: usize) -> Self {
+        assert_eq!(self.merged.expire(Instant::now() + LEASE).1, None);
+        let others = self.hubs.fleets.iter().filter(|(hub, _)| **hub != name(number));
+        others.for_each(|(hub, fleet)| read(&self.merged, hub, fleet));
+        self
+    }
+
     /// What the hub with all facts answers.
     pub(crate) fn whole(&self, endpoint: &str, question: &Value) -> Result<Value, ErrorBody> {
         let answer = answer(&self.all, endpoint, question.to_string().as_bytes())?;
@@ -133,6 +142,7 @@ impl Apart {
                 several::devices(hubs, merged, &read_of_a_point(&question)?, &question).await
             }
             Route::Every => several::deployment(hubs, merged, &read_of_a_point(&question)?, &question).await,
+            Route::Reasons(hub) => reasons::why(hubs, merged, hub.as_ref(), &question).await,
             other => panic!("{endpoint}: {other:?}"),
         }
     }
@@ -206,6 +216,16 @@ fn answer(fleet: &Fleet, endpoint: &str, question: &[u8]) -> Result<Vec<u8>, Err
         return fitting(limit, |limit| Ok(fleet.devices_answer(site, &query.freshness, &page(limit))));
     }
     let id = named(query.id.as_ref(), "id")?;
+    if endpoint == "why" {
+        let stranger = || nowhere(id);
+        return fitting(limit, |limit| match &query.device {
+            None => found(fleet.why(id, site, &page(limit)), stranger),
+            Some(device) => {
+                let key = DeviceKey { site: named(site, "site")?.clone(), device: device.clone() };
+                found(fleet.why_device(id, &key), stranger)
+            }
+        });
+    }
     fitting(limit, |limit| {
         found(fleet.deployment_answer(id, query.output, site, &page(limit)), || nowhere(id))
     })

@@ -1,4 +1,4 @@
-//! The law of lines: pages over several hubs are the pages of one hub with all their sites. Hubs are folds in memory, asked
+//! The law of lines and reasons: pages over several hubs are the pages of one hub with all their sites. Hubs are folds in memory, asked
 //! by the federation's own code; no bus.
 
 #![allow(clippy::unwrap_used, reason = "a failure here is the test's result")]
@@ -11,6 +11,7 @@ mod large;
 #[path = "../../../../shared/domain/tests/ledger/mod.rs"]
 mod ledger;
 mod names;
+mod reasons;
 
 use hubs::{Apart, COMPONENTS, DEPLOYMENTS, SITES, comparable, is_of_errors_at_sites};
 use muster_contract::status::StatusQuery;

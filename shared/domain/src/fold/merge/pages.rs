@@ -6,6 +6,7 @@
 use muster_contract::DeviceKey;
 use muster_contract::query::{DeviceLine, StandingLine};
 use muster_contract::status::TargetStatus;
+use muster_contract::why::Because;
 
 use super::super::status::StatusCursor;
 
@@ -25,6 +26,13 @@ impl Placed for DeviceLine {
 }
 
 impl Placed for StandingLine {
+    type Place = DeviceKey;
+    fn place(&self) -> DeviceKey {
+        self.key.clone()
+    }
+}
+
+impl Placed for Because {
     type Place = DeviceKey;
     fn place(&self) -> DeviceKey {
         self.key.clone()
