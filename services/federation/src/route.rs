@@ -2,8 +2,9 @@
 //! concerns. No IO.
 //!
 //! Lines of devices and targets, counts after filters, and reasons are asked of every hub concerned and put together. What
-//! else only a hub knows (the past) is asked of it, for the site that the question names. Any other question that names
-//! no site, or sites of several hubs, is refused in words that say what to ask instead.
+//! else only a hub knows (all about a device, what was at a sequence of its LEDGER) is asked of it, for the site that the
+//! question names. A time is one for all hubs, so of a time all are asked like of the present. Any other question that names no
+//! site, or sites of several hubs, is refused in words that say what to ask instead.
 
 use std::collections::BTreeSet;
 
@@ -50,6 +51,8 @@ pub enum Route {
     Added(Box<Spread>),
     /// All hubs, of which this one names the facts, or each its own.
     Reasons(Option<HubName>),
+    /// All hubs, of what they held at a time.
+    Past,
 }
 
 /// Who answers a question.
@@ -63,6 +66,9 @@ pub fn route(endpoint: &str, question: &[u8], places: &impl Places) -> Result<Ro
     if NOWHERE.contains(&endpoint) {
         let words = "views that people define are of one hub, and so are their counts: ask the hub itself";
         return Err(refused(words, places));
+    }
+    if is_of_a_time(endpoint, question)? {
+        return Ok(Route::Past);
     }
     if endpoint == "status" {
         let query: StatusQuery = read_of_a_point(question)?;
@@ -105,6 +111,26 @@ pub fn route(endpoint: &str, question: &[u8], places: &impl Places) -> Result<Ro
             Err(refused(&words, places))
         }
         (None, _) => Err(needs_a_site(asked.needs_a_hub.unwrap_or_else(|| what(endpoint)), false, places)),
+    }
+}
+
+/// Whether a question is about a time, and not about one site that its hub answers.
+fn is_of_a_time(endpoint: &str, question: &[u8]) -> Result<bool, ErrorBody> {
+    if endpoint == "diff" {
+        let DiffQuery { from, to, .. } = read(question)?;
+        return Ok(from.at_seq.is_none() && to.at_seq.is_none());
+    }
+    let is_time = |point: Point| !point.is_now() && point.at_seq.is_none();
+    match endpoint {
+        "status" => read_of_a_point(question).map(|query: StatusQuery| is_time(query.point)),
+        "labels" | "groups" | "group" => {
+            read_of_a_point(question).map(|query: GroupQuery| is_time(query.point))
+        }
+        "why" | "fleet" => read_of_a_point(question).map(|query: Query| is_time(query.point)),
+        "deployment" | "deployments" | "devices" | "moment" => {
+            read_of_a_point(question).map(|query: Query| query.site.is_none() && is_time(query.point))
+        }
+        _ => Ok(false),
     }
 }
 
@@ -158,17 +184,21 @@ impl Asked {
     }
 }
 
-/// Why the past has no sum.
-const OF_EACH: &str = "and each counts its past by itself";
+/// Why sites of several hubs have no common sequence.
+const OF_EACH: &str = "and each has a LEDGER of its own with its own sequences";
+/// The past by sequence, which only the hub knows whose LEDGER it is.
+const BY_SEQUENCE: &str = "the past by a sequence (atSeq, --at-seq, --from 4711) is of the LEDGER of one hub: name a time (at, \
+                           about), which is one for all hubs; it";
 
 fn past(point: Point) -> Option<&'static str> {
-    (!point.is_now()).then_some("the past (at, atSeq, about), which each hub counts by itself,")
+    (!point.is_now()).then_some(BY_SEQUENCE)
 }
 
 fn what(endpoint: &str) -> &'static str {
     match endpoint {
         "device" => "all about a device",
-        "diff" | "moment" | "digests" => "the past, which each hub counts by itself,",
+        "diff" | "moment" => BY_SEQUENCE,
+        "digests" => "the list of digests of the past, which each hub has by itself,",
         _ => "a proof, which each hub makes by itself,",
     }
 }

@@ -337,7 +337,7 @@ pub(crate) fn parsed<T: DeserializeOwned>(hub: &HubName, answer: &[u8]) -> Resul
     serde_json::from_slice(answer).map_err(|error| unreadable(hub, &error))
 }
 
-fn ended(hub: &HubName, next: Option<&str>) -> Result<Option<DeviceKey>, Fault> {
+pub(crate) fn ended(hub: &HubName, next: Option<&str>) -> Result<Option<DeviceKey>, Fault> {
     next.map(str::parse).transpose().map_err(|error| unreadable(hub, &error))
 }
 

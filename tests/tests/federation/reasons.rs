@@ -66,7 +66,7 @@ async fn a_verdict_over_two_hubs_is_proved_by_facts_that_are_in_the_ledger_of_th
 }
 
 /// What the command line shows to people.
-async fn shown(place: &Place, words: &[&str]) -> String {
+pub(crate) async fn shown(place: &Place, words: &[&str]) -> String {
     let mut command = tokio::process::Command::new(program("muster"));
     let url = place.server.hub_url();
     let done =

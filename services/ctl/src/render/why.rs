@@ -118,15 +118,20 @@ fn row(fact: &Evidence, now: Timestamp) -> [Cell; 6] {
     };
     [
         format!("  {}", kind(fact.kind)).into(),
-        match &fact.hub {
-            Some(hub) => format!("{} at {hub}", fact.ledger_seq).into(),
-            None => Cell::count(fact.ledger_seq),
-        },
+        place(fact),
         fact.generation.map_or_else(dash, |generation| generation.to_string().into()),
         report,
         fact.at.map_or_else(dash, |at| age(now, at).into()),
         clean(&fact.says).into(),
     ]
+}
+
+/// Where LEDGER holds a fact, and whose LEDGER where there are several.
+pub(super) fn place(fact: &Evidence) -> Cell {
+    match &fact.hub {
+        Some(hub) => format!("{} at {hub}", fact.ledger_seq).into(),
+        None => Cell::count(fact.ledger_seq),
+    }
 }
 
 /// The word for a kind of fact.

@@ -7,11 +7,13 @@
 mod answer;
 mod hub;
 mod pages;
+mod past;
 mod status;
 mod view;
 mod why;
 
 pub use pages::{Pages, Placed};
+pub use past::{DiffSum, moment_of};
 pub use status::StatusSum;
 pub use view::all_unheard;
 pub use why::{WhyAsked, WhySum};

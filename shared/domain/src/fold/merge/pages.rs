@@ -4,6 +4,7 @@
 //! A hub whose page goes on may have rows right after its end, so nothing is shown that comes after the end of any of them.
 
 use muster_contract::DeviceKey;
+use muster_contract::history::DeviceChange;
 use muster_contract::query::{DeviceLine, StandingLine};
 use muster_contract::status::TargetStatus;
 use muster_contract::why::Because;
@@ -26,6 +27,13 @@ impl Placed for DeviceLine {
 }
 
 impl Placed for StandingLine {
+    type Place = DeviceKey;
+    fn place(&self) -> DeviceKey {
+        self.key.clone()
+    }
+}
+
+impl Placed for DeviceChange {
     type Place = DeviceKey;
     fn place(&self) -> DeviceKey {
         self.key.clone()
