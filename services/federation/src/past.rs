@@ -1,7 +1,7 @@
 //! Answers about a time over several hubs: any question that is answered of the present, put to what the hubs held then, and
 //! what differs between two times. What that was is [`then`](crate::then)'s; how it is put together is the present's own code.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use muster_bus::Fault;
@@ -114,14 +114,16 @@ async fn diff<H: Hubs>(hubs: &H, names: &[HubName], question: &Bytes) -> Result<
     let query: DiffQuery = read(question)?;
     let limit = checked_limit(query.limit)?;
     parsed_after::<DeviceKey>(query.after.as_deref())?;
-    let (from, before) = side(hubs, names, "from", (query.from, &query.id)).await?;
-    let (to, after) = side(hubs, names, "to", (query.to, &query.id)).await?;
+    let wanted = of(Some(&query.id));
+    let from = side(hubs, names, "from", query.from).await?;
+    let to = side(hubs, names, "to", query.to).await?;
+    let before = from.read(&wanted).await?;
     let put = |hub: &HubName| {
         let query = DiffQuery { from: from.point_at(hub), to: to.point_at(hub), ..query.clone() };
         Ok((hub.clone(), json(query)?.into()))
     };
     let questions = names.iter().map(put).collect::<Result<_, ErrorBody>>()?;
-    let mut sum = DiffSum::new(limit);
+    let (mut sum, mut read_to) = (DiffSum::new(limit), BTreeMap::new());
     for (hub, answer) in ask_all(hubs, "diff", questions).await {
         match answer {
             // It was nowhere there.
@@ -130,10 +132,13 @@ async fn diff<H: Hubs>(hubs: &H, names: &[HubName], question: &Bytes) -> Result<
                 let answer = answer.map_err(|fault| of_hub(&hub, fault))?;
                 let answer: DiffAnswer = parsed(&hub, &answer)?;
                 let end = ended(&hub, answer.next.as_deref())?;
+                read_to.insert(hub.clone(), answer.to.as_of.ledger_seq);
                 sum.take(&hub, answer, end);
             }
         }
     }
+    // The present is what each hub took for it: of a large LEDGER one that was rebuilt a moment ago.
+    let after = to.pinned_to(&read_to).read(&wanted).await?;
     let id = &query.id;
     let nowhere = || format!("deployment '{id}' was targeted nowhere and left nowhere at either point");
     let answer = fitting(limit.min(sum.lines().max(1)), |most| {
@@ -143,22 +148,13 @@ async fn diff<H: Hubs>(hubs: &H, names: &[HubName], question: &Bytes) -> Result<
     answer.map_err(Fault::from)
 }
 
-/// One side of a comparison, and the deployment there.
-async fn side<H: Hubs>(
-    hubs: &H,
-    names: &[HubName],
-    side: &str,
-    (point, id): (Point, &DeploymentId),
-) -> Result<(Then<H>, Held), Fault> {
+/// One side of a comparison.
+async fn side<H: Hubs>(hubs: &H, names: &[HubName], side: &str, point: Point) -> Result<Then<H>, Fault> {
     if point.about.is_some() {
         return Err(bad(format!("{side}: name a time; about is no point of a comparison")).into());
     }
     if point.is_now() {
-        let then = Then::now(hubs.clone(), names);
-        let held = then.read(&of(Some(id))).await?;
-        return Ok((then.pinned_to(&held), held));
+        return Ok(Then::now(hubs.clone(), names));
     }
-    let (then, _) = Then::of(hubs.clone(), names, point).await?;
-    let held = then.read(&of(Some(id))).await?;
-    Ok((then, held))
+    Ok(Then::of(hubs.clone(), names, point).await?.0)
 }

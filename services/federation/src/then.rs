@@ -16,7 +16,7 @@ use muster_contract::query::{ErrorBody, ErrorCode, ErrorReply, PAGE_MAX, Query};
 use muster_contract::question::{json, read};
 use muster_contract::subjects::ViewKey;
 use muster_contract::{HubName, SiteId};
-use muster_domain::fold::{Merge, moment_of};
+use muster_domain::fold::moment_of;
 use serde_json::{Map, Value};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -93,12 +93,12 @@ impl<H: Hubs> Then<H> {
         Self { hubs, points: Arc::new(points) }
     }
 
-    /// The same, from here on as of the facts with which this was read.
+    /// The same as of these facts of LEDGERs.
     #[must_use]
-    pub fn pinned_to(self, held: &Held) -> Self {
-        let hubs = held.merged.look(Merge::hub_list).hubs.into_iter();
-        let read = hubs.filter_map(|hub| Some((hub.name, Point::at_seq(hub.as_of?.ledger_seq))));
-        Self { points: Arc::new(read.collect()), ..self }
+    pub fn pinned_to(self, facts: &BTreeMap<HubName, u64>) -> Self {
+        let mut points = (*self.points).clone();
+        points.extend(facts.iter().map(|(hub, seq)| (hub.clone(), Point::at_seq(*seq))));
+        Self { points: Arc::new(points), ..self }
     }
 
     /// The point at a hub.

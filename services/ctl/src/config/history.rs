@@ -33,7 +33,7 @@ pub struct PointArgs {
     /// As known at this time: with the last fact that LEDGER stored at or before it
     #[arg(long, value_name = "TIME", value_parser = time, conflicts_with = "at_seq")]
     at: Option<Timestamp>,
-    /// As known with this fact of LEDGER
+    /// As known with this fact of LEDGER, of one hub
     #[arg(long, value_name = "SEQ")]
     at_seq: Option<u64>,
     /// What is known of this time: also by reports that were observed by then and came later

@@ -126,6 +126,7 @@ mod tests {
             (json!({ "keys": ["fleet", "fleet"], "skip": 3 }), "skip: is of one key alone"),
             (json!({ "keys": vec!["fleet"; PARTS_MAX + 1] }), "65 entries; 64 are allowed"),
             (json!({ "keys": 7 }), "keys"),
+            (json!({ "keys": ["fleet"], "atSeq": 1 }), "knows no past"),
         ] {
             let error = ask(&present, &question).unwrap_err();
             assert!(error.message.contains(says), "{question}: {}", error.message);
