@@ -69,6 +69,7 @@ fn devices_and_one_device() {
 #[test]
 fn why_a_verdict_and_why_a_standing() {
     golden("why", &render::why::answer(&example("WhyAnswer.failing"), true, now()));
+    golden("why-hubs", &render::why::answer(&example("WhyAnswer.three-hubs"), true, now()));
     golden("why-one-device", &render::why::answer(&example("WhyAnswer.one-device"), true, now()));
 }
 
@@ -92,6 +93,7 @@ fn the_past_and_the_proof() {
     golden("verify-same", &render::history::verify(&example("VerifyAnswer.same"), now()));
     golden("verify-different", &render::history::verify(&example("VerifyAnswer.different"), now()));
     golden("moment", &render::history::moment(&example("MomentAnswer.known-by-now")));
+    golden("moment-hubs", &render::history::moment(&example("MomentAnswer.two-hubs")));
     golden("moment-as-known-then", &render::history::moment(&example("MomentAnswer.as-known-then")));
 }
 

@@ -31,8 +31,8 @@ pub async fn run(
     let point = Point::from(args.point);
     let moment = if point.is_now() { None } else { Some(history::moment(session, point).await?) };
     if let Some(moment) = &moment {
-        // From here on the point is a sequence, of which every page is.
-        args.point = args.point.at_fact(moment.as_of.ledger_seq);
+        // From here on the point is one that does not move on, of which every page is.
+        args.point = args.point.pinned_to(moment);
     }
     if let Some(label) = args.group_by.clone() {
         groups::by_label(session, label, args.deployment, args.point.into()).await?;

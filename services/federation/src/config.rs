@@ -20,9 +20,9 @@ const GUIDE: &str = "\
 A hub is a NATS server (or an account of one) with its own publisher, ingest and rollup, for the devices of some sites. The
 federation follows the views of each hub, adds their counts, and writes views of all hubs to the bucket 'views' of its
 own NATS (--nats-url): no hub, but a server or an account for itself. There it answers questions (NATS service
-'muster-query'): about the fleet, deployments, sites and groups by itself, for lists of devices and targets by asking every
-hub concerned, about one site by passing them on to the hub that has it. `muster --nats-url TOP status` and the like ask
-there.
+'muster-query'): about the fleet, deployments, sites and groups by itself, for lists of devices and targets, reasons
+and what was at a time by asking every hub concerned, about one site by passing them on to the hub that has it.
+`muster --nats-url TOP status` and the like ask there.
 
 A hub that is not heard for as long as the lease counts with everything stale and nothing known. Nothing is told before
 every hub was read once. A second federation with the same settings is a hot standby.

@@ -1,6 +1,6 @@
 //! Answers to questions at the top (`muster.query.*`): from memory what all hubs say together, and by the hubs that a question
 //! concerns what only they know. Who answers what is [`route`](crate::route)'s, what the answers of several are together
-//! [`several`]'s.
+//! [`several`]'s and [`reasons`]'s, and of a time [`past`]'s.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -29,6 +29,8 @@ use tokio_util::sync::CancellationToken;
 use crate::hub::Line;
 use crate::merged::Merged;
 use crate::metrics::{AnswerKind, Metrics};
+use crate::past;
+use crate::reasons;
 use crate::route::{APART, EITHER, HUBS, NOWHERE, Places, Route, TOGETHER, all_read, route};
 use crate::several::{self, Hubs};
 
@@ -95,6 +97,15 @@ impl Desk {
                 // One of a single hub waits for no other hub.
                 let answer = if spread.shares.len() > 1 { self.in_turn(answer).await } else { answer.await };
                 (answer, AnswerKind::PassedOn)
+            }
+            Ok(Route::Reasons(hub)) => {
+                let answer = reasons::why(&self, &self.merged, hub.as_ref(), &call.payload);
+                let answer = if hub.is_some() { answer.await } else { self.in_turn(answer).await };
+                (answer, AnswerKind::PassedOn)
+            }
+            Ok(Route::Past) => {
+                let answer = past::answer(&self, &self.merged, call.endpoint, &call.payload);
+                (self.in_turn(answer).await, AnswerKind::PassedOn)
             }
             Ok(Route::Here) => {
                 let answer = answer(&self.merged, call.endpoint, &call.payload);
@@ -234,7 +245,7 @@ fn spec() -> ServiceSpec {
 }
 
 /// The answer to a question that is answered here, as JSON.
-fn answer(merged: &Merged, endpoint: &str, question: &[u8]) -> Result<Bytes, ErrorBody> {
+pub(crate) fn answer(merged: &Merged, endpoint: &str, question: &[u8]) -> Result<Bytes, ErrorBody> {
     match endpoint {
         "labels" | "groups" | "group" => of_groups(merged, endpoint, &read_of_a_point(question)?),
         _ => of_views(merged, endpoint, &read_of_a_point(question)?),

@@ -349,7 +349,11 @@ impl Hub {
     }
 
     async fn take(&self, bus: &Bus, keys: &[ViewKey], skip: u64) -> Result<Took, HubError> {
-        let query = PartsQuery { keys: keys.iter().map(ToString::to_string).collect(), skip };
+        let query = PartsQuery {
+            keys: keys.iter().map(ToString::to_string).collect(),
+            skip,
+            ..PartsQuery::default()
+        };
         let question = serde_json::to_vec(&query).map_err(HubError::Garbled)?;
         let subject = format!("{QUERY_PREFIX}.{PARTS}");
         let answer = bus.request(&subject, question.into(), self.pace.patience).await?;

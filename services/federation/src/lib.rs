@@ -13,7 +13,7 @@
 //! process beside it shows the same. It decides nothing about a device, and writes to no hub.
 //!
 //! Reading order: [`config`], [`hub`] (what one hub says, followed) with [`pace`], [`merged`] (what all say together) with
-//! [`lease`], [`mod@write`] and [`desk`] with [`route`], [`spread`] and [`several`] (who looks), [`app`] (how it is put together).
+//! [`lease`], [`mod@write`] and [`desk`] with [`route`], [`spread`], [`several`], [`reasons`] and [`past`] with [`then`] (who looks), [`app`] (how it is put together).
 
 pub mod app;
 pub mod config;
@@ -24,7 +24,10 @@ pub mod lease;
 pub mod merged;
 pub mod metrics;
 pub mod pace;
+pub mod past;
+pub mod reasons;
 pub mod route;
 pub mod several;
 pub mod spread;
+pub mod then;
 pub mod write;

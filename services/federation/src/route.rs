@@ -1,9 +1,10 @@
 //! Who answers a question: this process, from what it holds, the one hub that has what the question is about, or all that it
 //! concerns. No IO.
 //!
-//! Lines of devices and targets, and counts after filters, are asked of every hub concerned and put together. What else only
-//! a hub knows (reasons, the past) is asked of it, for the site that the question names. Any other question that names
-//! no site, or sites of several hubs, is refused in words that say what to ask instead.
+//! Lines of devices and targets, counts after filters, and reasons are asked of every hub concerned and put together. What
+//! else only a hub knows (all about a device, what was at a sequence of its LEDGER) is asked of it, for the site that the
+//! question names. A time is one for all hubs, so of a time all are asked like of the present. Any other question that names no
+//! site, or sites of several hubs, is refused in words that say what to ask instead.
 
 use std::collections::BTreeSet;
 
@@ -48,6 +49,10 @@ pub enum Route {
     Every,
     /// These hubs, each for its own, whose answers add up.
     Added(Box<Spread>),
+    /// All hubs, of which this one names the facts, or each its own.
+    Reasons(Option<HubName>),
+    /// All hubs, of what they held at a time.
+    Past,
 }
 
 /// Who answers a question.
@@ -62,10 +67,22 @@ pub fn route(endpoint: &str, question: &[u8], places: &impl Places) -> Result<Ro
         let words = "views that people define are of one hub, and so are their counts: ask the hub itself";
         return Err(refused(words, places));
     }
+    if is_of_a_time(endpoint, question)? {
+        return Ok(Route::Past);
+    }
     if endpoint == "status" {
         let query: StatusQuery = read_of_a_point(question)?;
         if query.point.is_now() {
             return spread(query, places).map(Box::new).map(Route::Added);
+        }
+    }
+    if endpoint == "why" {
+        let Query { site, point, .. } = read_of_a_point(question)?;
+        if point.is_now() {
+            // The verdict is of all hubs, wherever it is asked for.
+            all_read(places)?;
+            let hub = site.map(|site| places.hub_of(&site).ok_or_else(|| nowhere(&site, places)));
+            return hub.transpose().map(Route::Reasons);
         }
     }
     let asked = Asked::read(endpoint, question)?;
@@ -94,6 +111,26 @@ pub fn route(endpoint: &str, question: &[u8], places: &impl Places) -> Result<Ro
             Err(refused(&words, places))
         }
         (None, _) => Err(needs_a_site(asked.needs_a_hub.unwrap_or_else(|| what(endpoint)), false, places)),
+    }
+}
+
+/// Whether a question is about a time, and not about one site that its hub answers.
+fn is_of_a_time(endpoint: &str, question: &[u8]) -> Result<bool, ErrorBody> {
+    if endpoint == "diff" {
+        let DiffQuery { from, to, .. } = read(question)?;
+        return Ok(from.at_seq.is_none() && to.at_seq.is_none());
+    }
+    let is_time = |point: Point| !point.is_now() && point.at_seq.is_none();
+    match endpoint {
+        "status" => read_of_a_point(question).map(|query: StatusQuery| is_time(query.point)),
+        "labels" | "groups" | "group" => {
+            read_of_a_point(question).map(|query: GroupQuery| is_time(query.point))
+        }
+        "why" | "fleet" => read_of_a_point(question).map(|query: Query| is_time(query.point)),
+        "deployment" | "deployments" | "devices" | "moment" => {
+            read_of_a_point(question).map(|query: Query| query.site.is_none() && is_time(query.point))
+        }
+        _ => Ok(false),
     }
 }
 
@@ -147,18 +184,21 @@ impl Asked {
     }
 }
 
-/// Why the past has no sum.
-const OF_EACH: &str = "and each counts its past by itself";
+/// Why sites of several hubs have no common sequence.
+const OF_EACH: &str = "and each has a LEDGER of its own with its own sequences";
+/// The past by sequence, which only the hub knows whose LEDGER it is.
+const BY_SEQUENCE: &str = "the past by a sequence (atSeq, --at-seq, --from 4711) is of the LEDGER of one hub: name a time (at, \
+                           about), which is one for all hubs; it";
 
 fn past(point: Point) -> Option<&'static str> {
-    (!point.is_now()).then_some("the past (at, atSeq, about), which each hub counts by itself,")
+    (!point.is_now()).then_some(BY_SEQUENCE)
 }
 
 fn what(endpoint: &str) -> &'static str {
     match endpoint {
         "device" => "all about a device",
-        "why" => "the reason of a verdict, device by device,",
-        "diff" | "moment" | "digests" => "the past, which each hub counts by itself,",
+        "diff" | "moment" => BY_SEQUENCE,
+        "digests" => "the list of digests of the past, which each hub has by itself,",
         _ => "a proof, which each hub makes by itself,",
     }
 }

@@ -37,10 +37,14 @@ pub trait Hubs: Clone + Send + Sync + 'static {
 }
 
 /// What each hub answers, in the order of hubs.
-type Answers = Vec<(HubName, Result<Bytes, Fault>)>;
+pub(crate) type Answers = Vec<(HubName, Result<Bytes, Fault>)>;
 
 /// Asks hubs at once.
-async fn ask_all(hubs: &impl Hubs, endpoint: &'static str, questions: Vec<(HubName, Bytes)>) -> Answers {
+pub(crate) async fn ask_all(
+    hubs: &impl Hubs,
+    endpoint: &'static str,
+    questions: Vec<(HubName, Bytes)>,
+) -> Answers {
     let mut asked = JoinSet::new();
     for (hub, question) in questions {
         let hubs = hubs.clone();
@@ -321,7 +325,7 @@ impl Names {
     }
 }
 
-fn is_not_found(fault: &Fault) -> bool {
+pub(crate) fn is_not_found(fault: &Fault) -> bool {
     fault.code == ErrorCode::NotFound.number()
 }
 
@@ -329,15 +333,15 @@ fn question(query: &StatusQuery) -> Result<Bytes, Fault> {
     Ok(json(query)?.into())
 }
 
-fn parsed<T: DeserializeOwned>(hub: &HubName, answer: &[u8]) -> Result<T, Fault> {
+pub(crate) fn parsed<T: DeserializeOwned>(hub: &HubName, answer: &[u8]) -> Result<T, Fault> {
     serde_json::from_slice(answer).map_err(|error| unreadable(hub, &error))
 }
 
-fn ended(hub: &HubName, next: Option<&str>) -> Result<Option<DeviceKey>, Fault> {
+pub(crate) fn ended(hub: &HubName, next: Option<&str>) -> Result<Option<DeviceKey>, Fault> {
     next.map(str::parse).transpose().map_err(|error| unreadable(hub, &error))
 }
 
-fn unreadable(hub: &HubName, error: &dyn std::error::Error) -> Fault {
+pub(crate) fn unreadable(hub: &HubName, error: &dyn std::error::Error) -> Fault {
     let message =
         format!("the answer of the hub {hub} cannot be read: {error}; is its rollup of another version?");
     ErrorBody { code: ErrorCode::Internal, message }.into()

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::canonical::Digest;
-use crate::ids::{ComponentName, DeploymentId, DeviceKey, Generation, SiteId};
+use crate::ids::{ComponentName, DeploymentId, DeviceKey, Generation, HubName, SiteId};
 use crate::query::SomeDevices;
 use crate::state::State;
 use crate::view::{AsOf, Bounds, Complete, Counts, Freshness, Split, Standing, Verdict, keyed};
@@ -45,6 +45,12 @@ impl Point {
         Self { at: None, at_seq: Some(ledger_seq), about: None }
     }
 
+    /// The same with the fact that it stands for.
+    #[must_use]
+    pub const fn at_fact(self, ledger_seq: u64) -> Self {
+        Self { at: None, at_seq: Some(ledger_seq), about: self.about }
+    }
+
     /// True where the present is asked for.
     pub fn is_now(&self) -> bool {
         *self == Self::default()
@@ -61,6 +67,20 @@ pub struct MomentAnswer {
     /// With `about`: what that rests on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub about: Option<Hindsight>,
+    /// Where the answer is of several hubs: what the point is in the LEDGER of each, by name. No sequence stands for all of
+    /// them, so whoever asks on asks with times.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub hubs: Vec<HubMoment>,
+}
+
+/// What a point is in the LEDGER of one hub of several.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct HubMoment {
+    /// Its name in the federation.
+    pub name: HubName,
+    /// Up to where its answers about the point have read.
+    pub as_of: AsOf,
 }
 
 /// What is known of a moment, and how sure that is.
@@ -146,6 +166,9 @@ pub struct DiffAnswer {
 pub struct DiffSide {
     /// The point.
     pub as_of: AsOf,
+    /// Where the answer is of several hubs: what the point is in the LEDGER of each, by name.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub hubs: Vec<HubMoment>,
     /// The verdict.
     pub verdict: Verdict,
     /// Devices that shall run it.

@@ -5,7 +5,7 @@ use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::ids::{DeploymentId, DeviceKey, Epoch, Generation, Seq};
+use crate::ids::{DeploymentId, DeviceKey, Epoch, Generation, HubName, Seq};
 use crate::silence::SilentSites;
 use crate::view::{AsOf, Freshness, Standing, Verdict};
 
@@ -29,12 +29,37 @@ pub struct WhyAnswer {
     /// Sites that are silent as a whole, with targets of this deployment.
     #[serde(default, skip_serializing_if = "SilentSites::is_empty")]
     pub silent_sites: SilentSites,
+    /// Where the answer is of several hubs: those that have it, by name. `asOf.ledgerSeq` is the sum of their sequences then,
+    /// and no place in any LEDGER.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub hubs: Vec<WhyHub>,
     /// The standings, ordered by site and device; of one device its standing, whether or not it is one of them.
     pub standings: Vec<Because>,
     /// There may be more: ask again with this as `after`. One answer looks at a bounded number of devices, so a page may be
     /// short, or empty, and not the last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,
+}
+
+/// What one hub of several has to do with a verdict.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct WhyHub {
+    /// Its name in the federation.
+    pub name: HubName,
+    /// Up to where what is told of it has read, in its own LEDGER; absent where it was never read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub as_of: Option<AsOf>,
+    /// The verdict on what it has alone. The hubs whose own verdict is that of the whole are those that make it.
+    pub verdict: Verdict,
+    /// Its standings that make the rule of the whole hold, wherever at the hub they are.
+    pub because: u64,
+    /// False where it does not answer: its devices count as stale then and nothing of them as known, and no facts of it are
+    /// named.
+    pub heard: bool,
+    /// When it last answered, where it does not answer now, by the federation's clock.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub heard_at: Option<Timestamp>,
 }
 
 /// A standing and the facts that make it what it is.
@@ -61,6 +86,9 @@ pub struct Because {
 pub struct Evidence {
     /// What kind of fact.
     pub kind: EvidenceKind,
+    /// Whose LEDGER holds it, where the answer is of several hubs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hub: Option<HubName>,
     /// Where LEDGER holds it.
     pub ledger_seq: u64,
     /// The generation it is about.
@@ -100,6 +128,6 @@ pub enum EvidenceKind {
 impl Evidence {
     /// A fact of a kind and what it says.
     pub const fn of(kind: EvidenceKind, ledger_seq: u64, says: String) -> Self {
-        Self { kind, ledger_seq, generation: None, epoch: None, seq: None, at: None, says }
+        Self { kind, hub: None, ledger_seq, generation: None, epoch: None, seq: None, at: None, says }
     }
 }

@@ -52,7 +52,9 @@ pub use fleet::{Fleet, Outcome, Position};
 pub use groups::NoGroups;
 pub use hindsight::Hindsight;
 pub use lens::{Shown, Unsigned};
-pub use merge::{Merge, OtherHub, Pages, Placed, StatusSum, Taken, all_unheard};
+pub use merge::{
+    DiffSum, Merge, OtherHub, Pages, Placed, StatusSum, Taken, WhyAsked, WhySum, all_unheard, moment_of,
+};
 pub use notify::{Changes, NothingToTell};
 pub use record::DeviceRecord;
 pub use shifts::Touched;

@@ -14,7 +14,7 @@ use crate::{Hub, LONG, NORTH, Place, SHORT, SOUTH, Two, failure};
 const PAGES_MAX: usize = 50;
 
 /// An answer without where its LEDGER holds what: each LEDGER has sequences of its own.
-fn without_sequences(mut answer: Value) -> Value {
+pub(crate) fn without_sequences(mut answer: Value) -> Value {
     match &mut answer {
         Value::Object(fields) => {
             fields.retain(|name, _| !["asOf", "ledgerSeq"].contains(&name.as_str()));
@@ -95,7 +95,7 @@ async fn lines_over_two_hubs_are_those_of_one_hub_with_all_facts_page_for_page()
 }
 
 /// What the command line says of a place.
-async fn said(place: &Place, words: &[&str]) -> Value {
+pub(crate) async fn said(place: &Place, words: &[&str]) -> Value {
     let mut command = tokio::process::Command::new(program("muster"));
     let url = place.server.hub_url();
     command.args(["--nats-url", &url]).args(words).args(["--format", "json"]);

@@ -4,7 +4,9 @@
 #![allow(clippy::unwrap_used, reason = "a failure here is the test's result")]
 
 mod lines;
+mod past;
 mod questions;
+mod reasons;
 mod silence;
 mod sums;
 

@@ -33,7 +33,7 @@ async fn a_question_about_one_site_is_answered_by_its_hub_and_no_other_question_
         (&south, "status", json!({"id": "web", "site": ["site-1"], "output": "all"})),
         (&south, "status", json!({"id": "web", "site": ["site-1"], "output": "detail"})),
         (&south, "status", json!({"device": [format!("site-1/device-{}", SOUTH.start)]})),
-        (&north, "why", json!({"id": "web", "site": "site-0"})),
+        (&north, "why", json!({"id": "web", "site": "site-0", "atSeq": 20})),
         (&north, "device", json!({"site": "site-0", "device": "nobody"})),
         (&south, "devices", json!({"site": "site-1", "atSeq": 20})),
     ] {

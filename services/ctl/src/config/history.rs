@@ -1,12 +1,13 @@
 //! Points of the past on the command line: times, sequences of LEDGER, and the two ends of a comparison.
 
 use clap::Args;
-use muster_contract::history::Point;
+use muster_contract::history::{MomentAnswer, Point};
 use muster_contract::query::PAGE_MAX;
 use muster_contract::{DeploymentId, SiteId, Timestamp};
 
 pub(super) const DIFF_EXAMPLES: &str = "\
-A point is a time, which stands for the last fact that LEDGER stored at or before it, or a sequence of LEDGER.
+A point is a time, which stands for the last fact that LEDGER stored at or before it, or a sequence of LEDGER. Over several
+hubs it is a time: each hub has a LEDGER of its own.
 
 Examples:
   muster diff web --from 2026-11-20T10:00:00Z                              until now
@@ -32,7 +33,7 @@ pub struct PointArgs {
     /// As known at this time: with the last fact that LEDGER stored at or before it
     #[arg(long, value_name = "TIME", value_parser = time, conflicts_with = "at_seq")]
     at: Option<Timestamp>,
-    /// As known with this fact of LEDGER
+    /// As known with this fact of LEDGER, of one hub
     #[arg(long, value_name = "SEQ")]
     at_seq: Option<u64>,
     /// What is known of this time: also by reports that were observed by then and came later
@@ -41,9 +42,13 @@ pub struct PointArgs {
 }
 
 impl PointArgs {
-    /// The same with the fact that it stands for.
-    pub const fn at_fact(self, ledger_seq: u64) -> Self {
-        Self { at: None, at_seq: Some(ledger_seq), about: self.about }
+    /// The same as what it stands for: the fact, or over several hubs, of which each has facts of its own, the time.
+    pub fn pinned_to(self, moment: &MomentAnswer) -> Self {
+        if moment.hubs.is_empty() {
+            return Self { at: None, at_seq: Some(moment.as_of.ledger_seq), about: self.about };
+        }
+        let read_to = self.about.map_or(moment.as_of.at, |about| about.max(moment.as_of.at));
+        Self { at: self.at.or(Some(read_to)), at_seq: None, about: self.about }
     }
 }
 

@@ -5,10 +5,10 @@ use std::fmt::Write as _;
 use muster_contract::Timestamp;
 use muster_contract::silence::SilentSite;
 use muster_contract::view::Verdict;
-use muster_contract::why::{Because, Evidence, EvidenceKind, WhyAnswer};
+use muster_contract::why::{Because, Evidence, EvidenceKind, WhyAnswer, WhyHub};
 
 use super::frame::Frame;
-use super::paint::{self, BOLD, DIM, styled};
+use super::paint::{self, BOLD, DIM, UNSURE, styled};
 use super::silence;
 use super::table::{Cell, Table};
 use super::words::{age, as_of, clean, freshness, left, plural};
@@ -19,6 +19,7 @@ pub fn answer(answer: &WhyAnswer, is_first: bool, frame: impl Into<Frame>) -> St
     let verdict = styled(paint::verdict(answer.verdict), answer.verdict.as_str());
     let mut text = format!("{}  {verdict}: {}\n", styled(BOLD, answer.deployment.as_str()), answer.rule);
     let _ = writeln!(text, "{}\n", share(answer));
+    text += &away(answer, frame.now);
     let told = silence::told(&answer.silent_sites, &answer.standings);
     for site in &answer.silent_sites.first {
         let effects = told.folded.iter().find(|(folded, _)| *folded == site).map(|(_, effects)| effects);
@@ -30,13 +31,43 @@ pub fn answer(answer: &WhyAnswer, is_first: bool, frame: impl Into<Frame>) -> St
     }
     if let Some(next) = &answer.next {
         // A page may be the last without saying so.
-        let _ = match left(answer.because, answer.standings.len(), is_first) {
+        let away = answer.hubs.iter().filter(|hub| !hub.heard).map(|hub| hub.because).sum();
+        let _ = match left(answer.because.saturating_sub(away), answer.standings.len(), is_first) {
             Some(left) => writeln!(text, "and {left} more: --after {next}, or --limit\n"),
             None => writeln!(text, "there may be more: --after {next}\n"),
         };
     }
-    let _ = writeln!(text, "{}.", as_of(answer.as_of, frame.now));
+    let _ = writeln!(text, "{}.", read_to(answer, frame.now));
     text
+}
+
+/// The hubs that do not answer: what they make of the verdict, whose facts nobody else can name.
+fn away(answer: &WhyAnswer, now: Timestamp) -> String {
+    let away = answer.hubs.iter().filter(|hub| !hub.heard);
+    let lines: String = away.map(|hub| away_line(hub, answer.verdict, now)).collect();
+    if lines.is_empty() { lines } else { lines + "\n" }
+}
+
+fn away_line(hub: &WhyHub, verdict: Verdict, now: Timestamp) -> String {
+    let since = hub.heard_at.map_or_else(String::new, |at| format!(" (last heard {})", age(now, at)));
+    let words = format!("hub {} does not answer{since}", hub.name);
+    let effect = match hub.because {
+        0 => "what it last said does not make this verdict".to_owned(),
+        many => format!(
+            "{} there, by what it last said, make the verdict {}; its facts can be named when it is back",
+            plural(many, "standing"),
+            verdict.as_str()
+        ),
+    };
+    format!("{}: {effect}\n", styled(UNSURE, &words))
+}
+
+/// Up to where the answer has read: of several hubs each in its own LEDGER.
+fn read_to(answer: &WhyAnswer, now: Timestamp) -> String {
+    let read =
+        answer.hubs.iter().filter_map(|hub| Some(format!("at {} {}", hub.name, as_of(hub.as_of?, now))));
+    let read: Vec<String> = read.collect();
+    if read.is_empty() { as_of(answer.as_of, now) } else { read.join("; ") }
 }
 
 fn share(answer: &WhyAnswer) -> String {
@@ -87,12 +118,20 @@ fn row(fact: &Evidence, now: Timestamp) -> [Cell; 6] {
     };
     [
         format!("  {}", kind(fact.kind)).into(),
-        Cell::count(fact.ledger_seq),
+        place(fact),
         fact.generation.map_or_else(dash, |generation| generation.to_string().into()),
         report,
         fact.at.map_or_else(dash, |at| age(now, at).into()),
         clean(&fact.says).into(),
     ]
+}
+
+/// Where LEDGER holds a fact, and whose LEDGER where there are several.
+pub(super) fn place(fact: &Evidence) -> Cell {
+    match &fact.hub {
+        Some(hub) => format!("{} at {hub}", fact.ledger_seq).into(),
+        None => Cell::count(fact.ledger_seq),
+    }
 }
 
 /// The word for a kind of fact.

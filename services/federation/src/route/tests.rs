@@ -59,7 +59,7 @@ fn counts_are_answered_here_and_what_one_hub_knows_there() {
         ("device", json!({"site": "n1", "device": "press-1"}), Some("north")),
         ("devices", site.clone(), Some("north")),
         ("devices", json!({"site": "s1", "freshness": ["stale"]}), Some("south")),
-        ("why", json!({"id": "web", "site": "s1"}), Some("south")),
+        ("why", json!({"id": "web", "site": "s1", "atSeq": 3}), Some("south")),
         ("status", at(json!({"site": ["n1", "n2"]})), Some("north")),
         ("status", at(json!({"device": ["s1/press-1", "s1/press-2"], "output": "all"})), Some("south")),
         ("diff", json!({"id": "web", "site": "n1", "from": {"atSeq": 3}}), Some("north")),
@@ -79,7 +79,7 @@ fn what_nobody_answers_is_refused_with_what_to_ask_instead() {
         ("device", json!({}), bad, "name a site"),
         ("devices", json!({"atSeq": 3}), bad, "the past"),
         ("status", json!({"id": "web", "atSeq": 3}), bad, "the past"),
-        ("status", json!({"id": "web", "output": "all", "at": "2026-11-20T08:00:00Z"}), bad, "name a site"),
+        ("status", json!({"id": "web", "output": "all", "atSeq": 3}), bad, "name a time (at, about)"),
         ("status", json!({"site": ["n1", "s1"], "atSeq": 3}), bad, "several hubs (north, south)"),
         ("status", json!({"site": ["n1", "nowhere"]}), none, "'nowhere'"),
         ("status", json!({"device": ["n1/a", "nowhere/a"]}), none, "'nowhere'"),
@@ -88,13 +88,15 @@ fn what_nobody_answers_is_refused_with_what_to_ask_instead() {
         ("status", json!({"after": "n1"}), bad, "after"),
         ("status", json!({"generation": 3, "device": ["n1/a", "s1/a"]}), bad, "name one device"),
         ("status", json!({"app": vec!["a"; 101]}), bad, "app: 101 values"),
-        ("why", json!({"id": "web"}), bad, "name a site"),
+        ("why", json!({"id": "web", "atSeq": 3}), bad, "the past"),
+        ("why", json!({"id": "web", "site": "nowhere"}), none, "'nowhere'"),
         ("deployment", json!({"id": "web", "atSeq": 3}), bad, "the past"),
         ("deployment", json!({"id": "web", "output": "all", "atSeq": 3}), bad, "the past"),
         ("fleet", json!({"atSeq": 3}), bad, "ask a hub itself"),
-        ("groups", json!({"label": "ring", "at": "2026-11-20T08:00:00Z"}), bad, "ask a hub itself"),
+        ("groups", json!({"label": "ring", "atSeq": 3}), bad, "name a time (at, about)"),
         ("moment", json!({"atSeq": 3}), bad, "the past"),
-        ("diff", json!({"id": "web", "from": {"atSeq": 3}}), bad, "the past"),
+        ("diff", json!({"id": "web", "from": {"atSeq": 3}}), bad, "name a time (at, about)"),
+        ("digests", json!({"at": "2026-11-20T08:00:00Z"}), bad, "the past"),
         ("verify", json!({}), bad, "a proof"),
         ("views", json!({}), bad, "ask the hub itself"),
         ("view", json!({"view": "rings"}), bad, "ask the hub itself"),
@@ -108,6 +110,49 @@ fn what_nobody_answers_is_refused_with_what_to_ask_instead() {
         if error.message.contains("--nats-url") || code == none {
             assert!(error.message.contains("north, south"), "{}", error.message);
         }
+    }
+}
+
+#[test]
+fn a_reason_is_that_of_a_verdict_over_all_hubs_so_all_have_to_be_read() {
+    let south = Some("south".parse().unwrap());
+    for (question, hub) in [
+        (json!({"id": "web"}), None),
+        (json!({"id": "web", "site": "s1"}), south.clone()),
+        (json!({"id": "web", "site": "s1", "device": "press-1"}), south),
+    ] {
+        assert_eq!(routed("why", &question), Ok(Route::Reasons(hub)), "{question}");
+        let error = route("why", question.to_string().as_bytes(), &Two { unread: &["north"] }).unwrap_err();
+        assert_eq!(error.code, ErrorCode::NotReady, "{question}: {}", error.message);
+    }
+}
+
+#[test]
+fn a_time_is_one_for_all_hubs_and_what_is_asked_of_a_site_then_its_hub_answers() {
+    let at = json!({"at": "2026-11-20T08:00:00Z"});
+    let of_site = |endpoint: &str| ["deployment", "deployments", "devices", "moment"].contains(&endpoint);
+    for (endpoint, mut question) in [
+        ("status", json!({"site": ["n1", "s1"]})),
+        ("status", json!({"site": ["n1"]})),
+        ("why", json!({"id": "web", "site": "n1"})),
+        ("deployment", json!({"id": "web", "site": "n1"})),
+        ("deployments", json!({"site": "n1"})),
+        ("devices", json!({"site": "n1"})),
+        ("moment", json!({"site": "n1"})),
+        ("fleet", json!({})),
+        ("labels", json!({})),
+        ("groups", json!({"label": "ring"})),
+        ("group", json!({"label": "ring", "value": "a"})),
+    ] {
+        question.as_object_mut().unwrap().extend(at.as_object().unwrap().clone());
+        let wanted = if of_site(endpoint) { Route::Hub("north".parse().unwrap()) } else { Route::Past };
+        assert_eq!(routed(endpoint, &question), Ok(wanted), "{endpoint} {question}");
+        question.as_object_mut().unwrap().remove("site");
+        assert_eq!(routed(endpoint, &question), Ok(Route::Past), "{endpoint} {question}");
+    }
+    for to in [json!({}), at.clone()] {
+        let question = json!({"id": "web", "from": at, "to": to});
+        assert_eq!(routed("diff", &question), Ok(Route::Past), "{question}");
     }
 }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use muster_bus::Fault;
+use muster_contract::history::Point;
 use muster_contract::parts::PartsAnswer;
 use muster_contract::query::{ErrorBody, ErrorCode, Output, Query};
 use muster_contract::question::{
@@ -16,6 +17,8 @@ use muster_contract::subjects::{LedgerSubject, ViewKey};
 use muster_contract::{DeviceKey, HubName, SiteId, Timestamp};
 use muster_domain::fold::{Fleet, Page, StatusRefusal};
 use muster_federation::merged::Merged;
+use muster_federation::past;
+use muster_federation::reasons;
 use muster_federation::route::{Route, route};
 use muster_federation::several::{self, Hubs};
 use proptest::prelude::*;
@@ -24,6 +27,7 @@ use tokio::time::Instant;
 
 use crate::fleets::ledgers;
 use crate::ledger::{Entry, Ledger, position};
+use crate::then::Book;
 
 /// Sites of all hubs. Those of one hub may come between those of another.
 pub(crate) const SITES: [&str; 6] = ["s0", "s1", "s2", "s3", "s4", "s5"];
@@ -38,6 +42,7 @@ const LEASE: Duration = Duration::from_secs(3600);
 #[derive(Debug, Clone)]
 pub(crate) struct InMemory {
     fleets: Arc<BTreeMap<HubName, Fleet>>,
+    books: Arc<BTreeMap<HubName, Book>>,
     /// One of them that does not answer as it should, and what it says.
     odd: Option<(HubName, Result<Bytes, ErrorBody>)>,
 }
@@ -48,6 +53,8 @@ pub(crate) struct Apart {
     pub(crate) hubs: InMemory,
     pub(crate) merged: Merged,
     pub(crate) all: Fleet,
+    /// All facts, as the hub with all of them has them.
+    pub(crate) book: Book,
 }
 
 /// Two or three hubs with two sites each.
@@ -86,21 +93,27 @@ impl Apart {
     /// Each ledger at a hub of its own. A fact has the same place in LEDGER at its hub and at the one with all facts.
     pub(crate) fn of(ledgers: &[Ledger]) -> Self {
         let (mut fleets, mut all) = (BTreeMap::new(), Fleet::default());
+        let (mut books, mut book) = (BTreeMap::<_, Book>::new(), Book::default());
         let (longest, mut at) = (ledgers.iter().map(|ledger| ledger.entries.len()).max().unwrap(), 0);
         for (number, _) in ledgers.iter().enumerate() {
             fleets.insert(name(number), Fleet::default());
+            books.insert(name(number), Book::default());
         }
         for row in 0..longest {
             for (number, ledger) in ledgers.iter().enumerate() {
                 let Some(Entry { subject, fact }) = ledger.entries.get(row) else { continue };
                 all.apply(position(at), subject, fact.clone());
+                let entry = Entry { subject: subject.clone(), fact: fact.clone() };
+                books.get_mut(&name(number)).unwrap().facts.push((at, entry.clone()));
+                book.facts.push((at, entry));
                 fleets.get_mut(&name(number)).unwrap().apply(position(at), subject, fact.clone());
                 at += 1;
             }
         }
         let merged = Merged::new(fleets.keys().cloned(), LEASE);
         fleets.iter().for_each(|(hub, fleet)| read(&merged, hub, fleet));
-        Self { hubs: InMemory { fleets: Arc::new(fleets), odd: None }, merged, all }
+        let hubs = InMemory { fleets: Arc::new(fleets), books: Arc::new(books), odd: None };
+        Self { hubs, merged, all, book }
     }
 
     /// The same where a hub, by its number, says this to anything.
@@ -109,9 +122,17 @@ impl Apart {
         self
     }
 
+    /// The same where a hub, by its number, was not heard for longer than the lease.
+    pub(crate) fn where_one_is_silent(self, number: usize) -> Self {
+        assert_eq!(self.merged.expire(Instant::now() + LEASE).1, None);
+        let others = self.hubs.fleets.iter().filter(|(hub, _)| **hub != name(number));
+        others.for_each(|(hub, fleet)| read(&self.merged, hub, fleet));
+        self
+    }
+
     /// What the hub with all facts answers.
     pub(crate) fn whole(&self, endpoint: &str, question: &Value) -> Result<Value, ErrorBody> {
-        let answer = answer(&self.all, endpoint, question.to_string().as_bytes())?;
+        let answer = self.book.answer(&self.all, endpoint, question.to_string().as_bytes())?;
         Ok(serde_json::from_slice(&answer).unwrap())
     }
 
@@ -133,6 +154,8 @@ impl Apart {
                 several::devices(hubs, merged, &read_of_a_point(&question)?, &question).await
             }
             Route::Every => several::deployment(hubs, merged, &read_of_a_point(&question)?, &question).await,
+            Route::Past => past::answer(hubs, merged, endpoint, &question).await,
+            Route::Reasons(hub) => reasons::why(hubs, merged, hub.as_ref(), &question).await,
             other => panic!("{endpoint}: {other:?}"),
         }
     }
@@ -148,11 +171,20 @@ impl Apart {
 
     /// Whether every site that is named has a view, or does not exist.
     pub(crate) fn hears_of_places(&self, question: &Value) -> bool {
-        let query: StatusQuery = serde_json::from_value(question.clone()).unwrap();
-        let sites = query.site.into_iter().chain(query.device.into_iter().map(|path| path.0.site));
-        let exists = |site: &SiteId| self.all.devices_answer(Some(site), &Default::default(), &ALL).is_some();
-        sites.into_iter().all(|site| self.all.site_view(&site).is_some() || !exists(&site))
+        hears_of_places(&self.all, question)
     }
+
+    /// The same as it was at a point.
+    pub(crate) fn heard_of_places(&self, point: Point, question: &Value) -> bool {
+        self.book.then(point).map_or(true, |then| hears_of_places(&then.0, question))
+    }
+}
+
+fn hears_of_places(all: &Fleet, question: &Value) -> bool {
+    let query: StatusQuery = serde_json::from_value(question.clone()).unwrap();
+    let sites = query.site.into_iter().chain(query.device.into_iter().map(|path| path.0.site));
+    let exists = |site: &SiteId| all.devices_answer(Some(site), &Default::default(), &ALL).is_some();
+    sites.into_iter().all(|site| all.site_view(&site).is_some() || !exists(&site))
 }
 
 const ALL: Page<DeviceKey> = Page { after: None, limit: usize::MAX };
@@ -180,12 +212,12 @@ impl Hubs for InMemory {
         if let Some((_, says)) = self.odd.as_ref().filter(|(odd, _)| odd == hub) {
             return says.clone().map_err(Fault::from);
         }
-        Ok(answer(&self.fleets[hub], endpoint, &question)?.into())
+        Ok(self.books[hub].answer(&self.fleets[hub], endpoint, &question)?.into())
     }
 }
 
-/// What a hub answers, as its rollup does where nobody reads what shall run.
-fn answer(fleet: &Fleet, endpoint: &str, question: &[u8]) -> Result<Vec<u8>, ErrorBody> {
+/// What a hub answers of the present, as its rollup does where nobody reads what shall run.
+pub(crate) fn answer(fleet: &Fleet, endpoint: &str, question: &[u8]) -> Result<Vec<u8>, ErrorBody> {
     if endpoint == "status" {
         let query: StatusQuery = read_of_a_point(question)?;
         let after = parsed_after(query.after.as_deref())?;
@@ -206,6 +238,16 @@ fn answer(fleet: &Fleet, endpoint: &str, question: &[u8]) -> Result<Vec<u8>, Err
         return fitting(limit, |limit| Ok(fleet.devices_answer(site, &query.freshness, &page(limit))));
     }
     let id = named(query.id.as_ref(), "id")?;
+    if endpoint == "why" {
+        let stranger = || nowhere(id);
+        return fitting(limit, |limit| match &query.device {
+            None => found(fleet.why(id, site, &page(limit)), stranger),
+            Some(device) => {
+                let key = DeviceKey { site: named(site, "site")?.clone(), device: device.clone() };
+                found(fleet.why_device(id, &key), stranger)
+            }
+        });
+    }
     fitting(limit, |limit| {
         found(fleet.deployment_answer(id, query.output, site, &page(limit)), || nowhere(id))
     })

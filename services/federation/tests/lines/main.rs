@@ -1,4 +1,4 @@
-//! The law of lines: pages over several hubs are the pages of one hub with all their sites. Hubs are folds in memory, asked
+//! The law of lines and reasons: pages over several hubs are the pages of one hub with all their sites. Hubs are folds in memory, asked
 //! by the federation's own code; no bus.
 
 #![allow(clippy::unwrap_used, reason = "a failure here is the test's result")]
@@ -11,6 +11,9 @@ mod large;
 #[path = "../../../../shared/domain/tests/ledger/mod.rs"]
 mod ledger;
 mod names;
+mod past;
+mod reasons;
+mod then;
 
 use hubs::{Apart, COMPONENTS, DEPLOYMENTS, SITES, comparable, is_of_errors_at_sites};
 use muster_contract::status::StatusQuery;
@@ -40,7 +43,7 @@ fn apps() -> impl Strategy<Value = Vec<String>> {
 }
 
 /// Questions about status: any filters, any output, small pages. Where a name is null it is not named.
-fn questions() -> impl Strategy<Value = Value> {
+pub(crate) fn questions() -> impl Strategy<Value = Value> {
     let id = prop_oneof![2 => Just(Value::Null), 3 => select(&DEPLOYMENTS[..]).prop_map(Value::from)];
     let sites = prop_oneof![2 => Just(Vec::new()), 1 => some_of(&SITES)];
     let axis = select(vec![Value::Null, Value::Null, json!("deployed"), json!("ready")]);

@@ -15,7 +15,7 @@ use muster_domain::fold::{Fleet, Page};
 use tokio::time::Instant;
 
 use super::manifests::READS_AFTER;
-use super::{Answer, Manifests, groups, look_up, status};
+use super::{Answer, Manifests, groups, look_up, parts, status};
 use crate::history::point::Points;
 use crate::history::rebuild::Past;
 use crate::history::recall::{Asked, PATIENCE, Recall, Wanted};
@@ -55,7 +55,11 @@ impl History {
                 let query: Query = read_of_a_point(&question)?;
                 checked_limit(query.limit)?;
                 let past = self.past(query.point, deadline).await?;
-                let answer = MomentAnswer { as_of: past.fleet.as_of(), about: past.hindsight.clone() };
+                let answer = MomentAnswer {
+                    as_of: past.fleet.as_of(),
+                    about: past.hindsight.clone(),
+                    hubs: Vec::new(),
+                };
                 json(answer).map(Bytes::from)
             }
             "digests" => {
@@ -63,6 +67,11 @@ impl History {
                 let limit = checked_limit(query.limit)?;
                 let past = self.past(query.point, deadline).await?;
                 blocking(move || digests(&past.fleet, &query, limit)).await
+            }
+            parts::ENDPOINT => {
+                let question = parts::Question::read(&question)?;
+                let past = self.past(question.point(), deadline).await?;
+                blocking(move || question.answer_of(&past.fleet)).await
             }
             status::ENDPOINT => {
                 let question = status::Question::read(&question)?;

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use muster_contract::history::{ComponentChange, DeviceChange, DiffAnswer, DiffSide, Stand};
-use muster_contract::view::{DeploymentView, Verdict};
+use muster_contract::view::{AsOf, DeploymentView, Verdict};
 use muster_contract::why::Evidence;
 use muster_contract::{ComponentName, DeploymentId, DeviceKey, SiteId, State};
 
@@ -53,7 +53,7 @@ impl Fleet {
             (None, None) => devices.len(),
             _ => changes(None).count(),
         } as u64;
-        let (from, to) = (earlier.side(from), self.side(to));
+        let (from, to) = (side(earlier.as_of, from), side(self.as_of, to));
         Some(DiffAnswer { deployment: id.clone(), from, to, changed, devices, next })
     }
 
@@ -73,35 +73,38 @@ impl Fleet {
         let facts = facts(from, to, since, device);
         Some(DeviceChange { key: self.key_of(device), from: stands.0, to: stands.1, components, facts })
     }
+}
 
-    fn side(&self, view: Option<DeploymentView>) -> DiffSide {
-        let Some(view) = view else {
-            let none = Group::default();
-            return DiffSide {
-                as_of: self.as_of,
-                verdict: Verdict::Empty,
-                targets: 0,
-                leaving: 0,
-                overdue: 0,
-                counts: none.counts(),
-                converged: none.bounds(),
-                complete: none.complete(),
-                components: BTreeMap::new(),
-                digest: None,
-            };
+/// A view as far as it is compared; also where there is none.
+pub(super) fn side(as_of: AsOf, view: Option<DeploymentView>) -> DiffSide {
+    let Some(view) = view else {
+        let none = Group::default();
+        return DiffSide {
+            as_of,
+            hubs: Vec::new(),
+            verdict: Verdict::Empty,
+            targets: 0,
+            leaving: 0,
+            overdue: 0,
+            counts: none.counts(),
+            converged: none.bounds(),
+            complete: none.complete(),
+            components: BTreeMap::new(),
+            digest: None,
         };
-        DiffSide {
-            as_of: view.as_of,
-            verdict: view.verdict,
-            targets: view.targets,
-            leaving: view.leaving,
-            overdue: view.overdue,
-            counts: view.counts,
-            converged: view.converged,
-            complete: view.complete,
-            components: view.components,
-            digest: Some(view.digest),
-        }
+    };
+    DiffSide {
+        as_of: view.as_of,
+        hubs: Vec::new(),
+        verdict: view.verdict,
+        targets: view.targets,
+        leaving: view.leaving,
+        overdue: view.overdue,
+        counts: view.counts,
+        converged: view.converged,
+        complete: view.complete,
+        components: view.components,
+        digest: Some(view.digest),
     }
 }
 

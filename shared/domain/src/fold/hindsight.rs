@@ -36,7 +36,7 @@ use super::doubt::{Identity, OpenMessages};
 use super::fleet::{Fleet, Outcome, Position, Scope};
 
 /// Devices with a wrong clock that are named.
-const SKEWED_NAMED_MAX: usize = 20;
+pub(super) const SKEWED_NAMED_MAX: usize = 20;
 
 /// A fleet on its way from what was known then to what is known by now.
 #[derive(Debug)]

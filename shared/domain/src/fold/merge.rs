@@ -7,12 +7,16 @@
 mod answer;
 mod hub;
 mod pages;
+mod past;
 mod status;
 mod view;
+mod why;
 
 pub use pages::{Pages, Placed};
+pub use past::{DiffSum, moment_of};
 pub use status::StatusSum;
 pub use view::all_unheard;
+pub use why::{WhyAsked, WhySum};
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -157,14 +161,22 @@ impl Merge {
         self.hubs.keys()
     }
 
+    /// Those of them that are heard.
+    pub fn heard_names(&self) -> impl Iterator<Item = &HubName> {
+        self.hubs.iter().filter(|(_, hub)| hub.heard).map(|(name, _)| name)
+    }
+
     /// Up to where the parts have read: the sum of the hubs' sequences, which orders what is said here and is no place in
     /// any LEDGER, and when the newest of their facts was stored.
     pub fn as_of(&self) -> AsOf {
-        let read = self.hubs.values().filter_map(|hub| hub.as_of);
-        let start = AsOf { ledger_seq: 0, at: Timestamp::UNIX_EPOCH };
-        read.fold(start, |sum, of| AsOf {
-            ledger_seq: sum.ledger_seq.saturating_add(of.ledger_seq),
-            at: sum.at.max(of.at),
-        })
+        sum_of(self.hubs.values().filter_map(|hub| hub.as_of))
     }
+}
+
+fn sum_of(read: impl Iterator<Item = AsOf>) -> AsOf {
+    let start = AsOf { ledger_seq: 0, at: Timestamp::UNIX_EPOCH };
+    read.fold(start, |sum, of| AsOf {
+        ledger_seq: sum.ledger_seq.saturating_add(of.ledger_seq),
+        at: sum.at.max(of.at),
+    })
 }

@@ -56,13 +56,18 @@ impl Fleet {
                 return (standings, last.map(|device| self.key_of(device).to_string()));
             }
             // Asked first: most devices do not, and their facts are of no interest.
-            if device.share(deployment).speaks_for(verdict) {
-                if standings.len() >= page.limit.max(1) {
-                    return (standings, last.map(|device| self.key_of(device).to_string()));
-                }
+            let (speaks, full) =
+                (device.share(deployment).speaks_for(verdict), standings.len() >= page.limit.max(1));
+            if speaks && full {
+                return (standings, last.map(|device| self.key_of(device).to_string()));
+            }
+            if speaks {
                 standings.extend(self.because(device, deployment, Some(verdict)));
             }
-            last = Some(device);
+            // A full page ends with its last row: so pages of several hubs can be put together to those of one.
+            if !full {
+                last = Some(device);
+            }
         }
         (standings, None)
     }
@@ -115,6 +120,7 @@ impl Fleet {
             because,
             of,
             silent_sites: Default::default(),
+            hubs: Vec::new(),
             standings,
             next,
         }

@@ -89,7 +89,7 @@ impl Merge {
 }
 
 /// The silent sites of all hubs: how many, and the first of them in order.
-fn silent<'a>(of_hubs: impl Iterator<Item = &'a SilentSites>) -> SilentSites {
+pub(super) fn silent<'a>(of_hubs: impl Iterator<Item = &'a SilentSites>) -> SilentSites {
     let mut all = SilentSites::default();
     for sites in of_hubs {
         all.count = all.count.saturating_add(sites.count);

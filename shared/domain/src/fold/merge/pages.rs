@@ -4,8 +4,10 @@
 //! A hub whose page goes on may have rows right after its end, so nothing is shown that comes after the end of any of them.
 
 use muster_contract::DeviceKey;
+use muster_contract::history::DeviceChange;
 use muster_contract::query::{DeviceLine, StandingLine};
 use muster_contract::status::TargetStatus;
+use muster_contract::why::Because;
 
 use super::super::status::StatusCursor;
 
@@ -25,6 +27,20 @@ impl Placed for DeviceLine {
 }
 
 impl Placed for StandingLine {
+    type Place = DeviceKey;
+    fn place(&self) -> DeviceKey {
+        self.key.clone()
+    }
+}
+
+impl Placed for DeviceChange {
+    type Place = DeviceKey;
+    fn place(&self) -> DeviceKey {
+        self.key.clone()
+    }
+}
+
+impl Placed for Because {
     type Place = DeviceKey;
     fn place(&self) -> DeviceKey {
         self.key.clone()

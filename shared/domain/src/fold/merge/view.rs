@@ -144,7 +144,7 @@ impl Merge {
 
 impl Hub {
     /// Counts of it as they may be said now.
-    fn as_heard(&self, group: Group) -> Group {
+    pub(super) fn as_heard(&self, group: Group) -> Group {
         if self.heard { group } else { group.unheard() }
     }
 }

@@ -1,0 +1,276 @@
+//! What several hubs held at a time: the time is a sequence in the LEDGER of each, and the parts that each had then are added
+//! like those of the present. How a hub is reached is told by whoever asks.
+//!
+//! Every hub is asked, also one that is not heard: where one cannot be reached, or its LEDGER has forgotten that time, there is
+//! an error that names it, because a past without some of the hubs is none.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use muster_bus::Fault;
+use muster_contract::history::{DigestsAnswer, MomentAnswer, Point};
+use muster_contract::limits::LEASE;
+use muster_contract::parts::{PARTS_MAX, PartsAnswer, PartsQuery};
+use muster_contract::query::{ErrorBody, ErrorCode, ErrorReply, PAGE_MAX, Query};
+use muster_contract::question::{json, read};
+use muster_contract::subjects::ViewKey;
+use muster_contract::{HubName, SiteId};
+use muster_domain::fold::moment_of;
+use serde_json::{Map, Value};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use crate::merged::Merged;
+use crate::route::Places;
+use crate::several::{Hubs, ask_all, parsed};
+
+/// Questions for parts, or for names of views, that one hub is asked for one answer about the past: enough for 8,000 views.
+const ASKS_MAX: usize = 128;
+
+/// Hubs of which everything is asked as of one point in the LEDGER of each. Clones ask the same.
+#[derive(Debug, Clone)]
+pub struct Then<H> {
+    hubs: H,
+    points: Arc<BTreeMap<HubName, Point>>,
+}
+
+/// Which views of a past are read.
+#[derive(Debug, Clone, Default)]
+pub struct Wanted {
+    /// These.
+    pub keys: BTreeSet<ViewKey>,
+    /// Of those that a hub had then, also these.
+    pub listed: Option<fn(&ViewKey) -> bool>,
+    /// Which hub had which site.
+    pub sites: bool,
+}
+
+/// What was read of a past.
+#[derive(Debug)]
+pub struct Held {
+    /// The parts.
+    pub merged: Merged,
+    sites: BTreeMap<SiteId, HubName>,
+}
+
+impl Places for Held {
+    fn hub_of(&self, site: &SiteId) -> Option<HubName> {
+        self.sites.get(site).cloned()
+    }
+
+    fn hubs(&self) -> Vec<HubName> {
+        self.merged.look(|merge| merge.hub_names().cloned().collect())
+    }
+
+    fn unread(&self) -> Vec<HubName> {
+        Vec::new()
+    }
+}
+
+impl<H: Hubs> Then<H> {
+    /// What a point is at each of these hubs.
+    ///
+    /// # Errors
+    /// A hub does not answer, or cannot reach the point: this one.
+    pub async fn of(hubs: H, names: &[HubName], point: Point) -> Result<(Self, MomentAnswer), Fault> {
+        let question = Bytes::from(json(Query { point, ..Query::default() })?);
+        let questions = names.iter().map(|hub| (hub.clone(), question.clone())).collect();
+        let mut moments: Vec<(HubName, MomentAnswer)> = Vec::new();
+        for (hub, answer) in ask_all(&hubs, "moment", questions).await {
+            let answer = answer.map_err(|fault| of_hub(&hub, fault))?;
+            moments.push((hub.clone(), parsed(&hub, &answer)?));
+        }
+        let pinned =
+            |(hub, moment): &(HubName, MomentAnswer)| (hub.clone(), point.at_fact(moment.as_of.ledger_seq));
+        let points = Arc::new(moments.iter().map(pinned).collect());
+        Ok((Self { hubs, points }, moment_of(&moments)))
+    }
+
+    /// The present of these hubs.
+    pub fn now(hubs: H, names: &[HubName]) -> Self {
+        let points = names.iter().map(|hub| (hub.clone(), Point::default())).collect();
+        Self { hubs, points: Arc::new(points) }
+    }
+
+    /// The same as of these facts of LEDGERs.
+    #[must_use]
+    pub fn pinned_to(self, facts: &BTreeMap<HubName, u64>) -> Self {
+        let mut points = (*self.points).clone();
+        points.extend(facts.iter().map(|(hub, seq)| (hub.clone(), Point::at_seq(*seq))));
+        Self { points: Arc::new(points), ..self }
+    }
+
+    /// The point at a hub.
+    pub fn point_at(&self, hub: &HubName) -> Point {
+        self.points.get(hub).copied().unwrap_or_default()
+    }
+
+    /// Reads the parts that all hubs had then.
+    ///
+    /// # Errors
+    /// A hub does not say all of them.
+    pub async fn read(&self, wanted: &Wanted) -> Result<Held, Fault> {
+        let merged = Arc::new(Merged::new(self.points.keys().cloned(), LEASE));
+        let mut reading = JoinSet::new();
+        for hub in self.points.keys().cloned() {
+            let (then, wanted, merged) = (self.clone(), wanted.clone(), Arc::clone(&merged));
+            reading.spawn(async move {
+                let sites = then.read_hub(&hub, &wanted, &merged).await;
+                (hub, sites)
+            });
+        }
+        let mut read = reading.join_all().await;
+        read.sort_by(|one, other| one.0.cmp(&other.0));
+        let mut sites = BTreeMap::new();
+        for (hub, of_hub) in read {
+            of_hub?.into_iter().for_each(|site| _ = sites.entry(site).or_insert_with(|| hub.clone()));
+        }
+        let merged =
+            Arc::into_inner(merged).ok_or_else(|| internal("a reader of the past goes on".to_owned()))?;
+        Ok(Held { merged, sites })
+    }
+
+    /// Reads those of one hub; its sites, where they are wanted.
+    async fn read_hub(&self, hub: &HubName, wanted: &Wanted, merged: &Merged) -> Result<Vec<SiteId>, Fault> {
+        let (mut keys, mut sites) = (wanted.keys.clone(), Vec::new());
+        if wanted.listed.is_some() || wanted.sites {
+            for key in self.keys_of(hub).await? {
+                if let ViewKey::Site(site) = &key {
+                    sites.push(site.clone());
+                } else if wanted.listed.is_some_and(|wants| wants(&key)) {
+                    keys.insert(key);
+                }
+            }
+        }
+        let keys: Vec<ViewKey> = keys.into_iter().collect();
+        let mut due: VecDeque<_> = keys.chunks(PARTS_MAX).map(|keys| (keys.to_vec(), 0)).collect();
+        for _ in 0..ASKS_MAX {
+            let Some((keys, skip)) = due.pop_front() else {
+                merged.read_whole(hub);
+                return Ok(sites);
+            };
+            due.extend(self.read_parts(hub, keys, skip, merged).await?);
+        }
+        Err(too_many(hub).into())
+    }
+
+    /// Reads the parts of some keys; what is left of them, and after how many rows.
+    async fn read_parts(
+        &self,
+        hub: &HubName,
+        keys: Vec<ViewKey>,
+        skip: u64,
+        merged: &Merged,
+    ) -> Result<Vec<(Vec<ViewKey>, u64)>, Fault> {
+        let query = PartsQuery {
+            keys: keys.iter().map(ToString::to_string).collect(),
+            skip,
+            ..PartsQuery::default()
+        };
+        let answer = self.ask(hub, "parts", json(query)?.into()).await.map_err(|fault| of_hub(hub, fault))?;
+        let answer: PartsAnswer = parsed(hub, &answer)?;
+        let is_then = self.point_at(hub).at_seq.is_none_or(|seq| seq == answer.as_of.ledger_seq);
+        let took = merged.take(hub, &answer, Instant::now(), answer.as_of.at);
+        // A rollup that knows no past of parts answers of the present.
+        if !is_then || took.is_nothing() || !took.bad.is_empty() {
+            return Err(internal(format!(
+                "the parts that the hub {hub} gives are not those of that time; is its rollup of another version?"
+            )));
+        }
+        let is_left =
+            |key: &ViewKey| !took.settled.contains(key) && took.rest.iter().all(|(rest, _)| rest != key);
+        let left: Vec<ViewKey> = keys.into_iter().filter(is_left).collect();
+        let rests = took.rest.iter().map(|(key, rows)| (vec![key.clone()], *rows));
+        Ok(rests.chain((!left.is_empty()).then_some((left, 0))).collect())
+    }
+
+    /// The views that a hub had.
+    async fn keys_of(&self, hub: &HubName) -> Result<Vec<ViewKey>, Fault> {
+        let (mut keys, mut query) = (Vec::new(), Query { limit: Some(PAGE_MAX), ..Query::default() });
+        for _ in 0..ASKS_MAX {
+            let page = self.ask(hub, "digests", json(&query)?.into()).await;
+            let page: DigestsAnswer = parsed(hub, &page.map_err(|fault| of_hub(hub, fault))?)?;
+            keys.extend(page.views.keys().filter_map(|key| ViewKey::parse(key)));
+            query.after = page.next;
+            if query.after.is_none() {
+                return Ok(keys);
+            }
+        }
+        Err(too_many(hub).into())
+    }
+}
+
+impl<H: Hubs> Hubs for Then<H> {
+    async fn ask(&self, hub: &HubName, endpoint: &'static str, question: Bytes) -> Result<Bytes, Fault> {
+        let question = put_to(self.point_at(hub), &question)?;
+        self.hubs.ask(hub, endpoint, question).await
+    }
+}
+
+/// The same question as of another point.
+fn put_to(point: Point, question: &Bytes) -> Result<Bytes, ErrorBody> {
+    let mut fields: Map<String, Value> = if question.is_empty() { Map::new() } else { read(question)? };
+    ["at", "atSeq", "about"].iter().for_each(|field| _ = fields.remove(*field));
+    fields.extend(read::<Map<String, Value>>(&json(point)?)?);
+    Ok(json(fields)?.into())
+}
+
+/// What a hub says is wrong, with its name.
+pub fn of_hub(hub: &HubName, fault: Fault) -> Fault {
+    match serde_json::from_slice(&fault.body) {
+        Ok(ErrorReply { error }) if !error.message.contains(&format!("the hub {hub}")) => {
+            let message = format!("at the hub {hub}: {}", error.message);
+            ErrorBody { message, ..error }.into()
+        }
+        _ => fault,
+    }
+}
+
+fn too_many(hub: &HubName) -> ErrorBody {
+    let message = format!(
+        "the hub {hub} had more views at that time than {ASKS_MAX} questions ask for; name a deployment, or ask the hub itself"
+    );
+    ErrorBody { code: ErrorCode::BadRequest, message }
+}
+
+fn internal(message: String) -> Fault {
+    ErrorBody { code: ErrorCode::Internal, message }.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_question_is_put_to_the_point_and_nothing_else_of_it_changes() {
+        let point = Point::at("2026-11-20T08:00:00Z".parse().unwrap()).at_fact(7);
+        let about = Point { about: "2026-11-20T07:00:00Z".parse().ok(), ..point };
+        for (question, point, wanted) in [
+            ("", point, json!({"atSeq": 7})),
+            (r#"{"id":"web","at":"2026-11-20T08:00:00Z"}"#, point, json!({"id": "web", "atSeq": 7})),
+            (
+                r#"{"limit":3,"atSeq":9}"#,
+                about,
+                json!({"limit": 3, "atSeq": 7, "about": "2026-11-20T07:00:00Z"}),
+            ),
+            (r#"{"id":"web","atSeq":9}"#, Point::default(), json!({"id": "web"})),
+        ] {
+            let put = put_to(point, &Bytes::from(question)).unwrap();
+            assert_eq!(serde_json::from_slice::<Value>(&put).unwrap(), wanted, "{question}");
+        }
+    }
+
+    #[test]
+    fn what_a_hub_cannot_reach_comes_with_its_name_once() {
+        let hub = "north".parse().unwrap();
+        let said = |message: &str| {
+            let body = ErrorBody { code: ErrorCode::NotFound, message: message.to_owned() };
+            of_hub(&hub, body.into()).message
+        };
+        assert_eq!(said("at: LEDGER has forgotten"), "at the hub north: at: LEDGER has forgotten");
+        assert_eq!(said("the hub north, which is slow"), "the hub north, which is slow");
+    }
+}

@@ -1,0 +1,234 @@
+//! Why a deployment has its verdict over several hubs: what each hub answers to that question, as one hub with all the sites
+//! would answer it. Who is asked is not told here.
+//!
+//! A rule holds over the whole where it holds at one hub, so the verdict of the whole is the first in the order of rules that
+//! any hub has, and the facts that prove it are at the hubs that have it themselves. A hub that is not heard is judged by its
+//! counts, as they may be said of it then; its facts it alone could name.
+
+use muster_contract::query::Query;
+use muster_contract::view::{AsOf, Verdict};
+use muster_contract::why::{Because, WhyAnswer, WhyHub};
+use muster_contract::{DeploymentId, DeviceKey, HubName};
+
+use super::super::tally::Group;
+use super::answer::silent;
+use super::hub::Hub;
+use super::{Merge, Pages, sum_of};
+
+/// What is asked, and of what.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WhyAsked {
+    /// All standings of a deployment.
+    Everywhere,
+    /// Those at a site.
+    Site,
+    /// The one on a device.
+    Device,
+}
+
+impl WhyAsked {
+    /// What a question is about.
+    pub const fn of(query: &Query) -> Self {
+        match (&query.device, &query.site) {
+            (Some(_), _) => Self::Device,
+            (None, Some(_)) => Self::Site,
+            (None, None) => Self::Everywhere,
+        }
+    }
+}
+
+/// What the hubs answer, as one answer.
+#[derive(Debug)]
+pub struct WhySum {
+    /// Without standings.
+    bare: WhyAnswer,
+    lines: Pages<Because>,
+}
+
+/// What one hub has of the deployment: what it has answered, or its counts.
+struct Told<'a> {
+    name: &'a HubName,
+    hub: &'a Hub,
+    counts: Group,
+    verdict: Verdict,
+    answer: Option<&'a WhyAnswer>,
+}
+
+impl Merge {
+    /// Why, with at most so many standings, from what the hubs that were asked answer: nothing where they have none of it. A hub
+    /// that was not asked is judged by its counts. None where no hub has any of it.
+    ///
+    /// # Errors
+    /// An answer does not say where it goes on: that of this hub.
+    pub fn why(
+        &self,
+        id: &DeploymentId,
+        asked: WhyAsked,
+        limit: usize,
+        answers: Vec<(HubName, Option<WhyAnswer>)>,
+    ) -> Result<Option<WhySum>, HubName> {
+        let told: Vec<Told<'_>> =
+            self.hubs.iter().map(|(name, hub)| Told::of(id, name, hub, &answers)).collect();
+        let verdict = told.iter().map(|told| told.verdict).fold(Verdict::Empty, together);
+        if verdict == Verdict::Empty {
+            return Ok(None);
+        }
+        let bare = bare(id, verdict, asked, &told);
+        let mut lines = Pages::new(limit);
+        for (hub, answer) in answers.into_iter().filter_map(|(hub, answer)| Some((hub, answer?))) {
+            // What a hub names for a verdict of its own proves nothing of the whole.
+            if answer.verdict == verdict || asked == WhyAsked::Device {
+                let next = answer.next.as_deref().map(str::parse::<DeviceKey>);
+                let next = next.transpose().map_err(|_| hub.clone())?;
+                lines.take(named(&hub, answer.standings), next);
+            }
+        }
+        Ok(Some(WhySum { bare, lines }))
+    }
+}
+
+impl<'a> Told<'a> {
+    fn of(
+        id: &DeploymentId,
+        name: &'a HubName,
+        hub: &'a Hub,
+        answers: &'a [(HubName, Option<WhyAnswer>)],
+    ) -> Self {
+        let counts = hub.deployments.get(id).map(|share| hub.as_heard(share.group)).unwrap_or_default();
+        let asked = answers.iter().find(|(asked, _)| asked == name);
+        let answer = asked.and_then(|(_, answer)| answer.as_ref());
+        let verdict = match (asked, answer) {
+            (_, Some(answer)) => answer.verdict,
+            (Some(_), None) => Verdict::Empty,
+            (None, None) => counts.verdict(),
+        };
+        Self { name, hub, counts, verdict, answer }
+    }
+
+    /// Its standings that make the rule of a verdict hold, and of how many, where that is asked.
+    fn because(&self, verdict: Verdict, asked: WhyAsked) -> (u64, u64) {
+        let Some(answer) = self.answer else {
+            return self.counted(verdict);
+        };
+        let because = if self.verdict == verdict { answer.because } else { 0 };
+        // Devices that a hub is leaving are no targets; of one device it is always one.
+        let leaves = self.verdict == Verdict::Removing && verdict != Verdict::Removing;
+        let of = if leaves && asked != WhyAsked::Device { 0 } else { answer.of };
+        (because, of)
+    }
+
+    /// The same by its counts, wherever at the hub they are.
+    fn counted(&self, verdict: Verdict) -> (u64, u64) {
+        let of = match verdict {
+            Verdict::Removing => self.counts.leaving(),
+            _ => self.counts.targets(),
+        };
+        if self.verdict == Verdict::Empty { (0, 0) } else { (self.counts.because(verdict), of) }
+    }
+
+    fn as_of(&self) -> Option<AsOf> {
+        self.answer.map(|answer| answer.as_of).or(self.hub.as_of)
+    }
+
+    fn shown(&self, verdict: Verdict, asked: WhyAsked) -> WhyHub {
+        // An answer about a place has counted that place alone.
+        let (because, _) = match asked {
+            WhyAsked::Everywhere => self.because(verdict, asked),
+            WhyAsked::Site | WhyAsked::Device => self.counted(verdict),
+        };
+        WhyHub {
+            name: self.name.clone(),
+            as_of: self.as_of(),
+            verdict: self.verdict,
+            because,
+            heard: self.hub.heard,
+            heard_at: self.hub.heard_at.filter(|_| !self.hub.heard),
+        }
+    }
+}
+
+impl WhySum {
+    /// How many standings it has.
+    pub const fn lines(&self) -> usize {
+        self.lines.len()
+    }
+
+    /// The answer with so many standings at most.
+    pub fn answer(&self, most: usize) -> WhyAnswer {
+        let (standings, next) = self.lines.cut(most);
+        WhyAnswer {
+            standings: standings.to_vec(),
+            next: next.map(|next| next.to_string()),
+            ..self.bare.clone()
+        }
+    }
+}
+
+fn bare(id: &DeploymentId, verdict: Verdict, asked: WhyAsked, told: &[Told<'_>]) -> WhyAnswer {
+    // What is asked of a place is counted there; everything else of every hub.
+    let counted = told.iter().filter(|told| asked == WhyAsked::Everywhere || told.answer.is_some());
+    let counts = counted.clone().map(|told| told.because(verdict, asked));
+    let (because, of) =
+        counts.fold((0, 0), |sum: (u64, u64), of| (sum.0.saturating_add(of.0), sum.1.saturating_add(of.1)));
+    let sites = counted.filter_map(|told| match told.answer {
+        Some(answer) => Some(&answer.silent_sites),
+        None => told.hub.deployments.get(id).map(|share| &share.silent_sites),
+    });
+    let hubs = told.iter().filter(|told| told.verdict != Verdict::Empty);
+    WhyAnswer {
+        as_of: sum_of(told.iter().filter_map(Told::as_of)),
+        deployment: id.clone(),
+        verdict,
+        rule: verdict.rule().to_owned(),
+        because,
+        of,
+        silent_sites: silent(sites),
+        hubs: hubs.map(|told| told.shown(verdict, asked)).collect(),
+        standings: Vec::new(),
+        next: None,
+    }
+}
+
+/// The verdict on the standings of two places from that on each: the first that holds. Where one has targets, no rule that is
+/// about having none holds.
+fn together(one: Verdict, other: Verdict) -> Verdict {
+    let has_targets = |verdict: Verdict| !matches!(verdict, Verdict::Empty | Verdict::Removing);
+    match (has_targets(one), has_targets(other)) {
+        (true, true) => one.min(other),
+        (true, false) => one,
+        (false, true) => other,
+        (false, false) => one.max(other),
+    }
+}
+
+/// The same standings, whose facts say whose LEDGER they are in.
+fn named(hub: &HubName, mut standings: Vec<Because>) -> Vec<Because> {
+    let facts = standings.iter_mut().flat_map(|because| &mut because.facts);
+    facts.for_each(|fact| fact.hub = Some(hub.clone()));
+    standings
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rule_that_holds_at_one_place_holds_over_both_unless_it_is_about_having_no_targets() {
+        for one in Verdict::ALL {
+            assert_eq!(together(one, one), one);
+            for other in Verdict::ALL {
+                let both = together(one, other);
+                assert_eq!(both, together(other, one), "{one:?} {other:?}");
+                let weak = [Verdict::Empty, Verdict::Removing];
+                let wanted = match (weak.contains(&one), weak.contains(&other)) {
+                    (false, false) => one.min(other),
+                    (true, true) if one == other => one,
+                    (true, true) => Verdict::Removing,
+                    (true, false) => other,
+                    (false, true) => one,
+                };
+                assert_eq!(both, wanted, "{one:?} {other:?}");
+            }
+        }
+    }
+}
