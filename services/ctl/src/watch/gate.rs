@@ -1,14 +1,14 @@
 //! What a watch waits for. With `--commit` a verdict counts only as of a fact of LEDGER by which every document of that
 //! commit is in: whatever was shown before may be of the state before it.
 //!
-//! The publisher says as of which fact that is, and says it no more once another commit is on its way. So the view is looked
-//! at again and again beside the notices, and the publisher is asked after each look: what it still says then was true of
-//! what the view shows. A notice alone opens no gate.
+//! The publisher says as of which fact that is. A verdict that holds already and stays gives no further notice, and one that
+//! changes to and fro within a window gives none either, so from then on the view itself is looked at again and again beside
+//! the notices.
 
 use std::time::Duration;
 
 use muster_contract::query::{DeploymentAnswer, PublisherQuery, PublisherStatus, Query};
-use muster_contract::view::{DeploymentView, Verdict};
+use muster_contract::view::{AsOf, DeploymentView, Verdict};
 use muster_contract::{CommitName, DeploymentId, Timestamp};
 use muster_service::error::chain;
 use tokio::sync::mpsc;
@@ -18,7 +18,9 @@ use crate::ask::{AskError, Hub, understood};
 use crate::error::{CommitError, CtlError};
 use crate::render;
 
-/// Time between two looks at the view, each with a question to the publisher.
+/// Time between two questions to the publisher.
+const ASK_EVERY: Duration = Duration::from_secs(1);
+/// Time between two looks at the view.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// News that waits until it is shown; whoever asks waits for it.
 const WORDS_WAITING: usize = 4;
@@ -36,8 +38,6 @@ struct Gate {
     commit: CommitName,
     /// LEDGER up to here holds all of the commit.
     through: Option<u64>,
-    /// The view had the verdict while that was so.
-    is_open: bool,
     news: mpsc::Receiver<News>,
 }
 
@@ -72,7 +72,7 @@ impl Goal {
             };
             // It ends by itself: nobody listens to it any more.
             tokio::spawn(asking.run());
-            Gate { commit: commit.clone(), through: None, is_open: false, news }
+            Gate { commit: commit.clone(), through: None, news }
         });
         Self { verdict, gate }
     }
@@ -89,9 +89,10 @@ impl Goal {
     }
 
     /// Whether that is what is waited for.
-    pub(super) fn is_met(&self, verdict: Option<Verdict>) -> bool {
-        let is_open = self.gate.as_ref().is_none_or(|gate| gate.is_open);
-        self.verdict.is_some() && self.verdict == verdict && is_open
+    pub(super) fn is_met(&self, verdict: Option<Verdict>, as_of: Option<AsOf>) -> bool {
+        let is_of_commit =
+            |gate: &Gate| as_of.zip(gate.through).is_some_and(|(as_of, through)| as_of.ledger_seq >= through);
+        self.verdict.is_some() && self.verdict == verdict && self.gate.as_ref().is_none_or(is_of_commit)
     }
 
     /// What is learned next; never, where no commit is waited for. Cancel-safe.
@@ -100,15 +101,16 @@ impl Goal {
             Some(gate) => gate.news.recv().await,
             None => None,
         };
-        let Some(news) = next else { return std::future::pending().await };
-        if let Some(gate) = &mut self.gate {
-            match news {
-                News::InLedger(through) => gate.through = Some(through),
-                News::Met(_) => gate.is_open = true,
-                News::Says(_) | News::Failed(_) => {}
+        match next {
+            Some(News::InLedger(through)) => {
+                if let Some(gate) = &mut self.gate {
+                    gate.through = Some(through);
+                }
+                News::InLedger(through)
             }
+            Some(news) => news,
+            None => std::future::pending().await,
         }
-        news
     }
 
     /// What is said at the beginning.
@@ -148,8 +150,13 @@ struct Asking {
 impl Asking {
     async fn run(self) {
         let tell = self.tell.clone();
+        let asked = async {
+            let through = self.in_ledger().await?;
+            self.say(News::InLedger(through)).await;
+            self.met(through).await
+        };
         let end = tokio::select! {
-            end = self.met() => end,
+            end = asked => end,
             () = tell.closed() => return,
         };
         let news = end.map_or_else(News::Failed, |view| News::Met(Box::new(view)));
@@ -162,37 +169,26 @@ impl Asking {
         let _ = self.tell.send(news).await;
     }
 
-    /// Looks until the view has the verdict while LEDGER holds the commit.
-    async fn met(&self) -> Result<DeploymentView, CtlError> {
-        let (mut talk, mut told) = (Talk::default(), None);
+    /// Waits until LEDGER holds the commit. A publisher that has answered once is waited for.
+    async fn in_ledger(&self) -> Result<u64, CtlError> {
+        let (mut polls, mut has_answered, mut is_silent) = (Polls::default(), false, false);
         loop {
-            let view = self.look().await?;
-            if let Some(through) = self.in_ledger(&mut talk).await? {
-                if told.replace(through) != Some(through) {
-                    self.say(News::InLedger(through)).await;
+            match self.status().await {
+                Ok(status) => {
+                    (has_answered, is_silent) = (true, false);
+                    if let Some(through) = judged(&status, &self.commit, &mut polls)? {
+                        return Ok(through);
+                    }
                 }
-                if let Some(view) = view.filter(|view| view.as_of.ledger_seq >= through) {
-                    return Ok(view);
+                Err(error) if has_answered && error.may_pass() => {
+                    if !is_silent {
+                        self.say(News::Says(format!("muster: {}; trying on\n", chain(&error)))).await;
+                    }
+                    is_silent = true;
                 }
+                Err(error) => return Err(error.into()),
             }
-            sleep(LOOK_EVERY).await;
-        }
-    }
-
-    /// As of where LEDGER holds the commit, if it does. A publisher that has answered once is waited for.
-    async fn in_ledger(&self, talk: &mut Talk) -> Result<Option<u64>, CtlError> {
-        match self.status().await {
-            Ok(status) => {
-                (talk.has_answered, talk.is_silent) = (true, false);
-                Ok(judged(&status, &self.commit, &mut talk.polls)?)
-            }
-            Err(error) if talk.has_answered && error.may_pass() => {
-                if !std::mem::replace(&mut talk.is_silent, true) {
-                    self.say(News::Says(format!("muster: {}; trying on\n", chain(&error)))).await;
-                }
-                Ok(None)
-            }
-            Err(error) => Err(error.into()),
+            sleep(ASK_EVERY).await;
         }
     }
 
@@ -201,25 +197,25 @@ impl Asking {
         understood(&self.hub.publisher("status", &query).await?)
     }
 
-    /// The view, if it has the verdict.
-    async fn look(&self) -> Result<Option<DeploymentView>, CtlError> {
+    /// Looks until the view has the verdict, as of `through` or later.
+    async fn met(&self, through: u64) -> Result<DeploymentView, CtlError> {
         let query = Query { id: Some(self.deployment.clone()), ..Query::default() };
-        let answer = self.hub.query("deployment", &query).await;
-        match answer.and_then(|answer| understood::<DeploymentAnswer>(&answer)) {
-            Ok(DeploymentAnswer { view, .. }) => Ok(Some(view).filter(|view| view.verdict == self.verdict)),
-            // It may be there later, and the hub as well: the notices tell of both.
-            Err(error) if error.not_found().is_some() || error.may_pass() => Ok(None),
-            Err(error) => Err(error.into()),
+        loop {
+            let answer = self.hub.query("deployment", &query).await;
+            match answer.and_then(|answer| understood::<DeploymentAnswer>(&answer)) {
+                Ok(DeploymentAnswer { view, .. })
+                    if view.verdict == self.verdict && view.as_of.ledger_seq >= through =>
+                {
+                    return Ok(view);
+                }
+                Ok(_) => {}
+                // It may be there later, and the hub as well: the notices tell of both.
+                Err(error) if error.not_found().is_some() || error.may_pass() => {}
+                Err(error) => return Err(error.into()),
+            }
+            sleep(LOOK_EVERY).await;
         }
     }
-}
-
-/// What the publisher has said so far.
-#[derive(Default)]
-struct Talk {
-    has_answered: bool,
-    is_silent: bool,
-    polls: Polls,
 }
 
 /// How often Git was asked since the publisher was.

@@ -46,7 +46,7 @@ pub(super) async fn run(
     let mut picture = Picture::new(deployment, is_there && !notices.is_told(), silence);
     if let Some(known) = notices.known().await? {
         picture.know(&known);
-        if goal.is_met(picture.verdict) {
+        if goal.is_met(picture.verdict, picture.as_of) {
             // What is waited for is there, and was shown before.
             picture.tell_of_before(session, known.as_of);
             return Ok(true);
@@ -62,7 +62,9 @@ pub(super) async fn run(
 /// The end of a watch. One that waits for a verdict has it or not, also where its reader has gone.
 fn answered(end: Result<bool, CtlError>, goal: &Goal, picture: &Picture) -> Result<bool, CtlError> {
     match end {
-        Err(error) if goal.is_any() && error.is_reader_gone() => Ok(goal.is_met(picture.verdict)),
+        Err(error) if goal.is_any() && error.is_reader_gone() => {
+            Ok(goal.is_met(picture.verdict, picture.as_of))
+        }
         end => end,
     }
 }
@@ -120,7 +122,7 @@ async fn follow(
             read = meanwhile.until(notices.next(), session, picture) => {
                 let read = read?;
                 picture.show(session, &read)?;
-                if is_last(&read.notice) || goal.is_met(picture.verdict) {
+                if is_last(&read.notice) || goal.is_met(picture.verdict, picture.as_of) {
                     break is_last(&read.notice);
                 }
                 picture.is_of_before = false;

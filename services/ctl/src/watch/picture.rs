@@ -75,7 +75,7 @@ impl Picture {
             }
             News::Failed(error) => return Err(error),
         }
-        Ok(goal.is_met(self.verdict))
+        Ok(goal.is_met(self.verdict, self.as_of))
     }
 
     /// Shows a view that no notice has told. It is no notice, so programs that read those are not given it.

@@ -84,31 +84,17 @@ fn without_a_repository_no_commit_is_waited_for() {
     assert!(error.to_string().contains("no Git repository"), "{error}");
 }
 
-fn view() -> DeploymentView {
-    let json = serde_json::json!({
-        "apiVersion": "muster/v1", "kind": "DeploymentView", "deployment": "web",
-        "asOf": {"ledgerSeq": 41, "at": "2026-11-20T08:00:00Z"}, "verdict": "converged", "targets": 0, "leaving": 0,
-        "counts": {}, "converged": {"lo": 0, "hi": 0},
-        "complete": {"devices": 0, "of": 0, "missingReports": 0}, "components": {}, "errors": [],
-        "digest": format!("sha256:{}", "0".repeat(64)),
-    });
-    serde_json::from_value(json).unwrap()
-}
-
-#[tokio::test]
-async fn a_verdict_counts_where_it_was_seen_while_ledger_held_the_commit() {
+#[test]
+fn a_verdict_counts_from_the_commit_on() {
+    let gate = |through| Some(Gate { commit: commit(), through, news: mpsc::channel(1).1 });
+    let as_of = |ledger_seq| Some(AsOf { ledger_seq, at: Timestamp::UNIX_EPOCH });
     let (converged, failing) = (Some(Verdict::Converged), Some(Verdict::Failing));
-    let (tell, news) = mpsc::channel(WORDS_WAITING);
-    let gate = Gate { commit: commit(), through: None, is_open: false, news };
-    let mut goal = Goal { verdict: converged, gate: Some(gate) };
-    assert!(!goal.is_met(converged), "nobody knows as of where");
-    assert!(tell.send(News::InLedger(41)).await.is_ok());
-    goal.next().await;
-    assert!(!goal.is_met(converged), "a notice may be of the state before, or of another commit");
-    assert_eq!(goal.commit().unwrap().1, Some(41));
-    assert!(tell.send(News::Met(Box::new(view()))).await.is_ok());
-    goal.next().await;
-    assert!(goal.is_met(converged) && !goal.is_met(failing));
-    assert!(Goal { verdict: converged, gate: None }.is_met(converged), "no commit is named");
-    assert!(!Goal { verdict: None, gate: None }.is_met(None), "nothing is waited for");
+    let goal = |through| Goal { verdict: converged, gate: gate(through) };
+    assert!(!goal(None).is_met(converged, as_of(99)), "nobody knows as of where");
+    assert!(!goal(Some(41)).is_met(converged, as_of(40)));
+    assert!(!goal(Some(41)).is_met(converged, None));
+    assert!(!goal(Some(41)).is_met(failing, as_of(41)));
+    assert!(goal(Some(41)).is_met(converged, as_of(41)));
+    assert!(Goal { verdict: converged, gate: None }.is_met(converged, None), "no commit is named");
+    assert!(!Goal { verdict: None, gate: None }.is_met(None, None), "nothing is waited for");
 }
