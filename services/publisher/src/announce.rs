@@ -299,7 +299,6 @@ impl<D: Downlink> Announcer<D> {
 
     fn applied(&mut self, revision: &str) {
         self.commit_under_way = false;
-        self.roster.published();
         tracing::info!(commit.id = revision, devices = self.roster.devices(), "the commit is published");
         self.around.metrics.commit(CommitResult::Applied, 1);
         self.tell();
@@ -361,7 +360,8 @@ impl<D: Downlink> Announcer<D> {
         })
     }
 
-    fn tell(&self) {
+    fn tell(&mut self) {
+        self.roster.follow_ledger();
         let census = self.roster.census();
         let trouble = self.trouble.clone().filter(|_| self.roster.due() > 0).or_else(|| self.behind());
         let applied = self.roster.applied().map(|revision| (revision, self.roster.applied_through()));

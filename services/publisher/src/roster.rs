@@ -245,9 +245,14 @@ impl Roster {
         self.revision().filter(|_| self.due.is_empty() && self.ahead.len() == 0)
     }
 
-    /// The commit that was taken last is published whole.
-    pub fn published(&mut self) {
-        self.copied.publish(documents(&self.held));
+    /// Looks in LEDGER for the documents that stand, once the commit is published whole; while it is not, also because
+    /// another publisher's documents came between, for none.
+    pub fn follow_ledger(&mut self) {
+        match (self.applied().is_some(), self.copied.is_under_way()) {
+            (true, true) => self.copied.publish(documents(&self.held)),
+            (false, false) => self.copied.begin(),
+            (true, false) | (false, true) => {}
+        }
     }
 
     /// LEDGER holds these; true where it holds the whole commit since.

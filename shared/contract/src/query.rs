@@ -441,7 +441,8 @@ pub struct GitStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub applied: Option<String>,
     /// LEDGER up to this sequence holds every document of `applied`: a view as of it or later speaks of all its targets.
-    /// Absent while that is not so yet, and as soon as documents of another commit take the place of its own.
+    /// Absent while that is not so yet, and while any document of another commit, or one that is to be said again, is on its
+    /// way.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub applied_through: Option<u64>,
     /// The commit that was asked about, where it is not `applied` and the newest one that was taken came after it. Absent

@@ -67,7 +67,7 @@ fn source(git: &GitStatus, now: Timestamp) -> String {
     };
     let applied = match (&git.applied, git.applied_through) {
         (None, _) => "none since the start; devices keep what they have".to_owned(),
-        (Some(commit), None) => format!("{commit}, not all of it in LEDGER yet"),
+        (Some(commit), None) => format!("{commit}; LEDGER does not hold all of it, or another is on its way"),
         (Some(commit), Some(through)) => format!("{commit}, in LEDGER as of {through}"),
     };
     let mut text = format!("git          {}, branch {}\n", clean(&git.url), clean(&git.branch));

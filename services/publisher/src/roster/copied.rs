@@ -31,9 +31,13 @@ enum Commit {
 }
 
 impl Copied {
-    /// A commit is taken: nothing is known of it.
+    /// A commit is taken, or is not published whole any more: nothing is known of it.
     pub(super) fn begin(&mut self) {
         self.commit = Commit::UnderWay;
+    }
+
+    pub(super) const fn is_under_way(&self) -> bool {
+        matches!(self.commit, Commit::UnderWay)
     }
 
     /// The commit is published whole, and these are its documents: all there are, also those that it did not change.
@@ -81,7 +85,7 @@ impl Copied {
     pub(super) fn begin_anew(&mut self, documents: impl Iterator<Item = (DeviceKey, Generation)>) {
         self.newest.clear();
         self.seen = 0;
-        if !matches!(self.commit, Commit::UnderWay) {
+        if !self.is_under_way() {
             self.publish(documents);
         }
     }

@@ -48,7 +48,7 @@ impl Held {
     pub(super) fn insert(&mut self, number: u64) -> bool {
         match self {
             Self::Through(last) if number <= *last => false,
-            Self::Through(last) if number == *last + 1 => {
+            Self::Through(last) if number - 1 == *last => {
                 *last = number;
                 true
             }
@@ -87,7 +87,10 @@ impl Held {
     /// The numbers of `from..=to` that are not held.
     pub(super) fn missing_within(&self, from: u64, to: u64) -> SeqRanges {
         match self {
-            Self::Through(last) => SeqRanges::span(from.max(last + 1), to),
+            Self::Through(last) => {
+                let next = last.checked_add(1);
+                next.map_or_else(SeqRanges::new, |next| SeqRanges::span(from.max(next), to))
+            }
             Self::Parts(parts) => parts.set.missing_within(from, to),
         }
     }
@@ -125,6 +128,13 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    #[test]
+    fn where_every_number_there_is_is_held_none_is_missing() {
+        let mut held = Held::Through(u64::MAX);
+        assert!(held.missing_within(1, u64::MAX).is_empty() && !held.insert(u64::MAX));
+        assert_eq!((held.count(), held.last()), (u64::MAX, u64::MAX));
+    }
 
     proptest! {
         #[test]

@@ -1,4 +1,5 @@
-//! Which number a device has. A few bytes for each: the name is held by the device, and is looked at there.
+//! Which number a device has. A few bytes for each: its name is held by the device and that of its site by the site, and
+//! they are looked at there.
 
 use std::hash::BuildHasher;
 

@@ -31,7 +31,10 @@ impl Members {
             numbers.insert(at, number);
         } else if at == CHUNK_MAX {
             // Who comes in order, as out of a snapshot, leaves full chunks behind.
-            self.chunks.insert(chunk + 1, vec![number]);
+            match self.chunks.get_mut(chunk + 1).filter(|next| next.len() < CHUNK_MAX) {
+                Some(next) => next.insert(0, number),
+                None => self.chunks.insert(chunk + 1, vec![number]),
+            }
         } else {
             let above = numbers.split_off(CHUNK_MAX / 2);
             self.chunks.insert(chunk + 1, above);
@@ -125,5 +128,14 @@ mod tests {
     fn who_comes_in_order_leaves_full_chunks_behind() {
         let (members, _) = come(0..4 * CHUNK_MAX as u16);
         assert_eq!(members.chunks.len(), 4);
+    }
+
+    #[test]
+    fn in_whichever_order_devices_come_chunks_are_not_of_single_ones() {
+        let (full, many) = (CHUNK_MAX as u16, 8 * CHUNK_MAX as u16);
+        for order in [(0..full).chain((full..many).rev()).collect::<Vec<_>>(), (0..many).rev().collect()] {
+            let (members, _) = come(order);
+            assert!(members.chunks.len() <= 16, "{}", members.chunks.len());
+        }
     }
 }

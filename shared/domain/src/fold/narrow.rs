@@ -3,7 +3,7 @@
 use muster_contract::limits::COUNTER_MAX;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// Where LEDGER holds a fact; 0 for none. Two hundred million million facts are 89 years of a hundred thousand a second.
+/// Where LEDGER holds a fact; 0 for none. 281 million million facts are 89 years of a hundred thousand a second.
 pub(super) type Place = Narrow<6>;
 /// A number of the contract that counts from 1; 0 for none.
 pub(super) type Count = Narrow<7>;

@@ -110,3 +110,25 @@ async fn a_publisher_that_was_started_again_finds_the_commit_in_ledger() {
     assert_eq!(second.after(Vec::new()).await, at("c1", None));
     assert_eq!(second.after(copies(&stream, 1)).await, at("c1", Some(2)));
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_commit_that_was_put_back_over_another_writers_is_in_ledger_once_that_is() {
+    let stream = Stream::default();
+    let publisher = Running::start(&stream);
+    publisher.commit(fleet("c1", 2, "run")).await.unwrap();
+    publisher.applied("c1").await;
+    let mut old = stream.0.lock().unwrap().last[&key(0)].1.clone();
+    publisher.commit(fleet("c2", 2, "newer")).await.unwrap();
+    publisher.applied("c2").await;
+    assert_eq!(publisher.after(copies(&stream, 11)).await, at("c2", Some(12)));
+    // Another publisher, whose Git lags behind, was started and takes what its branch says.
+    old.generation = stream.0.lock().unwrap().last[&key(0)].1.generation.next();
+    stream.0.lock().unwrap().put(&key(0), old.clone());
+    assert!(publisher.desk.heard(vec![(key(0), old.generation)]).await);
+    let is_back = || stream.0.lock().unwrap().last[&key(0)].1.generation > old.generation;
+    while !is_back() {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    assert_eq!(publisher.after(Vec::new()).await, at("c2", None), "LEDGER holds the other one's");
+    assert_eq!(publisher.after(copies(&stream, 21)).await, at("c2", Some(21)));
+}
