@@ -18,6 +18,7 @@ use crate::history;
 use crate::render;
 use crate::session::Session;
 use muster_domain::near::near;
+use muster_service::error::chain;
 
 /// One deployment, or all of them.
 ///
@@ -33,6 +34,10 @@ pub async fn run(
     if let Some(moment) = &moment {
         // From here on the point is one that does not move on, of which every page is.
         args.point = args.point.pinned_to(moment);
+        if !moment.hubs.is_empty() {
+            // That time is the latest of all hubs: the others have yet to make it ready for the pages.
+            history::moment(session, args.point.into()).await?;
+        }
     }
     if let Some(label) = args.group_by.clone() {
         groups::by_label(session, label, args.deployment, args.point.into()).await?;
@@ -70,7 +75,15 @@ async fn one(
         Err(error) => return Err(with_near_deployments(session, error, &id).await),
     };
     let told = match depth {
-        Depth::Detail => Some(shall_run::add_to(&mut answer, &session.hub, &id, point).await?),
+        Depth::Detail => match shall_run::add_to(&mut answer, &session.hub, &id, point).await {
+            Ok(told) => Some(told),
+            // The view and its lines are worth having without it.
+            Err(error) => {
+                session.terminal.say(&format!("muster: what shall run is not told: {}\n", chain(&error)));
+                shall_run::leave_out(&mut answer);
+                None
+            }
+        },
         Depth::Summary | Depth::All => None,
     };
     let frame = session.frame();

@@ -126,8 +126,11 @@ async fn diff<H: Hubs>(hubs: &H, names: &[HubName], question: &Bytes) -> Result<
     let (mut sum, mut read_to) = (DiffSum::new(limit), BTreeMap::new());
     for (hub, answer) in ask_all(hubs, "diff", questions).await {
         match answer {
-            // It was nowhere there.
-            Err(fault) if is_not_found(&fault) => {}
+            // It was nowhere there, then or now.
+            Err(fault) if is_not_found(&fault) => {
+                from.still_holds(&hub).await?;
+                to.still_holds(&hub).await?;
+            }
             answer => {
                 let answer = answer.map_err(|fault| of_hub(&hub, fault))?;
                 let answer: DiffAnswer = parsed(&hub, &answer)?;

@@ -22,6 +22,7 @@ use tokio::task::JoinSet;
 
 use crate::merged::Merged;
 use crate::spread::{Name, Share, Spread};
+use crate::then::of_hub;
 
 const STATUS: &str = "status";
 
@@ -50,6 +51,7 @@ pub(crate) async fn ask_all(
         let hubs = hubs.clone();
         asked.spawn(async move {
             let answer = hubs.ask(&hub, endpoint, question).await;
+            let answer = answer.map_err(|fault| if is_trouble(&fault) { of_hub(&hub, fault) } else { fault });
             (hub, answer)
         });
     }
@@ -323,6 +325,11 @@ impl Names {
         }
         Ok(())
     }
+}
+
+/// True where the hub is at fault, and not the question: what is wrong with that is the same at every hub.
+fn is_trouble(fault: &Fault) -> bool {
+    [ErrorCode::NotReady, ErrorCode::Internal].iter().any(|code| fault.code == code.number())
 }
 
 pub(crate) fn is_not_found(fault: &Fault) -> bool {

@@ -23,7 +23,7 @@ use tokio::time::Instant;
 
 use crate::merged::Merged;
 use crate::route::Places;
-use crate::several::{Hubs, ask_all, parsed};
+use crate::several::{Hubs, ask_all, is_not_found, parsed};
 
 /// Questions for parts, or for names of views, that one hub is asked for one answer about the past: enough for 8,000 views.
 const ASKS_MAX: usize = 128;
@@ -203,8 +203,33 @@ impl<H: Hubs> Then<H> {
 
 impl<H: Hubs> Hubs for Then<H> {
     async fn ask(&self, hub: &HubName, endpoint: &'static str, question: Bytes) -> Result<Bytes, Fault> {
-        let question = put_to(self.point_at(hub), &question)?;
-        self.hubs.ask(hub, endpoint, question).await
+        let answer = self.hubs.ask(hub, endpoint, put_to(self.point_at(hub), &question)?).await;
+        if answer.as_ref().is_err_and(is_not_found) {
+            self.still_holds(hub).await?;
+        }
+        answer
+    }
+}
+
+impl<H: Hubs> Then<H> {
+    /// That a hub finds nothing may mean that it had nothing then, or that its LEDGER has forgotten that time meanwhile. The
+    /// fleet there was always.
+    ///
+    /// # Errors
+    /// It has, or nobody can say.
+    pub async fn still_holds(&self, hub: &HubName) -> Result<(), Fault> {
+        let point = self.point_at(hub);
+        if point.is_now() {
+            return Ok(());
+        }
+        let query = PartsQuery { keys: vec![ViewKey::Fleet.to_string()], ..PartsQuery::default() };
+        let answer = self.hubs.ask(hub, "parts", put_to(point, &json(query)?.into())?).await;
+        let forgotten = || {
+            internal(format!("the hub {hub} does not hold that time any more; ask again, or of a later one"))
+        };
+        answer
+            .map(|_| ())
+            .map_err(|fault| if is_not_found(&fault) { forgotten() } else { of_hub(hub, fault) })
     }
 }
 
@@ -260,6 +285,31 @@ mod tests {
         ] {
             let put = put_to(point, &Bytes::from(question)).unwrap();
             assert_eq!(serde_json::from_slice::<Value>(&put).unwrap(), wanted, "{question}");
+        }
+    }
+
+    /// A hub that finds nothing, and either holds a time or has forgotten it.
+    #[derive(Clone)]
+    struct Empty {
+        is_held: bool,
+    }
+
+    impl Hubs for Empty {
+        async fn ask(&self, _: &HubName, endpoint: &'static str, _: Bytes) -> Result<Bytes, Fault> {
+            let nothing = ErrorBody { code: ErrorCode::NotFound, message: "gone".to_owned() };
+            if self.is_held && endpoint == "parts" { Ok(Bytes::new()) } else { Err(nothing.into()) }
+        }
+    }
+
+    #[tokio::test]
+    async fn a_hub_that_has_forgotten_a_time_meanwhile_is_not_taken_for_one_that_had_nothing() {
+        let hub: HubName = "north".parse().unwrap();
+        for (is_held, code) in [(true, ErrorCode::NotFound), (false, ErrorCode::Internal)] {
+            let points = Arc::new(BTreeMap::from([(hub.clone(), Point::at_seq(3))]));
+            let then = Then { hubs: Empty { is_held }, points };
+            let fault = then.ask(&hub, "why", Bytes::new()).await.unwrap_err();
+            assert_eq!(fault.code, code.number(), "{fault:?}");
+            assert_eq!(is_held, !fault.message.contains("the hub north"), "{fault:?}");
         }
     }
 

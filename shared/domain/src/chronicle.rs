@@ -6,6 +6,7 @@
 
 use std::collections::{HashMap, VecDeque};
 
+use jiff::SignedDuration;
 use muster_contract::actions::{ACTIONS_MAX, Action, ActionKind};
 use muster_contract::desired::{DesiredState, Source};
 use muster_contract::view::AsOf;
@@ -15,6 +16,9 @@ use crate::fold::Position;
 
 /// Stands for an action that came before everything that was read.
 const OLDER: u64 = 0;
+/// A document that LEDGER stored so long after it was issued was said again, so that LEDGER does not forget it. Where that is
+/// the first of a device that was read, what it says was so before.
+const SAID_AGAIN_AFTER: SignedDuration = SignedDuration::from_hours(24);
 
 /// Every deployment's actions, as far as they were read.
 #[derive(Debug, Default)]
@@ -62,13 +66,14 @@ impl Chronicle {
             return;
         }
         let is_first = held.is_none();
+        let is_old = is_first && at.stored_at.duration_since(state.issued_at) > SAID_AGAIN_AFTER;
         let before = self.devices.remove(key).map(|told| told.runs).unwrap_or_default();
         let mut runs = Vec::with_capacity(state.deployments.len());
         for entry in &state.deployments {
             let deployment = self.number(&entry.id);
             let held = before.iter().find(|run| run.deployment == deployment).map(|run| run.action);
             let life = &mut self.lives[deployment as usize];
-            let is_new = entry.target_generation == state.generation;
+            let is_new = entry.target_generation == state.generation && !is_old;
             let action = if is_new {
                 life.publish(at, entry.source.as_ref().unwrap_or(&state.source), held)
             } else {
@@ -78,7 +83,7 @@ impl Chronicle {
                 life.was_there();
             }
             // What the device was told before was not read, so neither is whether it had this.
-            life.is_older |= is_first && state.generation > Generation::FIRST;
+            life.is_older |= is_old || is_first && state.generation > Generation::FIRST;
             life.targets += u64::from(held.is_none());
             runs.push(Run { deployment, action });
         }
@@ -100,6 +105,11 @@ impl Chronicle {
         };
         let told = life.actions.iter().filter(|action| action.ledger_seq <= up_to);
         (told.cloned().collect(), since)
+    }
+
+    /// Whether any device was ever told of a deployment, as far as was read.
+    pub fn knows(&self, id: &DeploymentId) -> bool {
+        self.numbers.contains_key(id)
     }
 
     fn number(&mut self, id: &DeploymentId) -> u32 {

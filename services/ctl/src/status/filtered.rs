@@ -13,6 +13,7 @@ use crate::error::CtlError;
 use crate::render;
 use crate::render::resource_group::{Group, Spelling};
 use crate::session::Session;
+use muster_service::error::chain;
 
 /// Bytes of a ResourceGroup where no budget is named: what etcd takes, with room to spare.
 const BUDGET_DEFAULT: usize = 1024 * 1024;
@@ -107,7 +108,7 @@ fn view_query(id: &DeploymentId, args: &StatusArgs) -> Query {
 /// What was done to a deployment as a whole. The status is worth having without it, so it is only said why there is none.
 async fn actions(hub: &Hub, id: &DeploymentId, args: &StatusArgs) -> Result<ActionsAnswer, String> {
     let answer = hub.query("actions", &view_query(id, args)).await;
-    answer.and_then(|answer| understood(&answer)).map_err(|error| error.to_string())
+    answer.and_then(|answer| understood(&answer)).map_err(|error| chain(&error))
 }
 
 /// What passes the filters: all lines, or as many as were asked for.

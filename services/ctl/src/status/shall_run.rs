@@ -32,6 +32,13 @@ pub(super) async fn add_to(
     Ok(told)
 }
 
+/// Says in an answer for programs that of none of its lines it is told.
+pub(super) fn leave_out(answer: &mut Value) {
+    let lines = answer["devices"].as_array().into_iter().flatten();
+    let shall_run = lines.filter(|line| !line["targetGeneration"].is_null()).count();
+    answer["manifestsLeftOut"] = shall_run.into();
+}
+
 /// What of it is of these lines.
 fn of_lines(lines: &[StandingLine], mut told: StatusAnswer) -> StatusAnswer {
     let shown: BTreeMap<_, _> = lines.iter().map(|line| (&line.key, line.target_generation)).collect();
@@ -123,6 +130,14 @@ mod tests {
         write(&mut answer, &lines, &told);
         let named: Vec<_> = (0..3).map(|at| answer["devices"][at].get("digest").is_some()).collect();
         assert_eq!((named, &answer["manifestsLeftOut"]), (vec![true, false, false], &json!(2)));
+    }
+
+    #[test]
+    fn where_nobody_tells_all_that_shall_run_is_left_out() {
+        let mut answer = answer();
+        answer["devices"][1]["targetGeneration"] = Value::Null;
+        leave_out(&mut answer);
+        assert_eq!((&answer["manifestsLeftOut"], answer.get("manifests")), (&json!(2), None));
     }
 
     #[test]

@@ -101,9 +101,8 @@ impl Actions {
         read.map_err(|_| not_ready(&format!("still reading what was done (at ledger {at} of {up_to})")))?
             .map_err(|error| unreadable(&error))?;
         let answer = held.told(id, up_to);
-        let is_there = !answer.actions.is_empty()
-            || answer.since.is_some()
-            || self.present.look(|now| now.fleet.deployment_view(id).is_some());
+        let is_there =
+            held.chronicle.knows(id) || self.present.look(|now| now.fleet.deployment_view(id).is_some());
         fitting(found(is_there.then_some(answer), || nowhere(id))?)
     }
 }

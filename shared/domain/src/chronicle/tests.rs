@@ -11,6 +11,7 @@ use super::*;
 struct Ledger {
     chronicle: Chronicle,
     end: u64,
+    now: Timestamp,
 }
 
 impl Ledger {
@@ -41,7 +42,7 @@ impl Ledger {
             "issuedAt": "2026-11-20T08:00:00Z", "source": {"kind": "git", "revision": commit},
             "deployments": web.map(entry).into_iter().collect::<Vec<_>>()});
         self.end += 1;
-        let at = Position { ledger_seq: self.end, stored_at: Timestamp::UNIX_EPOCH };
+        let at = Position { ledger_seq: self.end, stored_at: self.now };
         let key = format!("plant7/{device}").parse().unwrap();
         self.chronicle.apply(at, &key, &serde_json::from_value(state).unwrap());
         self
@@ -133,4 +134,26 @@ fn the_newest_actions_are_kept_and_since_when_is_said() {
     assert_eq!((actions.len(), since), (ACTIONS_MAX, actions.first().map(place)));
     assert_eq!(since.unwrap().ledger_seq, more + 1);
     assert_eq!(ledger.chronicle.actions(&"db".parse().unwrap(), u64::MAX), (Vec::new(), None));
+}
+
+#[test]
+fn what_is_said_again_where_ledger_has_forgotten_its_first_saying_is_no_action() {
+    let mut ledger = Ledger { now: "2026-12-10T08:00:00Z".parse().unwrap(), ..Ledger::default() };
+    let since = |ledger: &Ledger| {
+        let (_, since) = ledger.chronicle.actions(&"web".parse().unwrap(), u64::MAX);
+        since.map(|since| since.ledger_seq)
+    };
+    // One device is at the newer commit and one still at the older, and they are said again the other way round.
+    ledger.tell("b", 2, Some(2), "c2").tell("a", 1, Some(1), "c1");
+    assert!(ledger.all().is_empty(), "{:?}", ledger.all());
+    assert_eq!(since(&ledger), Some(1));
+
+    // It leaves the one device that was known to have it. Another has had it all along.
+    let mut ledger = Ledger { now: "2026-11-20T08:00:01Z".parse().unwrap(), ..Ledger::default() };
+    ledger.tell("a", 1, Some(1), "c1").tell("a", 2, None, "c2");
+    assert_eq!(ledger.all(), ["1 Published c1", "2 Removed -"]);
+    ledger.now = "2026-12-10T08:00:00Z".parse().unwrap();
+    ledger.tell("b", 1, Some(1), "c1");
+    assert_eq!(ledger.all(), ["1 Changed c1"]);
+    assert_eq!(since(&ledger), Some(1));
 }
