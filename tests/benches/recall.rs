@@ -102,6 +102,7 @@ async fn recall(bus: &Bus, end: u64, points: usize) {
     let (median, longest) = (seconds[seconds.len() / 2], seconds[seconds.len() - 1]);
     let target = TARGET.as_secs_f64();
     println!("{points} points of the past: median {median:.2} s, longest {longest:.2} s (target {target} s)");
+    assert!(longest <= target, "a point took longer than the target");
 }
 
 /// Asks what is known now of the moment of the fact in the middle: every fact after it is read, which no checkpoint saves.

@@ -9,10 +9,11 @@ use std::path::PathBuf;
 use muster_contract::actions::ActionsAnswer;
 use muster_contract::desired::{Source, SourceKind};
 use muster_contract::query::Output;
-use muster_contract::status::{KStatus, StatusAnswer, TargetStatus};
+use muster_contract::status::{Axis, KStatus, Rollup, StatusAnswer, TargetStatus};
 use muster_contract::view::{DeploymentView, Freshness};
 use muster_contract::{DeploymentId, DeviceKey, Timestamp};
-use muster_ctl::config::{Names, StatusArgs};
+use muster_ctl::config::{DeprecatedType, Export, Names, StatusArgs};
+use muster_ctl::render::emco::Asked;
 use muster_ctl::render::resource_group::{Group, Spelling};
 use muster_ctl::render::{emco, filtered};
 use muster_tests::golden;
@@ -49,8 +50,19 @@ fn status_of_nothing_says_so() {
 fn q03_each_kind_of_answer_has_emcos_shape_and_key_names() {
     let answer = four();
     let json = |value: &Value| serde_json::to_string_pretty(value).unwrap() + "\n";
-    golden("emco-summary", &json(&emco::status(&answer, None, Output::Summary)));
-    golden("emco-all", &json(&emco::status(&answer, None, Output::All)));
+    golden("emco-summary", &json(&both_axes(&answer, None, Output::Summary)));
+    golden("emco-all", &json(&both_axes(&answer, None, Output::All)));
+    for (name, axis) in [("deployed", Axis::Deployed), ("ready", Axis::Ready)] {
+        golden(&format!("emco-{name}"), &json(&of_axis(axis, Output::All)));
+        let (whole, summary) = (of_axis(axis, Output::All), of_axis(axis, Output::Summary));
+        let keys = ["name", "deployedStatus", "readyStatus", "deployedCounts", "readyCounts"];
+        for key in keys {
+            let of_the_other = key.to_lowercase().starts_with("ready") != (name == "ready");
+            let is_left_out = of_the_other && !["name", "deployedStatus"].contains(&key);
+            assert_eq!((&summary[key], summary[key].is_null()), (&whole[key], is_left_out), "{name}: {key}");
+        }
+        assert_eq!(summary.get("apps"), None, "{name}");
+    }
     golden("emco-apps", &json(&emco::names(&answer, None, Names::Apps)));
     golden("emco-clusters", &json(&emco::names(&answer, None, Names::Targets)));
     golden("emco-resources", &json(&emco::names(&answer, None, Names::Components)));
@@ -66,12 +78,12 @@ fn q16_a_device_as_a_whole_has_emcos_shape_of_a_cluster() {
     other.components.truncate(1);
     let targets = vec![answer.targets[0].clone(), other];
     let cluster = StatusAnswer { deployment: None, targets, ..answer };
-    golden("emco-cluster", &json(&emco::status(&cluster, Some(&key), Output::All)));
-    let summary = emco::status(&cluster, Some(&key), Output::Summary);
+    golden("emco-cluster", &json(&both_axes(&cluster, Some(&key), Output::All)));
+    let summary = both_axes(&cluster, Some(&key), Output::Summary);
     assert_eq!(summary["cluster"], serde_json::json!({}), "there in any case");
     assert_eq!(summary["name"], format!("{}+{}", key.site, key.device));
     let nothing = StatusAnswer { targets: Vec::new(), ..cluster };
-    let nothing = emco::status(&nothing, Some(&key), Output::All);
+    let nothing = both_axes(&nothing, Some(&key), Output::All);
     assert_eq!(nothing["cluster"]["resources"], serde_json::json!([]));
     let args = |words: &[&str]| {
         let device = words.iter().map(|device| device.parse().unwrap()).collect();
@@ -86,13 +98,13 @@ fn q16_a_device_as_a_whole_has_emcos_shape_of_a_cluster() {
 #[test]
 fn q01_what_was_done_is_told_in_emcos_words_or_it_is_said_why_not() {
     let told: ActionsAnswer = example("ActionsAnswer.three-revisions");
-    let mut shape = emco::status(&four(), None, Output::Summary);
+    let mut shape = both_axes(&four(), None, Output::Summary);
     emco::states::insert(&mut shape, Ok(told.clone()));
     golden("emco-states", &(serde_json::to_string_pretty(&shape["states"]).unwrap() + "\n"));
     let whole = ActionsAnswer { since: None, actions: told.actions[2..].to_vec(), ..told };
     emco::states::insert(&mut shape, Ok(whole));
     assert_eq!(shape["states"].get("actionsSince"), None, "nothing is left out");
-    let mut shape = emco::status(&four(), None, Output::Summary);
+    let mut shape = both_axes(&four(), None, Output::Summary);
     emco::states::insert(&mut shape, Err("still reading".to_owned()));
     assert_eq!((shape.get("states"), &shape["statesLeftOut"]), (None, &"still reading".into()));
 }
@@ -100,7 +112,7 @@ fn q01_what_was_done_is_told_in_emcos_words_or_it_is_said_why_not() {
 /// EMCO gives a status to resources and to the whole alone, and no reason or time to anything.
 #[test]
 fn q18_apps_and_clusters_say_how_they_are_why_and_since_when() {
-    let shape = emco::status(&four(), None, Output::All);
+    let shape = both_axes(&four(), None, Output::All);
     let apps = shape["apps"].as_array().unwrap();
     let app = apps.iter().find(|app| app["name"] == "com-example-packet-tap").unwrap();
     assert_eq!((&app["deployedStatus"], &app["readyStatus"]), (&"Instantiating".into(), &"NotReady".into()));
@@ -118,47 +130,81 @@ fn q18_apps_and_clusters_say_how_they_are_why_and_since_when() {
     }
 }
 
-/// Not applicable: EMCO itself calls `type=rsync` and its key names deprecated, and nothing that reads us ever knew them.
 #[test]
-fn q04_the_deprecated_key_names_are_not_written() {
-    let text = emco::status(&four(), None, Output::Detail).to_string();
-    for name in ["rsyncStatus", "clusterStatus", "\"status\""] {
-        assert!(!text.contains(name), "{name} in {text}");
+fn q07_what_leaves_nothing_is_said_to_and_is_not_called_ready() {
+    let nothing = StatusAnswer { rollup: Rollup::default(), apps: Vec::new(), targets: Vec::new(), ..four() };
+    let shape = both_axes(&nothing, None, Output::All);
+    assert_eq!(shape["message"], "nothing passes the filters");
+    assert_eq!((shape.get("readyStatus"), shape.get("apps")), (None, None), "{shape}");
+}
+
+#[test]
+fn q04_the_deprecated_type_gives_the_deprecated_key_names() {
+    let json = |value: &Value| serde_json::to_string_pretty(value).unwrap() + "\n";
+    for (name, axis) in [("rsync", Axis::Deployed), ("cluster", Axis::Ready)] {
+        let mut shape = of_axis(axis, Output::All);
+        emco::deprecated::rename(&mut shape);
+        golden(&format!("emco-type-{name}"), &json(&shape));
+        assert_eq!(shape["status"], "Instantiating", "of the whole it is told on either axis");
     }
+}
+
+/// Nobody who did not ask for the old names meets one, and nobody who did meets a newer one.
+#[test]
+fn q04_old_and_newer_key_names_are_never_mixed() {
+    let old = ["rsyncStatus", "clusterStatus", "\"status\""];
+    let newer = ["deployedStatus", "deployedCounts", "readyCounts", "connectivity"];
+    let key = four().targets[0].key.clone();
+    for of in [None, Some(&key)] {
+        let mut shape = both_axes(&four(), of, Output::Detail);
+        let before = shape.to_string();
+        emco::deprecated::rename(&mut shape);
+        let after = shape.to_string();
+        for (name, has_it, has_it_not) in old
+            .map(|name| (name, &after, &before))
+            .into_iter()
+            .chain(newer.map(|name| (name, &before, &after)))
+        {
+            assert!(has_it.contains(name) && !has_it_not.contains(name), "{name}: {before}\n{after}");
+        }
+        assert_eq!(shape.get("readyStatus").is_some(), of.is_none(), "of a cluster there was none");
+    }
+    let args = |format: Option<Export>| {
+        StatusArgs { deprecated_type: Some(DeprecatedType::Rsync), ..StatusArgs::default() }.check(format)
+    };
+    assert_eq!(args(Some(Export::Emco)), Ok(()));
+    assert!(args(None).is_err() && args(Some(Export::ResourceGroup)).is_err());
 }
 
 #[test]
 fn q13_detail_is_the_manifest_for_deployed_and_the_live_object_for_ready() {
     let json = |value: &Value| serde_json::to_string_pretty(value).unwrap() + "\n";
     let both = in_detail();
-    let (mut deployed, mut ready) = (both.clone(), both.clone());
-    deployed.rollup.ready_status = None;
-    ready.rollup.deployed_status = None;
-    for (name, answer) in [("both", &both), ("deployed", &deployed), ("ready", &ready)] {
-        let shape = emco::status(answer, None, Output::Detail);
-        golden(&format!("emco-detail-{name}"), &json(&details(&shape)));
+    let of_axis = |axis| emco::status(&both, None, Asked { output: Output::Detail, axis });
+    let (deployed, ready) = (of_axis(Some(Axis::Deployed)), of_axis(Some(Axis::Ready)));
+    for (name, shape) in [("both", &of_axis(None)), ("deployed", &deployed), ("ready", &ready)] {
+        golden(&format!("emco-detail-{name}"), &json(&details(shape)));
         assert_eq!(shape["manifestsLeftOut"], 1, "{name}");
     }
-    let resources = |answer: &StatusAnswer| details(&emco::status(answer, None, Output::Detail));
+    let (collected, observed) = (details(&deployed), details(&ready));
     let is_manifest = |detail: &Value| detail.get("profileType").is_some();
-    let (collected, expected) = (resources(&deployed), &resources(&ready)["plant8/press-2/collector"]);
+    let expected = &observed["plant8/press-2/collector"];
     assert!(is_manifest(&collected["plant7/press-4/collector"]["detail"]), "{collected}");
     assert!(is_manifest(&expected["detail"]), "where nothing is reported: {expected}");
-    assert_eq!(resources(&ready)["plant7/press-4/collector"]["detail"]["state"], "installed");
-    let all = emco::status(&both, None, Output::All).to_string();
+    assert_eq!(observed["plant7/press-4/collector"]["detail"]["state"], "installed");
+    let all = both_axes(&both, None, Output::All).to_string();
     assert!(!all.contains("\"detail\"") && !all.contains("\"manifest\""), "less was asked for: {all}");
 }
 
 #[test]
 fn q13_what_is_left_out_has_no_detail_of_another_kind() {
     let mut answer = in_detail();
-    answer.rollup.ready_status = None;
     let of = |shape: &Value, name: &str| details(shape)[name].clone();
-    let shape = emco::status(&answer, None, Output::Detail);
+    let asked = Asked { output: Output::Detail, axis: Some(Axis::Deployed) };
+    let shape = emco::status(&answer, None, asked);
     assert_eq!(of(&shape, "plant7/press-5/collector"), serde_json::json!({}), "its report is no manifest");
     answer.manifests.clear();
-    answer.rollup = in_detail().rollup;
-    let shape = emco::status(&answer, None, Output::Detail);
+    let shape = both_axes(&answer, None, Output::Detail);
     assert_eq!(
         of(&shape, "plant8/press-2/store"),
         serde_json::json!({}),
@@ -182,6 +228,16 @@ fn what_shall_run_is_shown_once_in_detail_and_what_is_left_out_is_said() {
     answer.manifests.clear();
     let text = filtered::status(&answer, &args, now());
     assert!(!text.contains("SHALL RUN"), "{text}");
+}
+
+/// In EMCO's shape, both axes.
+fn both_axes(answer: &StatusAnswer, of: Option<&DeviceKey>, output: Output) -> Value {
+    emco::status(answer, of, Asked { output, axis: None })
+}
+
+/// The four targets in EMCO's shape, one axis.
+fn of_axis(axis: Axis, output: Output) -> Value {
+    emco::status(&four(), None, Asked { output, axis: Some(axis) })
 }
 
 /// Of each component in EMCO's shape what is told in detail, by device and name.

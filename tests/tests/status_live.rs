@@ -62,6 +62,7 @@ async fn every_filter_page_and_form_of_a_small_fleet() {
     what_shall_run(&system).await;
     what_was_done(&system).await;
     older_generation(&system).await;
+    older_revision(&system).await;
 
     silence(&mut system).await;
     older_generation_that_is_held(&system).await;
@@ -138,6 +139,31 @@ async fn older_generation(system: &System) {
     assert!(text(&output.stderr).contains("was never published"), "{}", text(&output.stderr));
 }
 
+/// An older revision of a deployment, by its commit and by its place in LEDGER: every state as it stood when the next one
+/// took its place, which the present has forgotten.
+async fn older_revision(system: &System) {
+    let emco = ["status", "extra", "--format", "emco"];
+    let now = json_of(&said(system, &emco, 0).await);
+    let first = &now["states"]["actions"][0];
+    assert_eq!(first["state"], "Instantiated", "{now}");
+    for instance in [first["instance"].as_str().unwrap(), &first["revision"].to_string()] {
+        let words = ["status", "extra", "--instance", instance, "--output", "detail", "--axis", "ready"];
+        let then = told(system, &words).await;
+        assert_eq!(shall_sleep(&then), ["86400"], "{instance}: {then}");
+        let target = &then["targets"][0];
+        assert_eq!(
+            (&target["standing"], &target["kstatus"]),
+            (&"installed".into(), &"Current".into()),
+            "{then}"
+        );
+        let shape = json_of(&said(system, &[&emco[..], &["--instance", instance]].concat(), 0).await);
+        assert_eq!(shape["states"]["actions"].as_array().unwrap().len(), 1, "as it was then: {shape}");
+    }
+    let output = system.muster(&["status", "extra", "--instance", "nowhere"]).await;
+    assert_eq!(output.status.code(), Some(1), "{}", text(&output.stderr));
+    assert!(text(&output.stderr).contains("did you mean"), "{}", text(&output.stderr));
+}
+
 /// What a device reported of an older generation is told as long as nothing newer is reported: here of one that is silent.
 async fn older_generation_that_is_held(system: &System) {
     let first = generation(system, DEVICES[2]).await;
@@ -203,12 +229,14 @@ async fn what_shall_run(system: &System) {
     assert!(answer["targets"].as_array().unwrap().iter().all(|target| target["digest"] == digest.as_str()));
     let table = said(system, &["status", "web", "--site", "plant7", "--output", "detail"], 0).await;
     assert!(table.contains("SHALL RUN") && table.contains("process sha256:"), "{table}");
-    for (axis, pointer, says) in [
-        ("deployed", "/detail/properties/command", "sleep"),
-        ("deployed", "/detail/source/kind", "git"),
-        ("ready", "/detail/state", "installed"),
+    for (flag, axis, pointer, says) in [
+        ("--axis", "deployed", "/detail/properties/command", "sleep"),
+        ("--axis", "deployed", "/detail/source/kind", "git"),
+        ("--axis", "ready", "/detail/state", "installed"),
+        ("--type", "rsync", "/rsyncStatus", "Applied"),
+        ("--type", "cluster", "/clusterStatus", "Ready"),
     ] {
-        let words = ["status", "web", "--format", "emco", "--output", "detail", "--axis", axis];
+        let words = ["status", "web", "--format", "emco", "--output", "detail", flag, axis];
         let shape = json_of(&said(system, &words, 0).await);
         let resource = &shape["apps"][0]["clusters"][0]["resources"][0];
         assert_eq!(resource.pointer(pointer).and_then(Value::as_str), Some(says), "{axis}: {shape}");

@@ -21,7 +21,7 @@ pub use connection::{Connection, ConnectionArgs, ConnectionError};
 pub use devices::DevicesArgs;
 pub use groups::{GroupsArgs, ViewCommand};
 pub use history::{DiffArgs, PointArgs};
-pub use status::{AxisWord, BUDGET_LEAST, Depth, Export, Names, Show, StatusArgs};
+pub use status::{AxisWord, BUDGET_LEAST, DeprecatedType, Depth, Export, Names, Show, StatusArgs};
 pub use watch::{Until, WatchArgs};
 
 const EXAMPLES: &str = "\

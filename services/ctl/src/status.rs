@@ -1,7 +1,9 @@
 //! `muster status`: deployments, and places as a whole. What the views tell is asked of them; what is filtered, and what
-//! another system shall read, is [`filtered`]; what shall run beside a view is [`shall_run`].
+//! another system shall read, is [`filtered`]; what shall run beside a view is [`shall_run`]; which point an older revision is
+//! shown as of, [`instance`] finds.
 
 pub mod filtered;
+mod instance;
 mod shall_run;
 
 use muster_contract::history::Point;
@@ -10,7 +12,7 @@ use muster_contract::silence::SilentSites;
 use muster_contract::{DeploymentId, SiteId};
 
 use crate::ask::{AskError, understood};
-use crate::config::{Depth, Export, StatusArgs};
+use crate::config::{Depth, Export, PointArgs, StatusArgs};
 use crate::devices;
 use crate::error::CtlError;
 use crate::groups;
@@ -29,6 +31,10 @@ pub async fn run(
     mut args: StatusArgs,
     export: Option<Export>,
 ) -> Result<(), CtlError> {
+    if let (Some(id), Some(named)) = (&args.deployment, &args.instance) {
+        let last = instance::ended(session, id, named).await?;
+        args.point = last.map(PointArgs::at_seq).unwrap_or_default();
+    }
     let point = Point::from(args.point);
     let moment = if point.is_now() { None } else { Some(history::moment(session, point).await?) };
     if let Some(moment) = &moment {

@@ -42,6 +42,11 @@ pub struct PointArgs {
 }
 
 impl PointArgs {
+    /// As known with a fact of LEDGER.
+    pub fn at_seq(seq: u64) -> Self {
+        Self { at_seq: Some(seq), ..Self::default() }
+    }
+
     /// The same as what it stands for: the fact, or over several hubs, of which each has facts of its own, the time.
     pub fn pinned_to(self, moment: &MomentAnswer) -> Self {
         if moment.hubs.is_empty() {

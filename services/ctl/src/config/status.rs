@@ -27,8 +27,11 @@ Examples:
   muster status --device plant7/press-4  every deployment of a device
   muster status web --device plant7/press-4 --generation 7
                                          what is held of an older generation of the device
+  muster status web --instance 3f2a91c   an older revision, as it stood when the next one took its place
   muster status web --list components    names only
   muster status web --format emco        the JSON that EMCO's status query gives
+  muster status web --format emco --type rsync
+                                         with the key names it had before
   muster status web --device plant7/press-4 --format resourcegroup
                                          kpt's ResourceGroup of the deployment on a device, as YAML
   muster status web --format resourcegroup --aggregate --budget 4096
@@ -39,8 +42,20 @@ Examples:
 Exit code 0 also where nothing passes the filters; 1 where a name is unknown.";
 
 /// What a table of groups has no place for.
-const GROUPED_WITHOUT: [&str; 11] =
-    ["site", "device", "app", "component", "axis", "output", "limit", "after", "list", "aggregate", "budget"];
+const GROUPED_WITHOUT: [&str; 12] = [
+    "site",
+    "device",
+    "app",
+    "component",
+    "axis",
+    "deprecated_type",
+    "output",
+    "limit",
+    "after",
+    "list",
+    "aggregate",
+    "budget",
+];
 
 /// `muster status`
 #[derive(Debug, Default, Args)]
@@ -62,12 +77,19 @@ pub struct StatusArgs {
     /// Only what was delivered, or only what is observed
     #[arg(long, value_enum)]
     pub axis: Option<AxisWord>,
+    /// With --format emco: the key names that EMCO calls deprecated
+    #[arg(long = "type", value_enum, conflicts_with_all = ["axis", "list"])]
+    pub deprecated_type: Option<DeprecatedType>,
     /// How much of a deployment [default: summary; all with a filter]
     #[arg(long, value_enum)]
     pub output: Option<Depth>,
     /// As of this generation of the device, which must be the only one named
     #[arg(long, requires = "device")]
     pub generation: Option<NonZeroU64>,
+    /// An older revision of the deployment, as it stood when the next one took its place: a commit or request, or its
+    /// sequence in LEDGER, as `states` of --format emco tells them
+    #[arg(long, value_name = "REVISION", requires = "deployment", conflicts_with_all = ["generation", "at", "at_seq", "about"])]
+    pub instance: Option<String>,
     /// Targets shown at most; counts are of all of them
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=PAGE_MAX as i64))]
     pub limit: Option<u16>,
@@ -142,6 +164,15 @@ pub enum AxisWord {
     Ready,
 }
 
+/// EMCO's older words for the two axes, which its query takes as `type`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum DeprecatedType {
+    /// As --axis deployed, with the old names
+    Rsync,
+    /// As --axis ready, with the old names
+    Cluster,
+}
+
 /// What to name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Names {
@@ -186,6 +217,9 @@ impl StatusArgs {
         if !is_group && (self.aggregate || self.budget.is_some()) {
             return Err("--aggregate and --budget belong to --format resourcegroup".to_owned());
         }
+        if self.deprecated_type.is_some() && export != Some(Export::Emco) {
+            return Err("--type belongs to --format emco; --axis is the same for every other".to_owned());
+        }
         if self.output.is_some() && self.deployment.is_none() && self.is_of_views() {
             return Err(
                 "--output belongs to a DEPLOYMENT or a filter (--app, --component, --device)".to_owned()
@@ -211,7 +245,8 @@ impl StatusArgs {
     /// True where the views answer: no filter but a site for the list of deployments, and nothing else is asked for.
     pub fn is_of_views(&self) -> bool {
         let at_sites = !self.site.is_empty() && (self.deployment.is_some() || self.site.len() > 1);
-        let more = self.axis.is_some() || self.limit.is_some() || self.after.is_some() || self.list.is_some();
+        let more =
+            self.axis().is_some() || self.limit.is_some() || self.after.is_some() || self.list.is_some();
         self.is_only_at_sites() && !(at_sites || more)
     }
 
@@ -233,6 +268,15 @@ impl StatusArgs {
         self.app.is_empty() && self.device.is_empty() && self.component.is_empty()
     }
 
+    /// The one axis that is asked for, in whichever word.
+    fn axis(&self) -> Option<Axis> {
+        match (self.axis, self.deprecated_type) {
+            (Some(AxisWord::Deployed), _) | (None, Some(DeprecatedType::Rsync)) => Some(Axis::Deployed),
+            (Some(AxisWord::Ready), _) | (None, Some(DeprecatedType::Cluster)) => Some(Axis::Ready),
+            (None, None) => None,
+        }
+    }
+
     /// The question for the query service.
     pub fn query(&self) -> StatusQuery {
         StatusQuery {
@@ -241,10 +285,7 @@ impl StatusArgs {
             site: self.site.clone(),
             device: self.device.clone(),
             component: self.component.clone(),
-            status: self.axis.map(|axis| match axis {
-                AxisWord::Deployed => Axis::Deployed,
-                AxisWord::Ready => Axis::Ready,
-            }),
+            status: self.axis(),
             output: self.output.unwrap_or(Depth::All).into(),
             generation: self.generation.and_then(|number| Generation::new(number.get())),
             limit: None,
@@ -271,5 +312,16 @@ mod tests {
         ] {
             assert!(filtered.is_filtered() && !filtered.is_of_views(), "{filtered:?}");
         }
+    }
+
+    #[test]
+    fn q04_the_old_word_for_an_axis_asks_for_that_axis_alone() {
+        let asked = |deprecated_type, axis| {
+            StatusArgs { deprecated_type, axis, ..StatusArgs::default() }.query().status
+        };
+        assert_eq!(asked(Some(DeprecatedType::Rsync), None), Some(Axis::Deployed));
+        assert_eq!(asked(Some(DeprecatedType::Cluster), None), Some(Axis::Ready));
+        assert_eq!(asked(None, Some(AxisWord::Ready)), Some(Axis::Ready));
+        assert_eq!(asked(None, None), None);
     }
 }

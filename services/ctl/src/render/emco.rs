@@ -5,7 +5,11 @@
 //! Statuses, messages and times of last change are added where EMCO gives none: to apps, to clusters and to resources. Not
 //! given are projects and composite apps, and the shape of a logical cloud: there is none. The history of actions is
 //! [`states`]. Of how many targets the manifest could not be told is said in `manifestsLeftOut`.
+//!
+//! An answer is taken that has both axes, because EMCO tells what became of the whole (`deployedStatus`) whichever is asked
+//! for. Of everything else the axis that was not asked for is left out here.
 
+pub mod deprecated;
 mod detail;
 pub mod states;
 
@@ -14,7 +18,7 @@ use std::collections::BTreeMap;
 use muster_contract::DeviceKey;
 use muster_contract::query::Output;
 use muster_contract::status::{
-    AppStatus, ComponentLine, Deployed, Ready, Rollup, StatusAnswer, TargetStatus,
+    AppStatus, Axis, ComponentLine, Deployed, Ready, Rollup, StatusAnswer, TargetStatus,
 };
 use muster_contract::view::Freshness;
 use serde_json::{Map, Value, json};
@@ -22,26 +26,54 @@ use serde_json::{Map, Value, json};
 use self::detail::Detail;
 use crate::config::Names;
 
+/// Said in place of a reason where there is nothing to have one. EMCO calls that Ready.
+const NOTHING: &str = "nothing passes the filters";
+
+/// What of an answer is shown.
+#[derive(Debug, Clone, Copy)]
+pub struct Asked {
+    /// How much.
+    pub output: Output,
+    /// One axis alone; both where none is named.
+    pub axis: Option<Axis>,
+}
+
+impl Asked {
+    /// How far things were delivered.
+    fn deployed<T>(self, status: Option<T>) -> Option<T> {
+        status.filter(|_| self.axis != Some(Axis::Ready))
+    }
+
+    /// What is observed of them.
+    fn ready<T>(self, status: Option<T>) -> Option<T> {
+        status.filter(|_| self.axis != Some(Axis::Deployed))
+    }
+}
+
 /// The whole answer; of a device as a whole where it is `of`.
-pub fn status(answer: &StatusAnswer, of: Option<&DeviceKey>, output: Output) -> Value {
+pub fn status(answer: &StatusAnswer, of: Option<&DeviceKey>, asked: Asked) -> Value {
     let rollup = &answer.rollup;
     let mut shape = named(answer, of);
-    insert_statuses(&mut shape, rollup.deployed_status, rollup.ready_status);
+    insert(&mut shape, "deployedStatus", rollup.deployed_status.and_then(lifecycle).map(Value::from));
+    insert(&mut shape, "readyStatus", asked.ready(rollup.ready_status).and_then(ready).map(Value::from));
     let deployed = rollup.deployed_counts.iter().filter_map(|(key, count)| Some((resource(*key)?, *count)));
-    insert(&mut shape, "deployedCounts", counts(deployed));
+    insert(&mut shape, "deployedCounts", asked.deployed(counts(deployed)));
     let observed = rollup.ready_counts.iter().filter_map(|(key, count)| Some((ready(*key)?, *count)));
-    insert(&mut shape, "readyCounts", counts(observed));
+    insert(&mut shape, "readyCounts", asked.ready(counts(observed)));
     insert_reason(&mut shape, rollup);
+    if rollup.targets + rollup.leaving + rollup.superseded == 0 {
+        insert(&mut shape, "message", Some(NOTHING.into()));
+    }
     let left_out = answer.manifests_left_out;
     insert(&mut shape, "manifestsLeftOut", (left_out > 0).then(|| left_out.into()));
-    match (of, output) {
+    match (of, asked.output) {
         // EMCO has the key there in any case.
         (Some(_), Output::Summary) => insert(&mut shape, "cluster", Some(json!({}))),
-        (Some(key), _) => insert(&mut shape, "cluster", Some(whole_cluster(key, answer, output))),
+        (Some(key), _) => insert(&mut shape, "cluster", Some(whole_cluster(key, answer, asked))),
         (None, Output::Summary) => {}
         (None, _) => {
             let apps = by_app(answer).into_iter();
-            let apps: Vec<_> = apps.map(|(name, targets)| app(answer, name, &targets, output)).collect();
+            let apps: Vec<_> = apps.map(|(name, targets)| app(answer, name, &targets, asked)).collect();
             insert(&mut shape, "apps", (!apps.is_empty()).then(|| apps.into()));
         }
     }
@@ -49,27 +81,27 @@ pub fn status(answer: &StatusAnswer, of: Option<&DeviceKey>, output: Output) -> 
 }
 
 /// An application over the targets that are shown, with its roll-up if it is of exactly these.
-fn app(answer: &StatusAnswer, name: Option<&str>, targets: &[&TargetStatus], output: Output) -> Value {
+fn app(answer: &StatusAnswer, name: Option<&str>, targets: &[&TargetStatus], asked: Asked) -> Value {
     let mut value = Map::new();
     insert(&mut value, "name", name.map(Value::from));
     let held = answer.apps.iter().find(|held| held.app.as_deref() == name);
     if let Some(AppStatus { rollup, .. }) = held {
-        insert_statuses(&mut value, rollup.deployed_status, rollup.ready_status);
+        insert_statuses(&mut value, asked, rollup.deployed_status, rollup.ready_status);
         insert_reason(&mut value, rollup);
     }
-    let clusters = targets.iter().map(|target| cluster(answer, target, output));
+    let clusters = targets.iter().map(|target| cluster(answer, target, asked));
     value.insert("clusters".to_owned(), clusters.collect());
     Value::Object(value)
 }
 
 /// A device with the components of all its deployments: each says of which it is, because names repeat.
-fn whole_cluster(key: &DeviceKey, answer: &StatusAnswer, output: Output) -> Value {
+fn whole_cluster(key: &DeviceKey, answer: &StatusAnswer, asked: Asked) -> Value {
     let mut value = json!({ "clusterProvider": key.site, "cluster": key.device });
     if let Some(target) = answer.targets.first() {
         value["connectivity"] = connectivity(target).into();
     }
     let lines = answer.targets.iter().flat_map(|target| {
-        resource_lines(answer, target, output).map(|mut line| {
+        resource_lines(answer, target, asked).map(|mut line| {
             line["deployment"] = target.deployment.as_str().into();
             line
         })
@@ -78,9 +110,14 @@ fn whole_cluster(key: &DeviceKey, answer: &StatusAnswer, output: Output) -> Valu
     value
 }
 
-fn insert_statuses(map: &mut Map<String, Value>, deployed: Option<Deployed>, observed: Option<Ready>) {
-    insert(map, "deployedStatus", deployed.and_then(lifecycle).map(Value::from));
-    insert(map, "readyStatus", observed.and_then(ready).map(Value::from));
+fn insert_statuses(
+    map: &mut Map<String, Value>,
+    asked: Asked,
+    deployed: Option<Deployed>,
+    observed: Option<Ready>,
+) {
+    insert(map, "deployedStatus", asked.deployed(deployed).and_then(lifecycle).map(Value::from));
+    insert(map, "readyStatus", asked.ready(observed).and_then(ready).map(Value::from));
 }
 
 fn insert_reason(map: &mut Map<String, Value>, rollup: &Rollup) {
@@ -96,7 +133,10 @@ pub fn names(answer: &StatusAnswer, of: Option<&DeviceKey>, names: Names) -> Val
         Names::Apps => apps.keys().flatten().map(|app| (*app).into()).collect(),
         Names::Targets => {
             let clusters = |targets: &[&TargetStatus]| targets.iter().map(|it| place(it)).collect::<Vec<_>>();
-            apps.iter().map(|(app, targets)| json!({ "app": app, "clusters": clusters(targets) })).collect()
+            let of_app = |(app, targets): (&Option<&str>, &Vec<_>)| {
+                with_app(*app, json!({ "clusters": clusters(targets) }))
+            };
+            apps.iter().map(of_app).collect()
         }
         Names::Components => apps
             .iter()
@@ -116,8 +156,15 @@ fn resources(app: Option<&str>, target: &TargetStatus) -> Value {
     let kinds = target.components.iter();
     let kinds: Vec<_> = kinds.map(|it| json!({ "name": it.name, "GVK": kind() })).collect();
     let mut value = place(target);
-    value["app"] = app.into();
     value["resources"] = kinds.into();
+    with_app(app, value)
+}
+
+/// What only leaves, and was never published as far as is known, is of no application.
+fn with_app(app: Option<&str>, mut value: Value) -> Value {
+    if let Some(app) = app {
+        value["app"] = app.into();
+    }
     value
 }
 
@@ -142,15 +189,15 @@ fn place(target: &TargetStatus) -> Value {
     json!({ "clusterProvider": target.key.site, "cluster": target.key.device })
 }
 
-fn cluster(answer: &StatusAnswer, target: &TargetStatus, output: Output) -> Value {
+fn cluster(answer: &StatusAnswer, target: &TargetStatus, asked: Asked) -> Value {
     let mut value = Map::new();
-    insert_statuses(&mut value, target.deployed_status, target.ready_status);
+    insert_statuses(&mut value, asked, target.deployed_status, target.ready_status);
     insert(&mut value, "clusterProvider", Some(target.key.site.as_str().into()));
     insert(&mut value, "cluster", Some(target.key.device.as_str().into()));
     insert(&mut value, "connectivity", Some(connectivity(target).into()));
     insert(&mut value, "message", Some(target.message.clone().into()));
     insert(&mut value, "lastChange", target.changed_at.map(|at| at.to_string().into()));
-    insert(&mut value, "resources", Some(resource_lines(answer, target, output).collect()));
+    insert(&mut value, "resources", Some(resource_lines(answer, target, asked).collect()));
     Value::Object(value)
 }
 
@@ -162,25 +209,23 @@ const fn connectivity(target: &TargetStatus) -> &'static str {
     }
 }
 
-fn resource_lines(
-    answer: &StatusAnswer,
-    target: &TargetStatus,
-    output: Output,
-) -> impl Iterator<Item = Value> {
-    target.components.iter().map(move |component| match output {
-        Output::Detail => resource_line(component, Detail::of(answer, target, component)),
-        Output::Summary | Output::All => resource_line(component, Detail::NONE),
+fn resource_lines(answer: &StatusAnswer, target: &TargetStatus, asked: Asked) -> impl Iterator<Item = Value> {
+    target.components.iter().map(move |component| match asked.output {
+        Output::Detail => resource_line(component, asked, Detail::of(answer, target, component, asked.axis)),
+        Output::Summary | Output::All => resource_line(component, asked, Detail::NONE),
     })
 }
 
-fn resource_line(component: &ComponentLine, Detail { detail, manifest }: Detail) -> Value {
+fn resource_line(component: &ComponentLine, asked: Asked, Detail { detail, manifest }: Detail) -> Value {
     let mut value = Map::new();
+    let (deployed, observed) =
+        (asked.deployed(component.deployed_status), asked.ready(component.ready_status));
     insert(&mut value, "GVK", Some(kind()));
     insert(&mut value, "name", Some(component.name.as_str().into()));
     insert(&mut value, "detail", detail);
     insert(&mut value, "manifest", manifest);
-    insert(&mut value, "deployedStatus", component.deployed_status.and_then(resource).map(Value::from));
-    insert(&mut value, "readyStatus", component.ready_status.and_then(ready).map(Value::from));
+    insert(&mut value, "deployedStatus", deployed.and_then(resource).map(Value::from));
+    insert(&mut value, "readyStatus", observed.and_then(ready).map(Value::from));
     insert(&mut value, "message", Some(component.message.clone().into()));
     insert(&mut value, "lastChange", component.changed_at.map(|at| at.to_string().into()));
     Value::Object(value)

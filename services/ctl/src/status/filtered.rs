@@ -11,6 +11,7 @@ use crate::ask::{AskError, Hub, PAGES_MAX, understood};
 use crate::config::{Export, StatusArgs};
 use crate::error::CtlError;
 use crate::render;
+use crate::render::emco::Asked;
 use crate::render::resource_group::{Group, Spelling};
 use crate::session::Session;
 use muster_service::error::chain;
@@ -30,20 +31,9 @@ pub async fn run(
     match export {
         Some(Export::ResourceGroup) => resource_group(session, args, Spelling::Yaml).await,
         Some(Export::ResourceGroupJson) => resource_group(session, args, Spelling::Json).await,
-        Some(Export::Emco) => {
-            let answer = gathered(&session.hub, args).await?;
-            let of = args.whole_device();
-            let mut shape = args.list.map_or_else(
-                || render::emco::status(&answer, of, args.query().output),
-                |names| render::emco::names(&answer, of, names),
-            );
-            if let (Some(id), None) = (&args.deployment, args.list) {
-                render::emco::states::insert(&mut shape, actions(&session.hub, id, args).await);
-            }
-            session.show_own(&shape, |_, _| String::new())
-        }
+        Some(Export::Emco) => emco(session, args).await,
         None => {
-            let answer = gathered(&session.hub, args).await?;
+            let answer = gathered(&session.hub, args, args.query()).await?;
             let frame = session.frame();
             match args.list {
                 Some(names) => {
@@ -54,6 +44,24 @@ pub async fn run(
             }
         }
     }
+}
+
+/// In EMCO's shape, which needs both axes whichever is asked for.
+async fn emco(session: &mut Session<'_>, args: &StatusArgs) -> Result<(), CtlError> {
+    let StatusQuery { output, status: axis, .. } = args.query();
+    let answer = gathered(&session.hub, args, StatusQuery { status: None, ..args.query() }).await?;
+    let of = args.whole_device();
+    let mut shape = match args.list {
+        Some(names) => render::emco::names(&answer, of, names),
+        None => render::emco::status(&answer, of, Asked { output, axis }),
+    };
+    if let (Some(id), None) = (&args.deployment, args.list) {
+        render::emco::states::insert(&mut shape, actions(&session.hub, id, args).await);
+    }
+    if args.deprecated_type.is_some() {
+        render::emco::deprecated::rename(&mut shape);
+    }
+    session.show_own(&shape, |_, _| String::new())
 }
 
 async fn resource_group(
@@ -112,9 +120,8 @@ async fn actions(hub: &Hub, id: &DeploymentId, args: &StatusArgs) -> Result<Acti
 }
 
 /// What passes the filters: all lines, or as many as were asked for.
-async fn gathered(hub: &Hub, args: &StatusArgs) -> Result<StatusAnswer, AskError> {
+async fn gathered(hub: &Hub, args: &StatusArgs, query: StatusQuery) -> Result<StatusAnswer, AskError> {
     let most = args.limit.map(usize::from);
-    let query = args.query();
     let mut answer = all(hub, &query, most).await?;
     if is_part(&answer, &query) {
         // An application's counts are of the lines that were gathered, beside which stand those of all.

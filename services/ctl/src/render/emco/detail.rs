@@ -3,7 +3,7 @@
 //! (`manifest`, which EMCO has not). What LEDGER did not give is left out here too; nothing else takes its place.
 
 use muster_contract::manifest::Manifest;
-use muster_contract::status::{ComponentLine, Ready, StatusAnswer, TargetStatus};
+use muster_contract::status::{Axis, ComponentLine, Ready, StatusAnswer, TargetStatus};
 use serde_json::{Map, Value, json};
 
 /// What there is to be told of a component.
@@ -19,17 +19,20 @@ impl Detail {
     pub(super) const NONE: Self = Self { detail: None, manifest: None };
 
     /// That of a component of a target.
-    pub(super) fn of(answer: &StatusAnswer, target: &TargetStatus, component: &ComponentLine) -> Self {
+    pub(super) fn of(
+        answer: &StatusAnswer,
+        target: &TargetStatus,
+        component: &ComponentLine,
+        axis: Option<Axis>,
+    ) -> Self {
         let manifest = answer.manifest(target).and_then(|manifest| written(manifest, target, component));
-        let (deployed, observed) =
-            (answer.rollup.deployed_status.is_some(), answer.rollup.ready_status.is_some());
-        if !observed {
+        if axis == Some(Axis::Deployed) {
             return Self { detail: manifest, manifest: None };
         }
         let live =
             if component.ready_status == Some(Ready::NotPresent) { None } else { live(target, component) };
         match live {
-            Some(live) => Self { detail: Some(live), manifest: manifest.filter(|_| deployed) },
+            Some(live) => Self { detail: Some(live), manifest: manifest.filter(|_| axis.is_none()) },
             None => Self { detail: manifest, manifest: None },
         }
     }
