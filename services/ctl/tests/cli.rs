@@ -98,6 +98,8 @@ fn a_flag_that_would_be_passed_over_is_refused_beside_the_other() {
         (&["status", "web", "--list", "apps", "--format", "resourcegroup"], ["--list", "--format"]),
         (&["status", "web", "--axis", "ready", "--format", "resourcegroup-json"], ["--axis", "--format"]),
         (&["status", "web", "--type", "rsync"], ["--type", "--format emco"]),
+        (&["status", "web", "--instance", "3f2a", "--at-seq", "7"], ["--instance", "--at-seq"]),
+        (&["status", "web", "--instance", ""], ["--instance", "a value is required"]),
         (&["status", "web", "--type", "rsync", "--axis", "ready", "--format", "emco"], ["--type", "--axis"]),
         (&["status", "web", "--type", "rsync", "--list", "apps", "--format", "emco"], ["--type", "--list"]),
         (&["status", "web", "--limit", "3", "--format", "resourcegroup"], ["--limit", "--format"]),

@@ -2,6 +2,7 @@
 
 use std::num::NonZeroU64;
 
+use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, ValueEnum};
 use muster_contract::query::{Output, PAGE_MAX};
 use muster_contract::status::{Axis, DevicePath, StatusQuery};
@@ -88,7 +89,8 @@ pub struct StatusArgs {
     pub generation: Option<NonZeroU64>,
     /// An older revision of the deployment, as it stood when the next one took its place: a commit or request, or its
     /// sequence in LEDGER, as `states` of --format emco tells them
-    #[arg(long, value_name = "REVISION", requires = "deployment", conflicts_with_all = ["generation", "at", "at_seq", "about"])]
+    #[arg(long, value_name = "REVISION", requires = "deployment", value_parser = NonEmptyStringValueParser::new(),
+        conflicts_with_all = ["generation", "at", "at_seq", "about"])]
     pub instance: Option<String>,
     /// Targets shown at most; counts are of all of them
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=PAGE_MAX as i64))]
