@@ -16,6 +16,7 @@ use muster_contract::status::StatusAnswer;
 use muster_contract::subjects::ViewKey;
 use muster_contract::view::{DeploymentView, Freshness};
 use muster_contract::why::WhyAnswer;
+use muster_ctl::config::StatusArgs;
 use muster_ctl::audit::{Audit, ViewAudit, ViewVerdict};
 use muster_ctl::quarantine::{Held, List};
 use muster_ctl::render;
@@ -45,6 +46,24 @@ fn one_deployment_in_three_depths() {
     let mut told: StatusAnswer = example("StatusAnswer.in-detail");
     told.manifests.values_mut().for_each(|manifest| manifest.id = detail.view.deployment.clone());
     golden("status-detail", &render::deployment::in_detail(&detail, &told, now()));
+}
+
+#[test]
+fn m01_the_line_of_a_silent_device_says_for_how_long_it_has_been_silent() {
+    let plain = |text: String| anstream::adapter::strip_str(&text).to_string();
+    let line = |text: &str| text.lines().find(|line| line.starts_with("plant7/press-5 ")).unwrap().to_owned();
+    let mut answer: DeploymentAnswer = example("DeploymentAnswer.with-devices");
+    let shown = line(&plain(render::deployment::one(&answer, now())));
+    assert!(shown.contains("installed  stale 2h "), "{shown}");
+    let later = now() + std::time::Duration::from_secs(3 * 24 * 60 * 60);
+    let shown = line(&plain(render::deployment::one(&answer, later)));
+    assert!(shown.contains("installed  stale 3d "), "{shown}");
+    answer.devices[1].last_heard_at = None;
+    let shown = line(&plain(render::deployment::one(&answer, now())));
+    assert!(shown.contains("installed  stale  "), "of an older hub, which says no age: {shown}");
+    let told: StatusAnswer = example("StatusAnswer.four-targets");
+    let shown = line(&plain(render::filtered::status(&told, &StatusArgs::default(), now())));
+    assert!(shown.contains(" stale 19m "), "{shown}");
 }
 
 #[test]

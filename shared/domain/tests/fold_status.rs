@@ -367,6 +367,8 @@ fn q18_every_line_and_roll_up_says_why_and_since_when() {
     assert_eq!(at_sites(&["north"], StatusQuery::default()), words);
     assert_eq!(ask(&fleet, &StatusQuery::default()).rollup.message.as_deref(), Some(words));
     assert!(!at_sites(&["south"], of("web")).contains("Exit1"), "no error of another site");
+    let silent = answer.targets.iter().map(|target| target.last_heard_at.is_some()).collect::<Vec<_>>();
+    assert_eq!(silent, [false, false, false, true], "since when is beside the words");
     let messages: Vec<_> = answer.targets.iter().map(|target| target.message.as_str()).collect();
     let expected = [
         "is installed",

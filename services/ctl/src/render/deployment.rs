@@ -8,13 +8,13 @@ use muster_contract::status::StatusAnswer;
 use muster_contract::view::{DeploymentView, ErrorCount, Split, Standing};
 use muster_contract::{SiteId, Timestamp};
 
-use super::doubt::{footer, heard, not_known, watermark};
+use super::doubt::{by_freshness, footer, not_known, watermark};
 use super::frame::Frame;
 use super::manifests::manifests;
 use super::paint::{self, BAD, BOLD, DIM, PLAIN, UNSURE, styled};
 use super::silence;
 use super::table::{Cell, Table};
-use super::words::{age, as_of, clean, counts, excerpt, freshness, percent, plural, span, states};
+use super::words::{age, as_of, clean, counts, excerpt, heard, percent, plural, span, states};
 
 /// Every deployment with its verdict.
 pub fn list(answer: &DeploymentsAnswer, frame: impl Into<Frame>) -> String {
@@ -58,7 +58,7 @@ pub(super) fn standings_by(what: &'static str) -> Table {
 pub fn rows<'a>(views: impl IntoIterator<Item = &'a DeploymentView>) -> Table {
     let mut table = standings_by("DEPLOYMENT");
     for view in views {
-        let heard = heard(view);
+        let heard = by_freshness(view);
         table.row([
             view.deployment.as_str().into(),
             Cell::styled(view.verdict.as_str(), paint::verdict(view.verdict)),
@@ -104,6 +104,9 @@ pub fn view(view: &DeploymentView, frame: impl Into<Frame>) -> String {
 fn view_and_lines(view: &DeploymentView, silent: &str, lines: &str, frame: Frame) -> String {
     let verdict = styled(paint::verdict(view.verdict), view.verdict.as_str());
     let mut text = format!("{}  {verdict}\n\n{}", styled(BOLD, view.deployment.as_str()), facts(view));
+    if lines.is_empty() {
+        text += &silent_targets(view);
+    }
     if view.targets > 0 {
         let _ = write!(text, "\n{}", standings(view).within(frame.width));
     }
@@ -153,6 +156,16 @@ fn facts(view: &DeploymentView) -> String {
     })
 }
 
+/// Which devices are silent and for how long a view does not say: its cost would grow with the fleet. It is said where.
+fn silent_targets(view: &DeploymentView) -> String {
+    let (stale, targets) = (by_freshness(view).stale, plural(view.targets, "target"));
+    if stale == 0 {
+        return String::new();
+    }
+    let silent = styled(UNSURE, &format!("{stale} of {targets}"));
+    format!("{:<11}{silent}; `muster devices --freshness stale` says since when\n", "silent")
+}
+
 fn bounds(view: &DeploymentView) -> String {
     let (lo, hi, of) = (view.converged.lo, view.converged.hi, view.targets);
     let targets = plural(of, "target");
@@ -171,7 +184,7 @@ fn standings(view: &DeploymentView) -> Table {
     for (standing, split) in &view.counts {
         table.row(row(Cell::styled(standing.as_str(), paint::standing(*standing)), *split));
     }
-    table.row(row(Cell::styled("all targets", DIM), heard(view)));
+    table.row(row(Cell::styled("all targets", DIM), by_freshness(view)));
     table
 }
 
@@ -228,7 +241,7 @@ pub fn cells(name: String, line: &StandingLine, now: Timestamp) -> Vec<Cell> {
     vec![
         name.into(),
         Cell::styled(line.standing.as_str(), paint::standing(line.standing)),
-        Cell::styled(freshness(line.freshness), paint::freshness(line.freshness)),
+        Cell::styled(heard(line.freshness, line.last_heard_at, now), paint::freshness(line.freshness)),
         Cell::styled(known, style),
         report.map_or_else(|| "-".into(), |report| report.generation.to_string().into()),
         report.map_or_else(|| "-".into(), |report| age(now, report.received_at).into()),

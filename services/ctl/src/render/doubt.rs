@@ -32,7 +32,7 @@ pub struct Doubt {
 impl Doubt {
     /// Adds the targets of a deployment.
     pub fn add(&mut self, view: &DeploymentView) {
-        let heard = heard(view);
+        let heard = by_freshness(view);
         self.targets += view.targets;
         self.unknown += not_known(view);
         self.stale += heard.stale;
@@ -65,7 +65,7 @@ pub fn watermark(complete: Complete) -> String {
 }
 
 /// Targets by freshness.
-pub fn heard(view: &DeploymentView) -> Split {
+pub fn by_freshness(view: &DeploymentView) -> Split {
     view.counts.values().fold(Split::default(), |sum, split| Split {
         fresh: sum.fresh + split.fresh,
         stale: sum.stale + split.stale,

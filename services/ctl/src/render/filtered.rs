@@ -14,7 +14,7 @@ use super::frame::Frame;
 use super::manifests::manifests;
 use super::paint::{self, BAD, BOLD, DIM, MOVING, PLAIN, UNSURE, WELL, styled};
 use super::table::{Cell, Table};
-use super::words::{age, as_of, clean, counts, plural};
+use super::words::{age, as_of, clean, counts, heard, plural};
 use crate::config::{Names, StatusArgs};
 
 /// Names and nothing else.
@@ -148,7 +148,7 @@ fn apps(answer: &StatusAnswer, frame: Frame) -> Table {
 
 fn lines(answer: &StatusAnswer, frame: Frame) -> Table {
     let name = if answer.deployment.is_some() { "TARGET" } else { "TARGET/DEPLOYMENT" };
-    let mut table = Table::new(&[name, "STATUS", "DEPLOYED", "READY", "?CHANGED", "BECAUSE"]);
+    let mut table = Table::new(&[name, "STATUS", "DEPLOYED", "READY", "?FRESHNESS", "?CHANGED", "BECAUSE"]);
     for target in &answer.targets {
         table.row(target_cells(answer, target, frame));
         for component in &target.components {
@@ -158,7 +158,8 @@ fn lines(answer: &StatusAnswer, frame: Frame) -> Table {
     table.within(frame.width)
 }
 
-fn target_cells(answer: &StatusAnswer, target: &TargetStatus, frame: Frame) -> [Cell; 6] {
+fn target_cells(answer: &StatusAnswer, target: &TargetStatus, frame: Frame) -> [Cell; 7] {
+    let freshness = heard(target.freshness, target.last_heard_at, frame.now);
     let name = match answer.deployment {
         Some(_) => target.key.to_string(),
         None => format!("{}/{}", target.key, target.deployment),
@@ -168,17 +169,19 @@ fn target_cells(answer: &StatusAnswer, target: &TargetStatus, frame: Frame) -> [
         kstatus(target.axes),
         target.deployed_status.map_or_else(|| "-".into(), deployed),
         target.ready_status.map_or_else(|| "-".into(), ready),
+        Cell::styled(freshness, paint::freshness(target.freshness)),
         target.changed_at.map_or_else(|| "-".into(), |at| age(frame.now, at).into()),
         clean(&target.message).into(),
     ]
 }
 
-fn component_cells(component: &ComponentLine, frame: Frame) -> [Cell; 6] {
+fn component_cells(component: &ComponentLine, frame: Frame) -> [Cell; 7] {
     [
         format!("  {}", component.name).into(),
         kstatus(component.axes),
         component.deployed_status.map_or_else(|| "-".into(), deployed),
         component.ready_status.map_or_else(|| "-".into(), ready),
+        "".into(),
         component.changed_at.map_or_else(|| "-".into(), |at| age(frame.now, at).into()),
         clean(&component.message).into(),
     ]
