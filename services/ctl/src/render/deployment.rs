@@ -172,7 +172,8 @@ fn bounds(view: &DeploymentView) -> String {
     if lo == hi {
         return format!("{lo} of {targets} ({})", percent(lo, of));
     }
-    format!("at least {lo} of {targets} ({}), at most {hi} ({})", percent(lo, of), percent(hi, of))
+    let (least, most) = (percent(lo, of), percent(hi, of));
+    format!("at least {lo} of {targets} ({least}), at most {hi} of {of} ({most})")
 }
 
 fn standings(view: &DeploymentView) -> Table {

@@ -66,13 +66,13 @@ pub(super) fn row(name: &str, part: &StandingPart) -> [Cell; 10] {
     ]
 }
 
-/// The bounds of the truth, as a part of the targets.
+/// The bounds of the truth as a part of the targets, which are named: `2 of 3 (66%)`, `0-1 of 3 (0%-33%)`.
 fn converged(part: &StandingPart) -> String {
     let (low, high) = (part.converged.lo, part.converged.hi);
     match part.targets {
         0 => "-".to_owned(),
-        of if low == high => format!("{low} ({})", percent(low, of)),
-        of => format!("{low}-{high} ({}-{})", percent(low, of), percent(high, of)),
+        of if low == high => format!("{low} of {of} ({})", percent(low, of)),
+        of => format!("{low}-{high} of {of} ({}-{})", percent(low, of), percent(high, of)),
     }
 }
 
