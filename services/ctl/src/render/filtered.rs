@@ -10,6 +10,7 @@ use muster_contract::status::{
 };
 use serde::{Deserialize, Serialize};
 
+use super::doubt::by_freshness;
 use super::frame::Frame;
 use super::manifests::manifests;
 use super::paint::{self, BAD, BOLD, DIM, MOVING, PLAIN, UNSURE, WELL, styled};
@@ -108,12 +109,11 @@ fn facts(rollup: &Rollup, frame: Frame) -> String {
 fn targets(rollup: &Rollup) -> String {
     let mut words = vec![format!("{}: {}", rollup.targets, counts(&rollup.counts))];
     let unknown = rollup.targets.saturating_sub(rollup.known);
-    let (stale, never) =
-        rollup.counts.values().fold((0, 0), |sum, split| (sum.0 + split.stale, sum.1 + split.never));
+    let heard = by_freshness(&rollup.counts);
     for (count, what) in [
         (unknown, "not known"),
-        (stale, "stale"),
-        (never, "never heard"),
+        (heard.stale, "stale"),
+        (heard.never, "never heard"),
         (rollup.overdue, "overdue"),
         (rollup.leaving, "leaving"),
         (rollup.superseded, "superseded"),
@@ -122,6 +122,7 @@ fn targets(rollup: &Rollup) -> String {
             words.push(styled(UNSURE, &format!("{count} {what}")));
         }
     }
+    words.extend(heard.unheard("target").map(|unheard| styled(UNSURE, &unheard)));
     words.join("; ")
 }
 
