@@ -42,6 +42,19 @@ pub struct PointArgs {
 }
 
 impl PointArgs {
+    /// Whether the flags go together as far as that can be told without a service.
+    ///
+    /// # Errors
+    /// They do not.
+    pub fn check(&self) -> Result<(), String> {
+        match (self.at, self.about) {
+            (Some(at), Some(about)) if about > at => {
+                Err(format!("--about {about} is later than --at {at}: nothing was known of it then"))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// The same as what it stands for: the fact, or over several hubs, of which each has facts of its own, the time.
     pub fn pinned_to(self, moment: &MomentAnswer) -> Self {
         if moment.hubs.is_empty() {
