@@ -310,6 +310,8 @@ async fn the_past_is_shown_compared_and_proven() {
     let before = system.muster(&["status", "web", "--site", site, "--at-seq", "0"]).await;
     assert_eq!(before.status.code(), Some(1), "{}", text(&before.stdout));
 
+    places_and_reasons_of_the_past(&system, end, &at).await;
+
     let diff = json(&system, &["diff", "web", "--from", "0"], 0).await;
     assert_eq!(
         (diff["from"]["verdict"].as_str(), diff["changed"].as_u64()),
@@ -327,4 +329,39 @@ async fn the_past_is_shown_compared_and_proven() {
     let future = system.muster(&["status", "--at-seq", "99999999"]).await;
     assert_eq!(future.status.code(), Some(1));
     assert!(text(&future.stderr).contains("in the future"), "{}", text(&future.stderr));
+}
+
+/// What was known of devices, a site, the fleet and a verdict: of a fact, of its time, and before the first.
+async fn places_and_reasons_of_the_past(system: &System, end: u64, at: &str) {
+    let site = DEVICES[0].split('/').next().unwrap();
+    let seq = end.to_string();
+    for words in [
+        &["devices"][..],
+        &["devices", "--site", site, "--freshness", "fresh"],
+        &["device", DEVICES[0]],
+        &["site", site],
+        &["fleet"],
+        &["why", "web"],
+        &["why", "web", "--device", DEVICES[0]],
+    ] {
+        let [by_seq, by_time, by_now] =
+            [["--at-seq", &seq], ["--at", at], ["--about", at]].map(|point| [words, &point[..]].concat());
+        let then = json(system, &by_seq, 0).await;
+        assert_eq!(then["asOf"]["ledgerSeq"], end, "{words:?}: {then}");
+        assert_eq!(json(system, &by_time, 0).await, then, "{words:?}: the time of a fact stands for it");
+        let shown = said(system, &by_seq, 0).await;
+        assert!(shown.contains("As known with ledger"), "{words:?}: {shown}");
+        let shown = said(system, &by_now, 0).await;
+        assert!(shown.contains("0 reports came later"), "{words:?}: {shown}");
+    }
+    let none = said(system, &["devices", "--at-seq", "0"], 0).await;
+    assert!(none.contains("No device is known"), "{none}");
+    let none = said(system, &["fleet", "--at-seq", "0"], 0).await;
+    assert!(none.contains("devices      none"), "{none}");
+    for words in [&["device", DEVICES[0]][..], &["site", site], &["why", "web"], &["devices", "--site", site]]
+    {
+        let output = system.muster(&[words, &["--at-seq", "0"]].concat()).await;
+        assert_eq!(output.status.code(), Some(1), "{words:?}: {}", text(&output.stdout));
+        assert!(!text(&output.stderr).contains("did you mean"), "{words:?}: {}", text(&output.stderr));
+    }
 }

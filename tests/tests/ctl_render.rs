@@ -12,11 +12,14 @@ use muster_contract::query::{
     DeploymentAnswer, DeploymentsAnswer, DeviceAnswer, DevicesAnswer, PublishAnswer,
 };
 use muster_contract::silence::SilentSites;
-use muster_contract::status::StatusAnswer;
+use muster_contract::status::{Rollup, StatusAnswer};
 use muster_contract::subjects::ViewKey;
-use muster_contract::view::{DeploymentView, Freshness};
+use muster_contract::view::{
+    Bounds, Complete, DeploymentView, FleetView, Freshness, SiteView, Split, Standing, Tally, Verdict,
+};
 use muster_contract::why::WhyAnswer;
 use muster_ctl::audit::{Audit, ViewAudit, ViewVerdict};
+use muster_ctl::config::StatusArgs;
 use muster_ctl::quarantine::{Held, List};
 use muster_ctl::render;
 use muster_ctl::render::frame::Frame;
@@ -45,6 +48,24 @@ fn one_deployment_in_three_depths() {
     let mut told: StatusAnswer = example("StatusAnswer.in-detail");
     told.manifests.values_mut().for_each(|manifest| manifest.id = detail.view.deployment.clone());
     golden("status-detail", &render::deployment::in_detail(&detail, &told, now()));
+}
+
+#[test]
+fn m01_the_line_of_a_silent_device_says_for_how_long_it_has_been_silent() {
+    let plain = |text: String| anstream::adapter::strip_str(&text).to_string();
+    let line = |text: &str| text.lines().find(|line| line.starts_with("plant7/press-5 ")).unwrap().to_owned();
+    let mut answer: DeploymentAnswer = example("DeploymentAnswer.with-devices");
+    let shown = line(&plain(render::deployment::one(&answer, now())));
+    assert!(shown.contains("installed  stale 2h "), "{shown}");
+    let later = now() + std::time::Duration::from_secs(3 * 24 * 60 * 60);
+    let shown = line(&plain(render::deployment::one(&answer, later)));
+    assert!(shown.contains("installed  stale 3d "), "{shown}");
+    answer.devices[1].last_heard_at = None;
+    let shown = line(&plain(render::deployment::one(&answer, now())));
+    assert!(shown.contains("installed  stale  "), "of an older hub, which says no age: {shown}");
+    let told: StatusAnswer = example("StatusAnswer.four-targets");
+    let shown = line(&plain(render::filtered::status(&told, &StatusArgs::default(), now())));
+    assert!(shown.contains(" stale 19m "), "{shown}");
 }
 
 #[test]
@@ -85,6 +106,71 @@ fn a_silent_site_is_one_cause_with_its_effects() {
     golden("site-silent", &render::place::site(&example("SiteView.plant7"), &own, now()));
     let more = SilentSites { count: 3, ..why.silent_sites };
     assert!(render::silence::lines(&more, now()).ends_with("and 2 more sites that are silent\n"));
+}
+
+#[test]
+fn m03_where_no_target_is_heard_every_form_says_so_in_words() {
+    for (standing, verdict) in [
+        (Standing::Waiting, Verdict::Waiting),
+        (Standing::Installing, Verdict::Progressing),
+        (Standing::Installed, Verdict::ConvergedStale),
+    ] {
+        let view = dark(standing, verdict);
+        let heard = view.counts[&standing];
+        let list = DeploymentsAnswer { deployments: vec![view.clone()], ..example("DeploymentsAnswer.two") };
+        let why: WhyAnswer = example("WhyAnswer.failing");
+        let (because, of, fresh) = (3, 3, Some(heard.fresh));
+        let rule = verdict.rule().to_owned();
+        let why = WhyAnswer { verdict, rule, because, of, fresh, standings: Vec::new(), next: None, ..why };
+        let (message, counts) = (Some(verdict.words(heard)), view.counts.clone());
+        let rollup = Rollup { targets: 3, known: 3, counts, message, ..Rollup::default() };
+        let told: StatusAnswer = example("StatusAnswer.part-of-an-axis");
+        let told = StatusAnswer { verdict: Some(verdict), generation: None, rollup, ..told };
+        let tally = |tally: Tally| Tally {
+            devices: heard,
+            targets: 3,
+            overdue: 0,
+            counts: view.counts.clone(),
+            deployments: [(verdict, 1)].into(),
+            complete: view.complete,
+            ..tally
+        };
+        let (site, fleet): (SiteView, FleetView) = (example("SiteView.plant7"), example("FleetView.fleet"));
+        let (site, fleet) =
+            (SiteView { tally: tally(site.tally), ..site }, FleetView { tally: tally(fleet.tally), ..fleet });
+        let texts = [
+            render::deployment::list(&list, now()),
+            render::deployment::view(&view, now()),
+            render::watch::line(&view.deployment, Some(&view), now()),
+            render::why::answer(&why, true, now()),
+            render::filtered::status(&told, &StatusArgs::default(), now()),
+            render::place::site(&site, &SilentSites::default(), now()),
+            render::place::fleet(&fleet, now()),
+        ];
+        for text in &texts {
+            assert!(text.contains("s is heard at present: no fresh evidence"), "{text}");
+            assert!(!text.contains("some devices are not heard"), "{text}");
+        }
+        golden(&format!("dark-{}", standing.as_str()), &texts.join("--\n"));
+    }
+}
+
+#[test]
+fn m03_of_several_deployments_those_are_named_of_which_nothing_is_heard() {
+    let view = dark(Standing::Installed, Verdict::ConvergedStale);
+    let well: DeploymentView = example("DeploymentView.converged");
+    let named = |count: usize| {
+        let dark = (0..count).map(|number| DeploymentView {
+            deployment: format!("d{number}").parse().unwrap(),
+            ..view.clone()
+        });
+        let deployments = dark.chain([well.clone()]).collect();
+        let list = DeploymentsAnswer { deployments, ..example("DeploymentsAnswer.two") };
+        anstream::adapter::strip_str(&render::deployment::list(&list, now())).to_string()
+    };
+    assert!(!named(0).contains("no fresh evidence"));
+    assert!(named(1).contains("\nno target of d0 is heard at present: no fresh evidence there\n"));
+    assert!(named(7).contains("\nno target of d0, d1, d2, d3, d4 and 2 more is heard at present: no fresh"));
 }
 
 #[test]
@@ -236,6 +322,24 @@ fn what_a_device_says_cannot_write_over_the_screen() {
 /// Ten minutes after what the examples tell of.
 fn now() -> Timestamp {
     "2026-08-22T10:10:02Z".parse().unwrap()
+}
+
+/// A deployment on three devices, none of which is heard.
+fn dark(standing: Standing, verdict: Verdict) -> DeploymentView {
+    let never = (standing == Standing::Waiting).into();
+    let heard = Split { fresh: 0, stale: 3 - never, never };
+    DeploymentView {
+        verdict,
+        targets: 3,
+        leaving: 0,
+        overdue: 0,
+        counts: [(standing, heard)].into(),
+        converged: Bounds { lo: 0, hi: 3 },
+        complete: Complete { devices: 3, of: 3, missing_reports: 0 },
+        components: Default::default(),
+        errors: Vec::new(),
+        ..example("DeploymentView.converged")
+    }
 }
 
 fn unexplained() -> Audit {

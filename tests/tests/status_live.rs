@@ -5,7 +5,7 @@
 
 use std::path::PathBuf;
 
-use muster_contract::DeviceKey;
+use muster_contract::{DeviceKey, Timestamp};
 use muster_tests::golden;
 use muster_tests::system::{System, agent_name};
 use serde_json::Value;
@@ -13,13 +13,14 @@ use serde_json::Value;
 const SWITCH: &str = "UPDATE_GOLDEN";
 const DEVICES: [&str; 3] = ["plant7/press-1", "plant7/press-2", "plant8/press-1"];
 /// Keys whose values differ from run to run.
-const CHANGING: [&str; 11] = [
+const CHANGING: [&str; 12] = [
     "instance",
     "revision",
     "time",
     "asOf",
     "changedAt",
     "lastChange",
+    "lastHeardAt",
     "lastTransitionTime",
     "muster/ledger-seq",
     "report",
@@ -312,6 +313,18 @@ async fn silence(system: &mut System) {
             if answer["targets"][0]["freshness"] == "stale" { Ok(answer) } else { Err(answer.to_string()) }
         })
         .await;
+    let since: Timestamp = silent["targets"][0]["lastHeardAt"].as_str().unwrap().parse().unwrap();
+    let device = json(system, &["device", DEVICES[2]]).await;
+    assert_eq!(device["device"]["lastHeardAt"], since.to_string(), "{device}");
+    let lines = json(system, &["status", "web", "--output", "all"]).await;
+    let heard: Vec<_> =
+        lines["devices"].as_array().unwrap().iter().map(|line| line.get("lastHeardAt")).collect();
+    assert_eq!(heard, [None, None, Some(&since.to_string().into())], "{lines}");
+    let seq = silent["asOf"]["ledgerSeq"].to_string();
+    let then = json(system, &["status", "web", "--output", "all", "--at-seq", &seq]).await;
+    assert_eq!(then["devices"], lines["devices"], "of a point of the past as well");
+    let table = said(system, &["status", "web", "--output", "all"], 0).await;
+    assert!(table.lines().any(|line| line.starts_with(DEVICES[2]) && line.contains("  stale ")), "{table}");
     golden("silent", &silent);
     let fleet = json_of(&said(system, &["status", "web", "--format", "resourcegroup-json"], 0).await);
     assert_eq!(fleet["metadata"]["annotations"]["muster/kstatus"], "Unknown", "{fleet}");

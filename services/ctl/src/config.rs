@@ -48,7 +48,24 @@ device the facts are named that make its standing: where LEDGER holds them, and 
 Examples:
   muster why web                         the devices that make the verdict of web
   muster why web --device plant7/press-4 why it stands as it does there
+  muster why web --at 2026-11-20T10:00:00Z         why it had the verdict that it had then
   muster why web --format json | jq '.standings[].facts'";
+
+const DEVICE_EXAMPLES: &str = "\
+Examples:
+  muster device plant7/press-4
+  muster device plant7/press-4 --at 2026-11-20T10:00:00Z          as known then
+  muster device plant7/press-4 --about 2026-11-20T10:00:00Z       what is known of that moment by now";
+
+const SITE_EXAMPLES: &str = "\
+Examples:
+  muster site plant7
+  muster site plant7 --at 2026-11-20T10:00:00Z     as known then";
+
+const FLEET_EXAMPLES: &str = "\
+Examples:
+  muster fleet
+  muster fleet --at-seq 4711                       as known with that fact of LEDGER";
 
 const AUDIT_EXAMPLES: &str = "\
 For every device, head = received + coalesced + quarantined + missing must hold, and missing must be 0; every view's
@@ -105,6 +122,7 @@ impl Cli {
     /// What does not go together.
     pub fn check(&self) -> Result<(), String> {
         let (_, export) = self.shown();
+        self.command.point().map_or(Ok(()), PointArgs::check)?;
         match &self.command {
             Command::Status(args) => args.check(export),
             _ if export.is_some() => {
@@ -137,14 +155,24 @@ pub enum Command {
     #[command(after_help = devices::DEVICES_EXAMPLES)]
     Devices(DevicesArgs),
     /// One device and everything it shall run
+    #[command(after_help = DEVICE_EXAMPLES)]
     Device(DeviceArgs),
     /// One site as a whole
+    #[command(after_help = SITE_EXAMPLES)]
     Site {
         /// The site
         site: SiteId,
+        /// When.
+        #[command(flatten)]
+        point: PointArgs,
     },
     /// Everything as a whole
-    Fleet,
+    #[command(after_help = FLEET_EXAMPLES)]
+    Fleet {
+        /// When.
+        #[command(flatten)]
+        point: PointArgs,
+    },
     /// Hubs of a federation: who is heard, and up to where each was read (asked where `muster-federation` answers)
     Hubs,
     /// Devices by label: the fleet or a deployment by region, ring, model
@@ -202,6 +230,21 @@ pub enum Command {
     },
 }
 
+impl Command {
+    /// When it is about, of those that can be about the past.
+    const fn point(&self) -> Option<&PointArgs> {
+        match self {
+            Self::Status(StatusArgs { point, .. })
+            | Self::Devices(DevicesArgs { point, .. })
+            | Self::Device(DeviceArgs { point, .. })
+            | Self::Site { point, .. }
+            | Self::Fleet { point }
+            | Self::Why(WhyArgs { point, .. }) => Some(point),
+            _ => None,
+        }
+    }
+}
+
 /// `muster why`
 #[derive(Debug, Args)]
 pub struct WhyArgs {
@@ -219,6 +262,9 @@ pub struct WhyArgs {
     /// Only devices after this one: how the answer before it ended
     #[arg(long, value_name = "SITE/DEVICE")]
     pub after: Option<String>,
+    /// When.
+    #[command(flatten)]
+    pub point: PointArgs,
 }
 
 /// A command that may be limited to a site.
@@ -234,6 +280,9 @@ pub struct SiteArgs {
 pub struct DeviceArgs {
     /// The device, as SITE/DEVICE
     pub device: DeviceKey,
+    /// When.
+    #[command(flatten)]
+    pub point: PointArgs,
 }
 
 /// `muster quarantine`

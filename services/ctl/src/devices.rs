@@ -6,8 +6,9 @@ use muster_contract::query::{DeviceLine, DevicesAnswer, Output, Query};
 use muster_contract::{DeviceKey, SiteId};
 
 use crate::ask::{AskError, understood};
-use crate::config::DevicesArgs;
+use crate::config::{DeviceArgs, DevicesArgs};
 use crate::error::CtlError;
+use crate::history;
 use crate::render;
 use crate::session::Session;
 use muster_domain::near::near;
@@ -16,12 +17,16 @@ use muster_domain::near::near;
 ///
 /// # Errors
 /// When nobody answers, or there is no such site.
-pub async fn list(session: &mut Session<'_>, args: DevicesArgs) -> Result<(), CtlError> {
-    let (freshness, site) = (args.freshness(), args.site);
-    let query = Query { site: site.clone(), freshness: freshness.clone(), ..Query::default() };
+pub async fn list(session: &mut Session<'_>, mut args: DevicesArgs) -> Result<(), CtlError> {
+    let moment = history::pinned(session, &mut args.point, args.site.as_ref()).await?;
+    let (freshness, point, site) = (args.freshness(), args.point.into(), args.site);
+    let query = Query { site: site.clone(), freshness: freshness.clone(), point, ..Query::default() };
     let frame = session.frame();
     match (session.hub.pages("devices", "devices", query).await, site) {
-        (Ok(answer), _) => session.show(&answer, |answer, _| render::device::list(answer, &freshness, frame)),
+        (Ok(answer), _) => {
+            session.show(&answer, |answer, _| render::device::list(answer, &freshness, frame))?;
+            history::told(session, moment.as_ref())
+        }
         (Err(error), Some(site)) => Err(with_near_sites(session, error, &site).await),
         (Err(error), None) => Err(error.into()),
     }
@@ -31,17 +36,23 @@ pub async fn list(session: &mut Session<'_>, args: DevicesArgs) -> Result<(), Ct
 ///
 /// # Errors
 /// When nobody answers, or there is no such device.
-pub async fn one(session: &mut Session<'_>, key: &DeviceKey) -> Result<(), CtlError> {
+pub async fn one(session: &mut Session<'_>, args: DeviceArgs) -> Result<(), CtlError> {
+    let DeviceArgs { device: key, mut point } = args;
+    let moment = history::pinned(session, &mut point, Some(&key.site)).await?;
     let query = Query {
         site: Some(key.site.clone()),
         device: Some(key.device.clone()),
         output: Output::Detail,
+        point: point.into(),
         ..Query::default()
     };
     let frame = session.frame();
     match session.hub.query("device", &query).await {
-        Ok(answer) => session.show(&answer, |answer, _| render::device::one(answer, frame)),
-        Err(error) => Err(with_near_devices(session, error, key).await),
+        Ok(answer) => {
+            session.show(&answer, |answer, _| render::device::one(answer, frame))?;
+            history::told(session, moment.as_ref())
+        }
+        Err(error) => Err(with_near_devices(session, error, &key).await),
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use muster_contract::SiteId;
 use muster_contract::history::{DiffQuery, MomentAnswer, Point, VerifyAnswer};
 use muster_contract::query::{ErrorCode, Query};
 use serde::Serialize;
@@ -9,7 +10,7 @@ use serde_json::Value;
 use tokio::time::{Instant, sleep};
 
 use crate::ask::{AskError, understood};
-use crate::config::DiffArgs;
+use crate::config::{DiffArgs, PointArgs};
 use crate::error::{CtlError, settled};
 use crate::render;
 use crate::session::Session;
@@ -20,14 +21,44 @@ const PATIENCE: Duration = Duration::from_secs(10 * 60);
 /// Time between two questions how far it is; each of them waits at the service, too.
 const ASK_EVERY: Duration = Duration::from_millis(200);
 
-/// What a point is, as soon as it is rebuilt: what follows is asked of the same state.
+/// What the point of a command is, as soon as it is rebuilt; nothing of the present. From then on the point is one that does
+/// not move on, of which every page is. Of a command about one site it is a point of the hub that has it.
 ///
 /// # Errors
 /// When nobody answers, or there is no such point.
-pub async fn moment(session: &mut Session<'_>, point: Point) -> Result<MomentAnswer, CtlError> {
-    let query = Query { point, ..Query::default() };
+pub async fn pinned(
+    session: &mut Session<'_>,
+    point: &mut PointArgs,
+    site: Option<&SiteId>,
+) -> Result<Option<MomentAnswer>, CtlError> {
+    if Point::from(*point).is_now() {
+        return Ok(None);
+    }
+    let answer = moment(session, *point, site).await?;
+    *point = point.pinned_to(&answer);
+    if !answer.hubs.is_empty() {
+        // That time is the latest of all hubs: the others have yet to make it ready for the pages.
+        moment(session, *point, site).await?;
+    }
+    Ok(Some(answer))
+}
+
+async fn moment(
+    session: &mut Session<'_>,
+    point: PointArgs,
+    site: Option<&SiteId>,
+) -> Result<MomentAnswer, CtlError> {
+    let query = Query { site: site.cloned(), point: point.into(), ..Query::default() };
     let answer = patiently(session, "moment", &query).await?;
     Ok(understood(&answer)?)
+}
+
+/// Says below an answer as of when it is, where it is of the past.
+///
+/// # Errors
+/// When it cannot be written.
+pub fn told(session: &mut Session<'_>, moment: Option<&MomentAnswer>) -> Result<(), CtlError> {
+    moment.map_or(Ok(()), |moment| session.add(&render::history::moment(moment)))
 }
 
 /// How a deployment differs between two points.

@@ -31,6 +31,7 @@ pub async fn run(
     mut args: StatusArgs,
     export: Option<Export>,
 ) -> Result<(), CtlError> {
+<<<<<<< HEAD
     if let (Some(id), Some(named)) = (&args.deployment, &args.instance) {
         let last = instance::ended(session, id, named).await?;
         args.point = last.map(PointArgs::at_seq).unwrap_or_default();
@@ -45,17 +46,17 @@ pub async fn run(
             history::moment(session, args.point.into()).await?;
         }
     }
+=======
+    let moment = history::pinned(session, &mut args.point, None).await?;
+>>>>>>> hb
     if let Some(label) = args.group_by.clone() {
         groups::by_label(session, label, args.deployment, args.point.into()).await?;
-        return moment.map_or(Ok(()), |moment| session.add(&render::history::moment(&moment)));
+        return history::told(session, moment.as_ref());
     }
     // Names alone, and documents of other systems, have no room for a word on when.
     let is_for_people = export.is_none() && args.list.is_none();
     shown(session, args, export).await?;
-    match moment.filter(|_| is_for_people) {
-        Some(moment) => session.add(&render::history::moment(&moment)),
-        None => Ok(()),
-    }
+    history::told(session, moment.filter(|_| is_for_people).as_ref())
 }
 
 async fn shown(session: &mut Session<'_>, args: StatusArgs, export: Option<Export>) -> Result<(), CtlError> {
@@ -116,12 +117,14 @@ async fn list(session: &mut Session<'_>, site: Option<SiteId>, point: Point) -> 
 ///
 /// # Errors
 /// When nobody answers, or there is no such site.
-pub async fn site(session: &mut Session<'_>, site: SiteId) -> Result<(), CtlError> {
-    let query = Query { site: Some(site.clone()), ..Query::default() };
+pub async fn site(session: &mut Session<'_>, site: SiteId, mut point: PointArgs) -> Result<(), CtlError> {
+    let moment = history::pinned(session, &mut point, Some(&site)).await?;
+    let query = Query { site: Some(site.clone()), point: point.into(), ..Query::default() };
     match session.hub.query("site", &query).await {
         Ok(answer) => {
             let silent = silence(session, query).await;
-            session.show(&answer, |view, now| render::place::site(view, &silent, now))
+            session.show(&answer, |view, now| render::place::site(view, &silent, now))?;
+            history::told(session, moment.as_ref())
         }
         Err(error) => Err(devices::with_near_sites(session, error, &site).await),
     }
@@ -139,16 +142,21 @@ async fn silence(session: &Session<'_>, query: Query) -> SilentSites {
 ///
 /// # Errors
 /// When nobody answers.
-pub async fn fleet(session: &mut Session<'_>) -> Result<(), CtlError> {
-    let answer = session.hub.query("fleet", &Query::default()).await?;
-    session.show(&answer, render::place::fleet)
+pub async fn fleet(session: &mut Session<'_>, mut point: PointArgs) -> Result<(), CtlError> {
+    let moment = history::pinned(session, &mut point, None).await?;
+    let query = Query { point: point.into(), ..Query::default() };
+    let answer = session.hub.query("fleet", &query).await?;
+    session.show(&answer, render::place::fleet)?;
+    history::told(session, moment.as_ref())
 }
 
 /// An unknown deployment comes with names that are near; any other error as it is.
 pub async fn with_near_deployments(session: &Session<'_>, error: AskError, id: &DeploymentId) -> CtlError {
     let Some(message) = error.not_found() else { return error.into() };
     let known = known_deployments(session).await;
-    let near = near(id.as_str(), known.iter().map(String::as_str));
+    let mut near = near(id.as_str(), known.iter().map(String::as_str));
+    // One that is known now, and was not at the point that is asked about, is no slip of the pen.
+    near.retain(|name| *name != id.as_str());
     CtlError::Unknown { message, near: near.into_iter().map(str::to_owned).collect() }
 }
 

@@ -7,6 +7,7 @@ use crate::ask::{AskError, PAGES_MAX};
 use crate::config::WhyArgs;
 use crate::devices::{with_near_devices, with_near_sites};
 use crate::error::CtlError;
+use crate::history;
 use crate::render;
 use crate::session::Session;
 use crate::status::{known_deployments, with_near_deployments};
@@ -15,11 +16,16 @@ use crate::status::{known_deployments, with_near_deployments};
 ///
 /// # Errors
 /// When nobody answers, or there is no such deployment, site or device.
-pub async fn run(session: &mut Session<'_>, args: WhyArgs) -> Result<(), CtlError> {
+pub async fn run(session: &mut Session<'_>, mut args: WhyArgs) -> Result<(), CtlError> {
+    // Of several hubs the verdict is that of all, wherever it is asked for: so is the point.
+    let moment = history::pinned(session, &mut args.point, None).await?;
     // Pages that were skipped because they are empty leave this one the first.
     let (frame, is_first) = (session.frame(), args.after.is_none());
     match asked(session, &args).await {
-        Ok(answer) => session.show(&answer, |answer, _| render::why::answer(answer, is_first, frame)),
+        Ok(answer) => {
+            session.show(&answer, |answer, _| render::why::answer(answer, is_first, frame))?;
+            history::told(session, moment.as_ref())
+        }
         Err(error) => Err(with_near_names(session, error, &args).await),
     }
 }
@@ -48,6 +54,7 @@ fn question(args: &WhyArgs) -> Query {
         device: device.map(|key| key.device),
         limit: Some(args.limit.into()),
         after: args.after.clone(),
+        point: args.point.into(),
         ..Query::default()
     }
 }

@@ -28,6 +28,9 @@ fn err(output: &Output) -> &str {
     std::str::from_utf8(&output.stderr).unwrap()
 }
 
+/// A time of the past.
+const THEN: &str = "2026-11-20T10:00:00Z";
+
 /// An address at which nothing listens.
 fn nowhere() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -58,6 +61,17 @@ fn every_command_explains_itself() {
 }
 
 #[test]
+fn what_can_be_asked_of_the_past_says_how_with_an_example() {
+    for command in ["status", "devices", "device", "site", "fleet", "why"] {
+        let help = run(&[command, "--help"]);
+        let (usage, examples) = out(&help).split_once("Examples:").unwrap();
+        assert!(["--at ", "--at-seq ", "--about "].iter().all(|flag| usage.contains(flag)), "{usage}");
+        let of_this = |line: &str| line.trim_start().starts_with(&format!("muster {command} "));
+        assert!(examples.lines().any(|line| of_this(line) && line.contains(" --at")), "{examples}");
+    }
+}
+
+#[test]
 fn wrong_usage_is_talk_and_code_2() {
     for (words, expected) in [
         (&[][..], "Usage:"),
@@ -75,6 +89,8 @@ fn wrong_usage_is_talk_and_code_2() {
         (&["watch", "web", "--until", "converged", "--commit", "HEAD"], "'HEAD' names no commit: 7 to 64"),
         (&["quarantine", "show", "0"], "0 is not in 1.."),
         (&["quarantine", "list", "--limit", "0"], "must be a number from 1 to 100000"),
+        (&["fleet", "--at", "yesterday"], "must be a time such as 2026-11-20T10:00:00Z"),
+        (&["audit", "--at-seq", "7"], "'--at-seq'"),
         (&["quarantine"], "list"),
     ] {
         let output = run(words);
@@ -113,6 +129,13 @@ fn a_flag_that_would_be_passed_over_is_refused_beside_the_other() {
         ),
         (&["status", "web", "--aggregate"], ["--aggregate", "--format"]),
         (&["why", "web", "--device", "a/b", "--limit", "3"], ["--device", "--limit"]),
+        (&["why", "web", "--at", THEN, "--at-seq", "7"], ["--at", "--at-seq"]),
+        (&["devices", "--at-seq", "7", "--at", THEN], ["--at", "--at-seq"]),
+        (&["device", "a/b", "--at", THEN, "--at-seq", "7"], ["--at", "--at-seq"]),
+        (&["site", "a", "--at", THEN, "--at-seq", "7"], ["--at", "--at-seq"]),
+        (&["fleet", "--at", THEN, "--at-seq", "7"], ["--at", "--at-seq"]),
+        (&["fleet", "--at", THEN, "--about", "2026-11-20T10:00:01Z"], ["--about", "--at"]),
+        (&["status", "--at", THEN, "--about", "2026-11-20T10:00:01Z"], ["--about", "--at"]),
         (&["completions", "bash", "--format", "json"], ["--format", "completions"]),
         (&["fleet", "--format", "emco"], ["--format", "status"]),
     ] {

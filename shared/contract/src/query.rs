@@ -272,6 +272,10 @@ pub struct StandingLine {
     pub standing: Standing,
     /// Whether that is fresh.
     pub freshness: Freshness,
+    /// When the hub last heard the device, as far as facts tell, where it was heard once and is not fresh. Absent where it is
+    /// fresh: a heartbeat is no fact, so the time would be that of some older one, and mislead.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_heard_at: Option<Timestamp>,
     /// Whether that is known.
     pub known: bool,
     /// It shall not run any more and is still there.

@@ -362,6 +362,11 @@ pub struct TargetStatus {
     pub standing: Standing,
     /// Whether the device is heard.
     pub freshness: Freshness,
+    /// When the hub last heard the device, as far as facts tell, where it was heard once and is not fresh. Absent where it is
+    /// fresh: a heartbeat is no fact, so the time would be that of some older one, and mislead. Absent in notices, which are
+    /// about what has changed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_heard_at: Option<Timestamp>,
     /// Whether the hub can know that it holds the last report.
     pub known: bool,
     /// It shall not run any more and is still there.

@@ -119,6 +119,15 @@ impl Split {
         self.fresh + self.stale + self.never
     }
 
+    /// That none of several things is heard, in words; nothing where any is, or where there is none.
+    pub fn unheard(self, thing: &str) -> Option<String> {
+        match (self.fresh, self.total()) {
+            (1.., _) | (_, 0) => None,
+            (0, 1) => Some(format!("the only {thing} is not heard at present: no fresh evidence")),
+            (0, of) => Some(format!("none of {of} {thing}s is heard at present: no fresh evidence")),
+        }
+    }
+
     /// The count of one freshness.
     pub const fn get_mut(&mut self, freshness: Freshness) -> &mut u64 {
         match freshness {
@@ -186,6 +195,22 @@ impl Verdict {
             Self::Waiting => "some device has not begun what it shall run now",
             Self::ConvergedStale => "installed everywhere, but some devices are not heard at present",
             Self::Converged => "installed everywhere, heard and known",
+        }
+    }
+
+    /// The same where no target is heard: nothing is said there that sounds as if some were.
+    pub const fn rule_unheard(self) -> &'static str {
+        match self {
+            Self::ConvergedStale => "installed everywhere by what was last heard",
+            _ => self.rule(),
+        }
+    }
+
+    /// The rule in words where it is known how targets are heard: where none is, that is said too.
+    pub fn words(self, targets: Split) -> String {
+        match targets.unheard("target") {
+            None => self.rule().to_owned(),
+            Some(unheard) => format!("{}; {unheard}", self.rule_unheard()),
         }
     }
 

@@ -26,6 +26,10 @@ pub struct WhyAnswer {
     pub because: u64,
     /// Of so many: targets, or devices that it is leaving.
     pub of: u64,
+    /// So many of those targets are on devices that are heard: where none is, there is no fresh evidence. Absent where devices
+    /// are only left, of which nobody counts how they are heard.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fresh: Option<u64>,
     /// Sites that are silent as a whole, with targets of this deployment.
     #[serde(default, skip_serializing_if = "SilentSites::is_empty")]
     pub silent_sites: SilentSites,

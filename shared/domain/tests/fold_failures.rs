@@ -1,4 +1,4 @@
-//! What a failure says while it is the last word, and how long it excludes anything.
+//! What a failure says while it is the last word, how long it excludes anything, and what is said where nobody is heard.
 
 #![allow(clippy::unwrap_used, reason = "a failure here is the test's result")]
 #![allow(dead_code, reason = "the ledger and the scenarios serve several tests")]
@@ -6,9 +6,11 @@
 mod ledger;
 mod scenarios;
 
-use ledger::{Look as _, Said};
+use ledger::{Ledger, Look as _, Said, key};
+use muster_contract::State;
+use muster_contract::status::StatusQuery;
 use muster_contract::view::{Bounds, Verdict};
-use muster_domain::fold::Page;
+use muster_domain::fold::{Fleet, Page};
 
 #[test]
 fn m03_a_failure_before_the_dark_excludes_nothing() {
@@ -17,6 +19,42 @@ fn m03_a_failure_before_the_dark_excludes_nothing() {
     assert_eq!((view.verdict, view.converged), (Verdict::Failing, Bounds { lo: 0, hi: 1 }));
     let view = ledger.fresh("plant7/press-4", 1, 1).fold().deployment("web");
     assert_eq!((view.verdict, view.converged), (Verdict::Failing, Bounds { lo: 0, hi: 0 }), "it is heard");
+}
+
+#[test]
+fn m03_all_dark_and_waiting_at_work_or_installed_is_said_to_be_no_fresh_evidence() {
+    let nobody = "none of 3 targets is heard at present: no fresh evidence";
+    for (state, verdict, words) in [
+        (None, Verdict::Waiting, "some device has not begun what it shall run now; "),
+        (Some(State::Installing), Verdict::Progressing, "some device is at work; "),
+        (Some(State::Installed), Verdict::ConvergedStale, "installed everywhere by what was last heard; "),
+    ] {
+        let mut ledger = Ledger::default();
+        for device in ["plant7/press-4", "plant7/drill-1", "plant9/oven-2"] {
+            ledger.desired(device, 1, &[("web", 1)]).fresh(device, 1, 0);
+            if let Some(state) = state {
+                ledger.status(device, "web", &Said { components: &[("main", state)], ..Said::default() });
+            }
+            ledger.stale(device, 1, state.map_or(0, |_| 1));
+        }
+        let fleet = ledger.fold();
+        let told = |fleet: &Fleet| {
+            let query = StatusQuery { id: Some("web".parse().unwrap()), ..StatusQuery::default() };
+            fleet.status_answer(&query, None, 10).unwrap().rollup.message.unwrap()
+        };
+        assert_eq!((fleet.deployment("web").verdict, told(&fleet)), (verdict, words.to_owned() + nobody));
+        let (web, page) = ("web".parse().unwrap(), Page { after: None, limit: 10 });
+        let why = fleet.why(&web, None, &page).unwrap();
+        assert_eq!((why.because, why.of, why.fresh, why.rule.as_str()), (3, 3, Some(0), verdict.rule()));
+        let one = fleet.why_device(&web, &key("plant7/press-4")).unwrap();
+        assert_eq!((one.of, one.fresh), (1, Some(0)));
+
+        let fleet = ledger.fresh("plant9/oven-2", 1, state.map_or(0, |_| 1)).fold();
+        assert_eq!(told(&fleet), verdict.rule(), "one that is heard is evidence");
+        let at = |site: &str| fleet.why(&web, Some(&site.parse().unwrap()), &page).unwrap();
+        assert_eq!((at("plant7").of, at("plant7").fresh), (2, Some(0)));
+        assert_eq!((at("plant9").of, at("plant9").fresh), (1, Some(1)));
+    }
 }
 
 #[test]

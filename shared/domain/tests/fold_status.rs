@@ -217,6 +217,35 @@ fn q09_a_component_that_an_update_leaves_behind_is_known() {
 }
 
 #[test]
+fn q09_an_unknown_component_is_told_apart_from_an_empty_answer_however_many_combinations_are_reported() {
+    let mut ledger = Ledger::default();
+    let device = |number: usize| format!("north/d{number:06}");
+    for number in 0..=LOOKED_AT_MAX {
+        let name = format!("part-{number:06}");
+        let components = &[("main", State::Installed), (name.as_str(), State::Failed)];
+        ledger.desired(&device(number), 1, &[("web", 1)]);
+        ledger.status(&device(number), "web", &Said { components, ..Said::default() });
+    }
+    let known = |fleet: &Fleet, name: &str| fleet.status_answer(&part(&[name], of("web")), None, 1).is_ok();
+    let fleet = ledger.fold();
+    assert!(known(&fleet, "part-000000") && known(&fleet, &format!("part-{LOOKED_AT_MAX:06}")));
+    let words = refused(&fleet, &part(&["part-00000"], of("web")));
+    assert!(
+        words.contains("component 'part-00000' shall run nowhere") && words.contains("part-000000"),
+        "{words}"
+    );
+    assert!(!known(&fleet, "main-2") && known(&fleet, "main"));
+
+    // What nobody reports any more is unknown from then on, also to a fleet that was restored.
+    let said = Said { seq: 2, components: &[("main", State::Installed)], ..Said::default() };
+    let fleet = ledger.status(&device(7), "web", &said).fold();
+    let restored = Fleet::restore(fleet.as_of(), fleet.records_after(None, usize::MAX));
+    for fleet in [fleet, restored] {
+        assert!(!known(&fleet, "part-000007") && known(&fleet, "part-000008"));
+    }
+}
+
+#[test]
 fn q10_an_older_generation_is_told_as_far_as_it_is_held() {
     let mut ledger = Ledger::default();
     desired(&mut ledger, "north/a", 1, &[("web", 1), ("db", 1)]).fresh("north/a", 1, 0);
@@ -367,6 +396,8 @@ fn q18_every_line_and_roll_up_says_why_and_since_when() {
     assert_eq!(at_sites(&["north"], StatusQuery::default()), words);
     assert_eq!(ask(&fleet, &StatusQuery::default()).rollup.message.as_deref(), Some(words));
     assert!(!at_sites(&["south"], of("web")).contains("Exit1"), "no error of another site");
+    let silent = answer.targets.iter().map(|target| target.last_heard_at.is_some()).collect::<Vec<_>>();
+    assert_eq!(silent, [false, false, false, true], "since when is beside the words");
     let messages: Vec<_> = answer.targets.iter().map(|target| target.message.as_str()).collect();
     let expected = [
         "is installed",

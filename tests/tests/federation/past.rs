@@ -127,6 +127,12 @@ async fn the_command_line_shows_the_past_of_two_hubs_as_that_of_one() {
         vec!["status", "--group-by", "ring", "--at", &then],
         vec!["status", "--component", "main", "--output", "all", "--limit", "5", "--at", &then],
         vec!["diff", "web", "--from", &then],
+        vec!["devices", "--freshness", "fresh", "--at", &then],
+        vec!["devices", "--site", "site-1", "--at", &then],
+        vec!["site", "site-0", "--at", &then],
+        vec!["fleet", "--about", &then],
+        vec!["why", "web", "--at", &then],
+        vec!["why", "web", "--site", "site-1", "--at", &then],
     ] {
         let [seen, wanted] = [said(&top, &words).await, said(&whole.place, &words).await];
         assert_eq!(as_of_one(seen), as_of_one(wanted), "{words:?}");

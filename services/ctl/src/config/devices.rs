@@ -6,12 +6,15 @@ use clap::{Args, ValueEnum};
 use muster_contract::SiteId;
 use muster_contract::view::Freshness;
 
+use super::PointArgs;
+
 pub(super) const DEVICES_EXAMPLES: &str = "\
 Examples:
   muster devices                         every device, also those that are retired
   muster devices --freshness stale --freshness never
                                          those of whom nothing is heard: silent for longer than the lease, or always
   muster devices --site plant7 --freshness stale --format json | jq '.devices[].lastHeardAt'
+  muster devices --freshness stale --at 2026-11-20T10:00:00Z      who was silent then, as known then
 
 Exit code 0 also where no device passes the filters; 1 where the site is unknown.";
 
@@ -24,6 +27,9 @@ pub struct DevicesArgs {
     /// Only devices that are heard so, and not retired; may be repeated
     #[arg(long, value_enum)]
     freshness: Vec<Heard>,
+    /// When.
+    #[command(flatten)]
+    pub point: PointArgs,
 }
 
 /// Whether a device is heard.

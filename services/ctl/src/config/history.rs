@@ -42,9 +42,23 @@ pub struct PointArgs {
 }
 
 impl PointArgs {
+<<<<<<< HEAD
     /// As known with a fact of LEDGER.
     pub fn at_seq(seq: u64) -> Self {
         Self { at_seq: Some(seq), ..Self::default() }
+=======
+    /// Whether the flags go together as far as that can be told without a service.
+    ///
+    /// # Errors
+    /// They do not.
+    pub fn check(&self) -> Result<(), String> {
+        match (self.at, self.about) {
+            (Some(at), Some(about)) if about > at => {
+                Err(format!("--about {about} is later than --at {at}: nothing was known of it then"))
+            }
+            _ => Ok(()),
+        }
+>>>>>>> hb
     }
 
     /// The same as what it stands for: the fact, or over several hubs, of which each has facts of its own, the time.

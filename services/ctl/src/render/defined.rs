@@ -2,8 +2,10 @@
 
 use muster_contract::defined::{DefinedView, Part};
 use muster_contract::groups::{ViewAnswer, ViewsAnswer};
+use muster_contract::view::Split;
 
 use super::deployment;
+use super::doubt::{by_freshness, dark};
 use super::frame::Frame;
 use super::groups;
 use super::table::{Cell, Table};
@@ -52,41 +54,52 @@ pub fn list(answer: &ViewsAnswer, frame: impl Into<Frame>) -> String {
 /// What a view says.
 pub fn view(view: &DefinedView, frame: impl Into<Frame>) -> String {
     let frame = frame.into();
-    let mut rows: Vec<(String, &Part)> =
+    let mut parts: Vec<(String, &Part)> =
         view.groups.iter().map(|group| (group.name.clone(), &group.part)).collect();
-    rows.extend(view.without.as_ref().map(|part| ("(without)".to_owned(), part)));
-    rows.extend(
+    parts.extend(view.without.as_ref().map(|part| ("(without)".to_owned(), part)));
+    parts.extend(
         view.omitted
             .as_ref()
             .map(|omitted| (format!("({} not listed)", plural(omitted.groups, "group")), &omitted.part)),
     );
-    rows.push(("total".to_owned(), &view.total));
     let mut table = match view.total {
         Part::Standings(_) => deployment::standings_by("GROUP"),
         Part::Devices(_) => Table::new(&["GROUP", "DEVICES", "KNOWN"]),
         Part::Components(_) => Table::new(&["GROUP", "COMPONENTS", "KNOWN"]),
     };
-    for (name, part) in rows {
+    let total = ("total".to_owned(), &view.total);
+    for (name, part) in parts.iter().chain([&total]) {
         match part {
-            Part::Standings(part) => table.row(groups::row(&name, part)),
+            Part::Standings(part) => table.row(groups::row(name, part)),
             Part::Devices(part) => {
                 let known = format!("{} of {}", part.complete.devices, part.complete.of);
-                table.row([name.into(), groups::devices(part.devices).into(), known.into()]);
+                table.row([name.as_str().into(), groups::devices(part.devices).into(), known.into()]);
             }
             Part::Components(part) => {
                 let known = format!("{} of {} targets", part.complete.devices, part.complete.of);
-                table.row([name.into(), states(&part.components).into(), known.into()]);
+                table.row([name.as_str().into(), states(&part.components).into(), known.into()]);
             }
         }
     }
+    let thing = if matches!(view.total, Part::Devices(_)) { "device" } else { "target" };
+    let dark = dark(parts.iter().map(|(name, part)| (name, heard(part))), heard(&view.total), thing);
     let by = view.group_by.as_ref().map_or_else(String::new, |by| format!(" by {by}"));
     let counted = word(view.count);
     format!(
-        "{}\n{}: {counted}{by}; {}.\n",
+        "{}\n{dark}{}: {counted}{by}; {}.\n",
         table.within(frame.width),
         view.name,
         as_of(view.as_of, frame.now)
     )
+}
+
+/// How what is counted is heard. Of components nobody counts that, so nothing is said of it.
+fn heard(part: &Part) -> Split {
+    match part {
+        Part::Standings(part) => by_freshness(&part.counts),
+        Part::Devices(part) => part.devices,
+        Part::Components(_) => Split::default(),
+    }
 }
 
 const fn word(count: muster_contract::defined::Counted) -> &'static str {

@@ -8,13 +8,13 @@ use muster_contract::status::StatusAnswer;
 use muster_contract::view::{DeploymentView, ErrorCount, Split, Standing};
 use muster_contract::{SiteId, Timestamp};
 
-use super::doubt::{footer, heard, not_known, watermark};
+use super::doubt::{by_freshness, dark_deployments, footer, not_known, watermark};
 use super::frame::Frame;
 use super::manifests::manifests;
 use super::paint::{self, BAD, BOLD, DIM, PLAIN, UNSURE, styled};
 use super::silence;
 use super::table::{Cell, Table};
-use super::words::{age, as_of, clean, counts, excerpt, freshness, percent, plural, span, states};
+use super::words::{age, as_of, clean, counts, excerpt, heard, percent, plural, span, states};
 
 /// Every deployment with its verdict.
 pub fn list(answer: &DeploymentsAnswer, frame: impl Into<Frame>) -> String {
@@ -25,7 +25,8 @@ pub fn list(answer: &DeploymentsAnswer, frame: impl Into<Frame>) -> String {
     }
     let rows = rows(&answer.deployments).within(frame.width);
     let silent = silence::lines(&answer.silent_sites, frame.now);
-    format!("{rows}\n{silent}{}; {position}.\n", footer(&answer.deployments))
+    let dark = dark_deployments(answer.deployments.iter());
+    format!("{rows}\n{silent}{dark}{}; {position}.\n", footer(&answer.deployments))
 }
 
 /// The deployments that a site has, each as a whole.
@@ -58,7 +59,7 @@ pub(super) fn standings_by(what: &'static str) -> Table {
 pub fn rows<'a>(views: impl IntoIterator<Item = &'a DeploymentView>) -> Table {
     let mut table = standings_by("DEPLOYMENT");
     for view in views {
-        let heard = heard(view);
+        let heard = by_freshness(&view.counts);
         table.row([
             view.deployment.as_str().into(),
             Cell::styled(view.verdict.as_str(), paint::verdict(view.verdict)),
@@ -104,6 +105,7 @@ pub fn view(view: &DeploymentView, frame: impl Into<Frame>) -> String {
 fn view_and_lines(view: &DeploymentView, silent: &str, lines: &str, frame: Frame) -> String {
     let verdict = styled(paint::verdict(view.verdict), view.verdict.as_str());
     let mut text = format!("{}  {verdict}\n\n{}", styled(BOLD, view.deployment.as_str()), facts(view));
+    text += &silent_targets(view, !lines.is_empty());
     if view.targets > 0 {
         let _ = write!(text, "\n{}", standings(view).within(frame.width));
     }
@@ -153,13 +155,30 @@ fn facts(view: &DeploymentView) -> String {
     })
 }
 
+/// How many targets are silent. Which ones, and for how long, lines say; a view does not, because its cost would grow with the
+/// fleet: then it is said where to look.
+fn silent_targets(view: &DeploymentView, has_lines: bool) -> String {
+    let heard = by_freshness(&view.counts);
+    let where_to_look = match heard.stale {
+        1.. if !has_lines => "; `muster devices --freshness stale` says since when",
+        _ => "",
+    };
+    let silent = match heard.unheard("target") {
+        Some(words) => words,
+        None if where_to_look.is_empty() => return String::new(),
+        None => format!("{} of {}", heard.stale, plural(view.targets, "target")),
+    };
+    format!("{:<11}{}{where_to_look}\n", "silent", styled(UNSURE, &silent))
+}
+
 fn bounds(view: &DeploymentView) -> String {
     let (lo, hi, of) = (view.converged.lo, view.converged.hi, view.targets);
     let targets = plural(of, "target");
     if lo == hi {
         return format!("{lo} of {targets} ({})", percent(lo, of));
     }
-    format!("at least {lo} of {targets} ({}), at most {hi} ({})", percent(lo, of), percent(hi, of))
+    let (least, most) = (percent(lo, of), percent(hi, of));
+    format!("at least {lo} of {targets} ({least}), at most {hi} of {of} ({most})")
 }
 
 fn standings(view: &DeploymentView) -> Table {
@@ -171,7 +190,7 @@ fn standings(view: &DeploymentView) -> Table {
     for (standing, split) in &view.counts {
         table.row(row(Cell::styled(standing.as_str(), paint::standing(*standing)), *split));
     }
-    table.row(row(Cell::styled("all targets", DIM), heard(view)));
+    table.row(row(Cell::styled("all targets", DIM), by_freshness(&view.counts)));
     table
 }
 
@@ -228,7 +247,7 @@ pub fn cells(name: String, line: &StandingLine, now: Timestamp) -> Vec<Cell> {
     vec![
         name.into(),
         Cell::styled(line.standing.as_str(), paint::standing(line.standing)),
-        Cell::styled(freshness(line.freshness), paint::freshness(line.freshness)),
+        Cell::styled(heard(line.freshness, line.last_heard_at, now), paint::freshness(line.freshness)),
         Cell::styled(known, style),
         report.map_or_else(|| "-".into(), |report| report.generation.to_string().into()),
         report.map_or_else(|| "-".into(), |report| age(now, report.received_at).into()),

@@ -1,6 +1,7 @@
-//! What is not known or not fresh of targets, always with its base.
+//! What is not known or not fresh of targets, always with its base. Where nothing at all is heard it is said in a sentence: a
+//! count of what is stale reads as if the rest were fresh.
 
-use muster_contract::view::{Complete, DeploymentView, Split};
+use muster_contract::view::{Complete, Counts, DeploymentView, Split};
 
 use super::paint::{UNSURE, styled};
 use super::words::{grouped, plural};
@@ -20,6 +21,35 @@ pub fn footer<'a>(views: impl IntoIterator<Item = &'a DeploymentView>) -> String
     }
 }
 
+/// Names in the line on those of which nothing is heard.
+const DARK_NAMED_MAX: usize = 5;
+
+/// That nothing is heard of all there is, or of these of its parts; an empty line where something of each is. What has no
+/// targets is passed over.
+pub fn dark<N: AsRef<str>>(parts: impl IntoIterator<Item = (N, Split)>, total: Split, thing: &str) -> String {
+    let unheard = parts.into_iter().filter(|(_, heard)| heard.unheard(thing).is_some());
+    let names: Vec<N> = unheard.map(|(name, _)| name).collect();
+    let words = total.unheard(thing).or_else(|| (!names.is_empty()).then(|| unheard_of(&names, thing)));
+    words.map_or_else(String::new, |words| styled(UNSURE, &words) + "\n")
+}
+
+/// `no target of web, db and 3 more is heard at present: no fresh evidence there`.
+fn unheard_of<N: AsRef<str>>(names: &[N], thing: &str) -> String {
+    let first: Vec<_> = names.iter().take(DARK_NAMED_MAX).map(AsRef::as_ref).collect();
+    let more = match names.len().saturating_sub(DARK_NAMED_MAX) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    format!("no {thing} of {}{more} is heard at present: no fresh evidence there", first.join(", "))
+}
+
+/// The same of a list of deployments.
+pub fn dark_deployments<'a>(views: impl Iterator<Item = &'a DeploymentView> + Clone) -> String {
+    let parts = views.map(|view| (view.deployment.as_str(), by_freshness(&view.counts)));
+    let total = parts.clone().fold(Split::default(), |total, (_, heard)| sum(total, heard));
+    dark(parts, total, "target")
+}
+
 /// What is not known or not fresh of some targets.
 #[derive(Default)]
 pub struct Doubt {
@@ -32,7 +62,7 @@ pub struct Doubt {
 impl Doubt {
     /// Adds the targets of a deployment.
     pub fn add(&mut self, view: &DeploymentView) {
-        let heard = heard(view);
+        let heard = by_freshness(&view.counts);
         self.targets += view.targets;
         self.unknown += not_known(view);
         self.stale += heard.stale;
@@ -65,12 +95,16 @@ pub fn watermark(complete: Complete) -> String {
 }
 
 /// Targets by freshness.
-pub fn heard(view: &DeploymentView) -> Split {
-    view.counts.values().fold(Split::default(), |sum, split| Split {
-        fresh: sum.fresh + split.fresh,
-        stale: sum.stale + split.stale,
-        never: sum.never + split.never,
-    })
+pub fn by_freshness(counts: &Counts) -> Split {
+    counts.values().fold(Split::default(), |total, split| sum(total, *split))
+}
+
+const fn sum(one: Split, other: Split) -> Split {
+    Split {
+        fresh: one.fresh.saturating_add(other.fresh),
+        stale: one.stale.saturating_add(other.stale),
+        never: one.never.saturating_add(other.never),
+    }
 }
 
 /// Targets whose standing is not known.

@@ -10,11 +10,12 @@ use muster_contract::status::{
 };
 use serde::{Deserialize, Serialize};
 
+use super::doubt::by_freshness;
 use super::frame::Frame;
 use super::manifests::manifests;
 use super::paint::{self, BAD, BOLD, DIM, MOVING, PLAIN, UNSURE, WELL, styled};
 use super::table::{Cell, Table};
-use super::words::{age, as_of, clean, counts, plural};
+use super::words::{age, as_of, clean, counts, heard, plural};
 use crate::config::{Names, StatusArgs};
 
 /// Names and nothing else.
@@ -108,12 +109,11 @@ fn facts(rollup: &Rollup, frame: Frame) -> String {
 fn targets(rollup: &Rollup) -> String {
     let mut words = vec![format!("{}: {}", rollup.targets, counts(&rollup.counts))];
     let unknown = rollup.targets.saturating_sub(rollup.known);
-    let (stale, never) =
-        rollup.counts.values().fold((0, 0), |sum, split| (sum.0 + split.stale, sum.1 + split.never));
+    let heard = by_freshness(&rollup.counts);
     for (count, what) in [
         (unknown, "not known"),
-        (stale, "stale"),
-        (never, "never heard"),
+        (heard.stale, "stale"),
+        (heard.never, "never heard"),
         (rollup.overdue, "overdue"),
         (rollup.leaving, "leaving"),
         (rollup.superseded, "superseded"),
@@ -122,6 +122,7 @@ fn targets(rollup: &Rollup) -> String {
             words.push(styled(UNSURE, &format!("{count} {what}")));
         }
     }
+    words.extend(heard.unheard("target").map(|unheard| styled(UNSURE, &unheard)));
     words.join("; ")
 }
 
@@ -148,7 +149,7 @@ fn apps(answer: &StatusAnswer, frame: Frame) -> Table {
 
 fn lines(answer: &StatusAnswer, frame: Frame) -> Table {
     let name = if answer.deployment.is_some() { "TARGET" } else { "TARGET/DEPLOYMENT" };
-    let mut table = Table::new(&[name, "STATUS", "DEPLOYED", "READY", "?CHANGED", "BECAUSE"]);
+    let mut table = Table::new(&[name, "STATUS", "DEPLOYED", "READY", "?FRESHNESS", "?CHANGED", "BECAUSE"]);
     for target in &answer.targets {
         table.row(target_cells(answer, target, frame));
         for component in &target.components {
@@ -158,7 +159,8 @@ fn lines(answer: &StatusAnswer, frame: Frame) -> Table {
     table.within(frame.width)
 }
 
-fn target_cells(answer: &StatusAnswer, target: &TargetStatus, frame: Frame) -> [Cell; 6] {
+fn target_cells(answer: &StatusAnswer, target: &TargetStatus, frame: Frame) -> [Cell; 7] {
+    let freshness = heard(target.freshness, target.last_heard_at, frame.now);
     let name = match answer.deployment {
         Some(_) => target.key.to_string(),
         None => format!("{}/{}", target.key, target.deployment),
@@ -168,17 +170,19 @@ fn target_cells(answer: &StatusAnswer, target: &TargetStatus, frame: Frame) -> [
         kstatus(target.axes),
         target.deployed_status.map_or_else(|| "-".into(), deployed),
         target.ready_status.map_or_else(|| "-".into(), ready),
+        Cell::styled(freshness, paint::freshness(target.freshness)),
         target.changed_at.map_or_else(|| "-".into(), |at| age(frame.now, at).into()),
         clean(&target.message).into(),
     ]
 }
 
-fn component_cells(component: &ComponentLine, frame: Frame) -> [Cell; 6] {
+fn component_cells(component: &ComponentLine, frame: Frame) -> [Cell; 7] {
     [
         format!("  {}", component.name).into(),
         kstatus(component.axes),
         component.deployed_status.map_or_else(|| "-".into(), deployed),
         component.ready_status.map_or_else(|| "-".into(), ready),
+        "".into(),
         component.changed_at.map_or_else(|| "-".into(), |at| age(frame.now, at).into()),
         clean(&component.message).into(),
     ]

@@ -1,9 +1,10 @@
 //! Groups of devices by label.
 
 use muster_contract::groups::{GroupsAnswer, LabelsAnswer, StandingPart};
-use muster_contract::view::{Freshness, Split};
+use muster_contract::view::Split;
 
 use super::deployment;
+use super::doubt::{by_freshness, dark};
 use super::frame::Frame;
 use super::paint::{self, BAD, UNSURE};
 use super::table::{Cell, Table};
@@ -32,16 +33,18 @@ pub fn labels(answer: &LabelsAnswer, frame: impl Into<Frame>) -> String {
 pub fn groups(answer: &GroupsAnswer, frame: impl Into<Frame>) -> String {
     let frame = frame.into();
     let mut table = deployment::standings_by("GROUP");
-    for line in &answer.groups {
-        table.row(row(&format!("{}={}", answer.label, line.value), &line.part));
-    }
-    let what = answer.deployment.as_ref().map_or("all deployments", |id| id.as_str());
+    let mut parts: Vec<_> =
+        answer.groups.iter().map(|line| (format!("{}={}", answer.label, line.value), &line.part)).collect();
     if answer.without.targets + answer.without.leaving > 0 {
-        table.row(row(&format!("(no {})", answer.label), &answer.without));
+        parts.push((format!("(no {})", answer.label), &answer.without));
     }
+    parts.iter().for_each(|(name, part)| table.row(row(name, part)));
     table.row(row("total", &answer.total));
+    let what = answer.deployment.as_ref().map_or("all deployments", |id| id.as_str());
+    let heard = parts.iter().map(|(name, part)| (name, by_freshness(&part.counts)));
+    let dark = dark(heard, by_freshness(&answer.total.counts), "target");
     format!(
-        "{}\n{what} by {}; {}.\n",
+        "{}\n{dark}{what} by {}; {}.\n",
         table.within(frame.width),
         answer.label,
         as_of(answer.as_of, frame.now)
@@ -50,7 +53,7 @@ pub fn groups(answer: &GroupsAnswer, frame: impl Into<Frame>) -> String {
 
 /// The cells of a part of the fleet.
 pub(super) fn row(name: &str, part: &StandingPart) -> [Cell; 10] {
-    let heard = |freshness| part.counts.values().map(|split| of(*split, freshness)).sum::<u64>();
+    let heard = by_freshness(&part.counts);
     let not_known = part.complete.of - part.complete.devices.min(part.complete.of);
     [
         name.into(),
@@ -58,29 +61,21 @@ pub(super) fn row(name: &str, part: &StandingPart) -> [Cell; 10] {
         Cell::count(part.targets),
         converged(part).into(),
         counts(&part.counts).into(),
-        Cell::marked(heard(Freshness::Stale), UNSURE),
-        Cell::marked(heard(Freshness::Never), UNSURE),
+        Cell::marked(heard.stale, UNSURE),
+        Cell::marked(heard.never, UNSURE),
         Cell::marked(not_known, UNSURE),
         Cell::marked(part.overdue, BAD),
         Cell::count(part.leaving),
     ]
 }
 
-/// The bounds of the truth, as a part of the targets.
+/// The bounds of the truth as a part of the targets, which are named: `2 of 3 (66%)`, `0-1 of 3 (0%-33%)`.
 fn converged(part: &StandingPart) -> String {
     let (low, high) = (part.converged.lo, part.converged.hi);
     match part.targets {
         0 => "-".to_owned(),
-        of if low == high => format!("{low} ({})", percent(low, of)),
-        of => format!("{low}-{high} ({}-{})", percent(low, of), percent(high, of)),
-    }
-}
-
-const fn of(split: Split, freshness: Freshness) -> u64 {
-    match freshness {
-        Freshness::Fresh => split.fresh,
-        Freshness::Stale => split.stale,
-        Freshness::Never => split.never,
+        of if low == high => format!("{low} of {of} ({})", percent(low, of)),
+        of => format!("{low}-{high} of {of} ({}-{})", percent(low, of), percent(high, of)),
     }
 }
 

@@ -8,7 +8,7 @@ use muster_contract::silence::SilentSites;
 use muster_contract::view::{FleetView, SiteView, Split, Tally};
 
 use super::doubt::watermark;
-use super::paint::{self, BAD, BOLD, styled};
+use super::paint::{self, BAD, BOLD, UNSURE, styled};
 use super::silence;
 use super::words::{as_of, counts, plural};
 
@@ -58,7 +58,10 @@ fn devices(devices: Split) -> String {
         heard.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}")).collect();
     match devices.total() {
         0 => "none".to_owned(),
-        total => format!("{total}: {}", heard.join(", ")),
+        total => {
+            let unheard = devices.unheard("device").map(|words| format!("; {}", styled(UNSURE, &words)));
+            format!("{total}: {}{}", heard.join(", "), unheard.unwrap_or_default())
+        }
     }
 }
 

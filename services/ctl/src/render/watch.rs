@@ -4,7 +4,7 @@ use muster_contract::view::DeploymentView;
 use muster_contract::{DeploymentId, Timestamp};
 
 use super::deployment::{converged, rows};
-use super::doubt::{Doubt, footer};
+use super::doubt::{Doubt, by_freshness, dark_deployments, footer};
 use super::frame::Frame;
 use super::paint::{self, BOLD, DIM, styled};
 use super::words::{as_of, counts};
@@ -17,7 +17,8 @@ pub fn picture<'a>(
     let frame = frame.into();
     let newest = views.clone().map(|view| view.as_of).max_by_key(|position| position.ledger_seq);
     let position = newest.map_or_else(String::new, |position| format!("; {}", as_of(position, frame.now)));
-    format!("{}\n{}{position}.\n", rows(views.clone()).within(frame.width), footer(views))
+    let (rows, dark) = (rows(views.clone()).within(frame.width), dark_deployments(views.clone()));
+    format!("{rows}\n{dark}{}{position}.\n", footer(views))
 }
 
 /// Nothing to show yet.
@@ -37,7 +38,9 @@ pub fn line(id: &DeploymentId, view: Option<&DeploymentView>, now: Timestamp) ->
     let verdict = styled(paint::verdict(view.verdict), view.verdict.as_str());
     let mut doubt = Doubt::default();
     doubt.add(view);
-    let doubt = doubt.words().map_or_else(String::new, |words| format!("; {words}"));
+    let unheard = by_freshness(&view.counts).unheard("target");
+    let doubt =
+        doubt.words().into_iter().chain(unheard).fold(String::new(), |text, words| text + "; " + &words);
     let standings = counts(&view.counts);
     format!(
         "{name}  {verdict}  {} converged: {standings}{doubt}; {}\n",

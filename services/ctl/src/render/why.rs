@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use muster_contract::Timestamp;
 use muster_contract::silence::SilentSite;
-use muster_contract::view::Verdict;
+use muster_contract::view::{Split, Verdict};
 use muster_contract::why::{Because, Evidence, EvidenceKind, WhyAnswer, WhyHub};
 
 use super::frame::Frame;
@@ -17,8 +17,10 @@ use super::words::{age, as_of, clean, freshness, left, plural};
 pub fn answer(answer: &WhyAnswer, is_first: bool, frame: impl Into<Frame>) -> String {
     let frame = frame.into();
     let verdict = styled(paint::verdict(answer.verdict), answer.verdict.as_str());
-    let mut text = format!("{}  {verdict}: {}\n", styled(BOLD, answer.deployment.as_str()), answer.rule);
-    let _ = writeln!(text, "{}\n", share(answer));
+    let unheard = unheard(answer);
+    let rule = if unheard.is_empty() { &answer.rule } else { answer.verdict.rule_unheard() };
+    let mut text = format!("{}  {verdict}: {rule}\n", styled(BOLD, answer.deployment.as_str()));
+    let _ = writeln!(text, "{}\n{unheard}", share(answer));
     text += &away(answer, frame.now);
     let told = silence::told(&answer.silent_sites, &answer.standings);
     for site in &answer.silent_sites.first {
@@ -80,6 +82,16 @@ fn share(answer: &WhyAnswer) -> String {
         1 => format!("because of 1 of {of}"),
         many => format!("because of {many} of {of}"),
     }
+}
+
+/// That nothing of what is asked about is heard, in a line; empty where something is, and where nobody says.
+fn unheard(answer: &WhyAnswer) -> String {
+    let words = match (answer.fresh, answer.of) {
+        (Some(0), 1) => Some("it is not heard at present: no fresh evidence".to_owned()),
+        (Some(0), stale) => Split { stale, ..Split::default() }.unheard("target"),
+        _ => None,
+    };
+    words.map_or_else(String::new, |words| styled(UNSURE, &words) + "\n")
 }
 
 /// A silent site, and what that does: a line for each of its devices here.

@@ -99,6 +99,15 @@ pub const fn freshness(freshness: Freshness) -> &'static str {
     }
 }
 
+/// `stale 2h`: of what is silent also for how long, where that is known.
+pub fn heard(how: Freshness, last_heard_at: Option<Timestamp>, now: Timestamp) -> String {
+    let silent = last_heard_at.filter(|_| how == Freshness::Stale).map(|at| now.as_second() - at.as_second());
+    match silent.and_then(|seconds| u64::try_from(seconds).ok()) {
+        Some(seconds) => format!("{} {}", freshness(how), span(seconds)),
+        None => freshness(how).to_owned(),
+    }
+}
+
 /// One line of what a device says. Control characters and marks that turn the direction of text would let a device
 /// write over the person's screen: each becomes a space.
 pub fn clean(text: &str) -> String {
@@ -180,6 +189,21 @@ mod tests {
             (-120, "2m ahead of this clock"),
         ] {
             assert_eq!(age(now, Timestamp::from_second(1_000_000 - seconds).unwrap()), expected);
+        }
+    }
+
+    #[test]
+    fn what_is_silent_says_for_how_long_and_what_is_heard_says_that_alone() {
+        let (now, then) =
+            (Timestamp::from_second(1_000_000).unwrap(), |ago: i64| Timestamp::from_second(1_000_000 - ago));
+        for (how, ago, expected) in [
+            (Freshness::Stale, Some(7_300), "stale 2h"),
+            (Freshness::Stale, Some(-5), "stale"),
+            (Freshness::Stale, None, "stale"),
+            (Freshness::Fresh, Some(7_300), "fresh"),
+            (Freshness::Never, None, "never heard"),
+        ] {
+            assert_eq!(heard(how, ago.map(|ago| then(ago).unwrap()), now), expected);
         }
     }
 

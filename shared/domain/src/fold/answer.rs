@@ -158,6 +158,7 @@ impl Fleet {
             deployment: self.totals.deployment(row.deployment).id.clone(),
             standing,
             freshness: facet.freshness,
+            last_heard_at: device.about.silent_since(),
             known: row.is_known(&facet),
             leaving: share == Share::Leaving,
             overdue: row.overdue().map(|deadline| deadline.fact.clone()),

@@ -37,7 +37,13 @@ impl Fleet {
         match Some((fact.epoch, fact.seq)).cmp(&held) {
             Ordering::Greater => {
                 let mut report = Some(Report::of(fact, at.ledger_seq, &mut self.totals.casts));
-                self.settle(number, before, Scope::Row(place), |row| row.report = report.take());
+                let mut older = None;
+                self.settle(number, before, Scope::Row(place), |row| {
+                    older = std::mem::replace(&mut row.report, report.take());
+                });
+                if let Some(older) = older {
+                    self.totals.casts.release(&older.components);
+                }
                 Outcome::Taken
             }
             Ordering::Equal => {

@@ -137,14 +137,16 @@ impl Blueprints {
     }
 }
 
-fn shared<K: Ord + Clone>(counts: &mut BTreeMap<K, u32>, name: K) -> K {
+/// The copy of a name that is held already, or this one; it is counted.
+pub(super) fn shared<K: Ord + Clone>(counts: &mut BTreeMap<K, u32>, name: K) -> K {
     let held = counts.get_key_value(&name).map(|(held, _)| held.clone());
     let name = held.unwrap_or(name);
     *counts.entry(name.clone()).or_default() += 1;
     name
 }
 
-fn uncount<K: Ord>(counts: &mut BTreeMap<K, u32>, name: &K) {
+/// One less has it; a name that nobody has is not held.
+pub(super) fn uncount<K: Ord>(counts: &mut BTreeMap<K, u32>, name: &K) {
     let Some(count) = counts.get_mut(name) else { return };
     *count -= 1;
     if *count == 0 {

@@ -1,8 +1,11 @@
 //! The components of a report with their states. A fleet tells few combinations apart, so it holds each once and reports
 //! point to it: a report costs no memory for its components, and none is made for one that comes.
 //!
-//! Combinations that no report has any more are let go of when as many have come as there were.
+//! A combination is let go of with the last report that has it; where a copy of that report was around then, when as many
+//! combinations have come as there were. What is held is held by its names, too: whether any report tells of a component is
+//! known however many combinations there are.
 
+use std::collections::BTreeMap;
 use std::hash::{BuildHasher, Hash, Hasher};
 use std::ops::Deref;
 use std::sync::Arc;
@@ -11,6 +14,8 @@ use hashbrown::{DefaultHashBuilder, HashTable};
 use muster_contract::state::ComponentStatus;
 use muster_contract::{ComponentName, State};
 use serde::{Deserialize, Serialize};
+
+use super::blueprint::{shared, uncount};
 
 /// Fewer than this are never looked through for some to let go of.
 const SWEEP_MIN: usize = 1024;
@@ -25,6 +30,8 @@ pub(super) struct Cast(Box<[(ComponentName, State)]>);
 pub(super) struct Casts {
     held: HashTable<Arc<Cast>>,
     hasher: DefaultHashBuilder,
+    /// The names in them, and how often each is.
+    names: BTreeMap<ComponentName, u32>,
     /// How many there may be before those without a report are let go of.
     sweep_at: usize,
 }
@@ -38,7 +45,8 @@ impl Deref for Cast {
 
 impl Default for Casts {
     fn default() -> Self {
-        Self { held: HashTable::new(), hasher: DefaultHashBuilder::default(), sweep_at: SWEEP_MIN }
+        let (held, hasher) = (HashTable::new(), DefaultHashBuilder::default());
+        Self { held, hasher, names: BTreeMap::new(), sweep_at: SWEEP_MIN }
     }
 }
 
@@ -51,20 +59,39 @@ impl Casts {
             held.len() == components.len()
                 && held.iter().zip(components).all(|(own, other)| own.0 == other.name && own.1 == other.state)
         };
-        match self.held.find(hash, same) {
-            Some(held) => held.clone(),
-            None => {
-                self.keep(hash, Arc::new(Cast(parts().map(|(name, state)| (name.clone(), state)).collect())))
-            }
+        if let Some(held) = self.held.find(hash, same) {
+            return held.clone();
         }
+        let cast =
+            Cast(parts().map(|(name, state)| (shared(&mut self.names, name.clone()), state)).collect());
+        self.keep(hash, Arc::new(cast))
     }
 
-    /// The names of the components that any report has, each as often as combinations have it, of the first so many
-    /// combinations. None where there are more.
-    pub(super) fn names(&self, looked_at_max: usize) -> Option<impl Iterator<Item = &ComponentName>> {
+    /// Every name that a combination has, in order.
+    pub(super) fn names(&self) -> impl Iterator<Item = &ComponentName> {
+        self.names.keys()
+    }
+
+    /// Whether any report has a component of this name. Where there are more combinations than may be looked at, also one
+    /// counts that no report has any more and that was not let go of yet.
+    pub(super) fn has(&self, name: &ComponentName, looked_at_max: usize) -> bool {
         let reported = |cast: &&Arc<Cast>| Arc::strong_count(cast) > 1;
         let names = || self.held.iter().filter(reported).flat_map(|cast| cast.iter().map(|(name, _)| name));
-        (self.held.len() <= looked_at_max).then(names)
+        self.names.contains_key(name)
+            && (self.held.len() > looked_at_max || names().any(|reported| reported == name))
+    }
+
+    /// A report that had it is about to go: it is let go of with the last one.
+    pub(super) fn release(&mut self, cast: &Arc<Cast>) {
+        // Held by that report and by the table.
+        if Arc::strong_count(cast) > 2 {
+            return;
+        }
+        let hash = hash_of(&self.hasher, cast.iter().map(|(name, state)| (name, *state)));
+        if let Ok(held) = self.held.find_entry(hash, |held| Arc::ptr_eq(held, cast)) {
+            held.remove();
+            cast.iter().for_each(|(name, _)| uncount(&mut self.names, name));
+        }
     }
 
     /// The one that is held already in place of its equal.
@@ -72,19 +99,34 @@ impl Casts {
         let hash = hash_of(&self.hasher, cast.iter().map(|(name, state)| (name, *state)));
         match self.held.find(hash, |held| *held == cast) {
             Some(held) => held.clone(),
-            None => self.keep(hash, cast),
+            None => {
+                cast.iter().for_each(|(name, _)| _ = shared(&mut self.names, name.clone()));
+                self.keep(hash, cast)
+            }
         }
     }
 
+    /// Keeps a new one, whose names are counted.
     fn keep(&mut self, hash: u64, cast: Arc<Cast>) -> Arc<Cast> {
         if self.held.len() >= self.sweep_at {
-            self.held.retain(|held| Arc::strong_count(held) > 1);
-            self.sweep_at = SWEEP_MIN.max(2 * self.held.len());
+            self.sweep();
         }
         let hasher = &self.hasher;
         let rehash = |held: &Arc<Cast>| hash_of(hasher, held.iter().map(|(name, state)| (name, *state)));
         self.held.insert_unique(hash, cast.clone(), rehash);
         cast
+    }
+
+    fn sweep(&mut self) {
+        let Self { held, names, .. } = self;
+        held.retain(|cast| {
+            let stays = Arc::strong_count(cast) > 1;
+            if !stays {
+                cast.iter().for_each(|(name, _)| uncount(names, name));
+            }
+            stays
+        });
+        self.sweep_at = SWEEP_MIN.max(2 * self.held.len());
     }
 }
 
@@ -135,14 +177,56 @@ mod tests {
         assert!(Arc::ptr_eq(&kept, &casts.of(&components(&[(0, State::Installed)]))));
     }
 
+    /// A report that has it goes.
+    fn let_go(casts: &mut Casts, cast: Arc<Cast>) {
+        casts.release(&cast);
+        drop(cast);
+    }
+
+    fn names(casts: &Casts) -> Vec<&str> {
+        casts.names().map(ComponentName::as_str).collect()
+    }
+
     #[test]
-    fn names_are_those_of_reports_and_none_are_told_where_that_would_take_long() {
+    fn a_combination_goes_with_the_last_report_that_has_it_and_its_names_with_the_last_combination() {
+        let mut casts = Casts::default();
+        let both = casts.of(&components(&[(0, State::Installed), (1, State::Failed)]));
+        let [one, again] = [0, 0].map(|at| casts.of(&components(&[(at, State::Installed)])));
+        let_go(&mut casts, one);
+        assert_eq!((casts.held.len(), names(&casts)), (2, vec!["c0", "c1"]), "another report has it");
+        let_go(&mut casts, again);
+        assert_eq!((casts.held.len(), names(&casts)), (1, vec!["c0", "c1"]));
+        let copy = both.clone();
+        let_go(&mut casts, both);
+        assert_eq!(casts.held.len(), 1, "a copy is around");
+        let_go(&mut casts, copy);
+        assert_eq!((casts.held.len(), names(&casts)), (0, vec![]));
+        let read: Arc<Cast> = Arc::new(serde_json::from_str(r#"[["c7","installed"]]"#).unwrap());
+        let read = casts.sharing(read);
+        assert_eq!(names(&casts), ["c7"]);
+        let_go(&mut casts, read);
+        assert!(names(&casts).is_empty());
+    }
+
+    #[test]
+    fn a_name_is_known_by_reports_and_beyond_what_may_be_looked_at_by_what_is_held() {
         let mut casts = Casts::default();
         let kept = casts.of(&components(&[(0, State::Installed), (1, State::Failed)]));
         drop(casts.of(&components(&[(2, State::Installed)])));
-        let names = casts.names(2).unwrap().map(ComponentName::as_str);
-        assert_eq!(names.collect::<Vec<_>>(), ["c0", "c1"]);
-        assert!(casts.names(1).is_none());
+        let has = |looked_at_max| {
+            [0, 1, 2, 3].map(|at| casts.has(&format!("c{at}").parse().unwrap(), looked_at_max))
+        };
+        assert_eq!(has(2), [true, true, false, false], "nobody reports the third any more");
+        assert_eq!(has(1), [true, true, true, false], "and it was not let go of yet");
+        drop(kept);
+    }
+
+    #[test]
+    fn what_is_swept_away_takes_its_names_along() {
+        let mut casts = Casts::default();
+        let kept = casts.of(&components(&[(0, State::Installed)]));
+        (1..=SWEEP_MIN).for_each(|at| drop(casts.of(&components(&[(at, State::Installed)]))));
+        assert_eq!(names(&casts), ["c0", &format!("c{SWEEP_MIN}")], "the last one came after the sweep");
         drop(kept);
     }
 }

@@ -370,6 +370,11 @@ impl About {
         self.heard_at.map(Moment::get)
     }
 
+    /// The same where it is not heard now. While it is, heartbeats come that are no facts, and a fact's time says less.
+    pub(super) fn silent_since(&self) -> Option<Timestamp> {
+        self.heard_at().filter(|_| self.freshness() != Freshness::Fresh)
+    }
+
     fn beat_at(&self) -> Option<Timestamp> {
         self.beat_at.map(Moment::get)
     }

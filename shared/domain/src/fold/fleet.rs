@@ -277,6 +277,9 @@ impl Fleet {
             for row in rows.extract_if(.., |row| spent(row)) {
                 totals.release_deployment(row.deployment);
                 totals.blueprints.release(row.blueprint);
+                if let Some(report) = row.report {
+                    totals.casts.release(&report.components);
+                }
             }
         });
     }

@@ -70,6 +70,8 @@ impl Fleet {
         if query.output == Output::All && targets_max > 0 {
             let lines = self.status_answer(&query, None, targets_max)?;
             (apps, targets) = (lines.apps, lines.targets);
+            // That moves with whatever comes of a silent device, and no standing is otherwise by it: nothing to tell.
+            targets.iter_mut().for_each(|line| line.last_heard_at = None);
         }
         let rollup = whole.rollup;
         if query.output == Output::All {

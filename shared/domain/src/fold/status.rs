@@ -236,7 +236,7 @@ impl Fleet {
     fn kept_rollup(&self, filter: &Filter<'_>, group: &Group, axis: Option<Axis>) -> Rollup {
         let verdict = group.verdict();
         let failing = (verdict == Verdict::Failing).then(|| self.worst_error(filter, group.targets()));
-        let message = failing.flatten().unwrap_or_else(|| verdict.rule().to_owned());
+        let message = failing.flatten().unwrap_or_else(|| verdict.words(group.heard()));
         Rollup { message: (verdict != Verdict::Empty).then_some(message), ..rollup(group, 0, axis) }
     }
 }

@@ -111,6 +111,12 @@ impl Group {
         Standing::ALL.into_iter().map(|at| (at, split(at))).filter(|(_, split)| split.total() > 0).collect()
     }
 
+    /// Targets by freshness.
+    pub(super) fn heard(&self) -> Split {
+        let add = |sum: [u32; 3], of: &[u32; 3]| [sum[0] + of[0], sum[1] + of[1], sum[2] + of[2]];
+        split(self.counts.iter().fold([0; 3], add))
+    }
+
     /// The bounds of the truth.
     pub(super) fn bounds(&self) -> Bounds {
         Bounds { lo: self.sure.into(), hi: (self.targets - self.lost).into() }
@@ -132,9 +138,7 @@ impl Group {
             Verdict::Incomplete => self.targets - self.known,
             Verdict::Progressing => self.at_work(),
             Verdict::Waiting => total(Standing::Waiting) + total(Standing::Outdated),
-            Verdict::ConvergedStale => {
-                self.targets - self.counts.iter().map(|split| split[Freshness::Fresh as usize]).sum::<u32>()
-            }
+            Verdict::ConvergedStale => return self.targets().saturating_sub(self.heard().fresh),
             Verdict::Converged => self.targets,
         };
         count.into()

@@ -36,9 +36,12 @@ impl Fleet {
             None => self.totals.deployment(number).group,
         };
         let (standings, next) = self.speaking(number, verdict, site, page);
-        let of = if verdict == Verdict::Removing { group.leaving() } else { group.targets() };
+        let (of, fresh) = match verdict {
+            Verdict::Removing => (group.leaving(), None),
+            _ => (group.targets(), Some(group.heard().fresh)),
+        };
         let why = self.answer(id, verdict, (group.because(verdict), of), standings, next);
-        Some(WhyAnswer { silent_sites: self.silent_sites(site, Some(number)), ..why })
+        Some(WhyAnswer { fresh, silent_sites: self.silent_sites(site, Some(number)), ..why })
     }
 
     /// The standings that speak for a verdict, of the first devices that are looked at, and after which to go on.
@@ -78,8 +81,9 @@ impl Fleet {
         let device = self.find(key)?;
         let because = self.because(device, number, None)?;
         let speaks = device.share(number).speaks_for(verdict);
+        let fresh = Some((because.freshness == Freshness::Fresh).into());
         let why = self.answer(id, verdict, (speaks.into(), 1), vec![because], None);
-        Some(WhyAnswer { silent_sites: self.silent_sites(Some(&key.site), Some(number)), ..why })
+        Some(WhyAnswer { fresh, silent_sites: self.silent_sites(Some(&key.site), Some(number)), ..why })
     }
 
     /// A device's standing with a deployment and the facts that make it speak for a verdict; for the first one that it speaks
@@ -119,6 +123,7 @@ impl Fleet {
             rule,
             because,
             of,
+            fresh: None,
             silent_sites: Default::default(),
             hubs: Vec::new(),
             standings,

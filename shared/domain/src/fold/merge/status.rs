@@ -122,14 +122,15 @@ impl<'q> StatusSum<'q> {
 
     /// What is said of counts that are kept. How often which error is at a site only its hub knows.
     fn words(&self, merge: &Merge, sum: &Rollup) -> Option<String> {
-        let verdict = Group::of_rollup(sum).verdict();
+        let group = Group::of_rollup(sum);
+        let verdict = group.verdict();
         match verdict {
             Verdict::Empty => None,
             Verdict::Failing if self.query.site.is_empty() => {
                 merge.worst_error(self.query.id.as_ref(), sum.targets).or_else(|| sum.message.clone())
             }
             Verdict::Failing => sum.message.clone(),
-            _ => Some(verdict.rule().to_owned()),
+            _ => Some(verdict.words(group.heard())),
         }
     }
 }

@@ -117,6 +117,16 @@ impl<'a> Told<'a> {
         (because, of)
     }
 
+    /// How many of those are heard, where all of them are targets. None where a service is so old that it does not say.
+    fn fresh(&self, asked: WhyAsked) -> Option<u64> {
+        match self.answer {
+            Some(_) if self.verdict == Verdict::Removing && asked != WhyAsked::Device => Some(0),
+            Some(answer) => answer.fresh,
+            None if self.verdict == Verdict::Empty => Some(0),
+            None => Some(self.counts.heard().fresh),
+        }
+    }
+
     /// The same by its counts, wherever at the hub they are.
     fn counted(&self, verdict: Verdict) -> (u64, u64) {
         let of = match verdict {
@@ -170,6 +180,8 @@ fn bare(id: &DeploymentId, verdict: Verdict, asked: WhyAsked, told: &[Told<'_>])
     let counts = counted.clone().map(|told| told.because(verdict, asked));
     let (because, of) =
         counts.fold((0, 0), |sum: (u64, u64), of| (sum.0.saturating_add(of.0), sum.1.saturating_add(of.1)));
+    let is_left = verdict == Verdict::Removing && asked != WhyAsked::Device;
+    let fresh: Option<u64> = counted.clone().map(|told| told.fresh(asked)).sum();
     let sites = counted.filter_map(|told| match told.answer {
         Some(answer) => Some(&answer.silent_sites),
         None => told.hub.deployments.get(id).map(|share| &share.silent_sites),
@@ -182,6 +194,7 @@ fn bare(id: &DeploymentId, verdict: Verdict, asked: WhyAsked, told: &[Told<'_>])
         rule: verdict.rule().to_owned(),
         because,
         of,
+        fresh: fresh.filter(|_| !is_left),
         silent_sites: silent(sites),
         hubs: hubs.map(|told| told.shown(verdict, asked)).collect(),
         standings: Vec::new(),

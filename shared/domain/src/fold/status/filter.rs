@@ -117,20 +117,14 @@ impl Fleet {
         ))
     }
 
-    /// What is left of an older target is known by its reports. Where they tell more combinations apart than one question
-    /// looks at, anything may be one of them.
+    /// What is left of an older target is known by its reports.
     fn know_component(&self, name: &ComponentName) -> Result<(), StatusRefusal> {
-        let blueprints = &self.totals.blueprints;
-        if blueprints.has_component(name) {
+        let (blueprints, casts) = (&self.totals.blueprints, &self.totals.casts);
+        if blueprints.has_component(name) || casts.has(name, COMPARED_MAX) {
             return Ok(());
         }
-        let Some(mut reported) = self.totals.casts.names(COMPARED_MAX) else { return Ok(()) };
-        if reported.any(|held| held == name) {
-            return Ok(());
-        }
-        let reported = self.totals.casts.names(COMPARED_MAX).into_iter().flatten();
         let names: BTreeSet<_> =
-            blueprints.components().take(COMPARED_MAX).chain(reported.take(COMPARED_MAX)).collect();
+            blueprints.components().take(COMPARED_MAX).chain(casts.names().take(COMPARED_MAX)).collect();
         let words = format!("component '{name}' shall run nowhere and is left nowhere");
         Err(unknown(words, name.as_str(), names.into_iter().map(ComponentName::as_str)))
     }

@@ -25,6 +25,7 @@ impl Found<'_> {
             app: self.app().map(str::to_owned),
             standing: self.standing(),
             freshness: device.freshness(),
+            last_heard_at: device.silent_since(),
             known: row.is_known(&device.facet()),
             leaving: row.target.is_none(),
             overdue: self.look_of_age().overdue,
@@ -135,6 +136,7 @@ impl Found<'_> {
         let mut words = String::new();
         match about.freshness() {
             Freshness::Fresh => {}
+            // Not since when: words are told to subscribers, and that may move without any standing being otherwise.
             Freshness::Stale => words += "; the device is silent",
             Freshness::Never => words += "; the device was never heard",
         }
