@@ -51,11 +51,14 @@ fn essence(fleet: &Fleet, id: &DeploymentId, because: &Because) -> Option<(Stand
     let more = match because.speaks_for {
         Verdict::Overdue => format!("overdue {}", line.overdue.is_some()),
         Verdict::Incomplete => format!("known {}", line.known),
-        Verdict::ConvergedStale | Verdict::Converged => {
+        // What has not begun is waited for whether it is heard or not.
+        Verdict::Waiting if matches!(because.standing, Standing::Waiting | Standing::Outdated) => {
+            format!("known {}", line.known)
+        }
+        Verdict::Progressing | Verdict::Waiting | Verdict::ConvergedStale | Verdict::Converged => {
             let fresh = answer.standings[0].freshness == Freshness::Fresh;
             format!("known {}, fresh {fresh}", line.known)
         }
-        Verdict::Progressing | Verdict::Waiting => format!("known {}", line.known),
         Verdict::Empty | Verdict::Removing | Verdict::Failing => String::new(),
     };
     // Past its deadline, or not known: the standing may be any.
@@ -126,7 +129,7 @@ fn is_said_more_than_once(because: &Because, kind: EvidenceKind) -> bool {
     let names = |kind| because.facts.iter().any(|fact| fact.kind == kind);
     match (because.speaks_for, kind) {
         (Verdict::Incomplete, Head | Status | Quarantine | Liveness)
-        | (Verdict::ConvergedStale, Liveness)
+        | (Verdict::ConvergedStale | Verdict::Waiting, Liveness)
         | (Verdict::Removing, Desired | Head | Quarantine | Liveness)
         // Without any report it is at no end either.
         | (Verdict::Overdue, Status) => true,

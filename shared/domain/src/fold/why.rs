@@ -18,7 +18,7 @@ use super::answer::Page;
 use super::device::{About, Device};
 use super::fleet::Fleet;
 use super::report::Report;
-use super::standing::{Deadline, Doubt, Row, Share};
+use super::standing::{Deadline, Doubt, Row, Share, is_at_work};
 
 /// Devices looked at for one answer: the fold waits meanwhile, for about a millisecond.
 const WHY_LOOKED_AT_MAX: usize = 20_000;
@@ -150,13 +150,14 @@ fn facts(about: &About, row: &Row, verdict: Verdict) -> Vec<Evidence> {
             facts.extend(row.report.as_ref().map(Report::evidence));
             facts.extend(about.ignorance(row));
         }
-        Verdict::ConvergedStale | Verdict::Converged => {
+        Verdict::Waiting if !row.standing().is_some_and(is_at_work) => {
             facts.extend(row.report.as_ref().map(Report::evidence));
-            facts.extend(about.liveness_evidence());
             facts.extend(about.knowledge(row));
         }
-        Verdict::Progressing | Verdict::Waiting => {
+        // What is at work is progress while it is heard, and waited for once it is silent.
+        Verdict::Progressing | Verdict::Waiting | Verdict::ConvergedStale | Verdict::Converged => {
             facts.extend(row.report.as_ref().map(Report::evidence));
+            facts.extend(about.liveness_evidence());
             facts.extend(about.knowledge(row));
         }
         Verdict::Removing => {
