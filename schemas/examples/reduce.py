@@ -300,10 +300,13 @@ def count(rows):
     lost = sum(row["known"] and row["freshness"] == "fresh" and row["standing"] == "failed" for row in targets)
     overdue = sum(row["overdue"] for row in targets)
     stale = standings["installed"] > splits.get("installed", Counter())["fresh"]
+    # Only who is heard gets on; who is silent while at work is waited for.
+    at_work = sum(row["freshness"] == "fresh" for row in targets
+                  if row["standing"] in ("pending", "installing", "removing", "removed"))
     verdicts = [
         ("removing", not targets), ("failing", standings["failed"]), ("overdue", overdue),
         ("incomplete", known < len(targets)),
-        ("progressing", any(standings[state] for state in ("pending", "installing", "removing", "removed"))),
+        ("progressing", at_work),
         ("waiting", standings["installed"] < len(targets)), ("convergedStale", stale), ("converged", True),
     ]
     counted = {"targets": len(targets), "leaving": len(rows) - len(targets), "counts": splits,

@@ -157,9 +157,9 @@ pub enum Verdict {
     Overdue,
     /// Some target's standing is not known.
     Incomplete,
-    /// Some device is at work.
+    /// Some device that is heard is at work.
     Progressing,
-    /// Some device has not begun.
+    /// Some device has not begun, or is silent while at work: that it gets on, nobody knows.
     Waiting,
     /// Installed everywhere, but some devices are stale.
     ConvergedStale,
@@ -191,8 +191,8 @@ impl Verdict {
             Self::Incomplete => {
                 "of some device not everything is known: reports are not in, cannot be read, or cannot be kept there"
             }
-            Self::Progressing => "some device is at work",
-            Self::Waiting => "some device has not begun what it shall run now",
+            Self::Progressing => "some device that is heard is at work",
+            Self::Waiting => "some device has not begun what it shall run now, or is silent while at work",
             Self::ConvergedStale => "installed everywhere, but some devices are not heard at present",
             Self::Converged => "installed everywhere, heard and known",
         }

@@ -47,8 +47,8 @@ fn a_backlog_tells_of_a_moment_what_the_hub_did_not_know_then() {
     let moment = stored_at(8);
     assert_eq!(
         up_to(&ledger, 8).deployment_view(&web()).unwrap().verdict,
-        Verdict::Progressing,
-        "as known then"
+        Verdict::Waiting,
+        "as known then: at work, and silent"
     );
     let (fleet, rests) = about(&ledger, moment);
     let view = fleet.deployment_view(&web()).unwrap();
@@ -62,7 +62,7 @@ fn a_backlog_tells_of_a_moment_what_the_hub_did_not_know_then() {
     let (fleet, _) = about(&ledger, stored_at(5));
     assert_eq!(
         fleet.deployment_view(&web()).unwrap().verdict,
-        Verdict::Progressing,
+        Verdict::Waiting,
         "not before it was observed"
     );
 }

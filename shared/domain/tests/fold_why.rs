@@ -1,6 +1,7 @@
 //! The proof that `why` gives holds: without the devices it names the verdict is another, with any one of them it is the
 //! same, without any other device it is the same; and the facts it names are enough for the standing of each, none can be
-//! done without, and no other matters.
+//! done without, and no other matters. Where LEDGER holds the newest fact of each subject alone, without the facts that are
+//! named the verdict is another, and with them alone it is the same.
 
 #![allow(clippy::unwrap_used, reason = "a failure here is the test's result")]
 #![allow(dead_code, reason = "the ledger and its generator serve several tests")]
@@ -8,7 +9,7 @@
 mod fleets;
 mod ledger;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use fleets::ledgers;
 use ledger::{Ledger, Said, position};
@@ -51,11 +52,14 @@ fn essence(fleet: &Fleet, id: &DeploymentId, because: &Because) -> Option<(Stand
     let more = match because.speaks_for {
         Verdict::Overdue => format!("overdue {}", line.overdue.is_some()),
         Verdict::Incomplete => format!("known {}", line.known),
-        Verdict::ConvergedStale | Verdict::Converged => {
+        // What has not begun is waited for whether it is heard or not.
+        Verdict::Waiting if matches!(because.standing, Standing::Waiting | Standing::Outdated) => {
+            format!("known {}", line.known)
+        }
+        Verdict::Progressing | Verdict::Waiting | Verdict::ConvergedStale | Verdict::Converged => {
             let fresh = answer.standings[0].freshness == Freshness::Fresh;
             format!("known {}, fresh {fresh}", line.known)
         }
-        Verdict::Progressing | Verdict::Waiting => format!("known {}", line.known),
         Verdict::Empty | Verdict::Removing | Verdict::Failing => String::new(),
     };
     // Past its deadline, or not known: the standing may be any.
@@ -109,6 +113,14 @@ fn check_facts(
         let less = essence(&alone(fact.ledger_seq), id, because);
         prop_assert_ne!(&less, &whole, "without {:?} of {:?}", fact, because);
     }
+    if because.speaks_for == Verdict::Incomplete {
+        // One may be as good as another; without all of them it is known, or nothing of it is left.
+        let exempt = |kind| is_said_more_than_once(because, kind);
+        let rest = because.facts.iter().filter(|fact| !exempt(fact.kind)).map(|fact| fact.ledger_seq);
+        let rest: BTreeSet<_> = rest.collect();
+        let bare = fold_where(ledger, |seq, entry| !of_device(entry) || rest.contains(&seq));
+        prop_assert!(is_known_or_gone(&bare, id, &because.key), "without all that hides it: {:?}", because);
+    }
     for (at, entry) in ledger.entries.iter().enumerate() {
         let other = position(at).ledger_seq;
         if of_device(entry) && !named.contains(&other) && !stood_for(entry) {
@@ -126,7 +138,7 @@ fn is_said_more_than_once(because: &Because, kind: EvidenceKind) -> bool {
     let names = |kind| because.facts.iter().any(|fact| fact.kind == kind);
     match (because.speaks_for, kind) {
         (Verdict::Incomplete, Head | Status | Quarantine | Liveness)
-        | (Verdict::ConvergedStale, Liveness)
+        | (Verdict::ConvergedStale | Verdict::Waiting, Liveness)
         | (Verdict::Removing, Desired | Head | Quarantine | Liveness)
         // Without any report it is at no end either.
         | (Verdict::Overdue, Status) => true,
@@ -150,7 +162,110 @@ fn is_stood_for(because: &Because, entry: &ledger::Entry) -> bool {
     }
 }
 
+/// Whether a target's standing is known; what is no target any more is gone.
+fn is_known_or_gone(fleet: &Fleet, id: &DeploymentId, key: &DeviceKey) -> bool {
+    let answer = fleet.deployment_answer(id, muster_contract::query::Output::All, None, &ALL);
+    let lines = answer.into_iter().flat_map(|answer| answer.devices);
+    lines.filter(|line| line.key == *key).all(|line| line.known || line.leaving)
+}
+
+/// Of each subject the newest fact, as a LEDGER has it that is compacted.
+fn newest_of_each_subject(ledger: &Ledger) -> Ledger {
+    let newest: BTreeMap<_, _> =
+        ledger.entries.iter().enumerate().map(|(at, entry)| (entry.subject.to_string(), at)).collect();
+    let kept: BTreeSet<_> = newest.into_values().collect();
+    let entries = ledger.entries.iter().enumerate().filter(|(at, _)| kept.contains(at));
+    Ledger { entries: entries.map(|(_, entry)| entry.clone()).collect() }
+}
+
+/// What is true where each subject has one fact:
+///
+/// - Without the facts that are named the verdict is another, or there is no view. What each of the devices named shall
+///   run is among them, and no other fact says it; of what is leaving, its one report is.
+/// - The facts named make the verdict by themselves, together with those that a last word stands for. Which others of the
+///   same devices are there beside them is the same, and so is which other devices are there as a whole.
+///   A person's word on messages in quarantine is kept in any case: where one of the same number has come since, LEDGER has
+///   the word before the message, so nothing was ever in doubt and no fact is named that ended it.
+/// - Single facts of devices that are not named may hide that they would make an earlier verdict: without its report a device
+///   that has one is not known. So any facts at all but those that are named may go where nothing comes before the verdict
+///   that could come by that: where it is failing or overdue.
+fn check_newest(
+    ledger: &Ledger,
+    id: &DeploymentId,
+    why: &WhyAnswer,
+    dice: &[bool],
+) -> Result<(), TestCaseError> {
+    let facts = why.standings.iter().flat_map(|because| &because.facts);
+    let named: BTreeSet<_> = facts.map(|fact| fact.ledger_seq).collect();
+    let left = |wanted: &dyn Fn(u64, &ledger::Entry) -> bool| verdict(&fold_where(ledger, wanted), id);
+    prop_assert_ne!(left(&|seq, _| !named.contains(&seq)), why.verdict, "without the named: {:?}", why);
+
+    let because = |entry: &ledger::Entry| {
+        why.standings.iter().find(|because| entry.subject.device() == Some(&because.key))
+    };
+    let matters = |seq: u64, entry: &ledger::Entry| {
+        let stands = |because| is_stood_for(because, entry) || matches!(entry.fact, Fact::Verdict(_));
+        named.contains(&seq) || because(entry).is_some_and(stands)
+    };
+    prop_assert_eq!(left(&matters), why.verdict, "the named alone: {:?}", why);
+    let drawn = |seq: u64| dice[seq as usize - 1];
+    let devices: Vec<_> = devices(ledger).into_iter().collect();
+    let is_there = |seq: u64, entry: &ledger::Entry| match because(entry) {
+        Some(_) => drawn(seq),
+        None => devices.iter().zip(dice).any(|(key, die)| *die && entry.subject.device() == Some(key)),
+    };
+    let some = left(&|seq, entry| matters(seq, entry) || is_there(seq, entry));
+    prop_assert_eq!(some, why.verdict, "the named and some others: {:?}", why);
+    if matches!(why.verdict, Verdict::Failing | Verdict::Overdue) {
+        let some = left(&|seq, _| named.contains(&seq) || drawn(seq));
+        prop_assert_eq!(some, why.verdict, "the named and any others: {:?}", why);
+    }
+    Ok(())
+}
+
+/// A standing that is still not known without the facts that say so has others that do, and they are named next. `None` where
+/// nothing is named of one that is not known.
+fn rounds_until_known(ledger: &Ledger, id: &DeploymentId, key: &DeviceKey) -> Option<usize> {
+    let mut gone = BTreeSet::new();
+    for round in 0..=ledger.entries.len() {
+        let fleet = fold_where(ledger, |seq, _| !gone.contains(&seq));
+        let Some(answer) = fleet.why_device(id, key).filter(|_| !is_known_or_gone(&fleet, id, key)) else {
+            return Some(round);
+        };
+        let because = answer.standings.iter().filter(|because| because.speaks_for == Verdict::Incomplete);
+        let facts = because.flat_map(|because| &because.facts);
+        let news = facts.filter(|fact| fact.kind != EvidenceKind::Desired).map(|fact| fact.ledger_seq);
+        let before = gone.len();
+        gone.extend(news);
+        if gone.len() == before {
+            return answer
+                .standings
+                .iter()
+                .all(|because| because.speaks_for != Verdict::Incomplete)
+                .then_some(round);
+        }
+    }
+    None
+}
+
 proptest! {
+    #[test]
+    fn of_the_newest_facts_alone_those_that_are_named_make_the_verdict(
+        ledger in ledgers(),
+        dice in proptest::collection::vec(any::<bool>(), 70),
+    ) {
+        let ledger = newest_of_each_subject(&ledger);
+        let fleet = ledger.fold();
+        for id in DEPLOYMENTS.map(|id| id.parse::<DeploymentId>().unwrap()) {
+            let Some(why) = fleet.why(&id, None, &ALL) else { continue };
+            check_newest(&ledger, &id, &why, &dice)?;
+            for because in why.standings.iter().filter(|because| because.speaks_for == Verdict::Incomplete) {
+                let rounds = rounds_until_known(&ledger, &id, &because.key);
+                prop_assert!(rounds.is_some(), "not known, and nothing says so: {:?}", because);
+            }
+        }
+    }
+
     #[test]
     fn what_is_named_makes_the_verdict_and_nothing_else_does(ledger in ledgers()) {
         let fleet = ledger.fold();
@@ -185,6 +300,34 @@ proptest! {
             prop_assert_eq!((because, of), (whole.because, whole.of));
         }
     }
+}
+
+#[test]
+fn an_older_fact_of_the_same_subject_speaks_in_the_place_of_one_that_is_named() {
+    let (mut ledger, web) = (Ledger::default(), "web".parse::<DeploymentId>().unwrap());
+    for number in [1, 2] {
+        ledger.desired("north/a", number, &[("web", 1)]);
+        let failed = Said { seq: number, components: &[("main", State::Failed)], ..Said::default() };
+        ledger.status("north/a", "web", &failed);
+    }
+    let without_the_named = |ledger: &Ledger| {
+        let why = ledger.fold().why(&web, None, &ALL).unwrap();
+        let named: Vec<_> = why.standings[0].facts.iter().map(|fact| fact.ledger_seq).collect();
+        verdict(&fold_where(ledger, |seq, _| !named.contains(&seq)), &web)
+    };
+    assert_eq!(without_the_named(&ledger), Verdict::Failing, "by the first two");
+    assert_eq!(without_the_named(&newest_of_each_subject(&ledger)), Verdict::Empty, "there are no others");
+}
+
+#[test]
+fn a_fact_of_another_subject_may_say_as_well_that_something_is_missing_and_is_named_next() {
+    let (mut ledger, web) = (Ledger::default(), "web".parse::<DeploymentId>().unwrap());
+    let device = "north/a";
+    ledger.desired(device, 1, &[("db", 1), ("log", 1), ("web", 1)]);
+    ledger.status(device, "db", &Said { seq: 3, ..Said::default() });
+    ledger.status(device, "log", &Said { seq: 5, ..Said::default() });
+    let rounds = rounds_until_known(&newest_of_each_subject(&ledger), &web, &device.parse().unwrap());
+    assert_eq!(rounds, Some(2), "the head of the one, then that of the other");
 }
 
 /// The words and places of each kind of evidence, for a person.

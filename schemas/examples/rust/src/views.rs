@@ -187,6 +187,9 @@ fn counts(targets: &[Target]) -> Counts {
 fn verdict(targets: &[Target]) -> Verdict {
     use Standing::{Failed, Installed, Installing, Pending, Removed, Removing};
     let any = |holds: fn(&Target) -> bool| targets.iter().any(holds);
+    let is_at_work = |target: &Target| matches!(target.standing, Pending | Installing | Removing | Removed);
+    // Who is silent while at work is waited for.
+    let gets_on = |target: &Target| is_at_work(target) && target.freshness == Freshness::Fresh;
     if targets.is_empty() {
         Verdict::Removing
     } else if any(|target| target.standing == Failed) {
@@ -195,7 +198,7 @@ fn verdict(targets: &[Target]) -> Verdict {
         Verdict::Overdue
     } else if any(|target| !target.known) {
         Verdict::Incomplete
-    } else if any(|target| matches!(target.standing, Pending | Installing | Removing | Removed)) {
+    } else if targets.iter().any(gets_on) {
         Verdict::Progressing
     } else if any(|target| target.standing != Installed) {
         Verdict::Waiting

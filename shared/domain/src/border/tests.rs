@@ -15,6 +15,7 @@ mod model;
 mod owners;
 mod quarantine;
 mod time;
+mod views;
 mod window;
 
 /// A border with its LEDGER; everything published arrives at once unless a test says otherwise.

@@ -198,7 +198,9 @@ impl Share {
             Verdict::Failing => matches!(standing, Standing::Failed),
             Verdict::Overdue => overdue,
             Verdict::Incomplete => !known,
-            Verdict::Progressing => is_at_work(standing),
+            Verdict::Progressing => is_at_work(standing) && matches!(freshness, Freshness::Fresh),
+            // Who is silent while at work may have stopped for ever: that is no progress.
+            Verdict::Waiting if is_at_work(standing) => !matches!(freshness, Freshness::Fresh),
             Verdict::Waiting => matches!(standing, Standing::Waiting | Standing::Outdated),
             Verdict::ConvergedStale => !matches!(freshness, Freshness::Fresh),
             Verdict::Converged => true,

@@ -136,20 +136,27 @@ impl Group {
             Verdict::Failing => total(Standing::Failed),
             Verdict::Overdue => self.overdue,
             Verdict::Incomplete => self.targets - self.known,
-            Verdict::Progressing => self.at_work(),
-            Verdict::Waiting => total(Standing::Waiting) + total(Standing::Outdated),
+            Verdict::Progressing => self.at_work(&[Freshness::Fresh]),
+            Verdict::Waiting => {
+                let silent = self.at_work(&[Freshness::Stale, Freshness::Never]);
+                total(Standing::Waiting) + total(Standing::Outdated) + silent
+            }
             Verdict::ConvergedStale => return self.targets().saturating_sub(self.heard().fresh),
             Verdict::Converged => self.targets,
         };
         count.into()
     }
 
-    fn at_work(&self) -> u32 {
+    /// Targets that are at work on devices of these.
+    fn at_work(&self, of: &[Freshness]) -> u32 {
         let standings = Standing::ALL.into_iter().filter(|standing| is_at_work(*standing));
-        standings.flat_map(|standing| self.counts[standing as usize]).sum()
+        standings
+            .flat_map(|standing| of.iter().map(move |at| self.counts[standing as usize][*at as usize]))
+            .sum()
     }
 
-    /// The first that holds. Not begun is whatever does not report for its current target yet.
+    /// The first that holds. Not begun is whatever does not report for its current target yet; who is at work and silent
+    /// may have stopped for ever, and is waited for like those.
     pub(super) fn verdict(&self) -> Verdict {
         let total = |standing: Standing| self.counts[standing as usize].iter().sum::<u32>();
         let fresh = self.counts[Standing::Installed as usize][Freshness::Fresh as usize];
@@ -159,7 +166,7 @@ impl Group {
             _ if total(Standing::Failed) > 0 => Verdict::Failing,
             _ if self.overdue > 0 => Verdict::Overdue,
             _ if self.known < self.targets => Verdict::Incomplete,
-            _ if self.at_work() > 0 => Verdict::Progressing,
+            _ if self.at_work(&[Freshness::Fresh]) > 0 => Verdict::Progressing,
             _ if total(Standing::Installed) < self.targets => Verdict::Waiting,
             _ if fresh < self.targets => Verdict::ConvergedStale,
             _ => Verdict::Converged,

@@ -7,6 +7,15 @@
 //! is in or can be read, and that it shall not run something any more may be known from several facts, of which the last is
 //! named. That all its reports are in is known from every one of them, and that nothing of it is in doubt any more from every
 //! word on what was: the last one is named.
+//!
+//! Facts taken out by themselves leave an older one of their subject in their place, which may say the same: that is why
+//! devices are taken as a whole. Where LEDGER holds the newest fact of each subject alone, there is no older one. Then without
+//! the facts named the verdict is another, because what each device named shall run is among them (of what is leaving, its
+//! report is); and they make the verdict by themselves, with those that a last word stands for and a person's word on what came
+//! to quarantine again after it. One kind of fact may still be
+//! spoken for by another subject: without those that say why a standing is not known, and with what it shall run, it may
+//! still not be known, as where two deployments have reported numbers beyond one that is missing. Then the next answer names
+//! the others.
 
 use muster_contract::fact::DeadlineKind;
 use muster_contract::query::Output;
@@ -18,7 +27,7 @@ use super::answer::Page;
 use super::device::{About, Device};
 use super::fleet::Fleet;
 use super::report::Report;
-use super::standing::{Deadline, Doubt, Row, Share};
+use super::standing::{Deadline, Doubt, Row, Share, is_at_work};
 
 /// Devices looked at for one answer: the fold waits meanwhile, for about a millisecond.
 const WHY_LOOKED_AT_MAX: usize = 20_000;
@@ -155,13 +164,14 @@ fn facts(about: &About, row: &Row, verdict: Verdict) -> Vec<Evidence> {
             facts.extend(row.report.as_ref().map(Report::evidence));
             facts.extend(about.ignorance(row));
         }
-        Verdict::ConvergedStale | Verdict::Converged => {
+        Verdict::Waiting if !row.standing().is_some_and(is_at_work) => {
             facts.extend(row.report.as_ref().map(Report::evidence));
-            facts.extend(about.liveness_evidence());
             facts.extend(about.knowledge(row));
         }
-        Verdict::Progressing | Verdict::Waiting => {
+        // What is at work is progress while it is heard, and waited for once it is silent.
+        Verdict::Progressing | Verdict::Waiting | Verdict::ConvergedStale | Verdict::Converged => {
             facts.extend(row.report.as_ref().map(Report::evidence));
+            facts.extend(about.liveness_evidence());
             facts.extend(about.knowledge(row));
         }
         Verdict::Removing => {

@@ -359,6 +359,7 @@ fn verdict(pairs: &[&Pair]) -> Option<Verdict> {
         return None;
     }
     use Standing::{Failed, Installing, Outdated, Pending, Removed, Removing, Waiting};
+    let at_work = [Pending, Installing, Removing, Removed];
     Some(if targets.is_empty() {
         Verdict::Removing
     } else if in_any(&[Failed]) {
@@ -367,9 +368,9 @@ fn verdict(pairs: &[&Pair]) -> Option<Verdict> {
         Verdict::Overdue
     } else if any(&|pair| !pair.known) {
         Verdict::Incomplete
-    } else if in_any(&[Pending, Installing, Removing, Removed]) {
+    } else if any(&|pair| at_work.contains(&pair.standing) && pair.freshness == Freshness::Fresh) {
         Verdict::Progressing
-    } else if in_any(&[Waiting, Outdated]) {
+    } else if in_any(&[Waiting, Outdated]) || in_any(&at_work) {
         Verdict::Waiting
     } else if any(&|pair| pair.freshness != Freshness::Fresh) {
         Verdict::ConvergedStale

@@ -1,8 +1,8 @@
-//! Failures that a later word, or silence, leaves standing.
+//! Failures that a later word, or silence, leaves standing, and work that silence breaks off.
 
-use muster_contract::State::Failed;
+use muster_contract::State::{Failed, Installing};
 
-use super::{PRESS, Scenario};
+use super::{DRILL, PRESS, Scenario};
 use crate::ledger::{Ledger, Said};
 
 /// All of them, in the order of their names.
@@ -16,6 +16,11 @@ pub(crate) const ALL: &[Scenario] = &[
         name: "m03_dark_after_failure",
         about: "A device fails and goes dark: failing, but it may have recovered since, so nothing is excluded.",
         ledger: m03_dark_after_failure,
+    },
+    Scenario {
+        name: "m08_dark_while_installing",
+        about: "A device goes dark while installing, before any deadline: beside an installed one the verdict is waiting, because nobody is heard at work.",
+        ledger: m08_dark_while_installing,
     },
 ];
 
@@ -43,6 +48,19 @@ pub(crate) fn m03_dark_after_failure() -> Ledger {
         .desired(PRESS, 1, &[("web", 1)])
         .fresh(PRESS, 1, 0)
         .status(PRESS, "web", &failed)
+        .stale(PRESS, 1, 1);
+    ledger
+}
+
+pub(crate) fn m08_dark_while_installing() -> Ledger {
+    let mut ledger = Ledger::default();
+    ledger
+        .desired(PRESS, 1, &[("web", 1)])
+        .desired(DRILL, 1, &[("web", 1)])
+        .fresh(PRESS, 1, 0)
+        .fresh(DRILL, 1, 0)
+        .status(PRESS, "web", &Said { components: &[("main", Installing)], ..Said::default() })
+        .status(DRILL, "web", &Said::default())
         .stale(PRESS, 1, 1);
     ledger
 }

@@ -69,13 +69,18 @@ pub(crate) const ALL: &[Scenario] = &[
     },
     Scenario {
         name: "progressing_by_each_standing",
-        about: "Pending, installing, removing and removed, each beside an installed one: progressing. Removed is a standing while it is wanted.",
+        about: "Pending, installing, removing and removed on a device that is heard, each beside an installed one: progressing. Removed is a standing while it is wanted.",
         ledger: progressing_by_each_standing,
     },
     Scenario {
         name: "removing_with_leaving",
         about: "What is not wanted any more is leaving, whatever it last said, and counts as no target; where there are no targets the verdict is removing.",
         ledger: removing_with_leaving,
+    },
+    Scenario {
+        name: "silent_while_at_work",
+        about: "Pending, installing, removing and removed on a silent device, each beside an installed one that is heard: waiting, not progressing; another that is heard at work makes it progressing.",
+        ledger: silent_while_at_work,
     },
     Scenario {
         name: "verdicts_in_their_order",
@@ -319,6 +324,30 @@ fn removing_with_leaving() -> Ledger {
     // Nobody ever wanted it there, nor anything of the last device.
     ledger.status("plant9/oven-3", "tap", &Said::default());
     ledger.status(OVEN, "tap", &Said { seq: 5, ..Said::default() });
+    ledger
+}
+
+fn silent_while_at_work() -> Ledger {
+    let mut ledger = Ledger::default();
+    let silent = [
+        ("both", Installing),
+        ("installing", Installing),
+        ("pending", Pending),
+        ("removed", Removed),
+        ("removing", Removing),
+    ];
+    for device in [PRESS, DRILL] {
+        ledger.desired(device, 1, &silent.map(|(id, _)| (id, 1))).fresh(device, 1, 5);
+    }
+    for ((id, state), seq) in silent.into_iter().zip(1..) {
+        let heard = if id == "both" { Pending } else { Installed };
+        ledger.status(PRESS, id, &Said { seq, components: &only(state), ..Said::default() }).status(
+            DRILL,
+            id,
+            &Said { seq, components: &only(heard), ..Said::default() },
+        );
+    }
+    ledger.stale(PRESS, 1, 5);
     ledger
 }
 
