@@ -6,11 +6,15 @@ entry of the bucket, reads LEDGER up to the entry's `asOf.ledgerSeq`, and folds 
 JSON for each view, and ends with 1 where one is not what the facts give, and with 2 where nothing can be said; then no
 snapshot is left, because the state may be what is wrong. A view that is older than what was read already is skipped: it is
 proven before more is read, or not at all. Views that a person has defined are left out: what defines them is not in LEDGER.
+
+Where LEDGER has forgotten its first fact and there is no snapshot, its window alone gives the present, but not every moment at
+which a quiet view was written. So the window is read to its end, and every digest compared with what the hub tells of that
+fact (`muster.query.digests`); what the bucket shows of before is skipped.
 Needs nats-py (2.16.0):
 
     python3 schemas/examples/prove.py proof-py.json [nats://127.0.0.1:4222]
 """
-import asyncio, json, os, sys
+import asyncio, json, os, sys, time
 
 import nats
 import nats.errors
@@ -21,6 +25,12 @@ from reduce import Fleet, content_digest, digest
 
 # Keys of what persons have defined, and of what that gives.
 DEFINED = ("definition.", "view.")
+# For an answer of the hub that takes its time, in seconds.
+PATIENCE = 30
+
+
+class Unsaid(Exception):
+    """Why nothing can be said."""
 
 
 def load(path, ledger):
@@ -90,16 +100,55 @@ async def shown(js, bucket):
     return views
 
 
+async def ask(nc, question):
+    """What the hub tells of its digests; it says so while it is not ready yet."""
+    until = time.monotonic() + PATIENCE
+    while True:
+        reply = await nc.request("muster.query.digests", json.dumps(question).encode(), timeout=PATIENCE)
+        answer = json.loads(reply.data)
+        error = answer.get("error")
+        if not error:
+            return answer
+        if error["code"] != "notReady" or time.monotonic() > until:
+            raise Unsaid(f"the hub does not tell its digests: {error['message']}")
+        await asyncio.sleep(1)
+
+
+async def told(nc, ledger_seq):
+    """The digests of all views as of a fact, as the hub tells them."""
+    answer = await ask(nc, {"atSeq": ledger_seq})
+    views = answer["views"]
+    while after := answer.get("next"):
+        answer = await ask(nc, {"atSeq": ledger_seq, "after": after})
+        views.update(answer["views"])
+    return views
+
+
+async def window_is_wrong(nc, js, fleet, ledger):
+    """Reads all that LEDGER still has, and compares the present with what the hub tells of it."""
+    first, seq = ledger.state.first_seq, ledger.state.last_seq
+    print(f"LEDGER begins with {first}: its window is compared with what the hub tells as of {seq}, and views in the "
+          "bucket of before are not compared", file=sys.stderr)
+    read = await read_until(js, fleet, seq)
+    ours, theirs = {key: view["digest"] for key, view in fleet.views().items()}, await told(nc, seq)
+    wrong = [key for key in sorted({*ours, *theirs}) if ours.get(key) != theirs.get(key)]
+    for key in sorted({*ours, *theirs}):
+        print(json.dumps({"key": key, "ledgerSeq": seq, "read": read, "digest": ours.get(key), "told": theirs.get(key),
+                          "proven": key not in wrong}), flush=True)
+        read = 0
+    if wrong:
+        print(f"{len(wrong)} differ, {wrong[0]} first: the window gives {ours.get(wrong[0])}, the hub tells "
+              f"{theirs.get(wrong[0])}. It is wrong, or LEDGER has lost what still holds", file=sys.stderr)
+    return bool(wrong)
+
+
 async def main(path, url="nats://127.0.0.1:4222"):
     nc = await nats.connect(url)
     js = nc.jetstream()
     ledger, bucket, wrong = await js.stream_info("LEDGER"), await js.key_value("views"), False
     fleet = load(path, ledger)
     if not fleet.as_of and ledger.state.first_seq > 1:
-        print(f"LEDGER begins with {ledger.state.first_seq}: without a snapshot of what was before, views of before "
-              "cannot be proven", file=sys.stderr)
-        await nc.close()
-        sys.exit(2)
+        wrong = await window_is_wrong(nc, js, fleet, ledger)
     # The oldest first: a fold does not go back.
     for key, theirs in sorted((await shown(js, bucket)).items(), key=lambda entry: entry[1]["asOf"]["ledgerSeq"]):
         seq = theirs["asOf"]["ledgerSeq"]
@@ -121,6 +170,6 @@ async def main(path, url="nats://127.0.0.1:4222"):
 if __name__ == "__main__":
     try:
         asyncio.run(main(*sys.argv[1:]))
-    except (OSError, TimeoutError, nats.errors.Error) as error:
+    except (OSError, TimeoutError, nats.errors.Error, Unsaid) as error:
         print(f"nothing can be said: {error!r}", file=sys.stderr)
         sys.exit(2)

@@ -1,21 +1,31 @@
 //! The examples of `schemas/examples` that prove views, against a real running system: each rebuilds every view from a
-//! snapshot of its own and the tail of LEDGER, and finds the digest that is in the bucket, or that it is wrong.
+//! snapshot of its own and the tail of LEDGER, and finds the digest that is in the bucket, or that it is wrong. Where LEDGER has
+//! forgotten its beginning, its window is enough for the present that the hub tells.
 
 #![allow(clippy::unwrap_used, reason = "a failure here is the test's result")]
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::process::{Output, Stdio};
 
+use muster_bus::Outgoing;
 use muster_contract::DeviceKey;
+use muster_contract::fact::Fact;
+use muster_contract::subjects::{self, stream};
 use muster_contract::view::content_digest;
 use muster_simulator::repository::write_devices;
+use muster_tests::later::LaterIngest;
 use muster_tests::python::interpreter;
 use muster_tests::schemas;
-use muster_tests::system::{ROLLUP, System, agent_name, program};
+use muster_tests::streams::forget_up_to;
+use muster_tests::system::{DEADLINE, Entry, INGEST, ROLLUP, System, agent_name, program};
 use muster_tests::wait::soon;
 use serde_json::{Value, json};
 use tokio::process::Command;
 
+/// A rollup that keeps a checkpoint of every few facts.
+const DENSE: [&str; 6] =
+    ["--snapshot-every", "100ms", "--checkpoint-facts", "1", "--checkpoint-every", "100ms"];
 const DEVICES: [&str; 2] = ["plant7/press-1", "plant8/press-2"];
 
 /// A program that takes a snapshot's file and a hub, and proves the views there.
@@ -49,6 +59,116 @@ async fn a_subscriber_in_rust_finds_a_view_that_is_not_what_the_facts_give() {
 #[tokio::test]
 async fn a_subscriber_in_python_finds_a_view_that_is_not_what_the_facts_give() {
     a_wrong_view_is_found(in_python).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_subscriber_in_rust_proves_the_present_from_the_window_where_ledger_has_no_beginning() {
+    the_window_is_enough(in_rust).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_subscriber_in_python_proves_the_present_from_the_window_where_ledger_has_no_beginning() {
+    the_window_is_enough(in_python).await;
+}
+
+async fn the_window_is_enough(prover: Prover) {
+    let mut system = System::with_settings(&[(ROLLUP, &DENSE)]).await;
+    let devices = settled(&mut system).await;
+    for device in &devices {
+        system.kill(&agent_name(device)).await;
+    }
+    converged(&system, "convergedStale").await;
+    let forgotten = said_again(&mut system).await;
+    let end = forgotten_up_to(&system, forgotten).await;
+
+    let file = system.dir().join("snapshot.json");
+    let lines = proven(prover, &system, &file).await;
+    let of_the_window: Vec<_> = lines.iter().filter(|line| line["skipped"] != true).collect();
+    assert_eq!(read_in_all(&lines), end - forgotten, "all that is left");
+    let keys: BTreeSet<_> = of_the_window.iter().filter_map(|line| line["key"].as_str()).collect();
+    let all = ["deployment.web", "fleet", "group.ring.canary", "site.plant7", "site.plant8"];
+    assert_eq!(keys, BTreeSet::from(all), "{lines:?}");
+    assert!(of_the_window.iter().all(|line| line["proven"] == true && line["ledgerSeq"] == end), "{lines:?}");
+
+    // What it has folded of the window is a snapshot like any other.
+    system.start_again(INGEST);
+    system.start_again(&agent_name(&devices[0]));
+    system.start_again(&agent_name(&devices[1]));
+    converged(&system, "converged").await;
+    let second = proven(prover, &system, &file).await;
+    assert_eq!(read_in_all(&second), read_to(&second) - end, "what was folded is not read again");
+    let fleet = second.iter().find(|line| line["key"] == "fleet").unwrap();
+    assert_eq!(fleet["proven"], true, "{second:?}");
+
+    // LEDGER has lost more than what was said again: that is found, and nothing is left of it.
+    for device in &devices {
+        system.kill(&agent_name(device)).await;
+    }
+    converged(&system, "convergedStale").await;
+    system.terminate(INGEST).await;
+    let end = system.bus.stream_state(stream::LEDGER).await.unwrap().last_seq;
+    forgotten_up_to(&system, end - 1).await;
+    std::fs::remove_file(&file).unwrap();
+    let (output, lines) = run(prover, &system, &file).await;
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(
+        lines.iter().any(|line| line["proven"] == false) && said.contains("deployment.web first"),
+        "{said}"
+    );
+    assert!(!file.exists(), "nothing is left that may be wrong");
+
+    // Nobody tells.
+    system.terminate(ROLLUP).await;
+    let (output, _) = run(prover, &system, &file).await;
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    assert!(!file.exists());
+}
+
+/// What still holds is said again, as ingest and the publisher do after 20 days; where LEDGER ended before that.
+async fn said_again(system: &mut System) -> u64 {
+    system.terminate(INGEST).await;
+    let before = system.ledger().await;
+    let forgotten = before.last().unwrap().seq;
+    let wanted = before.iter().filter_map(|entry| match (&entry.fact, entry.subject.device()) {
+        (Fact::Desired(state), Some(key)) => Some((key, state)),
+        _ => None,
+    });
+    for (key, state) in wanted.collect::<BTreeMap<_, _>>() {
+        let letter = Outgoing::new(subjects::desired(key), muster_contract::decode::to_bytes(state));
+        system.bus.publish(letter).await.unwrap();
+    }
+    let holds = |entry: &&Entry| {
+        matches!(entry.fact, Fact::Desired(_) | Fact::Status(_) | Fact::Device(_) | Fact::Liveness(_))
+    };
+    let names = |entry: &Entry| entry.subject.to_string();
+    let held: BTreeSet<String> = before.iter().filter(holds).map(names).collect();
+    let ingest = LaterIngest::start(&system.server.url()).await;
+    system
+        .eventually("everything that holds is said again", async || {
+            let ledger = system.ledger().await;
+            let again: BTreeSet<_> = ledger.iter().filter(|entry| entry.seq > forgotten).map(names).collect();
+            let left: Vec<_> = held.difference(&again).collect();
+            if left.is_empty() { Ok(()) } else { Err(format!("{left:?}")) }
+        })
+        .await;
+    ingest.end().await;
+    forgotten
+}
+
+/// LEDGER forgets all up to a fact, and the hub tells of its end all the same; where that is.
+async fn forgotten_up_to(system: &System, position: u64) -> u64 {
+    let end = system.bus.stream_state(stream::LEDGER).await.unwrap().last_seq;
+    forget_up_to(&system.bus, position).await;
+    let question = json!({ "atSeq": end }).to_string();
+    system
+        .eventually("the hub has a checkpoint that what is left leads on from", async || {
+            let answer = system.bus.request("muster.query.digests", question.clone().into(), DEADLINE).await;
+            let answer: Value = serde_json::from_slice(&answer.unwrap()).unwrap();
+            if answer["error"].is_null() { Ok(()) } else { Err(answer.to_string()) }
+        })
+        .await;
+    end
 }
 
 async fn every_view_is_proven(prover: Prover) {

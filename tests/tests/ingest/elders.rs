@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use muster_contract::fact::Fact;
 use muster_ingest::elders::Elders;
+use muster_tests::later::Later;
 use muster_tests::server::device;
 use muster_tests::wait::soon;
 
-use crate::window::Later;
 use crate::{Hub, status};
 
 #[tokio::test]

@@ -7,6 +7,7 @@ use muster_tests::server::device;
 use muster_tests::wait::until;
 use serde_json::json;
 
+use crate::crash::get;
 use crate::{Hub, status, with};
 
 #[tokio::test]
@@ -58,6 +59,25 @@ async fn reports_in_any_order_and_again_are_each_a_fact_once() {
     hub.receipt_is(&key, 1, 5, "3").await;
     hub.send(&key, &with(status(1, 3, 5), "observedAt", json!("2026-01-01T00:00:00Z"))).await;
     hub.receipt_is(&key, 1, 5, "").await;
+}
+
+#[tokio::test]
+async fn m15_late_progress_after_a_success_is_counted_as_late() {
+    let port = fastrand::u16(31_900..32_000);
+    let hub = Hub::start(&["--http-addr", &format!("127.0.0.1:{port}")]).await;
+    let key = device("press-4");
+    let installed = with(status(1, 3, 3), "status", json!({"state": "installed"}));
+    hub.send(&key, &with(installed, "components", json!([{"name": "main", "state": "installed"}]))).await;
+    for seq in [1, 2] {
+        hub.send(&key, &status(1, seq, 3)).await;
+    }
+    let found = hub.statuses_are(&key, 3).await;
+    assert_eq!(found.iter().map(|fact| fact.late).collect::<Vec<_>>(), [false, true, true]);
+    let counted = || async { get("/metrics", port).await.unwrap_or_default() };
+    let says = |text: &str, outcome: &str, count: u8| {
+        text.contains(&format!("muster_ingest_reports_total{{outcome=\"{outcome}\"}} {count}\n"))
+    };
+    until("they are counted", counted, |text| says(text, "late", 2) && says(text, "new", 1)).await;
 }
 
 #[tokio::test]

@@ -1,35 +1,16 @@
 //! LEDGER forgets. What still holds is said again by a real ingest before that, and what is left is enough for a rollup, for
 //! the next ingest and for the device's account.
 
-use std::sync::Arc;
-use std::time::Duration;
-
-use clap::Parser;
-use muster_contract::limits::{DUPLICATE_WINDOW, REASSERT_AFTER};
+use muster_contract::SeqRanges;
+use muster_contract::limits::DUPLICATE_WINDOW;
 use muster_contract::query::DeviceLine;
-use muster_contract::{SeqRanges, Timestamp};
-use muster_ingest::config::Cli;
-use muster_service::clock::Clock;
-use muster_service::life::{Drained, Life};
+use muster_tests::later::LaterIngest;
 use muster_tests::server::device;
 use muster_tests::streams::forget_up_to;
 use muster_tests::system::{ROLLUP, numbers};
 
 use super::time::{desire, desired};
 use super::*;
-
-/// Time an ingest may take to drain.
-const DRAIN: Duration = Duration::from_secs(20);
-
-/// A clock that runs so far ahead that everything is old.
-#[derive(Debug)]
-pub(crate) struct Later;
-
-impl Clock for Later {
-    fn now(&self) -> Timestamp {
-        Timestamp::now().checked_add(REASSERT_AFTER).unwrap()
-    }
-}
 
 /// What a rollup that knows nothing but LEDGER says of everything.
 async fn shown(hub: &Hub, key: &DeviceKey) -> (Vec<String>, DeviceLine) {
@@ -95,9 +76,7 @@ fn reports() -> Vec<Value> {
 
 /// An ingest whose clock says that everything is old, until it has said all that.
 async fn say_again(hub: &Hub, key: &DeviceKey, after: u64) {
-    let words = ["muster-ingest", "--nats-url", &hub.url, "--lease", "1s"];
-    let (config, life) = (Cli::try_parse_from(words).unwrap().check().unwrap(), Life::new());
-    soon("an ingest", muster_ingest::app::start_by(Arc::new(Later), config, &life)).await.unwrap();
+    let ingest = LaterIngest::start(&hub.url).await;
     // As the publisher says again what devices shall run, in the same bytes.
     desire(hub, key, &desired(1, &["web", "db"], false)).await;
     let wanted = [
@@ -115,7 +94,7 @@ async fn say_again(hub: &Hub, key: &DeviceKey, after: u64) {
         said
     };
     until("what still holds, and nothing else", said, |said| said.as_slice() == wanted).await;
-    assert_eq!(life.drain(DRAIN).await, Drained::default());
+    ingest.end().await;
     assert_eq!(said().await, wanted, "each once");
 }
 

@@ -99,7 +99,7 @@ async fn a_killed_process_comes_back_with_the_same_views() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn two_rollups_say_the_same_of_one_ledger() {
+async fn m34_two_rollups_that_run_say_the_same_of_one_ledger() {
     let hub = Hub::start().await;
     let mut devices = small_fleet(&hub).await;
     let (one_dir, other_dir) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());

@@ -1,15 +1,17 @@
-//! The two streams that a subscriber reads: the facts of LEDGER, in their order and from any place, and the views of the
-//! bucket.
+//! What a subscriber reads of a hub: the facts of LEDGER, in their order and from any place, the views of the bucket, and the
+//! digests that the hub tells of all views as of a fact.
 
-use std::time::Duration;
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
 
 use async_nats::jetstream::consumer::{DeliverPolicy, pull};
 use async_nats::jetstream::{self, Context};
 use futures_util::{StreamExt as _, TryStreamExt as _};
 use jiff::Timestamp;
+use muster_contract::history::DigestsAnswer;
 use muster_contract::subjects::{ViewKey, stream};
 use muster_contract::view::AsOf;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::failure::{Result, during};
 use crate::fleet::Fleet;
@@ -17,10 +19,15 @@ use crate::snapshot::Window;
 
 /// For the next fact of which a view says that it is there.
 const FACT_MAX: Duration = Duration::from_secs(10);
+/// For an answer of the hub that takes its time.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Between two questions to a hub that is not ready.
+const ASK_AGAIN: Duration = Duration::from_secs(1);
 
 /// A connection to a hub.
 #[derive(Debug)]
 pub struct Hub {
+    client: async_nats::Client,
     jetstream: Context,
 }
 
@@ -31,7 +38,7 @@ impl Hub {
     /// Nobody is there.
     pub async fn connect(url: &str) -> Result<Self> {
         let client = async_nats::connect(url).await.map_err(during(format!("cannot reach {url}")))?;
-        Ok(Self { jetstream: jetstream::new(client) })
+        Ok(Self { jetstream: jetstream::new(client.clone()), client })
     }
 
     /// Which LEDGER it is.
@@ -108,6 +115,40 @@ impl Hub {
             read += 1;
         }
         Ok(read)
+    }
+
+    /// The digests of all views as of a fact, by key, as the hub tells them.
+    ///
+    /// # Errors
+    /// It does not tell.
+    pub async fn digests(&self, ledger_seq: u64) -> Result<BTreeMap<String, Value>> {
+        let (mut views, mut after) = (BTreeMap::new(), None);
+        loop {
+            let answer = self.asked(&json!({ "atSeq": ledger_seq, "after": after })).await?;
+            views.extend(answer.views.into_iter().map(|(key, digest)| (key, json!(digest))));
+            after = answer.next;
+            if after.is_none() {
+                return Ok(views);
+            }
+        }
+    }
+
+    /// An answer; the hub says so while it is not ready yet.
+    async fn asked(&self, question: &Value) -> Result<DigestsAnswer> {
+        let until = Instant::now() + PATIENCE;
+        loop {
+            let asked = self.client.request("muster.query.digests", question.to_string().into());
+            let reply = tokio::time::timeout(PATIENCE, asked)
+                .await
+                .map_err(during("the hub does not answer".to_owned()))?
+                .map_err(during("the hub does not tell its digests".to_owned()))?;
+            let answer: Value = serde_json::from_slice(&reply.payload)?;
+            let Some(error) = answer.get("error") else { return Ok(serde_json::from_value(answer)?) };
+            if error["code"] != "notReady" || Instant::now() > until {
+                return Err(format!("the hub does not tell its digests: {}", error["message"]).into());
+            }
+            tokio::time::sleep(ASK_AGAIN).await;
+        }
     }
 }
 

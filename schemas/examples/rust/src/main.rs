@@ -1,7 +1,11 @@
 //! Proves the views in the bucket: rebuilds each from the facts of LEDGER and compares the digests. The folded state is left to
 //! the next run, which reads only the tail. Prints a line of JSON for each view, and ends with 1 where one is not what the
-//! facts give, and with 2 where nothing can be said; then nothing is left, because the state may be what is wrong. A view that is older than what was read already
-//! is skipped: it is proven before more is read, or not at all.
+//! facts give, and with 2 where nothing can be said; then nothing is left, because the state may be what is wrong. A view that
+//! is older than what was read already is skipped: it is proven before more is read, or not at all.
+//!
+//! Where LEDGER has forgotten its first fact and there is no snapshot, its window alone gives the present, but not every moment
+//! at which a quiet view was written. So the window is read to its end, and every digest compared with what the hub tells of
+//! that fact (`muster.query.digests`); what the bucket shows of before is skipped.
 //!
 //! ```sh
 //! cargo run --package muster-example -- proof-rs.json [nats://127.0.0.1:4222]
@@ -9,13 +13,19 @@
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "it is a program for a terminal")]
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::process::ExitCode;
 
 use muster_contract::view::content_digest;
+use muster_example::fleet::Fleet;
 use muster_example::ledger::{Hub, ledger_seq};
+use muster_example::snapshot::Window;
 use muster_example::{Result, snapshot};
-use serde_json::json;
+use serde_json::{Value, json};
+
+/// Digests of views by key.
+type Digests = BTreeMap<String, Value>;
 
 /// Exit code where no view was found right or wrong.
 const NOTHING_SAID: u8 = 2;
@@ -43,11 +53,10 @@ async fn prove(path: &Path, url: &str) -> Result<bool> {
     let hub = Hub::connect(url).await?;
     let ledger = hub.window().await?;
     let mut fleet = snapshot::load(path, &ledger)?;
-    if fleet.as_of.ledger_seq == 0 && ledger.first > 1 {
-        let words = "without a snapshot of what was before, views of before cannot be proven";
-        return Err(format!("LEDGER begins with {}: {words}", ledger.first).into());
-    }
     let mut all_proven = true;
+    if fleet.as_of.ledger_seq == 0 && ledger.first > 1 {
+        all_proven = window_is_proven(&hub, &mut fleet, &ledger).await?;
+    }
     for (key, theirs) in hub.views().await? {
         let (key_text, seq) = (key.to_string(), ledger_seq(&theirs));
         if fleet.as_of.ledger_seq > seq {
@@ -68,4 +77,46 @@ async fn prove(path: &Path, url: &str) -> Result<bool> {
         snapshot::save(path, fleet, &ledger)?;
     }
     Ok(all_proven)
+}
+
+/// Reads all that LEDGER still has, and whether the present that it gives is what the hub tells of it.
+async fn window_is_proven(hub: &Hub, fleet: &mut Fleet, ledger: &Window) -> Result<bool> {
+    let (first, seq) = (ledger.first, ledger.last);
+    eprintln!(
+        "LEDGER begins with {first}: its window is compared with what the hub tells as of {seq}, and views in the bucket of \
+         before are not compared"
+    );
+    let mut read = hub.read_until(fleet, seq).await?;
+    let ours =
+        fleet.views().into_iter().map(|(key, view)| (key.to_string(), view["digest"].clone())).collect();
+    let theirs = hub.digests(seq).await?;
+    let mut wrong = Vec::new();
+    for (key, own, told) in beside(&ours, &theirs) {
+        let proven = own == told;
+        println!(
+            "{}",
+            json!({ "key": key, "ledgerSeq": seq, "read": read, "digest": own, "told": told, "proven": proven })
+        );
+        read = 0;
+        if !proven {
+            wrong.push(format!(
+                "{key} first: the window gives {}, the hub tells {}",
+                json!(own),
+                json!(told)
+            ));
+        }
+    }
+    if let Some(first) = wrong.first() {
+        eprintln!("{} differ, {first}. It is wrong, or LEDGER has lost what still holds", wrong.len());
+    }
+    Ok(wrong.is_empty())
+}
+
+/// Every key of either, with the digest that each has of it.
+fn beside<'a>(
+    ours: &'a Digests,
+    theirs: &'a Digests,
+) -> Vec<(&'a String, Option<&'a Value>, Option<&'a Value>)> {
+    let keys: BTreeSet<_> = ours.keys().chain(theirs.keys()).collect();
+    keys.into_iter().map(|key| (key, ours.get(key), theirs.get(key))).collect()
 }

@@ -135,7 +135,7 @@ fn m07_a_link_that_flaps_each_second_changes_nothing_and_says_nothing() {
 }
 
 #[test]
-fn m15_late_progress_after_a_success_is_marked_counted_and_no_step_back() {
+fn m15_late_progress_after_a_success_is_marked_accounted_for_and_no_step_back() {
     let mut hub = Hub::new();
     hub.border.desire(&press(), &desired(3, false), hub.now);
     hub.report(&installed(1, 2, 2));
