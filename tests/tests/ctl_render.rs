@@ -112,7 +112,7 @@ fn a_silent_site_is_one_cause_with_its_effects() {
 fn m03_where_no_target_is_heard_every_form_says_so_in_words() {
     for (standing, verdict) in [
         (Standing::Waiting, Verdict::Waiting),
-        (Standing::Installing, Verdict::Progressing),
+        (Standing::Installing, Verdict::Waiting),
         (Standing::Installed, Verdict::ConvergedStale),
     ] {
         let view = dark(standing, verdict);

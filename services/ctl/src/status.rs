@@ -31,24 +31,11 @@ pub async fn run(
     mut args: StatusArgs,
     export: Option<Export>,
 ) -> Result<(), CtlError> {
-<<<<<<< HEAD
     if let (Some(id), Some(named)) = (&args.deployment, &args.instance) {
         let last = instance::ended(session, id, named).await?;
         args.point = last.map(PointArgs::at_seq).unwrap_or_default();
     }
-    let point = Point::from(args.point);
-    let moment = if point.is_now() { None } else { Some(history::moment(session, point).await?) };
-    if let Some(moment) = &moment {
-        // From here on the point is one that does not move on, of which every page is.
-        args.point = args.point.pinned_to(moment);
-        if !moment.hubs.is_empty() {
-            // That time is the latest of all hubs: the others have yet to make it ready for the pages.
-            history::moment(session, args.point.into()).await?;
-        }
-    }
-=======
     let moment = history::pinned(session, &mut args.point, None).await?;
->>>>>>> hb
     if let Some(label) = args.group_by.clone() {
         groups::by_label(session, label, args.deployment, args.point.into()).await?;
         return history::told(session, moment.as_ref());

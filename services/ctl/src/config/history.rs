@@ -42,11 +42,11 @@ pub struct PointArgs {
 }
 
 impl PointArgs {
-<<<<<<< HEAD
     /// As known with a fact of LEDGER.
     pub fn at_seq(seq: u64) -> Self {
         Self { at_seq: Some(seq), ..Self::default() }
-=======
+    }
+
     /// Whether the flags go together as far as that can be told without a service.
     ///
     /// # Errors
@@ -58,7 +58,6 @@ impl PointArgs {
             }
             _ => Ok(()),
         }
->>>>>>> hb
     }
 
     /// The same as what it stands for: the fact, or over several hubs, of which each has facts of its own, the time.
