@@ -105,12 +105,15 @@ async def ask(nc, question):
     until = time.monotonic() + PATIENCE
     while True:
         reply = await nc.request("muster.query.digests", json.dumps(question).encode(), timeout=PATIENCE)
-        answer = json.loads(reply.data)
-        error = answer.get("error")
+        try:
+            answer = json.loads(reply.data)
+            error = answer.get("error", {"code": None} if "views" not in answer else None)
+        except (ValueError, AttributeError) as unread:
+            raise Unsaid(f"what the hub answers cannot be read: {unread}") from unread
         if not error:
             return answer
-        if error["code"] != "notReady" or time.monotonic() > until:
-            raise Unsaid(f"the hub does not tell its digests: {error['message']}")
+        if error.get("code") != "notReady" or time.monotonic() > until:
+            raise Unsaid(f"the hub does not tell its digests: {error.get('message', answer)}")
         await asyncio.sleep(1)
 
 

@@ -134,7 +134,7 @@ fn q18_apps_and_clusters_say_how_they_are_why_and_since_when() {
 fn q07_what_leaves_nothing_is_said_to_and_is_not_called_ready() {
     let nothing = StatusAnswer { rollup: Rollup::default(), apps: Vec::new(), targets: Vec::new(), ..four() };
     let shape = both_axes(&nothing, None, Output::All);
-    assert_eq!(shape["message"], "nothing passes the filters");
+    assert_eq!(shape["message"], "nothing is there that passes");
     assert_eq!((shape.get("readyStatus"), shape.get("apps")), (None, None), "{shape}");
 }
 

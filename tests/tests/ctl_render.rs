@@ -60,6 +60,9 @@ fn m01_the_line_of_a_silent_device_says_for_how_long_it_has_been_silent() {
     let later = now() + std::time::Duration::from_secs(3 * 24 * 60 * 60);
     let shown = line(&plain(render::deployment::one(&answer, later)));
     assert!(shown.contains("installed  stale 3d "), "{shown}");
+    let of_then = Frame { now: later, then: Some(now()), width: None };
+    let shown = line(&plain(render::deployment::one(&answer, of_then)));
+    assert!(shown.contains("installed  stale 2h "), "asked days later of that moment: {shown}");
     answer.devices[1].last_heard_at = None;
     let shown = line(&plain(render::deployment::one(&answer, now())));
     assert!(shown.contains("installed  stale  "), "of an older hub, which says no age: {shown}");
@@ -148,7 +151,7 @@ fn m03_where_no_target_is_heard_every_form_says_so_in_words() {
             render::place::fleet(&fleet, now()),
         ];
         for text in &texts {
-            assert!(text.contains("s is heard at present: no fresh evidence"), "{text}");
+            assert!(text.contains("s is heard: no fresh evidence"), "{text}");
             assert!(!text.contains("some devices are not heard"), "{text}");
         }
         golden(&format!("dark-{}", standing.as_str()), &texts.join("--\n"));
@@ -169,8 +172,8 @@ fn m03_of_several_deployments_those_are_named_of_which_nothing_is_heard() {
         anstream::adapter::strip_str(&render::deployment::list(&list, now())).to_string()
     };
     assert!(!named(0).contains("no fresh evidence"));
-    assert!(named(1).contains("\nno target of d0 is heard at present: no fresh evidence there\n"));
-    assert!(named(7).contains("\nno target of d0, d1, d2, d3, d4 and 2 more is heard at present: no fresh"));
+    assert!(named(1).contains("\nno target of d0 is heard: no fresh evidence there\n"));
+    assert!(named(7).contains("\nno target of d0, d1, d2, d3, d4 and 2 more is heard: no fresh"));
 }
 
 #[test]
@@ -281,7 +284,7 @@ fn a_list_fits_the_terminal_as_far_as_that_can_be() {
     let answer: DeploymentsAnswer = example("DeploymentsAnswer.two");
     let devices: DevicesAnswer = example("DevicesAnswer.two");
     for width in [60, 80, 100, 137] {
-        let frame = Frame { now: now(), width: Some(width) };
+        let frame = Frame { now: now(), then: None, width: Some(width) };
         let tables = [
             render::deployment::list(&answer, frame),
             render::device::list(&devices, &BTreeSet::new(), frame),

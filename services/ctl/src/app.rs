@@ -80,7 +80,7 @@ async fn execute(cli: Cli, terminal: &mut Terminal) -> Result<bool, CtlError> {
     let connection = connection.check()?;
     let bus = reach::connect(&connection).await?;
     let hub = Hub::new(bus, connection.timeout).at(connection.url.to_string());
-    let mut session = Session { hub, format, terminal, clock: Arc::new(SystemClock) };
+    let mut session = Session { hub, format, terminal, clock: Arc::new(SystemClock), then: None };
     let answered = ask(&mut session, command, export).await;
     answered.map_err(|error| error.because(session.hub.bus().refusal()))
 }

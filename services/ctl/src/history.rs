@@ -35,6 +35,7 @@ pub async fn pinned(
         return Ok(None);
     }
     let answer = moment(session, *point, site).await?;
+    session.then = Some(point.moment().unwrap_or(answer.as_of.at));
     *point = point.pinned_to(&answer);
     if !answer.hubs.is_empty() {
         // That time is the latest of all hubs: the others have yet to make it ready for the pages.
@@ -93,8 +94,8 @@ pub async fn verify(session: &mut Session<'_>) -> Result<bool, CtlError> {
     Ok(same)
 }
 
-/// Asks until there is an answer; a person who looks on is told how far it is.
-async fn patiently<T: Serialize>(
+/// Asks what is read out of LEDGER until there is an answer; a person who looks on is told how far it is.
+pub(crate) async fn patiently<T: Serialize>(
     session: &mut Session<'_>,
     what: &'static str,
     question: &T,

@@ -24,12 +24,14 @@ pub struct Session<'a> {
     pub terminal: &'a mut Terminal,
     /// What time it is.
     pub clock: Arc<dyn Clock>,
+    /// The moment that answers are about, where they are about the past.
+    pub then: Option<Timestamp>,
 }
 
 impl Session<'_> {
     /// What answers are drawn into now.
     pub fn frame(&self) -> Frame {
-        Frame { now: self.clock.now(), width: self.terminal.width() }
+        Frame { now: self.clock.now(), then: self.then, width: self.terminal.width() }
     }
 
     /// Shows an answer: as it came, or as its type renders.

@@ -92,7 +92,7 @@ pub fn show(scene: Scene, bus: Bus) -> JoinHandle<()> {
             terminal.say(&scene.words());
         }
         let (hub, clock) = (Hub::new(bus, PATIENCE), Arc::new(SystemClock));
-        let mut session = Session { hub, format: Format::Table, terminal: &mut terminal, clock };
+        let mut session = Session { hub, format: Format::Table, terminal: &mut terminal, clock, then: None };
         if let Err(error) = watch::follow(&mut session, &|| scene.words()).await
             && let Some(words) = error.words()
         {

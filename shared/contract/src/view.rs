@@ -123,8 +123,8 @@ impl Split {
     pub fn unheard(self, thing: &str) -> Option<String> {
         match (self.fresh, self.total()) {
             (1.., _) | (_, 0) => None,
-            (0, 1) => Some(format!("the only {thing} is not heard at present: no fresh evidence")),
-            (0, of) => Some(format!("none of {of} {thing}s is heard at present: no fresh evidence")),
+            (0, 1) => Some(format!("the only {thing} is not heard: no fresh evidence")),
+            (0, of) => Some(format!("none of {of} {thing}s is heard: no fresh evidence")),
         }
     }
 

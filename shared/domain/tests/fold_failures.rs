@@ -26,7 +26,7 @@ const NOT_BEGUN: &str = "some device has not begun what it shall run now, or is 
 
 #[test]
 fn m03_all_dark_and_waiting_at_work_or_installed_is_said_to_be_no_fresh_evidence() {
-    let nobody = "none of 3 targets is heard at present: no fresh evidence";
+    let nobody = "none of 3 targets is heard: no fresh evidence";
     for (state, verdict, words) in [
         (None, Verdict::Waiting, NOT_BEGUN),
         (Some(State::Installing), Verdict::Waiting, NOT_BEGUN),

@@ -42,6 +42,11 @@ pub struct PointArgs {
 }
 
 impl PointArgs {
+    /// The time that it names, if any: that which it is about, else as known when.
+    pub fn moment(&self) -> Option<Timestamp> {
+        self.about.or(self.at)
+    }
+
     /// As known with a fact of LEDGER.
     pub fn at_seq(seq: u64) -> Self {
         Self { at_seq: Some(seq), ..Self::default() }

@@ -88,7 +88,7 @@ pub struct StatusArgs {
     #[arg(long, requires = "device")]
     pub generation: Option<NonZeroU64>,
     /// An older revision of the deployment, as it stood when the next one took its place: a commit or request, or its
-    /// sequence in LEDGER, as `states` of --format emco tells them
+    /// sequence in LEDGER, as `states` of --format emco tells them, of one hub
     #[arg(long, value_name = "REVISION", requires = "deployment", value_parser = NonEmptyStringValueParser::new(),
         conflicts_with_all = ["generation", "at", "at_seq", "about"])]
     pub instance: Option<String>,

@@ -6,7 +6,7 @@ use muster_contract::fact::DeadlineKind;
 use muster_contract::query::{DeploymentAnswer, DeploymentsAnswer, StandingLine};
 use muster_contract::status::StatusAnswer;
 use muster_contract::view::{DeploymentView, ErrorCount, Split, Standing};
-use muster_contract::{SiteId, Timestamp};
+use muster_contract::SiteId;
 
 use super::doubt::{by_freshness, dark_deployments, footer, not_known, watermark};
 use super::frame::Frame;
@@ -235,22 +235,25 @@ pub const LINE_TITLES: [&str; 6] = ["STANDING", "FRESHNESS", "KNOWN", "?>GENERAT
 fn lines(lines: &[StandingLine], frame: Frame) -> Table {
     let mut table = Table::new(&[&["DEVICE"], &LINE_TITLES[..]].concat());
     for line in lines {
-        table.row_above(cells(line.key.to_string(), line, frame.now), detail(line));
+        table.row_above(cells(line.key.to_string(), line, frame), detail(line));
     }
     table.within(frame.width)
 }
 
 /// The cells of a standing after its name: standing, freshness, known, generation, age, note.
-pub fn cells(name: String, line: &StandingLine, now: Timestamp) -> Vec<Cell> {
+pub fn cells(name: String, line: &StandingLine, frame: Frame) -> Vec<Cell> {
     let (known, style) = if line.known { ("yes", PLAIN) } else { ("no", UNSURE) };
     let report = line.report.as_ref();
     vec![
         name.into(),
         Cell::styled(line.standing.as_str(), paint::standing(line.standing)),
-        Cell::styled(heard(line.freshness, line.last_heard_at, now), paint::freshness(line.freshness)),
+        Cell::styled(
+            heard(line.freshness, line.last_heard_at, frame.silent_to()),
+            paint::freshness(line.freshness),
+        ),
         Cell::styled(known, style),
         report.map_or_else(|| "-".into(), |report| report.generation.to_string().into()),
-        report.map_or_else(|| "-".into(), |report| age(now, report.received_at).into()),
+        report.map_or_else(|| "-".into(), |report| age(frame.now, report.received_at).into()),
         note(line).into(),
     ]
 }

@@ -225,7 +225,7 @@ pub fn account(head: u64, account: &Account) -> String {
 fn deployments(answer: &DeviceAnswer, frame: Frame) -> Table {
     let mut table = Table::new(&[&["DEPLOYMENT"], &LINE_TITLES[..]].concat());
     for line in &answer.deployments {
-        table.row_above(cells(line.deployment.to_string(), line, frame.now), detail(line));
+        table.row_above(cells(line.deployment.to_string(), line, frame), detail(line));
     }
     table.within(frame.width)
 }

@@ -27,7 +27,7 @@ use self::detail::Detail;
 use crate::config::Names;
 
 /// Said in place of a reason where there is nothing to have one. EMCO calls that Ready.
-const NOTHING: &str = "nothing passes the filters";
+const NOTHING: &str = "nothing is there that passes";
 
 /// What of an answer is shown.
 #[derive(Debug, Clone, Copy)]
@@ -61,7 +61,7 @@ pub fn status(answer: &StatusAnswer, of: Option<&DeviceKey>, asked: Asked) -> Va
     let observed = rollup.ready_counts.iter().filter_map(|(key, count)| Some((ready(*key)?, *count)));
     insert(&mut shape, "readyCounts", asked.ready(counts(observed)));
     insert_reason(&mut shape, rollup);
-    if rollup.targets + rollup.leaving + rollup.superseded == 0 {
+    if rollup.message.is_none() && rollup.targets + rollup.leaving + rollup.superseded == 0 {
         insert(&mut shape, "message", Some(NOTHING.into()));
     }
     let left_out = answer.manifests_left_out;

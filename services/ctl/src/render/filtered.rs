@@ -160,7 +160,7 @@ fn lines(answer: &StatusAnswer, frame: Frame) -> Table {
 }
 
 fn target_cells(answer: &StatusAnswer, target: &TargetStatus, frame: Frame) -> [Cell; 7] {
-    let freshness = heard(target.freshness, target.last_heard_at, frame.now);
+    let freshness = heard(target.freshness, target.last_heard_at, frame.silent_to());
     let name = match answer.deployment {
         Some(_) => target.key.to_string(),
         None => format!("{}/{}", target.key, target.deployment),

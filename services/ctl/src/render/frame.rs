@@ -7,12 +7,21 @@ use muster_contract::Timestamp;
 pub struct Frame {
     /// The moment; ages are counted from it.
     pub now: Timestamp,
+    /// The moment that an answer about the past is about: whoever was silent then had been silent for that long.
+    pub then: Option<Timestamp>,
     /// Columns of the terminal; none where the text goes to no terminal and nothing is to be cut.
     pub width: Option<usize>,
 }
 
 impl From<Timestamp> for Frame {
     fn from(now: Timestamp) -> Self {
-        Self { now, width: None }
+        Self { now, then: None, width: None }
+    }
+}
+
+impl Frame {
+    /// Until when the silence of what is not heard has lasted.
+    pub fn silent_to(&self) -> Timestamp {
+        self.then.unwrap_or(self.now)
     }
 }

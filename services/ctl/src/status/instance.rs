@@ -3,28 +3,35 @@
 //! still leads to that point is known to whoever is asked for it.
 
 use muster_contract::DeploymentId;
-use muster_contract::actions::{Action, ActionsAnswer};
+use muster_contract::actions::{ACTIONS_MAX, Action, ActionsAnswer};
 use muster_contract::query::Query;
 
 use crate::ask::{AskError, understood};
 use crate::error::CtlError;
+use crate::history::patiently;
 use crate::session::Session;
 
 /// Revisions that are named where none is the one that was asked for.
 const NEAR_MAX: usize = 4;
+
+/// What is said where nobody tells.
+const OF_ONE_HUB: &str = "no muster-rollup tells the revisions of a deployment: is one running? --instance is of one hub, because \
+                          each has a LEDGER of its own; over several hubs name a time (--at)";
 
 /// The sequence of LEDGER at which an instance was last in force; none where it is in force still.
 ///
 /// # Errors
 /// When nobody answers, or no action or more than one goes by this name.
 pub(super) async fn ended(
-    session: &Session<'_>,
+    session: &mut Session<'_>,
     id: &DeploymentId,
     instance: &str,
 ) -> Result<Option<u64>, CtlError> {
     let query = Query { id: Some(id.clone()), ..Query::default() };
-    let answer = match session.hub.query("actions", &query).await {
+    let answer = match patiently(session, "actions", &query).await {
         Ok(answer) => understood::<ActionsAnswer>(&answer)?,
+        // A federation has no such question.
+        Err(AskError::NoService { .. }) => return Err(CtlError::Usage(OF_ONE_HUB.to_owned())),
         Err(error) => return Err(unknown_deployment(session, error, id).await),
     };
     last_of(&answer, instance)
@@ -39,22 +46,25 @@ fn last_of(answer: &ActionsAnswer, instance: &str) -> Result<Option<u64>, CtlErr
     Ok(answer.actions.get(at + 1).map(|next| next.ledger_seq.saturating_sub(1)))
 }
 
-/// Which action it is: the one at this place of LEDGER, else the newest of the revision that begins so.
+/// Which action it is: the newest of this revision, the one at this place of LEDGER, or the newest of the only revision that
+/// begins so.
 fn place(actions: &[Action], instance: &str) -> Result<usize, &'static str> {
     let seq = instance.parse::<u64>().ok();
-    if let Some(at) = actions.iter().position(|action| Some(action.ledger_seq) == seq) {
-        return Ok(at);
+    let whole = actions.iter().rposition(|action| revision(action) == Some(instance));
+    let placed = actions.iter().position(|action| Some(action.ledger_seq) == seq);
+    match (whole, placed) {
+        (Some(at), None) | (None, Some(at)) => return Ok(at),
+        (Some(_), Some(_)) => return Err("more than one"),
+        (None, None) => {}
     }
     let named = |action: &&Action| revision(action).is_some_and(|revision| revision.starts_with(instance));
     let mut revisions: Vec<_> = actions.iter().filter(named).filter_map(revision).collect();
     revisions.sort_unstable();
     revisions.dedup();
-    let whole = revisions.iter().find(|revision| **revision == instance);
-    let revision_of = match (whole, revisions.as_slice()) {
-        (Some(whole), _) => *whole,
-        (None, [only]) => *only,
-        (None, []) => return Err("none"),
-        (None, _) => return Err("more than one"),
+    let revision_of = match revisions.as_slice() {
+        [only] => *only,
+        [] => return Err("none"),
+        _ => return Err("more than one"),
     };
     let newest = actions.iter().rposition(|action| revision(action) == Some(revision_of));
     newest.ok_or("none")
@@ -65,9 +75,9 @@ fn revision(action: &Action) -> Option<&str> {
 }
 
 fn unknown(answer: &ActionsAnswer, instance: &str, why: &str) -> CtlError {
-    let since = answer.since.map_or_else(String::new, |since| format!(" since {}", since.at));
     let message = format!(
-        "{why} of the revisions of '{}' that LEDGER tells of{since} begins with '{instance}'",
+        "{why} of the revisions of '{}' that are told is '{instance}' or begins with it: the newest {ACTIONS_MAX} that LEDGER \
+         holds; what is older a time leads to (--at)",
         answer.deployment
     );
     let told = answer.actions.iter().rev().take(NEAR_MAX);
@@ -120,12 +130,20 @@ mod tests {
     }
 
     #[test]
+    fn q10_a_request_that_is_named_like_a_place_in_ledger_is_not_taken_for_it() {
+        let mut answer = told();
+        answer.actions[0].source.as_mut().unwrap().revision = "20".to_owned();
+        assert!(last_of(&answer, "20").is_err(), "the request, and where another stands");
+        assert_eq!(last_of(&answer, "10").unwrap(), Some(19));
+    }
+
+    #[test]
     fn q10_an_instance_that_is_none_or_several_is_refused_with_those_there_are() {
         for (instance, why) in [("a", "more than one of"), ("cc", "none of"), ("11", "none of")] {
             let Err(CtlError::Unknown { message, near }) = last_of(&told(), instance) else {
                 panic!("{instance}")
             };
-            assert!(message.starts_with(why) && message.ends_with(&format!("'{instance}'")), "{message}");
+            assert!(message.starts_with(why) && message.contains(&format!("'{instance}'")), "{message}");
             assert_eq!(near, ["40 (removed)", "aa11 (30)", "ab22 (20)", "aa11 (10)"]);
         }
     }

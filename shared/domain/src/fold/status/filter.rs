@@ -126,7 +126,9 @@ impl Fleet {
         let names: BTreeSet<_> =
             blueprints.components().take(COMPARED_MAX).chain(casts.names().take(COMPARED_MAX)).collect();
         let words = format!("component '{name}' shall run nowhere and is left nowhere");
-        Err(unknown(words, name.as_str(), names.into_iter().map(ComponentName::as_str)))
+        // What was left by it until a moment ago may be on the list still.
+        let others = names.into_iter().filter(|known| *known != name);
+        Err(unknown(words, name.as_str(), others.map(ComponentName::as_str)))
     }
 
     fn know_generation(&self, query: &StatusQuery) -> Result<(), StatusRefusal> {
