@@ -2,11 +2,11 @@
 
 use std::fmt::Write as _;
 
+use muster_contract::SiteId;
 use muster_contract::fact::DeadlineKind;
 use muster_contract::query::{DeploymentAnswer, DeploymentsAnswer, StandingLine};
 use muster_contract::status::StatusAnswer;
 use muster_contract::view::{DeploymentView, ErrorCount, Split, Standing};
-use muster_contract::SiteId;
 
 use super::doubt::{by_freshness, dark_deployments, footer, not_known, watermark};
 use super::frame::Frame;
