@@ -120,15 +120,13 @@ impl Fleet {
     /// What is left of an older target is known by its reports.
     fn know_component(&self, name: &ComponentName) -> Result<(), StatusRefusal> {
         let (blueprints, casts) = (&self.totals.blueprints, &self.totals.casts);
-        if blueprints.has_component(name) || casts.has(name, COMPARED_MAX) {
+        if blueprints.has_component(name) || casts.has(name) {
             return Ok(());
         }
         let names: BTreeSet<_> =
             blueprints.components().take(COMPARED_MAX).chain(casts.names().take(COMPARED_MAX)).collect();
         let words = format!("component '{name}' shall run nowhere and is left nowhere");
-        // What was left by it until a moment ago may be on the list still.
-        let others = names.into_iter().filter(|known| *known != name);
-        Err(unknown(words, name.as_str(), others.map(ComponentName::as_str)))
+        Err(unknown(words, name.as_str(), names.into_iter().map(ComponentName::as_str)))
     }
 
     fn know_generation(&self, query: &StatusQuery) -> Result<(), StatusRefusal> {
