@@ -331,7 +331,8 @@ pub struct Rollup {
     /// What is worst, in words.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
-    /// When the hub took in the newest of the reports.
+    /// When the newest of the lines changed. Where counts are kept (no filter, or sites alone), what has gone since counts too,
+    /// for as long as its removal is held.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub changed_at: Option<Timestamp>,
 }
@@ -396,7 +397,7 @@ pub struct TargetStatus {
     pub axes: KAxes,
     /// Why it is so, in words.
     pub message: String,
-    /// When the hub took in the last report.
+    /// When the hub took in the last report; where nothing is reported, when the publisher said that this shall run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub changed_at: Option<Timestamp>,
     /// The components that pass the filters.
@@ -453,7 +454,7 @@ pub struct ComponentLine {
     pub axes: KAxes,
     /// Why it is so, in words.
     pub message: String,
-    /// When the hub took in the report that says so. The component itself may have changed earlier.
+    /// When its deployment's line changed: the component itself may have changed earlier.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub changed_at: Option<Timestamp>,
 }

@@ -34,6 +34,7 @@ mod members;
 mod merge;
 mod moment;
 mod narrow;
+mod newest;
 mod notify;
 mod part;
 mod record;

@@ -46,7 +46,7 @@ fn numbers(rollup: &Rollup) -> Rollup {
 }
 
 proptest! {
-    /// What is kept is what is counted, after any history, and after a restart from a snapshot.
+    /// What is kept is what is counted, after any history, and after a restart from a snapshot; so is when it changed.
     #[test]
     fn kept_counts_are_the_counts_of_the_lines(ledger in ledgers()) {
         let fleet = ledger.fold();
@@ -65,6 +65,10 @@ proptest! {
             prop_assert_eq!(numbers(&answer.rollup), counted(&answer), "{:?}", query);
             let again = restored.status_answer(&query, None, usize::MAX).unwrap();
             prop_assert_eq!(numbers(&again.rollup), numbers(&answer.rollup), "restored, {:?}", query);
+            prop_assert_eq!(again.rollup.changed_at, answer.rollup.changed_at, "restored, {:?}", query);
+            prop_assert!(answer.targets.iter().all(|line| line.changed_at.is_some()), "{:?}", answer.targets);
+            let newest = answer.targets.iter().map(|line| line.changed_at).max().flatten();
+            prop_assert!(newest <= answer.rollup.changed_at, "what is gone may be newer, what is there is not");
             prop_assert_eq!(again.targets, answer.targets);
         }
     }

@@ -99,9 +99,10 @@ pub const fn freshness(freshness: Freshness) -> &'static str {
     }
 }
 
-/// `stale 2h`: of what is silent also for how long, where that is known.
-pub fn heard(how: Freshness, last_heard_at: Option<Timestamp>, now: Timestamp) -> String {
-    let silent = last_heard_at.filter(|_| how == Freshness::Stale).map(|at| now.as_second() - at.as_second());
+/// `stale 2h`: of what is silent also for how long it had been until then, where that is known.
+pub fn heard(how: Freshness, last_heard_at: Option<Timestamp>, until: Timestamp) -> String {
+    let silent =
+        last_heard_at.filter(|_| how == Freshness::Stale).map(|at| until.as_second() - at.as_second());
     match silent.and_then(|seconds| u64::try_from(seconds).ok()) {
         Some(seconds) => format!("{} {}", freshness(how), span(seconds)),
         None => freshness(how).to_owned(),

@@ -32,13 +32,9 @@ pub(super) async fn ended(
         Ok(answer) => understood::<ActionsAnswer>(&answer)?,
         // A federation has no such question.
         Err(AskError::NoService { .. }) => return Err(CtlError::Usage(OF_ONE_HUB.to_owned())),
-        Err(error) => return Err(unknown_deployment(session, error, id).await),
+        Err(error) => return Err(super::with_near_deployments(session, error, id).await),
     };
     last_of(&answer, instance)
-}
-
-async fn unknown_deployment(session: &Session<'_>, error: AskError, id: &DeploymentId) -> CtlError {
-    super::with_near_deployments(session, error, id).await
 }
 
 fn last_of(answer: &ActionsAnswer, instance: &str) -> Result<Option<u64>, CtlError> {

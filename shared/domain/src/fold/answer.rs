@@ -163,7 +163,7 @@ impl Fleet {
             leaving: share == Share::Leaving,
             overdue: row.overdue().map(|deadline| deadline.fact.clone()),
             target_generation: row.target,
-            report: row.report.as_ref().map(|report| report.shown(output)),
+            report: row.report().map(|report| report.shown(output)),
         })
     }
 

@@ -12,7 +12,7 @@ use muster_contract::{DeploymentId, DeviceKey, Generation};
 use super::blueprint::{self, Blueprint};
 use super::fleet::{Fleet, Outcome, Position, Scope};
 use super::report::Report;
-use super::standing::Deadline;
+use super::standing::{Deadline, Last};
 
 /// How long a row that ended as removed refuses older reports. Facts stay in LEDGER for 30 days; a fleet rebuilt from
 /// LEDGER would not know of the removal after that, so neither need this one.
@@ -33,22 +33,22 @@ impl Fleet {
         let device = &mut self.devices[number as usize];
         device.about.take_status(&fact);
         let row = &device.rows[place];
-        let held = row.report.as_ref().map(|report| report.place());
+        let held = row.report().map(|report| report.place());
         match Some((fact.epoch, fact.seq)).cmp(&held) {
             Ordering::Greater => {
-                let mut report = Some(Report::of(fact, at.ledger_seq, &mut self.totals.casts));
-                let mut older = None;
+                let report = Report::of(fact, at.ledger_seq, &mut self.totals.casts);
+                let mut last = Last::Reported(report);
                 self.settle(number, before, Scope::Row(place), |row| {
-                    older = std::mem::replace(&mut row.report, report.take());
+                    std::mem::swap(&mut row.last, &mut last);
                 });
-                if let Some(older) = older {
+                if let Last::Reported(older) = last {
                     self.totals.casts.release(&older.components);
                 }
                 Outcome::Taken
             }
             Ordering::Equal => {
                 self.settle(number, before, Scope::Row(place), |row| {
-                    if let Some(report) = &mut row.report {
+                    if let Last::Reported(report) = &mut row.last {
                         report.again(&fact, at.ledger_seq);
                     }
                 });
@@ -90,7 +90,7 @@ impl Fleet {
         let left = |held: u32| if fact.retired { blueprint::NONE } else { held };
         self.settle(number, before, Scope::Rows, |row| {
             let (target, print) = targets.get(&row.deployment).copied().unzip();
-            row.target = target;
+            row.aim(target, fact.issued_at);
             let print = print.unwrap_or_else(|| left(row.blueprint));
             if print != row.blueprint || target.is_some() {
                 released.push(std::mem::replace(&mut row.blueprint, print));

@@ -6,7 +6,7 @@
 
 use muster_contract::status::{Actuation, Deployed, KAxes, KStatus, Ready, Reconcile, Strategy};
 use muster_contract::view::{Freshness, Standing};
-use muster_contract::{ComponentName, State, Timestamp};
+use muster_contract::{ComponentName, State};
 
 use super::blueprint::Blueprint;
 use super::report::Report;
@@ -19,8 +19,6 @@ pub(super) struct Axes {
     pub(super) deployed: [u32; Deployed::ALL.len()],
     pub(super) ready: [u32; Ready::ALL.len()],
     pub(super) kstatus: [u32; KStatus::ALL.len()],
-    /// When the newest of their reports came. It never goes back: a report that is gone leaves it as it is.
-    pub(super) changed_at: Option<Timestamp>,
 }
 
 /// A component as the two axes see it.
@@ -58,7 +56,7 @@ impl Look {
             }
         };
         let failed = |report: &Report| report.components.iter().any(|(_, state)| *state == State::Failed);
-        let refused = target == Some(Standing::Failed) && !row.report.as_ref().is_some_and(failed);
+        let refused = target == Some(Standing::Failed) && !row.report().is_some_and(failed);
         Some(Self { target, sure, overdue, refused })
     }
 
@@ -127,7 +125,7 @@ impl Look {
 
     /// The components of a report as if what shall run were what it is about.
     pub(super) fn reported<'a>(self, row: &'a Row) -> impl Iterator<Item = Part<'a>> {
-        let reported = row.report.as_ref().map_or(&[][..], |report| &**report.components);
+        let reported = row.report().map_or(&[][..], |report| &**report.components);
         reported.iter().map(move |(name, state)| self.expected(name, Some(*state)))
     }
 
@@ -165,7 +163,7 @@ pub(super) fn parts<'a>(
     blueprint: Option<&'a Blueprint>,
     look: Look,
 ) -> impl Iterator<Item = Part<'a>> {
-    let reported = row.report.as_ref().map_or(&[][..], |report| &**report.components);
+    let reported = row.report().map_or(&[][..], |report| &**report.components);
     let wanted = blueprint.filter(|_| look.target.is_some()).map_or(&[][..], |print| &print.components);
     let expected =
         wanted.iter().enumerate().map(move |(at, name)| look.expected(name, state_of(reported, at, name)));
@@ -189,7 +187,7 @@ impl Axes {
         let mut axes = Self::default();
         let Some(look) = Look::of(row, share) else { return axes };
         parts(row, blueprint, look).for_each(|part| axes.count(&part));
-        axes.count_row(row, look);
+        axes.count_row(look);
         axes
     }
 
@@ -202,9 +200,8 @@ impl Axes {
     }
 
     /// Counts a row without its components.
-    pub(super) fn count_row(&mut self, row: &Row, look: Look) {
+    pub(super) fn count_row(&mut self, look: Look) {
         self.kstatus[look.kstatus() as usize] += 1;
-        self.changed_at = self.changed_at.max(row.report.as_ref().map(|report| report.received_at()));
     }
 
     /// Takes counts in, or out again.
@@ -212,7 +209,6 @@ impl Axes {
         shift(way, &mut self.deployed, &other.deployed);
         shift(way, &mut self.ready, &other.ready);
         shift(way, &mut self.kstatus, &other.kstatus);
-        self.changed_at = self.changed_at.max(other.changed_at);
     }
 
     /// Takes counts in for others.
@@ -220,7 +216,6 @@ impl Axes {
         exchange(&mut self.deployed, &from.deployed, &to.deployed);
         exchange(&mut self.ready, &from.ready, &to.ready);
         exchange(&mut self.kstatus, &from.kstatus, &to.kstatus);
-        self.changed_at = self.changed_at.max(to.changed_at);
     }
 
     /// The worst on the axis of delivery.

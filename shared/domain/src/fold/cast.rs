@@ -52,7 +52,11 @@ impl Casts {
         let hash = hash_of(&self.hasher, parts());
         let same = |held: &Held| {
             held.cast.len() == components.len()
-                && held.cast.iter().zip(components).all(|(own, other)| own.0 == other.name && own.1 == other.state)
+                && held
+                    .cast
+                    .iter()
+                    .zip(components)
+                    .all(|(own, other)| own.0 == other.name && own.1 == other.state)
         };
         if let Some(held) = self.held.find_mut(hash, same) {
             return held.one_more();

@@ -132,14 +132,14 @@ impl Seen<'_> {
             overdue,
             missing_reports,
             target_generation: self.row.target,
-            generation: self.row.report.as_ref().map(|report| report.generation),
+            generation: self.row.report().map(|report| report.generation),
         })
     }
 
     /// The components that its share puts into the counts.
     fn components(self) -> BTreeMap<ComponentName, State> {
         let shown = self.row.share(&self.device.about.facet()).shows_components();
-        let report = self.row.report.as_ref().filter(|_| shown);
+        let report = self.row.report().filter(|_| shown);
         report.map(|report| report.components.iter().cloned().collect()).unwrap_or_default()
     }
 }
@@ -171,8 +171,8 @@ fn facts(from: Option<Seen<'_>>, to: Option<Seen<'_>>, since: u64, device: &Devi
     {
         facts.extend(about.desired_evidence(row.and_then(asked)));
     }
-    let report = row.and_then(|row| row.report.as_ref());
-    let held = was.and_then(|(row, _)| row.report.as_ref());
+    let report = row.and_then(|row| row.report());
+    let held = was.and_then(|(row, _)| row.report());
     if held.map(|report| report.place()) != report.map(|report| report.place()) {
         facts.extend(report.map(Report::evidence));
     }

@@ -12,7 +12,7 @@ use super::device::Device;
 use super::index::Index;
 use super::lens::Lenses;
 use super::shifts::{Shifts, Side};
-use super::standing::{Facet, Row, Share};
+use super::standing::{Facet, Last, Row, Share};
 use super::tally::Way;
 use super::totals::Totals;
 
@@ -84,6 +84,12 @@ impl Fleet {
             return Outcome::Skipped;
         }
         self.pass(at);
+        let outcome = self.take_in(at, subject, fact);
+        self.find_newest_again();
+        outcome
+    }
+
+    fn take_in(&mut self, at: Position, subject: &LedgerSubject, fact: Fact) -> Outcome {
         match (subject, fact) {
             (LedgerSubject::Status(key, deployment), Fact::Status(fact)) => {
                 self.status(at, key, deployment, fact)
@@ -257,7 +263,9 @@ impl Fleet {
             if !stays {
                 let stake = self.totals.take_out((*site, &about.name), row, old);
                 if in_scope {
+                    let changed_at = row.changed_at();
                     alter(row);
+                    self.totals.newest.note((row.deployment, *site), changed_at, row.changed_at());
                 }
                 new = row.share(after);
                 self.totals.put_in(&about.name, (*site, groups), row, new, &stake);
@@ -273,11 +281,14 @@ impl Fleet {
     /// Drops a device's rows that are not worth keeping. They count for nothing.
     pub(super) fn drop_rows(&mut self, number: u32, spent: impl Fn(&Row) -> bool) {
         let totals = &mut self.totals;
-        self.devices[number as usize].change_rows(|rows| {
+        let device = &mut self.devices[number as usize];
+        let site = device.site;
+        device.change_rows(|rows| {
             for row in rows.extract_if(.., |row| spent(row)) {
+                totals.newest.note((row.deployment, site), row.changed_at(), None);
                 totals.release_deployment(row.deployment);
                 totals.blueprints.release(row.blueprint);
-                if let Some(report) = row.report {
+                if let Last::Reported(report) = row.last {
                     totals.casts.release(&report.components);
                 }
             }

@@ -8,8 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::blueprint::{self, Blueprint};
 use super::device::{Device, StoredDevice};
 use super::fleet::{Fleet, Scope};
-use super::report::Report;
-use super::standing::Deadline;
+use super::standing::{Deadline, Last};
 
 /// Everything the fold knows of one device. Its JSON is the snapshot's format: a change of meaning needs a new format
 /// version in whoever stores it.
@@ -31,8 +30,7 @@ struct RowRecord {
     /// What shall run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     print: Option<Blueprint>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    report: Option<Report>,
+    last: Last,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     deadline: Option<Box<Deadline>>,
 }
@@ -79,7 +77,7 @@ impl Fleet {
             deployment: self.totals.deployment(row.deployment).id.clone(),
             target: row.target,
             print: self.totals.blueprints.get(row.blueprint).cloned(),
-            report: row.report.clone(),
+            last: row.last.clone(),
             deadline: row.deadline.clone(),
         };
         let mut rows: Vec<_> = device.rows.iter().map(row).collect();
@@ -99,15 +97,17 @@ impl Fleet {
         self.settle(number, before, Scope::Device, |_| {});
         // Known from the record, not from a fact at this position.
         self.devices[number as usize].about.sources = sources;
-        for RowRecord { deployment, target, print, report, deadline } in rows {
+        for RowRecord { deployment, target, print, mut last, deadline } in rows {
             let place = self.name_row(number, &deployment);
             let facet = self.facet(number);
-            let mut report = report.map(|report| report.sharing(&mut self.totals.casts));
+            if let Last::Reported(report) = &mut last {
+                report.share(&mut self.totals.casts);
+            }
             let print = print.map_or(blueprint::NONE, |print| self.totals.blueprints.take(print));
             self.settle(number, facet, Scope::Row(place), |row| {
                 row.target = target;
                 row.blueprint = print;
-                row.report = report.take();
+                std::mem::swap(&mut row.last, &mut last);
                 row.deadline.clone_from(&deadline);
             });
         }

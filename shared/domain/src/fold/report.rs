@@ -71,10 +71,9 @@ impl Report {
         }
     }
 
-    /// The same report with its components as the fleet holds them.
-    pub(super) fn sharing(mut self, casts: &mut Casts) -> Self {
-        self.components = casts.sharing(self.components);
-        self
+    /// Has its components as the fleet holds them from now on.
+    pub(super) fn share(&mut self, casts: &mut Casts) {
+        self.components = casts.sharing(self.components.clone());
     }
 
     /// When the hub took it in.

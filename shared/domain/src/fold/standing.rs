@@ -2,10 +2,11 @@
 
 use muster_contract::fact::DeadlineFact;
 use muster_contract::view::{Freshness, Standing, Verdict};
-use muster_contract::{Epoch, Generation, State};
+use muster_contract::{Epoch, Generation, State, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use super::blueprint;
+use super::moment::Moment;
 use super::report::Report;
 
 /// A device's row for a deployment. It is kept while anything is known of it, also where nothing is shown: a row that
@@ -18,8 +19,17 @@ pub(super) struct Row {
     pub(super) blueprint: u32,
     /// Generation at which its target last changed; none where it shall not run.
     pub(super) target: Option<Generation>,
-    pub(super) report: Option<Report>,
+    pub(super) last: Last,
     pub(super) deadline: Option<Box<Deadline>>,
+}
+
+/// What is the newest about a row.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) enum Last {
+    /// Nothing is reported. What shall run was made by the publisher then; none where nothing shall.
+    Awaited(Option<Moment>),
+    Reported(Report),
 }
 
 /// A deadline that passed, and where LEDGER holds it.
@@ -114,12 +124,38 @@ impl Facet {
 
 impl Row {
     pub(super) const fn new(deployment: u32) -> Self {
-        Self { deployment, blueprint: blueprint::NONE, target: None, report: None, deadline: None }
+        let last = Last::Awaited(None);
+        Self { deployment, blueprint: blueprint::NONE, target: None, last, deadline: None }
+    }
+
+    pub(super) const fn report(&self) -> Option<&Report> {
+        match &self.last {
+            Last::Reported(report) => Some(report),
+            Last::Awaited(_) => None,
+        }
+    }
+
+    /// It shall run what a desired state says that was made then.
+    pub(super) fn aim(&mut self, target: Option<Generation>, issued_at: Timestamp) {
+        if let Last::Awaited(since) = &mut self.last
+            && self.target != target
+        {
+            *since = target.map(|_| issued_at.into());
+        }
+        self.target = target;
+    }
+
+    /// When the hub took in its last report; where there is none, when it was said that it shall run.
+    pub(super) fn changed_at(&self) -> Option<Timestamp> {
+        match &self.last {
+            Last::Reported(report) => Some(report.received_at()),
+            Last::Awaited(since) => since.map(Moment::get),
+        }
     }
 
     /// Where it stands; none where it neither shall run nor was ever reported.
     pub(super) fn standing(&self) -> Option<Standing> {
-        match (&self.report, self.target) {
+        match (self.report(), self.target) {
             (None, None) => None,
             (None, Some(_)) => Some(Standing::Waiting),
             (Some(report), Some(target)) if report.generation < target => Some(Standing::Outdated),
@@ -128,7 +164,7 @@ impl Row {
     }
 
     pub(super) fn is_known(&self, facet: &Facet) -> bool {
-        facet.knows(self.report.as_ref())
+        facet.knows(self.report())
     }
 
     /// The deadline it is past: one of its current target, while it is not at an end for that target.
@@ -142,7 +178,7 @@ impl Row {
         match (self.standing(), self.target) {
             _ if facet.retired => Share::Nothing,
             (None, _) | (Some(Standing::Removed), None) => Share::Nothing,
-            (Some(_), None) if facet.has_forgotten(self.report.as_ref()) => Share::Nothing,
+            (Some(_), None) if facet.has_forgotten(self.report()) => Share::Nothing,
             (Some(_), None) => Share::Leaving,
             (Some(standing), Some(_)) => Share::Target {
                 standing,
@@ -164,7 +200,7 @@ impl Row {
     ) -> bool {
         let awaited = self.deadline.as_ref().is_some_and(|deadline| deadline.fact.generation > generation);
         let over = |report: &Report| report.state == State::Removed || facet.has_forgotten(Some(report));
-        let tombstone_due = self.report.as_ref().is_none_or(|report| over(report) && forgotten(report));
+        let tombstone_due = self.report().is_none_or(|report| over(report) && forgotten(report));
         self.target.is_none() && !awaited && tombstone_due
     }
 }

@@ -17,7 +17,7 @@ use muster_contract::status::{
     AppStatus, Axis, Deployed, KStatus, LOOKED_AT_MAX, Ready, Rollup, StatusAnswer, StatusQuery, TargetStatus,
 };
 use muster_contract::view::Verdict;
-use muster_contract::{DeploymentId, DeviceKey, LabelError};
+use muster_contract::{DeploymentId, DeviceKey, LabelError, Timestamp};
 
 use filter::{Filter, Found};
 
@@ -118,6 +118,7 @@ struct Sum {
     group: Group,
     superseded: u64,
     worst: Option<(KStatus, String)>,
+    changed_at: Option<Timestamp>,
 }
 
 impl Fleet {
@@ -139,7 +140,9 @@ impl Fleet {
         }
         let whole = kept.is_some() || (after.is_none() && !page.more);
         let rollup = match kept {
-            Some(group) => self.kept_rollup(&filter, &group, query.status),
+            Some((group, changed_at)) => {
+                Rollup { changed_at, ..self.kept_rollup(&filter, &group, query.status) }
+            }
             None => std::mem::take(&mut page.sum).rollup(query.status),
         };
         let total = rollup.targets + rollup.leaving + rollup.superseded;
@@ -285,6 +288,7 @@ impl Sum {
             self.group.shift(Way::In, found.share);
             self.group.axes.shift(Way::In, &found.axes);
         }
+        self.changed_at = self.changed_at.max(found.row.changed_at());
         let kstatus = found.kstatus();
         if self.worst.as_ref().is_none_or(|(worst, _)| kstatus < *worst) {
             self.worst = Some((kstatus, found.message_with_place()));
@@ -293,7 +297,7 @@ impl Sum {
 
     fn rollup(self, axis: Option<Axis>) -> Rollup {
         let message = self.worst.map(|(_, message)| message);
-        Rollup { message, ..rollup(&self.group, self.superseded, axis) }
+        Rollup { message, changed_at: self.changed_at, ..rollup(&self.group, self.superseded, axis) }
     }
 }
 
@@ -314,7 +318,7 @@ fn rollup(group: &Group, superseded: u64, axis: Option<Axis>) -> Rollup {
         deployed_counts: if deployed { counted(&Deployed::ALL, &axes.deployed) } else { BTreeMap::new() },
         ready_counts: if ready { counted(&Ready::ALL, &axes.ready) } else { BTreeMap::new() },
         message: None,
-        changed_at: axes.changed_at,
+        changed_at: None,
     }
 }
 

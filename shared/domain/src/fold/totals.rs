@@ -14,6 +14,7 @@ use super::culprits::Culprits;
 use super::device::Device;
 use super::groups::{Groups, LabelGroup};
 use super::members::Members;
+use super::newest::Newest;
 use super::standing::{Facet, Row, Share};
 use super::tally::{Devices, Group, Way};
 
@@ -36,6 +37,7 @@ pub(super) struct Totals {
     pub(super) groups: Groups,
     pub(super) blueprints: Blueprints,
     pub(super) casts: Casts,
+    pub(super) newest: Newest,
     changed: Changed,
 }
 
@@ -152,7 +154,7 @@ impl Totals {
     /// What a row that is about to alter puts into the counts. The errors it counts for are taken out at once.
     pub(super) fn take_out(&mut self, (site, name): (u32, &DeviceId), row: &Row, share: Share) -> Stake {
         if share.shows_errors()
-            && let Some(report) = &row.report
+            && let Some(report) = row.report()
         {
             let key = self.sites[site as usize].key_of(name);
             self.deployments[row.deployment as usize].culprits.remove(&key, report);
@@ -307,7 +309,7 @@ impl Changed {
 
 /// The components that a row puts into the counts.
 fn shown_components(row: &Row, share: Share) -> Option<&Arc<Cast>> {
-    row.report.as_ref().filter(|_| share.shows_components()).map(|report| &report.components)
+    row.report().filter(|_| share.shows_components()).map(|report| &report.components)
 }
 
 /// Exchanges a standing in a deployment's group, and the verdict on it in the count of verdicts.
@@ -349,7 +351,7 @@ impl Deployment {
             self.recount(from.map_or(&[], |cast| cast), to.map_or(&[], |cast| cast));
         }
         if share.shows_errors()
-            && let Some(report) = &row.report
+            && let Some(report) = row.report()
         {
             self.culprits.add(&key(), report);
         }

@@ -12,10 +12,9 @@
 //! devices are taken as a whole. Where LEDGER holds the newest fact of each subject alone, there is no older one. Then without
 //! the facts named the verdict is another, because what each device named shall run is among them (of what is leaving, its
 //! report is); and they make the verdict by themselves, with those that a last word stands for and a person's word on what came
-//! to quarantine again after it. One kind of fact may still be
-//! spoken for by another subject: without those that say why a standing is not known, and with what it shall run, it may
-//! still not be known, as where two deployments have reported numbers beyond one that is missing. Then the next answer names
-//! the others.
+//! to quarantine again after it. One kind of fact may still be spoken for by another subject: without those that say why a
+//! standing is not known, and with what it shall run, it may still not be known, as where two deployments have reported numbers
+//! beyond one that is missing. Then the next answer names the others.
 
 use muster_contract::fact::DeadlineKind;
 use muster_contract::query::Output;
@@ -158,31 +157,31 @@ fn facts(about: &About, row: &Row, verdict: Verdict) -> Vec<Evidence> {
         Verdict::Overdue => {
             facts.extend(row.overdue().map(Deadline::evidence));
             // That it is at no end: an older report may have been one.
-            facts.extend(row.report.as_ref().map(Report::evidence));
+            facts.extend(row.report().map(Report::evidence));
         }
         Verdict::Incomplete => {
-            facts.extend(row.report.as_ref().map(Report::evidence));
+            facts.extend(row.report().map(Report::evidence));
             facts.extend(about.ignorance(row));
         }
         Verdict::Waiting if !row.standing().is_some_and(is_at_work) => {
-            facts.extend(row.report.as_ref().map(Report::evidence));
+            facts.extend(row.report().map(Report::evidence));
             facts.extend(about.knowledge(row));
         }
         // What is at work is progress while it is heard, and waited for once it is silent.
         Verdict::Progressing | Verdict::Waiting | Verdict::ConvergedStale | Verdict::Converged => {
-            facts.extend(row.report.as_ref().map(Report::evidence));
+            facts.extend(row.report().map(Report::evidence));
             facts.extend(about.liveness_evidence());
             facts.extend(about.knowledge(row));
         }
         Verdict::Removing => {
-            facts.extend(row.report.as_ref().map(Report::evidence));
+            facts.extend(row.report().map(Report::evidence));
             // A device that lost its memory since, and of which all is known, would be leaving nothing.
-            if row.report.as_ref().is_some_and(|report| Some(report.epoch) < about.facet().epoch) {
+            if row.report().is_some_and(|report| Some(report.epoch) < about.facet().epoch) {
                 let ignorance = about.ignorance(row).into_iter();
                 facts.extend(ignorance.filter(|fact| fact.kind != EvidenceKind::Liveness));
             }
         }
-        Verdict::Empty | Verdict::Failing => facts.extend(row.report.as_ref().map(Report::evidence)),
+        Verdict::Empty | Verdict::Failing => facts.extend(row.report().map(Report::evidence)),
     }
     facts
 }
@@ -214,7 +213,7 @@ impl About {
 
     /// Why a row's standing is not known: reports that are not in, that cannot be read, or that the device cannot keep.
     pub(super) fn ignorance(&self, row: &Row) -> Vec<Evidence> {
-        let (facet, report) = (self.facet(), row.report.as_ref());
+        let (facet, report) = (self.facet(), row.report());
         let mut facts = Vec::new();
         if !facet.has_last(report) {
             facts.extend(self.head_evidence());
@@ -238,7 +237,7 @@ impl About {
         let (facet, mut facts) = (self.facet(), Vec::new());
         // Of a first epoch in which nothing was reported, nothing needs to be known.
         let is_said = facet.head > 0 || facet.epoch.is_some_and(|epoch| epoch > Epoch::FIRST);
-        if is_said && !facet.says_it_is_last(row.report.as_ref()) {
+        if is_said && !facet.says_it_is_last(row.report()) {
             facts.extend(self.completeness_evidence());
         }
         if self.sources.doubt.get() > 0 {

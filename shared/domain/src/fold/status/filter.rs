@@ -6,7 +6,7 @@ use std::ops::Bound::{Excluded, Included, Unbounded};
 
 use muster_contract::status::{FILTER_VALUES_MAX, StatusQuery};
 use muster_contract::view::Verdict;
-use muster_contract::{ComponentName, DeploymentId, DeviceKey, Generation, SiteId};
+use muster_contract::{ComponentName, DeploymentId, DeviceKey, Generation, SiteId, Timestamp};
 
 use super::super::axes::{Axes, Look, Part, parts};
 use super::super::blueprint::Blueprint;
@@ -161,23 +161,29 @@ impl<'q> Filter<'q> {
         apps.is_empty() && devices.is_empty() && components.is_empty() && generation.is_none()
     }
 
-    /// The counts that are kept of exactly what passes, if there are any.
-    pub(super) fn kept(&self, fleet: &Fleet) -> Option<Group> {
+    /// The counts that are kept of exactly what passes, if there are any, and when the newest of it changed.
+    pub(super) fn kept(&self, fleet: &Fleet) -> Option<(Group, Option<Timestamp>)> {
         let totals = &fleet.totals;
         if !self.is_of_places() {
             return None;
         }
         if self.is_open() {
-            return Some(self.deployment.map_or(totals.fleet.group, |it| totals.deployment(it).group));
+            return Some(match self.deployment {
+                Some(it) => (totals.deployment(it).group, totals.newest.of_deployment(it)),
+                None => (totals.fleet.group, totals.newest.of_fleet()),
+            });
         }
-        let sites = self.sites.iter().filter_map(|site| totals.site_numbers.get(*site));
-        let groups = sites.map(|number| totals.site(*number)).filter_map(|site| match self.deployment {
-            Some(number) => site.deployments.get(&number).copied(),
-            None => Some(site.whole.group),
-        });
-        let mut sum = Group::default();
-        groups.for_each(|group| sum += group);
-        Some(sum)
+        let (mut sum, mut newest) = (Group::default(), None);
+        for number in self.sites.iter().filter_map(|site| totals.site_numbers.get(*site)) {
+            let site = totals.site(*number);
+            let (group, changed_at) = match self.deployment {
+                Some(it) => (site.deployments.get(&it).copied(), totals.newest.of_place((it, *number))),
+                None => (Some(site.whole.group), totals.newest.of_site(*number)),
+            };
+            sum += group.unwrap_or_default();
+            newest = newest.max(changed_at);
+        }
+        Some((sum, newest))
     }
 
     /// The devices to look at, in order. One that is named by the cursor comes again if only part of it was seen.
@@ -233,7 +239,7 @@ impl<'q> Filter<'q> {
             axes.count(&part);
             any = true;
         });
-        axes.count_row(row, look);
+        axes.count_row(look);
         found.axes = axes;
         (any || age == Age::Gone || self.components.is_empty()).then_some(found)
     }
@@ -260,7 +266,7 @@ impl<'q> Filter<'q> {
         if row.target.is_some_and(|target| target <= wanted) {
             return (Age::Now, share);
         }
-        let report = row.report.as_ref().filter(|report| report.generation == wanted);
+        let report = row.report().filter(|report| report.generation == wanted);
         let Some(report) = report else { return (Age::Gone, share) };
         let then = Share::Target {
             standing: report.state.into(),

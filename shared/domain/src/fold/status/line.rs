@@ -5,7 +5,7 @@ use muster_contract::query::Output;
 use muster_contract::state::cut;
 use muster_contract::status::{Axis, ComponentLine, Deployed, KStatus, Ready, TargetStatus, placed};
 use muster_contract::view::{Freshness, Standing};
-use muster_contract::{DeviceKey, State, Timestamp};
+use muster_contract::{DeviceKey, State};
 
 use super::super::axes::{Axes, Look, Part};
 use super::super::report::Report;
@@ -18,7 +18,7 @@ impl Found<'_> {
         let axes = &self.axes;
         let held = |axis_of| axis.is_none_or(|wanted| wanted == axis_of) && !self.is_gone();
         let deployed = axes.deployed_status();
-        let report = row.report.as_ref();
+        let report = row.report();
         TargetStatus {
             key: self.key(),
             deployment: self.deployment.clone(),
@@ -40,7 +40,7 @@ impl Found<'_> {
                 report.map(|report| report.state),
             ),
             message: self.message(),
-            changed_at: self.changed_at(),
+            changed_at: self.row.changed_at(),
             components: filter.parts(self).map(|part| self.component(&part, axis)).collect(),
             report: report.filter(|_| output == Output::Detail).map(|report| report.shown(output)),
             digest: None,
@@ -77,10 +77,6 @@ impl Found<'_> {
         (status != Ready::Empty).then_some(status)
     }
 
-    fn changed_at(&self) -> Option<Timestamp> {
-        self.row.report.as_ref().map(|report| report.received_at())
-    }
-
     fn component(&self, part: &Part<'_>, axis: Option<Axis>) -> ComponentLine {
         ComponentLine {
             name: part.name.clone(),
@@ -89,13 +85,13 @@ impl Found<'_> {
             ready_status: part.ready.filter(|_| axis != Some(Axis::Deployed)),
             axes: self.look.axes(part),
             message: cut(self.component_message(part), VIEW_MESSAGE_BYTES_MAX),
-            changed_at: self.changed_at().filter(|_| part.state.is_some()),
+            changed_at: self.row.changed_at(),
         }
     }
 
     /// Why the whole is so.
     fn message(&self) -> String {
-        let report = self.row.report.as_ref();
+        let report = self.row.report();
         if self.is_gone() {
             return "superseded, and how it ended is not in the present state".to_owned();
         }
@@ -113,7 +109,7 @@ impl Found<'_> {
     }
 
     fn component_message(&self, part: &Part<'_>) -> String {
-        let error = self.row.report.as_ref().and_then(|report| report.component_error(part.name));
+        let error = self.row.report().and_then(|report| report.component_error(part.name));
         if let (Some(error), Some(State::Failed)) = (error, part.state) {
             return format!("{}: {}", error.code, error.message);
         }

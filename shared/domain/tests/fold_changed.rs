@@ -1,0 +1,123 @@
+//! When a line, and what is rolled up of lines, changed last: a function of what is held, whatever has gone since.
+
+#![allow(clippy::unwrap_used, reason = "a failure here is the test's result")]
+#![allow(dead_code, reason = "the ledger and the questions serve several tests")]
+
+mod ledger;
+mod status;
+
+use jiff::SignedDuration;
+use ledger::{Entry, Ledger, Said};
+use muster_contract::fact::Fact;
+use muster_contract::query::Output;
+use muster_contract::status::StatusQuery;
+use muster_contract::{State, Timestamp};
+use muster_domain::fold::{Fleet, Position};
+use proptest::collection::vec;
+use proptest::prelude::*;
+use status::{ask, at, of};
+
+const DEVICES: [&str; 4] = ["north/a", "north/b", "south/a", "south/b"];
+const DEPLOYMENTS: [&str; 2] = ["web", "db"];
+
+fn changed(fleet: &Fleet, query: &StatusQuery) -> Option<Timestamp> {
+    fleet.status_answer(query, None, usize::MAX).ok().and_then(|answer| answer.rollup.changed_at)
+}
+
+/// When the fact was made that came last.
+fn made(ledger: &Ledger) -> Timestamp {
+    match &ledger.entries.last().unwrap().fact {
+        Fact::Desired(fact) => fact.issued_at,
+        Fact::Status(fact) => fact.received_at,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn q18_what_waits_has_changed_when_it_was_told_to_run_and_not_with_whatever_else_the_device_is_told() {
+    let mut ledger = Ledger::default();
+    let line = |ledger: &Ledger| ask(&ledger.fold(), &of("web")).targets.remove(0);
+    let told = made(ledger.desired("north/a", 1, &[("web", 1)]));
+    ledger.desired("north/a", 2, &[("db", 2), ("web", 1)]);
+    assert_eq!((line(&ledger).changed_at, line(&ledger).components[0].changed_at), (Some(told), Some(told)));
+    let changed = made(ledger.desired("north/a", 3, &[("db", 2), ("web", 3)]));
+    assert_eq!(line(&ledger).changed_at, Some(changed), "it shall run another");
+    let reported = made(ledger.status("north/a", "web", &Said { generation: 3, ..Said::default() }));
+    ledger.desired("north/a", 4, &[("db", 2), ("web", 4)]);
+    assert_eq!(line(&ledger).changed_at, Some(reported), "of what is reported its last report says it");
+}
+
+#[test]
+fn q18_a_removal_is_the_last_change_of_its_roll_ups_until_it_is_forgotten() {
+    let mut ledger = Ledger::default();
+    ledger.desired("north/a", 1, &[("web", 1)]).desired("north/b", 1, &[("web", 1)]);
+    let stays = made(ledger.status("north/a", "web", &Said::default()));
+    ledger.status("north/b", "web", &Said::default()).desired("north/b", 2, &[]);
+    let removed = &[("main", State::Removed)];
+    let said = Said { seq: 2, generation: 2, components: removed, ..Said::default() };
+    let gone = made(ledger.status("north/b", "web", &said));
+    let everywhere = [of("web"), StatusQuery::default(), at(&["north"], of("web"))];
+    let mut fleet = ledger.fold();
+    everywhere.iter().for_each(|query| assert_eq!(changed(&fleet, query), Some(gone)));
+    let next = ledger::position(ledger.entries.len());
+    let in_a_month = Position { stored_at: next.stored_at + SignedDuration::from_hours(24 * 32), ..next };
+    let Entry { subject, fact } = ledger.desired("north/b", 3, &[]).entries.pop().unwrap();
+    fleet.apply(in_a_month, &subject, fact);
+    everywhere.iter().for_each(|query| assert_eq!(changed(&fleet, query), Some(stays)));
+}
+
+/// Something that happens to a device: which, what, and when by the hub's clock, which may be another one's each time.
+type Move = (usize, usize, u8, i64);
+
+/// Any order of targets that come, change and go, and of reports; a day apart, so that removals are forgotten too.
+fn play(moves: &[Move], mut look: impl FnMut(&Fleet)) {
+    let mut fleet = Fleet::default();
+    let mut lives = [(0, 0, [None; DEPLOYMENTS.len()]); DEVICES.len()];
+    for (place, (device, deployment, kind, skew)) in moves.iter().enumerate() {
+        let (generation, seq, targets) = &mut lives[*device];
+        let mut ledger = Ledger::default();
+        if *kind < 4 {
+            *generation += 1;
+            targets[*deployment] = (*kind < 2).then_some(*generation);
+            let named = DEPLOYMENTS.iter().zip(*targets).filter_map(|(id, target)| Some((*id, target?)));
+            ledger.desired(DEVICES[*device], *generation, &named.collect::<Vec<_>>());
+        } else {
+            *seq += 1;
+            let components = &[("main", if *kind < 6 { State::Installed } else { State::Removed })];
+            let said = Said { seq: *seq, generation: (*generation).max(1), components, ..Said::default() };
+            ledger.status(DEVICES[*device], DEPLOYMENTS[*deployment], &said);
+        }
+        let Entry { subject, mut fact } = ledger.entries.remove(0);
+        let stored_at = ledger::stored_at(0) + SignedDuration::from_hours(24 * place as i64);
+        match &mut fact {
+            Fact::Desired(fact) => fact.issued_at = stored_at,
+            Fact::Status(fact) => fact.received_at = stored_at + SignedDuration::from_hours(24 * skew),
+            other => panic!("{other:?}"),
+        }
+        fleet.apply(Position { ledger_seq: place as u64 + 1, stored_at }, &subject, fact);
+        look(&fleet);
+    }
+}
+
+proptest! {
+    /// A fleet that was restored has taken rows in and let none go.
+    #[test]
+    fn when_something_changed_last_follows_from_what_is_held(
+        moves in vec((0..DEVICES.len(), 0..DEPLOYMENTS.len(), 0u8..8, -3i64..3), 1..60),
+    ) {
+        let any = StatusQuery { output: Output::All, ..StatusQuery::default() };
+        let mut queries = vec![any.clone(), of("web"), of("db")];
+        for sites in [&["north"][..], &["south"], &["north", "south"]] {
+            queries.extend(queries.clone().into_iter().take(3).map(|query| at(sites, query)));
+        }
+        play(&moves, |fleet| {
+            let restored = Fleet::restore(fleet.as_of(), fleet.records());
+            for query in &queries {
+                assert_eq!(changed(fleet, query), changed(&restored, query), "{query:?}");
+            }
+            let lines = ask(fleet, &any).targets;
+            assert!(lines.iter().all(|line| line.changed_at.is_some()), "{lines:?}");
+            assert!(lines.iter().map(|line| line.changed_at).max().flatten() <= changed(fleet, &any));
+        });
+    }
+}
