@@ -4,12 +4,13 @@
 The folded state is left to the next run in a snapshot, so a second start reads only the tail. For each view it takes the
 entry of the bucket, reads LEDGER up to the entry's `asOf.ledgerSeq`, and folds by the rules in reduce.py. Prints a line of
 JSON for each view, and ends with 1 where one is not what the facts give, and with 2 where nothing can be said; then no
-snapshot is left, because the state may be what is wrong. A view that is older than what was read already is skipped: it is
-proven before more is read, or not at all. Views that a person has defined are left out: what defines them is not in LEDGER.
+snapshot is left, because the state may be what is wrong. A view that was written before what was read already has to show what
+is so still: one that has changed since is written again, which is waited for. Views that a person has defined are left out: what
+defines them is not in LEDGER.
 
 Where LEDGER has forgotten its first fact and there is no snapshot, its window alone gives the present, but not every moment at
 which a quiet view was written. So the window is read to its end, and every digest compared with what the hub tells of that
-fact (`muster.query.digests`); what the bucket shows of before is skipped.
+fact (`muster.query.digests`), before the bucket is looked at.
 Needs nats-py (2.16.0):
 
     python3 schemas/examples/prove.py proof-py.json [nats://127.0.0.1:4222]
@@ -27,6 +28,8 @@ from reduce import Fleet, content_digest, digest
 DEFINED = ("definition.", "view.")
 # For an answer of the hub that takes its time, in seconds.
 PATIENCE = 30
+# For a view that has changed to be written again, and between two looks at it, in seconds.
+WRITTEN_WITHIN, LOOK_AGAIN = 10, 0.2
 
 
 class Unsaid(Exception):
@@ -100,6 +103,20 @@ async def shown(js, bucket):
     return views
 
 
+async def up_to_date(bucket, key, theirs, fleet, patience):
+    """The view, as old as it is where it shows what is so still; none where it went."""
+    until = time.monotonic() + patience
+    while theirs["asOf"]["ledgerSeq"] < read_to(fleet) and time.monotonic() < until:
+        if fleet.views().get(key, {}).get("digest") == theirs["digest"]:
+            break
+        await asyncio.sleep(LOOK_AGAIN)
+        try:
+            theirs = json.loads((await bucket.get(key)).value)
+        except NotFoundError:
+            return None
+    return theirs
+
+
 async def ask(nc, question):
     """What the hub tells of its digests; it says so while it is not ready yet."""
     until = time.monotonic() + PATIENCE
@@ -130,8 +147,7 @@ async def told(nc, ledger_seq):
 async def window_is_wrong(nc, js, fleet, ledger):
     """Reads all that LEDGER still has, and compares the present with what the hub tells of it."""
     first, seq = ledger.state.first_seq, ledger.state.last_seq
-    print(f"LEDGER begins with {first}: its window is compared with what the hub tells as of {seq}, and views in the "
-          "bucket of before are not compared", file=sys.stderr)
+    print(f"LEDGER begins with {first}: its window is compared with what the hub tells as of {seq}", file=sys.stderr)
     read = await read_until(js, fleet, seq)
     ours, theirs = {key: view["digest"] for key, view in fleet.views().items()}, await told(nc, seq)
     wrong = [key for key in sorted({*ours, *theirs}) if ours.get(key) != theirs.get(key)]
@@ -154,10 +170,11 @@ async def main(path, url="nats://127.0.0.1:4222"):
         wrong = await window_is_wrong(nc, js, fleet, ledger)
     # The oldest first: a fold does not go back.
     for key, theirs in sorted((await shown(js, bucket)).items(), key=lambda entry: entry[1]["asOf"]["ledgerSeq"]):
-        seq = theirs["asOf"]["ledgerSeq"]
-        if read_to(fleet) > seq:
-            print(json.dumps({"key": key, "ledgerSeq": seq, "skipped": True}), flush=True)
+        # Who waited for one in vain waits for no other.
+        theirs = await up_to_date(bucket, key, theirs, fleet, 0 if wrong else WRITTEN_WITHIN)
+        if theirs is None:
             continue
+        seq = theirs["asOf"]["ledgerSeq"]
         read = await read_until(js, fleet, seq)
         ours = fleet.views().get(key, {}).get("digest")
         # Its digest is what the facts give, and its own.

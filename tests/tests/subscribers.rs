@@ -81,14 +81,26 @@ async fn the_window_is_enough(prover: Prover) {
     let forgotten = said_again(&mut system).await;
     let end = forgotten_up_to(&system, forgotten).await;
 
+    // A view that nobody writes again is what the bucket has shown since before the window.
     let file = system.dir().join("snapshot.json");
+    let (right, wrong) = counted_otherwise(&system).await;
+    put(&system, &wrong).await;
+    let (output, lines) = run(prover, &system, &file).await;
+    assert_eq!(
+        (output.status.code(), keys_of(&lines, false)),
+        (Some(1), vec!["deployment.web"]),
+        "{lines:?}"
+    );
+    assert!(ledger_seq(&wrong) < end && !file.exists());
+    put(&system, &right).await;
     let lines = proven(prover, &system, &file).await;
-    let of_the_window: Vec<_> = lines.iter().filter(|line| line["skipped"] != true).collect();
+    let of_the_window: Vec<_> = lines.iter().filter(|line| line.get("told").is_some()).collect();
     assert_eq!(read_in_all(&lines), end - forgotten, "all that is left");
     let keys: BTreeSet<_> = of_the_window.iter().filter_map(|line| line["key"].as_str()).collect();
     let all = ["deployment.web", "fleet", "group.ring.canary", "site.plant7", "site.plant8"];
     assert_eq!(keys, BTreeSet::from(all), "{lines:?}");
-    assert!(of_the_window.iter().all(|line| line["proven"] == true && line["ledgerSeq"] == end), "{lines:?}");
+    assert!(of_the_window.iter().all(|line| line["ledgerSeq"] == end), "{lines:?}");
+    assert_eq!((keys_of(&lines, true).len(), lines.len()), (2 * all.len(), 2 * all.len()), "{lines:?}");
 
     // What it has folded of the window is a snapshot like any other.
     system.start_again(INGEST);
@@ -191,6 +203,11 @@ async fn every_view_is_proven(prover: Prover) {
     converged(&system, "convergedStale").await;
     let second = proven(prover, &system, &file).await;
     assert_eq!(read_in_all(&second), read_to(&second) - read_to(&first), "what was folded is not read again");
+    assert_eq!(
+        keys_of(&second, true).len(),
+        second.len(),
+        "also those that were not written again: {second:?}"
+    );
     let fleet = second.iter().find(|line| line["key"] == "fleet").unwrap();
     assert_eq!(fleet["proven"], true, "{second:?}");
 
@@ -218,25 +235,45 @@ async fn a_wrong_view_is_found(prover: Prover) {
     settled(&mut system).await;
     // It would mend what follows.
     system.terminate(ROLLUP).await;
-    let entry = system.bus.view_get("deployment.web").await.unwrap().unwrap();
-    let right: Value = serde_json::from_slice(&entry.value.unwrap()).unwrap();
-    let mut other_counts = right.clone();
-    other_counts["converged"]["lo"] = json!(1);
-    let mut signed_anew = other_counts.clone();
-    signed_anew["digest"] = json!(content_digest(&other_counts));
+    let (right, signed_anew) = counted_otherwise(&system).await;
+    let other_counts = json_with(&signed_anew, "digest", &right["digest"]);
     let file = system.dir().join("snapshot.json");
     for wrong in [&other_counts, &signed_anew] {
         put(&system, wrong).await;
         let (output, lines) = run(prover, &system, &file).await;
         assert_eq!(output.status.code(), Some(1), "{output:?}");
-        let is_wrong = |line: &&Value| line["proven"] == false;
-        let keys: Vec<&Value> = lines.iter().filter(is_wrong).map(|line| &line["key"]).collect();
-        assert_eq!(keys, ["deployment.web"], "{lines:?}");
+        assert_eq!(keys_of(&lines, false), ["deployment.web"], "{lines:?}");
         assert!(!file.exists(), "nothing is left that may be wrong");
     }
     put(&system, &right).await;
     proven(prover, &system, &file).await;
     assert!(file.exists());
+}
+
+/// The view of the deployment, and one that says otherwise and has the digest of what it says.
+async fn counted_otherwise(system: &System) -> (Value, Value) {
+    let entry = system.bus.view_get("deployment.web").await.unwrap().unwrap();
+    let right: Value = serde_json::from_slice(&entry.value.unwrap()).unwrap();
+    let mut wrong = right.clone();
+    wrong["converged"]["lo"] = json!(1);
+    let digest = json!(content_digest(&wrong));
+    (right, json_with(&wrong, "digest", &digest))
+}
+
+fn json_with(view: &Value, field: &str, value: &Value) -> Value {
+    let mut view = view.clone();
+    view[field] = value.clone();
+    view
+}
+
+fn ledger_seq(view: &Value) -> u64 {
+    view["asOf"]["ledgerSeq"].as_u64().unwrap()
+}
+
+/// The views that were found right, or wrong.
+fn keys_of(lines: &[Value], proven: bool) -> Vec<&str> {
+    let found = lines.iter().filter(|line| line["proven"] == proven);
+    found.filter_map(|line| line["key"].as_str()).collect()
 }
 
 async fn put(system: &System, view: &Value) {

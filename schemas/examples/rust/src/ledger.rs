@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use async_nats::jetstream::consumer::{DeliverPolicy, pull};
-use async_nats::jetstream::{self, Context};
+use async_nats::jetstream::{self, Context, kv};
 use futures_util::{StreamExt as _, TryStreamExt as _};
 use jiff::Timestamp;
 use muster_contract::history::DigestsAnswer;
@@ -61,11 +61,7 @@ impl Hub {
     /// # Errors
     /// The bucket cannot be read.
     pub async fn views(&self) -> Result<Vec<(ViewKey, Value)>> {
-        let bucket = self
-            .jetstream
-            .get_key_value(stream::VIEWS_BUCKET)
-            .await
-            .map_err(during("cannot look at the views".to_owned()))?;
+        let bucket = self.bucket().await?;
         let subjects = bucket.stream.info_with_subjects(format!("{}>", bucket.prefix)).await?;
         let subjects: Vec<(String, usize)> = subjects.try_collect().await?;
         let mut views = Vec::new();
@@ -76,15 +72,25 @@ impl Hub {
                 continue;
             };
             // None: it is gone.
-            if let Some(bytes) = bucket.get(key).await? {
-                views.push((
-                    known,
-                    serde_json::from_slice(&bytes).map_err(during(format!("{key} is no view")))?,
-                ));
+            if let Some(view) = read(&bucket, key).await? {
+                views.push((known, view));
             }
         }
         views.sort_by_key(|(_, view)| ledger_seq(view));
         Ok(views)
+    }
+
+    /// A view of the bucket; none where it is gone.
+    ///
+    /// # Errors
+    /// The bucket cannot be read.
+    pub async fn view(&self, key: &ViewKey) -> Result<Option<Value>> {
+        read(&self.bucket().await?, &key.to_string()).await
+    }
+
+    async fn bucket(&self) -> Result<kv::Store> {
+        let bucket = self.jetstream.get_key_value(stream::VIEWS_BUCKET).await;
+        bucket.map_err(during("cannot look at the views".to_owned()))
     }
 
     /// Reads the tail up to a sequence into the fold; how many facts that were.
@@ -150,6 +156,11 @@ impl Hub {
             tokio::time::sleep(ASK_AGAIN).await;
         }
     }
+}
+
+async fn read(bucket: &kv::Store, key: &str) -> Result<Option<Value>> {
+    let Some(bytes) = bucket.get(key).await? else { return Ok(None) };
+    Ok(Some(serde_json::from_slice(&bytes).map_err(during(format!("{key} is no view")))?))
 }
 
 /// Up to where a view has read.

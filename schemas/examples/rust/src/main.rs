@@ -1,11 +1,12 @@
 //! Proves the views in the bucket: rebuilds each from the facts of LEDGER and compares the digests. The folded state is left to
 //! the next run, which reads only the tail. Prints a line of JSON for each view, and ends with 1 where one is not what the
 //! facts give, and with 2 where nothing can be said; then nothing is left, because the state may be what is wrong. A view that
-//! is older than what was read already is skipped: it is proven before more is read, or not at all.
+//! was written before what was read already has to show what is so still: one that has changed since is written again, which is
+//! waited for.
 //!
 //! Where LEDGER has forgotten its first fact and there is no snapshot, its window alone gives the present, but not every moment
 //! at which a quiet view was written. So the window is read to its end, and every digest compared with what the hub tells of
-//! that fact (`muster.query.digests`); what the bucket shows of before is skipped.
+//! that fact (`muster.query.digests`), before the bucket is looked at.
 //!
 //! ```sh
 //! cargo run --package muster-example -- proof-rs.json [nats://127.0.0.1:4222]
@@ -16,7 +17,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::process::ExitCode;
+use std::time::{Duration, Instant};
 
+use muster_contract::subjects::ViewKey;
 use muster_contract::view::content_digest;
 use muster_example::fleet::Fleet;
 use muster_example::ledger::{Hub, ledger_seq};
@@ -29,6 +32,10 @@ type Digests = BTreeMap<String, Value>;
 
 /// Exit code where no view was found right or wrong.
 const NOTHING_SAID: u8 = 2;
+/// For a view that has changed to be written again.
+const WRITTEN_WITHIN: Duration = Duration::from_secs(10);
+/// Between two looks at it.
+const LOOK_AGAIN: Duration = Duration::from_millis(200);
 
 #[tokio::main]
 async fn main() -> ExitCode {
@@ -58,13 +65,12 @@ async fn prove(path: &Path, url: &str) -> Result<bool> {
         all_proven = window_is_proven(&hub, &mut fleet, &ledger).await?;
     }
     for (key, theirs) in hub.views().await? {
+        // Who waited for one in vain waits for no other.
+        let patience = if all_proven { WRITTEN_WITHIN } else { Duration::ZERO };
+        let Some(theirs) = up_to_date(&hub, &key, theirs, &fleet, patience).await? else { continue };
         let (key_text, seq) = (key.to_string(), ledger_seq(&theirs));
-        if fleet.as_of.ledger_seq > seq {
-            println!("{}", json!({ "key": key_text, "ledgerSeq": seq, "skipped": true }));
-            continue;
-        }
         let read = hub.read_until(&mut fleet, seq).await?;
-        let ours = fleet.view(&key).map(|view| view["digest"].clone()).unwrap_or_default();
+        let ours = digest(&fleet, &key);
         // Its digest is what the facts give, and its own.
         let proven = ours == theirs["digest"] && json!(content_digest(&theirs)) == ours;
         println!(
@@ -79,13 +85,33 @@ async fn prove(path: &Path, url: &str) -> Result<bool> {
     Ok(all_proven)
 }
 
+/// The view, as old as it is where it shows what is so still; none where it went.
+async fn up_to_date(
+    hub: &Hub,
+    key: &ViewKey,
+    mut theirs: Value,
+    fleet: &Fleet,
+    patience: Duration,
+) -> Result<Option<Value>> {
+    let until = Instant::now() + patience;
+    let ours = digest(fleet, key);
+    while ledger_seq(&theirs) < fleet.as_of.ledger_seq && theirs["digest"] != ours && Instant::now() < until {
+        tokio::time::sleep(LOOK_AGAIN).await;
+        let Some(now) = hub.view(key).await? else { return Ok(None) };
+        theirs = now;
+    }
+    Ok(Some(theirs))
+}
+
+/// The digest that the facts give; null where there is no such view.
+fn digest(fleet: &Fleet, key: &ViewKey) -> Value {
+    fleet.view(key).map(|view| view["digest"].clone()).unwrap_or_default()
+}
+
 /// Reads all that LEDGER still has, and whether the present that it gives is what the hub tells of it.
 async fn window_is_proven(hub: &Hub, fleet: &mut Fleet, ledger: &Window) -> Result<bool> {
     let (first, seq) = (ledger.first, ledger.last);
-    eprintln!(
-        "LEDGER begins with {first}: its window is compared with what the hub tells as of {seq}, and views in the bucket of \
-         before are not compared"
-    );
+    eprintln!("LEDGER begins with {first}: its window is compared with what the hub tells as of {seq}");
     let mut read = hub.read_until(fleet, seq).await?;
     let ours =
         fleet.views().into_iter().map(|(key, view)| (key.to_string(), view["digest"].clone())).collect();
