@@ -162,8 +162,8 @@ impl Fleet {
             known: row.is_known(&facet),
             leaving: share == Share::Leaving,
             overdue: row.overdue().map(|deadline| deadline.fact.clone()),
-            target_generation: row.target,
-            report: row.report().map(|report| report.shown(output)),
+            target_generation: row.target(),
+            report: row.report.as_ref().map(|report| report.shown(output)),
         })
     }
 

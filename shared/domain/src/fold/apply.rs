@@ -12,7 +12,7 @@ use muster_contract::{DeploymentId, DeviceKey, Generation};
 use super::blueprint::{self, Blueprint};
 use super::fleet::{Fleet, Outcome, Position, Scope};
 use super::report::Report;
-use super::standing::{Deadline, Last};
+use super::standing::Deadline;
 
 /// How long a row that ended as removed refuses older reports. Facts stay in LEDGER for 30 days; a fleet rebuilt from
 /// LEDGER would not know of the removal after that, so neither need this one.
@@ -33,22 +33,21 @@ impl Fleet {
         let device = &mut self.devices[number as usize];
         device.about.take_status(&fact);
         let row = &device.rows[place];
-        let held = row.report().map(|report| report.place());
+        let held = row.report.as_ref().map(|report| report.place());
         match Some((fact.epoch, fact.seq)).cmp(&held) {
             Ordering::Greater => {
-                let report = Report::of(fact, at.ledger_seq, &mut self.totals.casts);
-                let mut last = Last::Reported(report);
+                let mut report = Some(Report::of(fact, at.ledger_seq, &mut self.totals.casts));
                 self.settle(number, before, Scope::Row(place), |row| {
-                    std::mem::swap(&mut row.last, &mut last);
+                    std::mem::swap(&mut row.report, &mut report);
                 });
-                if let Last::Reported(older) = last {
+                if let Some(older) = report {
                     self.totals.casts.release(&older.components);
                 }
                 Outcome::Taken
             }
             Ordering::Equal => {
                 self.settle(number, before, Scope::Row(place), |row| {
-                    if let Last::Reported(report) = &mut row.last {
+                    if let Some(report) = &mut row.report {
                         report.again(&fact, at.ledger_seq);
                     }
                 });
@@ -86,11 +85,13 @@ impl Fleet {
             targets.insert(deployment, (entry.target_generation, print));
         }
         let mut released = Vec::new();
+        // The publisher's clock may be ahead of LEDGER's.
+        let said_at = fact.issued_at.min(at.stored_at);
         // What leaves is still of its application.
         let left = |held: u32| if fact.retired { blueprint::NONE } else { held };
         self.settle(number, before, Scope::Rows, |row| {
             let (target, print) = targets.get(&row.deployment).copied().unzip();
-            row.aim(target, fact.issued_at);
+            row.aim(target, said_at);
             let print = print.unwrap_or_else(|| left(row.blueprint));
             if print != row.blueprint || target.is_some() {
                 released.push(std::mem::replace(&mut row.blueprint, print));

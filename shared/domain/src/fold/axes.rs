@@ -56,7 +56,7 @@ impl Look {
             }
         };
         let failed = |report: &Report| report.components.iter().any(|(_, state)| *state == State::Failed);
-        let refused = target == Some(Standing::Failed) && !row.report().is_some_and(failed);
+        let refused = target == Some(Standing::Failed) && !row.report.as_ref().is_some_and(failed);
         Some(Self { target, sure, overdue, refused })
     }
 
@@ -125,7 +125,7 @@ impl Look {
 
     /// The components of a report as if what shall run were what it is about.
     pub(super) fn reported<'a>(self, row: &'a Row) -> impl Iterator<Item = Part<'a>> {
-        let reported = row.report().map_or(&[][..], |report| &**report.components);
+        let reported = row.report.as_ref().map_or(&[][..], |report| &**report.components);
         reported.iter().map(move |(name, state)| self.expected(name, Some(*state)))
     }
 
@@ -163,7 +163,7 @@ pub(super) fn parts<'a>(
     blueprint: Option<&'a Blueprint>,
     look: Look,
 ) -> impl Iterator<Item = Part<'a>> {
-    let reported = row.report().map_or(&[][..], |report| &**report.components);
+    let reported = row.report.as_ref().map_or(&[][..], |report| &**report.components);
     let wanted = blueprint.filter(|_| look.target.is_some()).map_or(&[][..], |print| &print.components);
     let expected =
         wanted.iter().enumerate().map(move |(at, name)| look.expected(name, state_of(reported, at, name)));

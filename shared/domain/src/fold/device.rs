@@ -22,7 +22,7 @@ pub(super) use stored::StoredDevice;
 
 /// Bytes that a large fleet has of each device and of each row, beside names: see the README on what a standing takes.
 const DEVICE_BYTES: usize = 192;
-const ROW_BYTES: usize = 96;
+const ROW_BYTES: usize = 104;
 
 const _: () = assert!(size_of::<Device>() <= DEVICE_BYTES && size_of::<Row>() <= ROW_BYTES);
 

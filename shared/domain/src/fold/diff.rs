@@ -131,15 +131,15 @@ impl Seen<'_> {
             leaving,
             overdue,
             missing_reports,
-            target_generation: self.row.target,
-            generation: self.row.report().map(|report| report.generation),
+            target_generation: self.row.target(),
+            generation: self.row.report.as_ref().map(|report| report.generation),
         })
     }
 
     /// The components that its share puts into the counts.
     fn components(self) -> BTreeMap<ComponentName, State> {
         let shown = self.row.share(&self.device.about.facet()).shows_components();
-        let report = self.row.report().filter(|_| shown);
+        let report = self.row.report.as_ref().filter(|_| shown);
         report.map(|report| report.components.iter().cloned().collect()).unwrap_or_default()
     }
 }
@@ -164,15 +164,15 @@ fn facts(from: Option<Seen<'_>>, to: Option<Seen<'_>>, since: u64, device: &Devi
     let was = from.map(|seen| (seen.row, &seen.device.about));
     let (about, row) = (&device.about, to.map(|seen| seen.row));
     let mut facts = Vec::new();
-    let asked = |row: &Row| row.target;
+    let asked = |row: &Row| row.target();
     let retired = was.map(|(_, about)| about.is_retired());
     if was.and_then(|(row, _)| asked(row)) != row.and_then(asked)
         || retired.is_some_and(|was| was != about.is_retired())
     {
         facts.extend(about.desired_evidence(row.and_then(asked)));
     }
-    let report = row.and_then(|row| row.report());
-    let held = was.and_then(|(row, _)| row.report());
+    let report = row.and_then(|row| row.report.as_ref());
+    let held = was.and_then(|(row, _)| row.report.as_ref());
     if held.map(|report| report.place()) != report.map(|report| report.place()) {
         facts.extend(report.map(Report::evidence));
     }

@@ -12,7 +12,7 @@ use super::device::Device;
 use super::index::Index;
 use super::lens::Lenses;
 use super::shifts::{Shifts, Side};
-use super::standing::{Facet, Last, Row, Share};
+use super::standing::{Facet, Row, Share};
 use super::tally::Way;
 use super::totals::Totals;
 
@@ -288,7 +288,7 @@ impl Fleet {
                 totals.newest.note((row.deployment, site), row.changed_at(), None);
                 totals.release_deployment(row.deployment);
                 totals.blueprints.release(row.blueprint);
-                if let Last::Reported(report) = row.last {
+                if let Some(report) = row.report {
                     totals.casts.release(&report.components);
                 }
             }

@@ -217,7 +217,7 @@ impl Lens {
             let Some(share) = self.share(seen, row).filter(|share| share.shows_components()) else {
                 continue;
             };
-            let Some(report) = row.report() else { continue };
+            let Some(report) = &row.report else { continue };
             any = true;
             let count = |cell: &mut Cell, name: Option<&str>| {
                 cell.group.shift(way, share);

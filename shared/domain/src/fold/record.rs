@@ -2,13 +2,14 @@
 
 use muster_contract::labels::Labels;
 use muster_contract::view::AsOf;
-use muster_contract::{DeploymentId, DeviceKey, Generation};
+use muster_contract::{DeploymentId, DeviceKey, Generation, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use super::blueprint::{self, Blueprint};
 use super::device::{Device, StoredDevice};
 use super::fleet::{Fleet, Scope};
-use super::standing::{Deadline, Last};
+use super::report::Report;
+use super::standing::{Deadline, Target};
 
 /// Everything the fold knows of one device. Its JSON is the snapshot's format: a change of meaning needs a new format
 /// version in whoever stores it.
@@ -27,10 +28,14 @@ struct RowRecord {
     deployment: DeploymentId,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     target: Option<Generation>,
+    /// Since when it shall run that, or nothing any more.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    since: Option<Timestamp>,
     /// What shall run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     print: Option<Blueprint>,
-    last: Last,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    report: Option<Report>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     deadline: Option<Box<Deadline>>,
 }
@@ -75,9 +80,10 @@ impl Fleet {
     pub(super) fn record_of(&self, device: &Device) -> DeviceRecord {
         let row = |row: &super::standing::Row| RowRecord {
             deployment: self.totals.deployment(row.deployment).id.clone(),
-            target: row.target,
+            target: row.target(),
+            since: row.target.since(),
             print: self.totals.blueprints.get(row.blueprint).cloned(),
-            last: row.last.clone(),
+            report: row.report.clone(),
             deadline: row.deadline.clone(),
         };
         let mut rows: Vec<_> = device.rows.iter().map(row).collect();
@@ -97,17 +103,17 @@ impl Fleet {
         self.settle(number, before, Scope::Device, |_| {});
         // Known from the record, not from a fact at this position.
         self.devices[number as usize].about.sources = sources;
-        for RowRecord { deployment, target, print, mut last, deadline } in rows {
+        for RowRecord { deployment, target, since, print, mut report, deadline } in rows {
             let place = self.name_row(number, &deployment);
             let facet = self.facet(number);
-            if let Last::Reported(report) = &mut last {
+            if let Some(report) = &mut report {
                 report.share(&mut self.totals.casts);
             }
             let print = print.map_or(blueprint::NONE, |print| self.totals.blueprints.take(print));
             self.settle(number, facet, Scope::Row(place), |row| {
-                row.target = target;
+                row.target = Target::of(target, since);
                 row.blueprint = print;
-                std::mem::swap(&mut row.last, &mut last);
+                row.report = report.take();
                 row.deadline.clone_from(&deadline);
             });
         }

@@ -216,8 +216,7 @@ impl Side {
         // What leaves is of its application still, and of the components that it reports.
         let asked =
             print.as_ref().filter(|_| !stood.leaving).map(|print| &*print.components).unwrap_or_default();
-        let reported =
-            row.report().into_iter().flat_map(|report| report.components.iter().map(|(name, _)| name));
+        let reported = row.report.iter().flat_map(|report| report.components.iter().map(|(name, _)| name));
         let also = reported.filter(|name| !asked.contains(name)).cloned().collect();
         Some(Self { stood, print, also })
     }

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::blueprint;
 use super::moment::Moment;
+use super::narrow::Count;
 use super::report::Report;
 
 /// A device's row for a deployment. It is kept while anything is known of it, also where nothing is shown: a row that
@@ -17,20 +18,22 @@ pub(super) struct Row {
     pub(super) deployment: u32,
     /// The number of what shall run, or shall not run any more; [`blueprint::NONE`] where nobody said what that is.
     pub(super) blueprint: u32,
-    /// Generation at which its target last changed; none where it shall not run.
-    pub(super) target: Option<Generation>,
-    pub(super) last: Last,
+    pub(super) target: Target,
+    pub(super) report: Option<Report>,
     pub(super) deadline: Option<Box<Deadline>>,
 }
 
-/// What is the newest about a row.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub(super) enum Last {
-    /// Nothing is reported. What shall run was made by the publisher then; none where nothing shall.
-    Awaited(Option<Moment>),
-    Reported(Report),
+/// What a row shall run, in half the space that a number and a time take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Target {
+    /// Generation at which it last changed; 0 where it shall not run.
+    generation: Count,
+    /// When the publisher said so; [`NEVER`] where it said nothing of it.
+    since: Moment,
 }
+
+/// Before any time.
+const NEVER: Timestamp = Timestamp::MIN;
 
 /// A deadline that passed, and where LEDGER holds it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -123,39 +126,31 @@ impl Facet {
 }
 
 impl Row {
-    pub(super) const fn new(deployment: u32) -> Self {
-        let last = Last::Awaited(None);
-        Self { deployment, blueprint: blueprint::NONE, target: None, last, deadline: None }
+    pub(super) fn new(deployment: u32) -> Self {
+        let target = Target::of(None, None);
+        Self { deployment, blueprint: blueprint::NONE, target, report: None, deadline: None }
     }
 
-    pub(super) const fn report(&self) -> Option<&Report> {
-        match &self.last {
-            Last::Reported(report) => Some(report),
-            Last::Awaited(_) => None,
+    /// Generation at which its target last changed; none where it shall not run.
+    pub(super) fn target(&self) -> Option<Generation> {
+        self.target.generation()
+    }
+
+    /// It shall run this from then on, if it shall not already.
+    pub(super) fn aim(&mut self, target: Option<Generation>, at: Timestamp) {
+        if self.target() != target {
+            self.target = Target::of(target, Some(at));
         }
     }
 
-    /// It shall run what a desired state says that was made then.
-    pub(super) fn aim(&mut self, target: Option<Generation>, issued_at: Timestamp) {
-        if let Last::Awaited(since) = &mut self.last
-            && self.target != target
-        {
-            *since = target.map(|_| issued_at.into());
-        }
-        self.target = target;
-    }
-
-    /// When the hub took in its last report; where there is none, when it was said that it shall run.
+    /// When the hub took in its last report, or was told what it shall run, if that was later.
     pub(super) fn changed_at(&self) -> Option<Timestamp> {
-        match &self.last {
-            Last::Reported(report) => Some(report.received_at()),
-            Last::Awaited(since) => since.map(Moment::get),
-        }
+        self.target.since().max(self.report.as_ref().map(Report::received_at))
     }
 
     /// Where it stands; none where it neither shall run nor was ever reported.
     pub(super) fn standing(&self) -> Option<Standing> {
-        match (self.report(), self.target) {
+        match (&self.report, self.target()) {
             (None, None) => None,
             (None, Some(_)) => Some(Standing::Waiting),
             (Some(report), Some(target)) if report.generation < target => Some(Standing::Outdated),
@@ -164,21 +159,21 @@ impl Row {
     }
 
     pub(super) fn is_known(&self, facet: &Facet) -> bool {
-        facet.knows(self.report())
+        facet.knows(self.report.as_ref())
     }
 
     /// The deadline it is past: one of its current target, while it is not at an end for that target.
     pub(super) fn overdue(&self) -> Option<&Deadline> {
         let deadline = self.deadline.as_deref()?;
         let at_end = matches!(self.standing(), Some(Standing::Installed | Standing::Failed));
-        (self.target == Some(deadline.fact.generation) && !at_end).then_some(deadline)
+        (self.target() == Some(deadline.fact.generation) && !at_end).then_some(deadline)
     }
 
     pub(super) fn share(&self, facet: &Facet) -> Share {
-        match (self.standing(), self.target) {
+        match (self.standing(), self.target()) {
             _ if facet.retired => Share::Nothing,
             (None, _) | (Some(Standing::Removed), None) => Share::Nothing,
-            (Some(_), None) if facet.has_forgotten(self.report()) => Share::Nothing,
+            (Some(_), None) if facet.has_forgotten(self.report.as_ref()) => Share::Nothing,
             (Some(_), None) => Share::Leaving,
             (Some(standing), Some(_)) => Share::Target {
                 standing,
@@ -200,8 +195,24 @@ impl Row {
     ) -> bool {
         let awaited = self.deadline.as_ref().is_some_and(|deadline| deadline.fact.generation > generation);
         let over = |report: &Report| report.state == State::Removed || facet.has_forgotten(Some(report));
-        let tombstone_due = self.report().is_none_or(|report| over(report) && forgotten(report));
-        self.target.is_none() && !awaited && tombstone_due
+        let tombstone_due = self.report.as_ref().is_none_or(|report| over(report) && forgotten(report));
+        self.target().is_none() && !awaited && tombstone_due
+    }
+}
+
+impl Target {
+    pub(super) fn of(target: Option<Generation>, since: Option<Timestamp>) -> Self {
+        let generation = target.map_or(Count::ZERO, |target| target.get().into());
+        Self { generation, since: since.unwrap_or(NEVER).into() }
+    }
+
+    fn generation(self) -> Option<Generation> {
+        Generation::new(self.generation.get())
+    }
+
+    /// When it was said; none where it never was.
+    pub(super) fn since(self) -> Option<Timestamp> {
+        Some(self.since.get()).filter(|since| *since > NEVER)
     }
 }
 

@@ -288,7 +288,7 @@ impl Sum {
             self.group.shift(Way::In, found.share);
             self.group.axes.shift(Way::In, &found.axes);
         }
-        self.changed_at = self.changed_at.max(found.row.changed_at());
+        self.changed_at = self.changed_at.max(found.changed_at());
         let kstatus = found.kstatus();
         if self.worst.as_ref().is_none_or(|(worst, _)| kstatus < *worst) {
             self.worst = Some((kstatus, found.message_with_place()));

@@ -154,7 +154,7 @@ impl Totals {
     /// What a row that is about to alter puts into the counts. The errors it counts for are taken out at once.
     pub(super) fn take_out(&mut self, (site, name): (u32, &DeviceId), row: &Row, share: Share) -> Stake {
         if share.shows_errors()
-            && let Some(report) = row.report()
+            && let Some(report) = &row.report
         {
             let key = self.sites[site as usize].key_of(name);
             self.deployments[row.deployment as usize].culprits.remove(&key, report);
@@ -309,7 +309,7 @@ impl Changed {
 
 /// The components that a row puts into the counts.
 fn shown_components(row: &Row, share: Share) -> Option<&Arc<Cast>> {
-    row.report().filter(|_| share.shows_components()).map(|report| &report.components)
+    row.report.as_ref().filter(|_| share.shows_components()).map(|report| &report.components)
 }
 
 /// Exchanges a standing in a deployment's group, and the verdict on it in the count of verdicts.
@@ -351,7 +351,7 @@ impl Deployment {
             self.recount(from.map_or(&[], |cast| cast), to.map_or(&[], |cast| cast));
         }
         if share.shows_errors()
-            && let Some(report) = row.report()
+            && let Some(report) = &row.report
         {
             self.culprits.add(&key(), report);
         }

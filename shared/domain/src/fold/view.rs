@@ -132,7 +132,7 @@ impl Fleet {
     /// The first error of this code that a device reports.
     fn example(&self, number: u32, code: &str, key: &DeviceKey) -> Option<ErrorExample> {
         let row = self.find(key)?.rows.iter().find(|row| row.deployment == number)?;
-        let culprits = row.report()?.culprits();
+        let culprits = row.report.as_ref()?.culprits();
         let culprit = culprits.into_iter().find(|culprit| culprit.code == code)?;
         Some(ErrorExample {
             device: key.clone(),

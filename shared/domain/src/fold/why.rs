@@ -152,36 +152,36 @@ impl Device {
 
 /// The facts that make a row speak for a verdict.
 fn facts(about: &About, row: &Row, verdict: Verdict) -> Vec<Evidence> {
-    let mut facts = Vec::from_iter(about.desired_evidence(row.target));
+    let mut facts = Vec::from_iter(about.desired_evidence(row.target()));
     match verdict {
         Verdict::Overdue => {
             facts.extend(row.overdue().map(Deadline::evidence));
             // That it is at no end: an older report may have been one.
-            facts.extend(row.report().map(Report::evidence));
+            facts.extend(row.report.as_ref().map(Report::evidence));
         }
         Verdict::Incomplete => {
-            facts.extend(row.report().map(Report::evidence));
+            facts.extend(row.report.as_ref().map(Report::evidence));
             facts.extend(about.ignorance(row));
         }
         Verdict::Waiting if !row.standing().is_some_and(is_at_work) => {
-            facts.extend(row.report().map(Report::evidence));
+            facts.extend(row.report.as_ref().map(Report::evidence));
             facts.extend(about.knowledge(row));
         }
         // What is at work is progress while it is heard, and waited for once it is silent.
         Verdict::Progressing | Verdict::Waiting | Verdict::ConvergedStale | Verdict::Converged => {
-            facts.extend(row.report().map(Report::evidence));
+            facts.extend(row.report.as_ref().map(Report::evidence));
             facts.extend(about.liveness_evidence());
             facts.extend(about.knowledge(row));
         }
         Verdict::Removing => {
-            facts.extend(row.report().map(Report::evidence));
+            facts.extend(row.report.as_ref().map(Report::evidence));
             // A device that lost its memory since, and of which all is known, would be leaving nothing.
-            if row.report().is_some_and(|report| Some(report.epoch) < about.facet().epoch) {
+            if row.report.as_ref().is_some_and(|report| Some(report.epoch) < about.facet().epoch) {
                 let ignorance = about.ignorance(row).into_iter();
                 facts.extend(ignorance.filter(|fact| fact.kind != EvidenceKind::Liveness));
             }
         }
-        Verdict::Empty | Verdict::Failing => facts.extend(row.report().map(Report::evidence)),
+        Verdict::Empty | Verdict::Failing => facts.extend(row.report.as_ref().map(Report::evidence)),
     }
     facts
 }
@@ -213,7 +213,7 @@ impl About {
 
     /// Why a row's standing is not known: reports that are not in, that cannot be read, or that the device cannot keep.
     pub(super) fn ignorance(&self, row: &Row) -> Vec<Evidence> {
-        let (facet, report) = (self.facet(), row.report());
+        let (facet, report) = (self.facet(), row.report.as_ref());
         let mut facts = Vec::new();
         if !facet.has_last(report) {
             facts.extend(self.head_evidence());
@@ -237,7 +237,7 @@ impl About {
         let (facet, mut facts) = (self.facet(), Vec::new());
         // Of a first epoch in which nothing was reported, nothing needs to be known.
         let is_said = facet.head > 0 || facet.epoch.is_some_and(|epoch| epoch > Epoch::FIRST);
-        if is_said && !facet.says_it_is_last(row.report()) {
+        if is_said && !facet.says_it_is_last(row.report.as_ref()) {
             facts.extend(self.completeness_evidence());
         }
         if self.sources.doubt.get() > 0 {

@@ -5,7 +5,7 @@ use muster_contract::query::Output;
 use muster_contract::state::cut;
 use muster_contract::status::{Axis, ComponentLine, Deployed, KStatus, Ready, TargetStatus, placed};
 use muster_contract::view::{Freshness, Standing};
-use muster_contract::{DeviceKey, State};
+use muster_contract::{DeviceKey, State, Timestamp};
 
 use super::super::axes::{Axes, Look, Part};
 use super::super::report::Report;
@@ -18,7 +18,7 @@ impl Found<'_> {
         let axes = &self.axes;
         let held = |axis_of| axis.is_none_or(|wanted| wanted == axis_of) && !self.is_gone();
         let deployed = axes.deployed_status();
-        let report = row.report();
+        let report = row.report.as_ref();
         TargetStatus {
             key: self.key(),
             deployment: self.deployment.clone(),
@@ -27,10 +27,10 @@ impl Found<'_> {
             freshness: device.freshness(),
             last_heard_at: device.silent_since(),
             known: row.is_known(&device.facet()),
-            leaving: row.target.is_none(),
+            leaving: row.target().is_none(),
             overdue: self.look_of_age().overdue,
             superseded: self.age != Age::Now,
-            target_generation: row.target,
+            target_generation: row.target(),
             reported_generation: report.map(|report| report.generation),
             deployed_status: held(Axis::Deployed).then_some(deployed),
             ready_status: self.ready_status(axes).filter(|_| held(Axis::Ready)),
@@ -40,7 +40,7 @@ impl Found<'_> {
                 report.map(|report| report.state),
             ),
             message: self.message(),
-            changed_at: self.row.changed_at(),
+            changed_at: self.changed_at(),
             components: filter.parts(self).map(|part| self.component(&part, axis)).collect(),
             report: report.filter(|_| output == Output::Detail).map(|report| report.shown(output)),
             digest: None,
@@ -56,6 +56,15 @@ impl Found<'_> {
     /// What of the present holds for its generation: that another one was refused or is late says nothing of it.
     fn look_of_age(&self) -> Look {
         if self.is_gone() { self.look.of_another() } else { self.look }
+    }
+
+    /// When it changed last, of what is told of it.
+    pub(super) fn changed_at(&self) -> Option<Timestamp> {
+        match self.age {
+            Age::Now => self.row.changed_at(),
+            Age::Reported => self.row.report.as_ref().map(Report::received_at),
+            Age::Gone => None,
+        }
     }
 
     /// Why it is so, with the place at which it is so.
@@ -85,13 +94,13 @@ impl Found<'_> {
             ready_status: part.ready.filter(|_| axis != Some(Axis::Deployed)),
             axes: self.look.axes(part),
             message: cut(self.component_message(part), VIEW_MESSAGE_BYTES_MAX),
-            changed_at: self.row.changed_at(),
+            changed_at: self.changed_at(),
         }
     }
 
     /// Why the whole is so.
     fn message(&self) -> String {
-        let report = self.row.report();
+        let report = self.row.report.as_ref();
         if self.is_gone() {
             return "superseded, and how it ended is not in the present state".to_owned();
         }
@@ -109,7 +118,7 @@ impl Found<'_> {
     }
 
     fn component_message(&self, part: &Part<'_>) -> String {
-        let error = self.row.report().and_then(|report| report.component_error(part.name));
+        let error = self.row.report.as_ref().and_then(|report| report.component_error(part.name));
         if let (Some(error), Some(State::Failed)) = (error, part.state) {
             return format!("{}: {}", error.code, error.message);
         }
