@@ -287,6 +287,12 @@ pub struct StandingLine {
     /// Generation at which its target last changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target_generation: Option<Generation>,
+    /// Why it is so, in words.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub message: String,
+    /// When it changed last: the hub took in its last report, or was told what it shall run, if that was later.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub changed_at: Option<Timestamp>,
     /// The last report, unless nothing was heard.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub report: Option<LastReport>,

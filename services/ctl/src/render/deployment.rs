@@ -6,7 +6,7 @@ use muster_contract::SiteId;
 use muster_contract::fact::DeadlineKind;
 use muster_contract::query::{DeploymentAnswer, DeploymentsAnswer, StandingLine};
 use muster_contract::status::StatusAnswer;
-use muster_contract::view::{DeploymentView, ErrorCount, Split, Standing};
+use muster_contract::view::{DeploymentView, ErrorCount, Split};
 
 use super::doubt::{by_freshness, dark_deployments, footer, not_known, watermark};
 use super::frame::Frame;
@@ -230,7 +230,7 @@ fn error_lines(error: &ErrorCount, targets: u64) -> String {
 }
 
 /// The titles of [`cells`] after the name's.
-pub const LINE_TITLES: [&str; 6] = ["STANDING", "FRESHNESS", "KNOWN", "?>GENERATION", "?REPORTED", "NOTE"];
+pub const LINE_TITLES: [&str; 6] = ["STANDING", "FRESHNESS", "KNOWN", "?>GENERATION", "?CHANGED", "BECAUSE"];
 
 fn lines(lines: &[StandingLine], frame: Frame) -> Table {
     let mut table = Table::new(&[&["DEVICE"], &LINE_TITLES[..]].concat());
@@ -240,7 +240,7 @@ fn lines(lines: &[StandingLine], frame: Frame) -> Table {
     table.within(frame.width)
 }
 
-/// The cells of a standing after its name: standing, freshness, known, generation, age, note.
+/// The cells of a standing after its name: standing, freshness, known, generation, age, words.
 pub fn cells(name: String, line: &StandingLine, frame: Frame) -> Vec<Cell> {
     let (known, style) = if line.known { ("yes", PLAIN) } else { ("no", UNSURE) };
     let report = line.report.as_ref();
@@ -253,29 +253,22 @@ pub fn cells(name: String, line: &StandingLine, frame: Frame) -> Vec<Cell> {
         ),
         Cell::styled(known, style),
         report.map_or_else(|| "-".into(), |report| report.generation.to_string().into()),
-        report.map_or_else(|| "-".into(), |report| age(frame.now, report.received_at).into()),
-        note(line).into(),
+        line.changed_at.map_or_else(|| "-".into(), |at| age(frame.now, at).into()),
+        because(line).into(),
     ]
 }
 
-fn note(line: &StandingLine) -> String {
-    let mut notes = Vec::new();
-    if line.leaving {
-        notes.push("leaving".to_owned());
-    }
-    if let (Standing::Outdated, Some(target), Some(report)) =
-        (line.standing, line.target_generation, &line.report)
-    {
-        notes.push(format!("was {}, target is generation {target}", report.state));
-    }
+/// Why it is so; of what is past its deadline also which one.
+fn because(line: &StandingLine) -> String {
+    let mut words = clean(&line.message);
     if let Some(overdue) = &line.overdue {
         let what = match overdue.deadline {
             DeadlineKind::NeverStarted => "not started",
             DeadlineKind::Stuck => "not finished",
         };
-        notes.push(format!("overdue: {what} within {}", span(overdue.limit_seconds)));
+        words += &format!(": {what} within {}", span(overdue.limit_seconds));
     }
-    notes.join("; ")
+    words
 }
 
 /// Components, reason and errors of the last report, set in below its line; empty where the answer has none.

@@ -11,9 +11,11 @@ use muster_contract::status::LOOKED_AT_MAX;
 use muster_contract::view::{Freshness, Standing};
 use muster_contract::{DeploymentId, DeviceKey, SiteId};
 
+use super::axes::Look;
 use super::device::Device;
 use super::fleet::Fleet;
 use super::standing::{Row, Share};
+use super::status::message;
 
 /// Which part of an ordered list is wanted.
 #[derive(Debug, Clone)]
@@ -163,6 +165,8 @@ impl Fleet {
             leaving: share == Share::Leaving,
             overdue: row.overdue().map(|deadline| deadline.fact.clone()),
             target_generation: row.target(),
+            message: Look::of(row, share).map(|look| message(&device.about, row, look)).unwrap_or_default(),
+            changed_at: row.changed_at(),
             report: row.report.as_ref().map(|report| report.shown(output)),
         })
     }

@@ -20,6 +20,7 @@ use muster_contract::view::Verdict;
 use muster_contract::{DeploymentId, DeviceKey, LabelError, Timestamp};
 
 use filter::{Filter, Found};
+pub(super) use line::message;
 
 use super::device::Device;
 use super::fleet::Fleet;

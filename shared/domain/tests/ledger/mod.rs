@@ -418,6 +418,8 @@ fn without_positions(value: &mut serde_json::Value) {
         serde_json::Value::Object(object) => {
             object.remove("asOf");
             object.remove("ledgerSeq");
+            // By which desired state a target was first known.
+            object.remove("changedAt");
             object.values_mut().for_each(without_positions);
         }
         serde_json::Value::Array(items) => items.iter_mut().for_each(without_positions),

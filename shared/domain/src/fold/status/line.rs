@@ -8,7 +8,9 @@ use muster_contract::view::{Freshness, Standing};
 use muster_contract::{DeviceKey, State, Timestamp};
 
 use super::super::axes::{Axes, Look, Part};
+use super::super::device::About;
 use super::super::report::Report;
+use super::super::standing::Row;
 use super::filter::{Age, Filter, Found};
 
 impl Found<'_> {
@@ -100,21 +102,10 @@ impl Found<'_> {
 
     /// Why the whole is so.
     fn message(&self) -> String {
-        let report = self.row.report.as_ref();
         if self.is_gone() {
             return "superseded, and how it ended is not in the present state".to_owned();
         }
-        let words = match (self.look.target, report) {
-            (None, Some(report)) => format!("shall not run any more; {}", said(report)),
-            (Some(Standing::Waiting) | None, _) => "nothing is reported of it".to_owned(),
-            (Some(Standing::Outdated), Some(report)) => {
-                format!("the target has changed since; {} in generation {}", said(report), report.generation)
-            }
-            (Some(Standing::Removed), _) => "is removed although it shall run".to_owned(),
-            (Some(_), Some(report)) => said(report),
-            (Some(standing), None) => standing.as_str().to_owned(),
-        };
-        cut(words + &self.doubts(), VIEW_MESSAGE_BYTES_MAX)
+        message(&self.device.about, self.row, self.look)
     }
 
     fn component_message(&self, part: &Part<'_>) -> String {
@@ -133,26 +124,41 @@ impl Found<'_> {
             (.., Some(state)) => format!("is {state}"),
             (.., None) => "nothing is reported of it".to_owned(),
         };
-        words + &self.doubts()
+        words + &doubts(&self.device.about, self.row, self.look)
     }
+}
 
-    fn doubts(&self) -> String {
-        let about = &self.device.about;
-        let mut words = String::new();
-        match about.freshness() {
-            Freshness::Fresh => {}
-            // Not since when: words are told to subscribers, and that may move without any standing being otherwise.
-            Freshness::Stale => words += "; the device is silent",
-            Freshness::Never => words += "; the device was never heard",
+/// Why a standing is as it is.
+pub(in crate::fold) fn message(about: &About, row: &Row, look: Look) -> String {
+    let words = match (look.target, row.report.as_ref()) {
+        (None, Some(report)) => format!("shall not run any more; {}", said(report)),
+        (Some(Standing::Waiting) | None, _) => "nothing is reported of it".to_owned(),
+        (Some(Standing::Outdated), Some(report)) => {
+            format!("the target has changed since; {} in generation {}", said(report), report.generation)
         }
-        if !self.row.is_known(&about.facet()) {
-            words += "; newer reports of it are not in";
-        }
-        if self.look.overdue {
-            words += "; past its deadline";
-        }
-        words
+        (Some(Standing::Removed), _) => "is removed although it shall run".to_owned(),
+        (Some(_), Some(report)) => said(report),
+        (Some(standing), None) => standing.as_str().to_owned(),
+    };
+    cut(words + &doubts(about, row, look), VIEW_MESSAGE_BYTES_MAX)
+}
+
+/// Why it may be otherwise.
+fn doubts(about: &About, row: &Row, look: Look) -> String {
+    let mut words = String::new();
+    match about.freshness() {
+        Freshness::Fresh => {}
+        // Not since when: words are told to subscribers, and that may move without any standing being otherwise.
+        Freshness::Stale => words += "; the device is silent",
+        Freshness::Never => words += "; the device was never heard",
     }
+    if !row.is_known(&about.facet()) {
+        words += "; newer reports of it are not in";
+    }
+    if look.overdue {
+        words += "; past its deadline";
+    }
+    words
 }
 
 /// What a report says, with its error or its reason.
