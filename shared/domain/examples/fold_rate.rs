@@ -1,5 +1,5 @@
 //! How fast facts are parsed and folded, and how much memory a standing takes. Run it by hand:
-//! `cargo run --release -p muster-domain --example fold_rate [DEVICES [DEPLOYMENTS]]`.
+//! `cargo run --release -p muster-domain --example fold_rate [DEVICES [DEPLOYMENTS [DEVICES_PER_SITE]]]`.
 //!
 //! It is no benchmark of the bus: messages are made in memory, and one thread parses and folds them. Time is this thread's
 //! time on a processor, so that a busy machine does not change it much (it still shares its caches).
@@ -8,6 +8,7 @@
 #![allow(clippy::print_stdout)]
 
 use std::fmt::Write;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use muster_contract::canonical::Digest;
@@ -18,7 +19,8 @@ use muster_domain::fold::{Fleet, Position};
 use rustix::time::{ClockId, clock_gettime};
 
 const DEVICES: usize = 100_000;
-const DEVICES_PER_SITE: usize = 250;
+/// Devices of a site, if nothing else is said.
+const SITE_DEVICES: usize = 250;
 /// Deployments of each device, if nothing else is said.
 const DEPLOYMENTS: usize = 3;
 /// Messages that are made, parsed and folded at once: about as many as muster-rollup takes.
@@ -28,6 +30,8 @@ const VIEWS: u32 = 1_000;
 // As in muster-rollup.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+static SITE_DEVICES_SET: OnceLock<usize> = OnceLock::new();
 
 /// A message of LEDGER.
 type Message = (String, String);
@@ -58,6 +62,7 @@ fn main() {
     let setting =
         |at, default| std::env::args().nth(at).and_then(|text| text.parse().ok()).unwrap_or(default);
     let (devices, deployments) = (setting(1, DEVICES), setting(2, DEPLOYMENTS));
+    SITE_DEVICES_SET.get_or_init(|| setting(3, SITE_DEVICES));
     let mut bench = Bench {
         fleet: Fleet::default(),
         ledger_seq: 0,
@@ -140,7 +145,7 @@ fn parse((subject, body): &Message) -> Option<(LedgerSubject, Fact)> {
 }
 
 fn name(device: usize) -> String {
-    format!("site-{:04}.device-{device:07}", device / DEVICES_PER_SITE)
+    format!("site-{:04}.device-{device:07}", device / SITE_DEVICES_SET.get().unwrap_or(&SITE_DEVICES))
 }
 
 fn deployment(at: usize) -> String {

@@ -39,6 +39,7 @@ mod notify;
 mod part;
 mod record;
 mod report;
+mod shares;
 mod shifts;
 mod silence;
 mod standing;

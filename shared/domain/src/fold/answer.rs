@@ -64,7 +64,7 @@ impl Fleet {
         let silent_sites = self.silent_sites(site.map(|site| &site.id), None);
         let from = page.after.as_ref().map_or(Unbounded, Excluded);
         let numbers = self.totals.deployment_numbers.range::<DeploymentId, _>((from, Unbounded));
-        let wanted = numbers.filter(|(_, number)| site.is_none_or(|at| at.deployments.contains_key(number)));
+        let wanted = numbers.filter(|(_, number)| site.is_none_or(|at| at.deployments.has(**number)));
         let views = wanted.filter_map(|(_, number)| self.view_of(*number));
         let (deployments, next) = cut_page(views, page.limit, |view| view.deployment.to_string());
         Some(DeploymentsAnswer { as_of: self.as_of, deployments, silent_sites, next })
@@ -139,9 +139,8 @@ impl Fleet {
         let sites = self.totals.site_numbers.range::<SiteId, _>((first, Unbounded));
         let sites = sites.filter(move |(id, _)| site.is_none_or(|site| site == *id));
         let sites = sites.map(|(_, number)| self.totals.site(*number));
-        let sites = sites.filter(move |site| {
-            deployment.is_none_or(|deployment| site.deployments.contains_key(&deployment))
-        });
+        let sites =
+            sites.filter(move |site| deployment.is_none_or(|deployment| site.deployments.has(deployment)));
         sites.flat_map(move |site| {
             let within = after.filter(|after| after.site == site.id);
             let from = within.map_or(Unbounded, |after| Excluded(&after.device));

@@ -13,8 +13,9 @@ use muster_contract::{LabelKey, LabelValue};
 
 use super::device::Device;
 use super::fleet::Fleet;
+use super::shares::Shares;
 use super::standing::Share;
-use super::tally::{Group, Way};
+use super::tally::Way;
 use super::totals::Whole;
 
 /// All groups, by number: small keys for the devices.
@@ -33,7 +34,7 @@ pub(super) struct LabelGroup {
     pub(super) value: LabelValue,
     pub(super) whole: Whole,
     /// The group's share of each deployment.
-    deployments: BTreeMap<u32, Group>,
+    deployments: Shares,
     /// Devices in it, retired ones too.
     members: u32,
     pub(super) changed: bool,
@@ -55,7 +56,7 @@ impl Groups {
             label: label.clone(),
             value: value.clone(),
             whole: Whole::default(),
-            deployments: BTreeMap::new(),
+            deployments: Shares::default(),
             members: 0,
             changed: false,
         };

@@ -16,7 +16,7 @@ impl Fleet {
         let mut found = SilentSites::default();
         for site in silent {
             let targets = match deployment {
-                Some(number) => site.deployments.get(&number).map_or(0, |group| group.targets()),
+                Some(number) => site.deployments.get(number).map_or(0, |group| group.targets()),
                 None => site.whole.group.targets(),
             };
             if targets == 0 {

@@ -15,6 +15,7 @@ use super::device::Device;
 use super::groups::{Groups, LabelGroup};
 use super::members::Members;
 use super::newest::Newest;
+use super::shares::Shares;
 use super::standing::{Facet, Row, Share};
 use super::tally::{Devices, Group, Way};
 
@@ -66,7 +67,7 @@ pub(super) struct Site {
     pub(super) id: SiteId,
     pub(super) whole: Whole,
     /// The site's share of each deployment.
-    pub(super) deployments: BTreeMap<u32, Group>,
+    pub(super) deployments: Shares,
     /// Its devices in order.
     pub(super) members: Members,
     changed: bool,
@@ -186,12 +187,10 @@ impl Totals {
         let site = &mut self.sites[site as usize];
         deployment.recount_words(|| site.key_of(name), row, share, was);
         exchange_judged(was.share, share, &mut deployment.group, &mut self.fleet.verdicts);
-        let local = site.deployments.entry(row.deployment).or_default();
-        exchange_judged(was.share, share, local, &mut site.whole.verdicts);
-        local.axes.exchange(&was.axes, &axes);
-        if local.is_empty() {
-            site.deployments.remove(&row.deployment);
-        }
+        site.deployments.change(row.deployment, |local| {
+            exchange_judged(was.share, share, local, &mut site.whole.verdicts);
+            local.axes.exchange(&was.axes, &axes);
+        });
         site.whole.group.exchange(was.share, share);
         self.fleet.group.exchange(was.share, share);
         for group in [&mut deployment.group, &mut site.whole.group, &mut self.fleet.group] {
@@ -391,7 +390,7 @@ impl Site {
         Self {
             id,
             whole: Whole::default(),
-            deployments: BTreeMap::new(),
+            deployments: Shares::default(),
             members: Members::default(),
             changed: false,
         }
@@ -405,21 +404,11 @@ impl Site {
 impl Whole {
     /// Puts a standing into the counts of a part of the fleet in place of what it was; `deployments` are the part's shares
     /// of each.
-    pub(super) fn exchange(
-        &mut self,
-        from: Share,
-        to: Share,
-        deployment: u32,
-        deployments: &mut BTreeMap<u32, Group>,
-    ) {
+    pub(super) fn exchange(&mut self, from: Share, to: Share, deployment: u32, deployments: &mut Shares) {
         if from == to {
             return;
         }
-        let local = deployments.entry(deployment).or_default();
-        exchange_judged(from, to, local, &mut self.verdicts);
-        if local.is_empty() {
-            deployments.remove(&deployment);
-        }
+        deployments.change(deployment, |local| exchange_judged(from, to, local, &mut self.verdicts));
         self.group.exchange(from, to);
     }
 

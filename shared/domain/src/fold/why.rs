@@ -39,7 +39,7 @@ impl Fleet {
         let group = match site {
             Some(site) => {
                 let site = self.totals.site(*self.totals.site_numbers.get(site)?);
-                site.deployments.get(&number).copied().unwrap_or_default()
+                site.deployments.get(number).copied().unwrap_or_default()
             }
             None => self.totals.deployment(number).group,
         };

@@ -130,7 +130,7 @@ impl LabelGroup {
     /// Its share of a deployment, or of everything.
     pub(in crate::fold) fn share_of(&self, deployment: Option<u32>) -> Group {
         match deployment {
-            Some(number) => self.deployments.get(&number).copied().unwrap_or_default(),
+            Some(number) => self.deployments.get(number).copied().unwrap_or_default(),
             None => self.whole.group,
         }
     }

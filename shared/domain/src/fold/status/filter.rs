@@ -177,7 +177,7 @@ impl<'q> Filter<'q> {
         for number in self.sites.iter().filter_map(|site| totals.site_numbers.get(*site)) {
             let site = totals.site(*number);
             let (group, changed_at) = match self.deployment {
-                Some(it) => (site.deployments.get(&it).copied(), totals.newest.of_place((it, *number))),
+                Some(it) => (site.deployments.get(it).copied(), totals.newest.of_place((it, *number))),
                 None => (Some(site.whole.group), totals.newest.of_site(*number)),
             };
             sum += group.unwrap_or_default();
@@ -207,7 +207,7 @@ impl<'q> Filter<'q> {
             Box::new(named.filter_map(|site| fleet.totals.site_numbers.get(*site).copied()))
         };
         let sites = sites.map(|number| fleet.totals.site(number));
-        let sites = sites.filter(|site| self.deployment.is_none_or(|it| site.deployments.contains_key(&it)));
+        let sites = sites.filter(|site| self.deployment.is_none_or(|it| site.deployments.has(it)));
         Box::new(sites.flat_map(move |site| {
             let from = match after.filter(|after| after.device.site == site.id) {
                 Some(StatusCursor { device, deployment: Some(_) }) => Included(&device.device),
