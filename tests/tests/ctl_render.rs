@@ -112,7 +112,7 @@ fn a_silent_site_is_one_cause_with_its_effects() {
 }
 
 #[test]
-fn m03_where_no_target_is_heard_every_form_says_so_in_words() {
+fn m03_where_no_target_is_heard_every_table_says_so_in_words() {
     for (standing, verdict) in [
         (Standing::Waiting, Verdict::Waiting),
         (Standing::Installing, Verdict::Waiting),

@@ -331,8 +331,8 @@ pub struct Rollup {
     /// What is worst, in words.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
-    /// When the newest of the lines changed. Where counts are kept (no filter, or sites alone), what has gone since counts too,
-    /// for as long as its removal is held.
+    /// When the newest of the lines changed. Where counts are kept (no filter, or sites alone), what has left them since counts
+    /// too, for as long as it is remembered.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub changed_at: Option<Timestamp>,
 }
@@ -397,7 +397,8 @@ pub struct TargetStatus {
     pub axes: KAxes,
     /// Why it is so, in words.
     pub message: String,
-    /// When the hub took in the last report; where nothing is reported, when the publisher said that this shall run.
+    /// When it changed last: the hub took in its last report, or was told what it shall run, if that was later. Of a superseded
+    /// generation, when its report came.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub changed_at: Option<Timestamp>,
     /// The components that pass the filters.
