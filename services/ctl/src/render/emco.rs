@@ -195,6 +195,7 @@ fn cluster(answer: &StatusAnswer, target: &TargetStatus, asked: Asked) -> Value 
     insert(&mut value, "clusterProvider", Some(target.key.site.as_str().into()));
     insert(&mut value, "cluster", Some(target.key.device.as_str().into()));
     insert(&mut value, "connectivity", Some(connectivity(target).into()));
+    insert(&mut value, "lastHeard", target.last_heard_at.map(|at| at.to_string().into()));
     insert(&mut value, "message", Some(target.message.clone().into()));
     insert(&mut value, "lastChange", target.changed_at.map(|at| at.to_string().into()));
     insert(&mut value, "resources", Some(resource_lines(answer, target, asked).collect()));
