@@ -27,6 +27,11 @@ use crate::present::{AHEAD_ASK, Now, Origin, Present};
 
 /// Views built at one look at the present: the fold waits meanwhile.
 const LOOK_MAX: usize = 64;
+/// After writing more than one look holds, the rest: so many times as long as that took. Where thousands of views change all
+/// the time, the bus has other things to carry, too.
+const REST: u32 = 4;
+/// The longest rest: after a start everything may be due at once.
+const REST_MAX: Duration = Duration::from_secs(1);
 /// Attempts to write what is due when the process ends.
 const FINISH_ATTEMPTS_MAX: usize = 3;
 
@@ -43,13 +48,23 @@ pub struct Publisher {
     /// Whether it was known which views are defined.
     knew_definitions: bool,
     learn_every: Duration,
+    /// Nothing is written until then.
+    rest_until: Instant,
 }
 
 impl Publisher {
     /// A writer of the present's views.
     pub fn new(bus: Bus, present: Arc<Present>, metrics: Metrics, chance: Rng) -> Self {
         let board = Board::new(bus, chance);
-        Self { board, present, metrics, origin: None, knew_definitions: false, learn_every: LEARN_EVERY }
+        Self {
+            board,
+            present,
+            metrics,
+            origin: None,
+            knew_definitions: false,
+            learn_every: LEARN_EVERY,
+            rest_until: Instant::now(),
+        }
     }
 
     /// One that reads the bucket again after another time.
@@ -102,7 +117,8 @@ impl Publisher {
             read_to.mark_unchanged();
             let is_caught_up = *caught_up.borrow_and_update();
             self.take_changed();
-            let next = self.board.due.values().min().copied().filter(|_| is_caught_up);
+            let next = self.board.due.values().min().filter(|_| is_caught_up);
+            let next = next.map(|next| self.rest_until.max(*next));
             if next.is_some_and(|next| next <= Instant::now()) {
                 return;
             }
@@ -141,10 +157,12 @@ impl Publisher {
 
     /// Writes what is due now, look by look.
     async fn write_due(&mut self) {
-        for look in self.board.due_now().chunks(LOOK_MAX) {
+        let (begun, due) = (Instant::now(), self.board.due_now());
+        for look in due.chunks(LOOK_MAX) {
             let (writes, metrics) = (self.look(look), &self.metrics);
             self.board.write(writes, |fate| metrics.view(fate.into())).await;
         }
+        self.rest_until = Instant::now() + rest(due.len(), begun.elapsed());
         self.judge_doubtful().await;
         self.metrics.views_due.set(self.board.due.len() as i64);
     }
@@ -228,6 +246,11 @@ impl Publisher {
     }
 }
 
+/// The rest after writing so many views that took so long. A few are never waited for.
+fn rest(views: usize, took: Duration) -> Duration {
+    if views > LOOK_MAX { (took * REST).min(REST_MAX) } else { Duration::ZERO }
+}
+
 /// A view as it is seen at one look.
 enum Seen {
     /// Its digest and, to be written when the fold goes on, its document; nothing where there is no such view.
@@ -259,4 +282,18 @@ fn show(fleet: &Fleet, key: &ViewKey) -> Seen {
 
 fn whole(digest: Digest, view: impl Document + 'static) -> Box<dyn FnOnce() -> (Digest, Bytes)> {
     Box::new(move || (digest, to_bytes(&view).into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn where_many_views_change_all_the_time_writing_them_takes_a_fifth_of_it_and_a_few_are_never_waited_for()
+    {
+        let took = Duration::from_millis(100);
+        assert_eq!(rest(LOOK_MAX, took), Duration::ZERO);
+        assert_eq!(rest(LOOK_MAX + 1, took), 4 * took);
+        assert_eq!(rest(100_000, 100 * took), REST_MAX, "nobody waits for long after a start");
+    }
 }
