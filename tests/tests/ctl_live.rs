@@ -133,10 +133,13 @@ async fn why_leads_from_a_verdict_to_the_facts_in_ledger() {
         let entry = entry.unwrap_or_else(|| panic!("LEDGER holds no {fact}"));
         let (subject, kind) = (entry.subject.to_string(), fact["kind"].as_str().unwrap());
         assert!(subject.contains(kind) || kind == "head", "{fact} is {subject}");
-        let Fact::Status(status) = &entry.fact else { continue };
-        let number = (Some(status.epoch.get()), Some(status.seq.get()));
+        let number = match &entry.fact {
+            Fact::Status(report) => (report.epoch, report.seq),
+            Fact::Device(report) => (report.epoch, report.seq),
+            _ => continue,
+        };
         let named = (fact["epoch"].as_u64(), fact["seq"].as_u64());
-        assert!(named == number || kind == "head", "{fact} names {number:?}");
+        assert_eq!(named, (Some(number.0.get()), Some(number.1.get())), "{fact}");
     }
     let one = said(&system, &["why", "web", "--device", DEVICES[0]], 0).await;
     assert!(one.contains("is installed") && one.contains("is heard") && !one.contains(DEVICES[1]), "{one}");

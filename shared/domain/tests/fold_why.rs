@@ -1,6 +1,6 @@
 //! The proof that `why` gives holds: without the devices it names the verdict is another, with any one of them it is the
 //! same, without any other device it is the same; and the facts it names are enough for the standing of each, none can be
-//! done without, and no other matters. Where LEDGER holds the newest fact of each subject alone, without the facts that are
+//! done without, and no other matters; a report is named by its number. Where LEDGER holds the newest fact of each subject alone, without the facts that are
 //! named the verdict is another, and with them alone it is the same.
 
 #![allow(clippy::unwrap_used, reason = "a failure here is the test's result")]
@@ -99,6 +99,21 @@ fn check_facts(
     id: &DeploymentId,
     because: &Because,
 ) -> Result<(), TestCaseError> {
+    for fact in &because.facts {
+        let entry = &ledger.entries[fact.ledger_seq as usize - 1];
+        let number = match &entry.fact {
+            Fact::Status(report) => (report.epoch, report.seq),
+            Fact::Device(report) => (report.epoch, report.seq),
+            _ => continue,
+        };
+        prop_assert_eq!(
+            (fact.epoch, fact.seq),
+            (Some(number.0), Some(number.1)),
+            "{:?} is {:?}",
+            fact,
+            entry
+        );
+    }
     let whole = essence(fleet, id, because);
     let named: BTreeSet<_> = because.facts.iter().map(|fact| fact.ledger_seq).collect();
     let of_device = |entry: &ledger::Entry| entry.subject.device() == Some(&because.key);

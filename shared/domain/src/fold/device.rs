@@ -16,12 +16,12 @@ use serde_json::{Map, Value};
 use super::doubt::{Identity, OpenMessages};
 use super::holdings::Holdings;
 use super::moment::Moment;
-use super::narrow::Place;
+use super::narrow::{Count, Place};
 use super::standing::{Doubt, Facet, Row};
 pub(super) use stored::StoredDevice;
 
 /// Bytes that a large fleet has of each device and of each row, beside names: see the README on what a standing takes.
-const DEVICE_BYTES: usize = 192;
+const DEVICE_BYTES: usize = 208;
 const ROW_BYTES: usize = 104;
 
 const _: () = assert!(size_of::<Device>() <= DEVICE_BYTES && size_of::<Row>() <= ROW_BYTES);
@@ -78,12 +78,29 @@ pub(super) struct Sources {
     pub(super) desired: Place,
     pub(super) liveness: Place,
     /// The fact that first spoke of the head, or of the epoch.
-    pub(super) head: Place,
+    pub(super) head: Source,
     /// The fact that last changed how many reports are missing.
-    pub(super) gap: Place,
+    pub(super) gap: Source,
     /// The fact that last changed what is in doubt.
     #[serde(default)]
     pub(super) doubt: Place,
+}
+
+/// A fact that may be a report.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Source {
+    /// Where LEDGER holds it.
+    pub(super) place: Place,
+    /// The number of the report; 0 where it is another fact.
+    seq: Count,
+}
+
+impl Source {
+    const NONE: Self = Self { place: Place::ZERO, seq: Count::ZERO };
+
+    pub(super) fn seq(self) -> Option<Seq> {
+        Seq::new(self.seq.get())
+    }
 }
 
 /// How the hub heard a device at some moment.
@@ -104,6 +121,9 @@ pub(super) struct Troubles {
     pub(super) unnumbered_quarantined: u64,
     #[serde(default, skip_serializing_if = "OpenMessages::is_empty")]
     open: OpenMessages,
+    /// The number of the report, or of the message in quarantine, that last changed what is in doubt.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    doubt_seq: Option<Seq>,
     /// By how many seconds its clock was found wrong last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) skew_seconds: Option<i64>,
@@ -144,26 +164,10 @@ impl Sources {
     const NONE: Self = Self {
         desired: Place::ZERO,
         liveness: Place::ZERO,
-        head: Place::ZERO,
-        gap: Place::ZERO,
+        head: Source::NONE,
+        gap: Source::NONE,
         doubt: Place::ZERO,
     };
-}
-
-impl Sources {
-    /// The fact at this place made a device what it is after it.
-    pub(super) fn note(&mut self, before: &Facet, after: &Facet, ledger_seq: u64) {
-        let place = Place::from(ledger_seq);
-        if (before.epoch, before.head) != (after.epoch, after.head) {
-            self.head = place;
-        }
-        if before.missing != after.missing {
-            self.gap = place;
-        }
-        if before.doubt != after.doubt {
-            self.doubt = place;
-        }
-    }
 }
 
 impl About {
@@ -183,6 +187,29 @@ impl About {
             troubles: None,
             sources: Sources::NONE,
         }
+    }
+
+    /// The fact at this place, which has this number if it is a report, made it what it is after it.
+    pub(super) fn note(&mut self, before: &Facet, after: &Facet, ledger_seq: u64, report: Option<Seq>) {
+        let seq = report.map_or(Count::ZERO, |seq| seq.get().into());
+        let (sources, source) = (&mut self.sources, Source { place: ledger_seq.into(), seq });
+        if (before.epoch, before.head) != (after.epoch, after.head) {
+            sources.head = source;
+        }
+        if before.missing != after.missing {
+            sources.gap = source;
+        }
+        if before.doubt != after.doubt {
+            sources.doubt = source.place;
+            if let Some(troubles) = &mut self.troubles {
+                troubles.doubt_seq = report;
+            }
+        }
+    }
+
+    /// The number of the report, or of the message in quarantine, that last changed what is in doubt.
+    pub(super) fn doubt_seq(&self) -> Option<Seq> {
+        self.troubles.as_ref()?.doubt_seq
     }
 
     /// What its standings take from it.

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use muster_contract::fact::Fact;
 use muster_contract::subjects::{LedgerSubject, ViewKey};
 use muster_contract::view::AsOf;
-use muster_contract::{DeploymentId, DeviceKey, SiteId, Timestamp};
+use muster_contract::{DeploymentId, DeviceKey, Seq, SiteId, Timestamp};
 
 use super::capture::Capture;
 use super::device::Device;
@@ -42,6 +42,8 @@ pub enum Outcome {
 #[derive(Debug)]
 pub struct Fleet {
     pub(super) as_of: AsOf,
+    /// The number of the report, or of the message in quarantine, that is being folded in; none where the fact has none.
+    report: Option<Seq>,
     pub(super) index: Index,
     pub(super) devices: Vec<Device>,
     pub(super) totals: Totals,
@@ -66,6 +68,7 @@ impl Default for Fleet {
     fn default() -> Self {
         Self {
             as_of: AsOf { ledger_seq: 0, at: Timestamp::UNIX_EPOCH },
+            report: None,
             index: Index::default(),
             devices: Vec::new(),
             totals: Totals::default(),
@@ -84,6 +87,12 @@ impl Fleet {
             return Outcome::Skipped;
         }
         self.pass(at);
+        self.report = match &fact {
+            Fact::Status(fact) => Some(fact.seq),
+            Fact::Device(fact) => Some(fact.seq),
+            Fact::Quarantine(fact) => fact.seq,
+            _ => None,
+        };
         let outcome = self.take_in(at, subject, fact);
         self.find_newest_again();
         outcome
@@ -220,7 +229,10 @@ impl Fleet {
         if seen {
             self.lenses.weigh(Way::Out, &self.totals, number, device, &before);
         }
-        device.about.sources.note(&before, &after, self.as_of.ledger_seq);
+        // One that is restored has it from its record.
+        if self.as_of.ledger_seq > 0 {
+            device.about.note(&before, &after, self.as_of.ledger_seq, self.report);
+        }
         let unknown = device.unknown;
         self.recount(number, [&before, &after], scope, &mut alter);
         let device = &self.devices[number as usize];

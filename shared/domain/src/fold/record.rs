@@ -99,10 +99,7 @@ impl Fleet {
         let before = self.facet(number);
         let held = &mut self.devices[number as usize].about;
         *held = about.about(held.name.clone());
-        let sources = held.sources;
         self.settle(number, before, Scope::Device, |_| {});
-        // Known from the record, not from a fact at this position.
-        self.devices[number as usize].about.sources = sources;
         for RowRecord { deployment, target, since, print, mut report, deadline } in rows {
             let place = self.name_row(number, &deployment);
             let facet = self.facet(number);

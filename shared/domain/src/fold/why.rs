@@ -23,7 +23,7 @@ use muster_contract::why::{Because, Evidence, EvidenceKind, WhyAnswer};
 use muster_contract::{DeploymentId, DeviceKey, Epoch, Generation, Seq, SiteId, State};
 
 use super::answer::Page;
-use super::device::{About, Device};
+use super::device::{About, Device, Source, Sources};
 use super::fleet::Fleet;
 use super::report::Report;
 use super::standing::{Deadline, Doubt, Row, Share, is_at_work};
@@ -265,8 +265,9 @@ impl About {
             0 => format!("began epoch {epoch}, in which it has reported nothing yet"),
             head => format!("is the last word on {head} reports, of which none is missing"),
         };
-        let place = self.sources.head.get().max(self.sources.gap.get());
-        Some(Evidence { epoch: Some(epoch), ..Evidence::of(EvidenceKind::Head, place, says) })
+        let Sources { head, gap, .. } = self.sources;
+        let last = if gap.place.get() > head.place.get() { gap } else { head };
+        Some(self.head_fact(last, says))
     }
 
     /// The message in quarantine that may be anything; else the one with this number.
@@ -276,7 +277,7 @@ impl About {
             return Some(Evidence::of(EvidenceKind::Quarantine, place, says));
         }
         // Of a flood, the older messages are known by number only: then the fact that speaks of the number is named.
-        let place = self.place_of(seq).unwrap_or(self.sources.head.get());
+        let place = self.place_of(seq).unwrap_or(self.sources.head.place.get());
         let says = format!("sent report {seq}, which is in quarantine: what it says is not known");
         let evidence = Evidence::of(EvidenceKind::Quarantine, place, says);
         Some(Evidence { epoch: self.holdings.epoch(), seq: Seq::new(seq), ..evidence })
@@ -291,8 +292,13 @@ impl About {
             0 => format!("has reported up to {head}, and none is missing"),
             _ => format!("has reported up to {head}, of which {missing} are not in"),
         };
-        let evidence = Evidence::of(EvidenceKind::Head, self.sources.head.get(), says);
-        Some(Evidence { epoch: self.holdings.epoch(), ..evidence })
+        Some(self.head_fact(self.sources.head, says))
+    }
+
+    /// A fact of the current epoch that may be a report.
+    fn head_fact(&self, source: Source, says: String) -> Evidence {
+        let evidence = Evidence::of(EvidenceKind::Head, source.place.get(), says);
+        Evidence { epoch: self.holdings.epoch(), seq: source.seq(), ..evidence }
     }
 }
 
@@ -304,8 +310,7 @@ impl About {
             0 => format!("is the last of {head} reports to come in"),
             _ => format!("leaves {missing} of {head} reports missing"),
         };
-        let evidence = Evidence::of(EvidenceKind::Head, self.sources.gap.get(), says);
-        Some(Evidence { epoch: self.holdings.epoch(), ..evidence })
+        Some(self.head_fact(self.sources.gap, says))
     }
 }
 
@@ -319,7 +324,7 @@ impl About {
             Doubt { seq, .. } => format!("leaves reports in doubt, of which {seq} is the last"),
         };
         let evidence = Evidence::of(EvidenceKind::Quarantine, self.sources.doubt.get(), says);
-        Evidence { epoch: self.holdings.epoch(), ..evidence }
+        Evidence { epoch: self.holdings.epoch(), seq: self.doubt_seq(), ..evidence }
     }
 }
 
