@@ -1,5 +1,5 @@
-//! Every ResourceGroup that `muster` writes is one by kpt's CustomResourceDefinition (kpt.dev/v1alpha1), with the values that
-//! its controller gives: what is required is there, and nothing that an API server would drop.
+//! The ResourceGroups of the golden files are such by kpt's CustomResourceDefinition (kpt.dev/v1alpha1), told here in our own
+//! words, with the values that its controller gives: what is required is there, and nothing that an API server would drop.
 
 #![allow(clippy::unwrap_used, reason = "a failure here is the test's result")]
 

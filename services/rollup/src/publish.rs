@@ -28,7 +28,7 @@ use crate::present::{AHEAD_ASK, Now, Origin, Present};
 /// Views built at one look at the present: the fold waits meanwhile.
 const LOOK_MAX: usize = 64;
 /// After writing more than one look holds, the rest: so many times as long as that took. Where thousands of views change all
-/// the time, the bus has other things to carry, too.
+/// the time, the bus has other things to carry, too. What becomes due meanwhile waits with the others.
 const REST: u32 = 4;
 /// The longest rest: after a start everything may be due at once.
 const REST_MAX: Duration = Duration::from_secs(1);
@@ -246,7 +246,7 @@ impl Publisher {
     }
 }
 
-/// The rest after writing so many views that took so long. A few are never waited for.
+/// The rest after writing so many views that took so long. After a few there is none.
 fn rest(views: usize, took: Duration) -> Duration {
     if views > LOOK_MAX { (took * REST).min(REST_MAX) } else { Duration::ZERO }
 }
@@ -289,7 +289,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn where_many_views_change_all_the_time_writing_them_takes_a_fifth_of_it_and_a_few_are_never_waited_for()
+    fn after_writing_many_views_there_is_a_rest_of_four_times_that_and_a_second_at_most_and_none_after_a_few()
     {
         let took = Duration::from_millis(100);
         assert_eq!(rest(LOOK_MAX, took), Duration::ZERO);

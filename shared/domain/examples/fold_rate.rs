@@ -62,7 +62,7 @@ fn main() {
     let setting =
         |at, default| std::env::args().nth(at).and_then(|text| text.parse().ok()).unwrap_or(default);
     let (devices, deployments) = (setting(1, DEVICES), setting(2, DEPLOYMENTS));
-    SITE_DEVICES_SET.get_or_init(|| setting(3, SITE_DEVICES));
+    SITE_DEVICES_SET.get_or_init(|| setting(3, SITE_DEVICES).max(1));
     let mut bench = Bench {
         fleet: Fleet::default(),
         ledger_seq: 0,

@@ -4,7 +4,7 @@
 use std::cmp::Reverse;
 
 use muster_contract::limits::VIEW_MESSAGE_BYTES_MAX;
-use muster_contract::query::{DeviceAnswer, DeviceOmitted, LastReport};
+use muster_contract::query::{DeviceAnswer, DeviceOmitted, LastReport, StandingLine};
 use muster_contract::state::{ComponentStatus, StatusError, cut};
 
 use crate::aggregate::severity;
@@ -68,9 +68,11 @@ impl Step {
     /// The answer with at most so many components of each deployment.
     fn of(self, whole: &DeviceAnswer, components: usize) -> DeviceAnswer {
         let (mut answer, mut omitted) = (whole.clone(), DeviceOmitted::default());
-        for report in answer.deployments.iter_mut().filter_map(|line| line.report.as_mut()) {
-            omitted.components += keep_worst(&mut report.components, components);
-            for text in texts(report) {
+        for StandingLine { message, report, .. } in &mut answer.deployments {
+            if let Some(report) = report {
+                omitted.components += keep_worst(&mut report.components, components);
+            }
+            for text in report.iter_mut().flat_map(texts).chain([message]) {
                 if text.len() > self.text_bytes {
                     *text = cut(std::mem::take(text), self.text_bytes);
                     omitted.texts += 1;
@@ -122,6 +124,7 @@ fn bytes(answer: &DeviceAnswer) -> usize {
 
 #[cfg(test)]
 mod tests {
+    use muster_contract::limits::DEPLOYMENTS_PER_DEVICE_MAX;
     use serde_json::{Map, json};
 
     use super::*;
@@ -163,9 +166,21 @@ mod tests {
         assert!(plain >= some && omitted.texts == 0 && !omitted.capabilities, "{plain} {omitted:?}");
         let (shorter, message, omitted) = shown(answer(5_000, 10));
         assert!(shorter >= some && message <= TEXT_BYTES_LEAST, "{shorter} {message}");
-        assert!(omitted.texts == DEPLOYMENTS as u64 && !omitted.capabilities, "{omitted:?}");
+        // The error, and the words of its line.
+        assert!(omitted.texts == 2 * DEPLOYMENTS as u64 && !omitted.capabilities, "{omitted:?}");
         let (again, message, omitted) = shown(answer(10, 100_000));
         assert!(again >= plain && message == 10, "{again} {message}");
         assert!(omitted.texts == 0 && omitted.capabilities, "{omitted:?}");
+    }
+
+    #[test]
+    fn the_words_of_lines_are_cut_where_they_alone_have_no_room() {
+        let mut whole = answer(10, 10);
+        let mut line = whole.deployments[0].clone();
+        (line.message, line.report) = ("\u{1}".repeat(VIEW_MESSAGE_BYTES_MAX), None);
+        whole.deployments = vec![line; DEPLOYMENTS_PER_DEVICE_MAX];
+        let cut = abridged(whole, 128 * 1024);
+        assert!(bytes(&cut) <= 128 * 1024, "{} bytes", bytes(&cut));
+        assert_eq!(cut.omitted.texts, DEPLOYMENTS_PER_DEVICE_MAX as u64);
     }
 }

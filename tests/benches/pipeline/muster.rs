@@ -78,7 +78,7 @@ fn received(lines: &[DeviceLine]) -> u64 {
     lines.iter().map(|line| line.account.received).sum()
 }
 
-/// Events per second from publish until the last one is in the views.
+/// Events per second from publish until the last one is folded, while views are written.
 pub(crate) async fn throughput(fleet: Fleet, reports: usize) -> f64 {
     let whole = whole(fleet).await;
     let base = whole.ledger_seq().await;

@@ -15,7 +15,7 @@ pub(crate) fn render(reports: usize, rounds: usize, figures: &Figures) -> String
             "{reports} reports of {DEVICES} devices, median of {rounds} rounds (spread = (max - min) / median)"
         ),
         String::new(),
-        "| from report to view | documents alone | the same messages | Muster | ratio |".to_owned(),
+        "| from report to fold and view | documents alone | the same messages | Muster | ratio |".to_owned(),
         "|---|---:|---:|---:|---:|".to_owned(),
         rates_line(&format!("{SHARED_DEPLOYMENTS} deployments"), [document_rates, raw_rates, alike_rates]),
         rates_line("a deployment for each device", [document_rates, raw_rates, different_rates]),

@@ -2,8 +2,8 @@
 //! its resources are the components. Of a device as a whole it is EMCO's shape of a cluster. Empty values are left out.
 //!
 //! What EMCO has no word for is said with the more careful one: not known is NotReady, going is Applied until it is gone.
-//! Statuses, messages and times of last change are added where EMCO gives none: to apps, to clusters and to resources. Not
-//! given are projects and composite apps, and the shape of a logical cloud: there is none. The history of actions is
+//! Statuses, messages and times of last change are added where EMCO gives none: to apps, to clusters and to resources; and
+//! to a silent cluster, when it was last heard. Not given are projects and composite apps, and the shape of a logical cloud: there is none. The history of actions is
 //! [`states`]. Of how many targets the manifest could not be told is said in `manifestsLeftOut`.
 //!
 //! An answer is taken that has both axes, because EMCO tells what became of the whole (`deployedStatus`) whichever is asked
@@ -99,6 +99,9 @@ fn whole_cluster(key: &DeviceKey, answer: &StatusAnswer, asked: Asked) -> Value 
     let mut value = json!({ "clusterProvider": key.site, "cluster": key.device });
     if let Some(target) = answer.targets.first() {
         value["connectivity"] = connectivity(target).into();
+        if let Some(at) = target.last_heard_at {
+            value["lastHeard"] = at.to_string().into();
+        }
     }
     let lines = answer.targets.iter().flat_map(|target| {
         resource_lines(answer, target, asked).map(|mut line| {

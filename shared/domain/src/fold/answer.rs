@@ -153,7 +153,7 @@ impl Fleet {
     fn standing_line(&self, device: &Device, row: &Row, output: Output) -> Option<StandingLine> {
         let facet = device.about.facet();
         let share = row.share(&facet);
-        let standing = row.standing().filter(|_| share != Share::Nothing)?;
+        let (standing, look) = (row.standing()?, Look::of(row, share)?);
         Some(StandingLine {
             key: self.key_of(device),
             deployment: self.totals.deployment(row.deployment).id.clone(),
@@ -163,8 +163,8 @@ impl Fleet {
             known: row.is_known(&facet),
             leaving: share == Share::Leaving,
             overdue: row.overdue().map(|deadline| deadline.fact.clone()),
-            target_generation: row.target(),
-            message: Look::of(row, share).map(|look| message(&device.about, row, look)).unwrap_or_default(),
+            target_generation: row.target,
+            message: message(&device.about, row, look),
             changed_at: row.changed_at(),
             report: row.report.as_ref().map(|report| report.shown(output)),
         })

@@ -131,7 +131,7 @@ impl Seen<'_> {
             leaving,
             overdue,
             missing_reports,
-            target_generation: self.row.target(),
+            target_generation: self.row.target,
             generation: self.row.report.as_ref().map(|report| report.generation),
         })
     }
@@ -164,7 +164,7 @@ fn facts(from: Option<Seen<'_>>, to: Option<Seen<'_>>, since: u64, device: &Devi
     let was = from.map(|seen| (seen.row, &seen.device.about));
     let (about, row) = (&device.about, to.map(|seen| seen.row));
     let mut facts = Vec::new();
-    let asked = |row: &Row| row.target();
+    let asked = |row: &Row| row.target;
     let retired = was.map(|(_, about)| about.is_retired());
     if was.and_then(|(row, _)| asked(row)) != row.and_then(asked)
         || retired.is_some_and(|was| was != about.is_retired())

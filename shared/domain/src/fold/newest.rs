@@ -57,9 +57,10 @@ impl Newest {
         }
         let of_place = self.places.entry(place).or_default();
         let deployment = at(&mut self.deployments, place.0);
-        let peaks = [of_place, deployment, at(&mut self.sites, place.1), &mut self.fleet];
-        if peaks.map(|peak| peak.exchange(was, is)).contains(&false) {
-            self.lost.insert(place);
+        for peak in [of_place, deployment, at(&mut self.sites, place.1), &mut self.fleet] {
+            if !peak.exchange(was, is) {
+                self.lost.insert(place);
+            }
         }
     }
 
@@ -131,8 +132,8 @@ impl Peak {
 }
 
 impl Fleet {
-    /// Looks for the newest rows where they have gone: as often as one goes that is the only newest of its place, which is
-    /// seldom unless they go in the order opposite to that in which they came.
+    /// Looks for the newest rows where they have gone. What goes is mostly older than what stays, or one of many of a time:
+    /// only where rows go in the order opposite to that in which they came, each is looked for among all of its site.
     pub(super) fn find_newest_again(&mut self) {
         let lost = std::mem::take(&mut self.totals.newest.lost);
         for place in &lost {

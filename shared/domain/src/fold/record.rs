@@ -9,7 +9,7 @@ use super::blueprint::{self, Blueprint};
 use super::device::{Device, StoredDevice};
 use super::fleet::{Fleet, Scope};
 use super::report::Report;
-use super::standing::{Deadline, Target};
+use super::standing::Deadline;
 
 /// Everything the fold knows of one device. Its JSON is the snapshot's format: a change of meaning needs a new format
 /// version in whoever stores it.
@@ -80,8 +80,8 @@ impl Fleet {
     pub(super) fn record_of(&self, device: &Device) -> DeviceRecord {
         let row = |row: &super::standing::Row| RowRecord {
             deployment: self.totals.deployment(row.deployment).id.clone(),
-            target: row.target(),
-            since: row.target.since(),
+            target: row.target,
+            since: row.since(),
             print: self.totals.blueprints.get(row.blueprint).cloned(),
             report: row.report.clone(),
             deadline: row.deadline.clone(),
@@ -108,7 +108,7 @@ impl Fleet {
             }
             let print = print.map_or(blueprint::NONE, |print| self.totals.blueprints.take(print));
             self.settle(number, facet, Scope::Row(place), |row| {
-                row.target = Target::of(target, since);
+                row.put_back(target, since);
                 row.blueprint = print;
                 row.report = report.take();
                 row.deadline.clone_from(&deadline);

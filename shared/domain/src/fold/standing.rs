@@ -6,8 +6,7 @@ use muster_contract::{Epoch, Generation, State, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use super::blueprint;
-use super::moment::Moment;
-use super::narrow::Count;
+use super::moment::Second;
 use super::report::Report;
 
 /// A device's row for a deployment. It is kept while anything is known of it, also where nothing is shown: a row that
@@ -18,18 +17,12 @@ pub(super) struct Row {
     pub(super) deployment: u32,
     /// The number of what shall run, or shall not run any more; [`blueprint::NONE`] where nobody said what that is.
     pub(super) blueprint: u32,
-    pub(super) target: Target,
+    /// Generation at which its target last changed; none where it shall not run.
+    pub(super) target: Option<Generation>,
+    /// Since when that is so, to the second; [`NEVER`] where nothing was ever said or reported of it.
+    since: Second,
     pub(super) report: Option<Report>,
     pub(super) deadline: Option<Box<Deadline>>,
-}
-
-/// What a row shall run, in half the space that a number and a time take.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Target {
-    /// Generation at which it last changed; 0 where it shall not run.
-    generation: Count,
-    /// When the publisher said so; [`NEVER`] where it said nothing of it.
-    since: Moment,
 }
 
 /// Before any time.
@@ -127,30 +120,37 @@ impl Facet {
 
 impl Row {
     pub(super) fn new(deployment: u32) -> Self {
-        let target = Target::of(None, None);
-        Self { deployment, blueprint: blueprint::NONE, target, report: None, deadline: None }
+        let (target, since, report, deadline) = (None, NEVER.into(), None, None);
+        Self { deployment, blueprint: blueprint::NONE, target, since, report, deadline }
     }
 
-    /// Generation at which its target last changed; none where it shall not run.
-    pub(super) fn target(&self) -> Option<Generation> {
-        self.target.generation()
-    }
-
-    /// It shall run this from then on, if it shall not already.
+    /// It shall run this from then on, if it shall not already. What was withdrawn before anything was reported of it leaves
+    /// no time.
     pub(super) fn aim(&mut self, target: Option<Generation>, at: Timestamp) {
-        if self.target() != target {
-            self.target = Target::of(target, Some(at));
+        if self.target != target {
+            self.since = if target.is_some() || self.report.is_some() { at } else { NEVER }.into();
+            self.target = target;
         }
+    }
+
+    /// Since when its target is what it is; none where nothing was said of it.
+    pub(super) fn since(&self) -> Option<Timestamp> {
+        Some(self.since.get()).filter(|since| *since > NEVER)
+    }
+
+    /// It has been so since then.
+    pub(super) fn put_back(&mut self, target: Option<Generation>, since: Option<Timestamp>) {
+        (self.target, self.since) = (target, since.unwrap_or(NEVER).into());
     }
 
     /// When the hub took in its last report, or was told what it shall run, if that was later.
     pub(super) fn changed_at(&self) -> Option<Timestamp> {
-        self.target.since().max(self.report.as_ref().map(Report::received_at))
+        self.since().max(self.report.as_ref().map(Report::received_at))
     }
 
     /// Where it stands; none where it neither shall run nor was ever reported.
     pub(super) fn standing(&self) -> Option<Standing> {
-        match (&self.report, self.target()) {
+        match (&self.report, self.target) {
             (None, None) => None,
             (None, Some(_)) => Some(Standing::Waiting),
             (Some(report), Some(target)) if report.generation < target => Some(Standing::Outdated),
@@ -166,11 +166,11 @@ impl Row {
     pub(super) fn overdue(&self) -> Option<&Deadline> {
         let deadline = self.deadline.as_deref()?;
         let at_end = matches!(self.standing(), Some(Standing::Installed | Standing::Failed));
-        (self.target() == Some(deadline.fact.generation) && !at_end).then_some(deadline)
+        (self.target == Some(deadline.fact.generation) && !at_end).then_some(deadline)
     }
 
     pub(super) fn share(&self, facet: &Facet) -> Share {
-        match (self.standing(), self.target()) {
+        match (self.standing(), self.target) {
             _ if facet.retired => Share::Nothing,
             (None, _) | (Some(Standing::Removed), None) => Share::Nothing,
             (Some(_), None) if facet.has_forgotten(self.report.as_ref()) => Share::Nothing,
@@ -196,23 +196,7 @@ impl Row {
         let awaited = self.deadline.as_ref().is_some_and(|deadline| deadline.fact.generation > generation);
         let over = |report: &Report| report.state == State::Removed || facet.has_forgotten(Some(report));
         let tombstone_due = self.report.as_ref().is_none_or(|report| over(report) && forgotten(report));
-        self.target().is_none() && !awaited && tombstone_due
-    }
-}
-
-impl Target {
-    pub(super) fn of(target: Option<Generation>, since: Option<Timestamp>) -> Self {
-        let generation = target.map_or(Count::ZERO, |target| target.get().into());
-        Self { generation, since: since.unwrap_or(NEVER).into() }
-    }
-
-    fn generation(self) -> Option<Generation> {
-        Generation::new(self.generation.get())
-    }
-
-    /// When it was said; none where it never was.
-    pub(super) fn since(self) -> Option<Timestamp> {
-        Some(self.since.get()).filter(|since| *since > NEVER)
+        self.target.is_none() && !awaited && tombstone_due
     }
 }
 

@@ -152,7 +152,7 @@ impl Device {
 
 /// The facts that make a row speak for a verdict.
 fn facts(about: &About, row: &Row, verdict: Verdict) -> Vec<Evidence> {
-    let mut facts = Vec::from_iter(about.desired_evidence(row.target()));
+    let mut facts = Vec::from_iter(about.desired_evidence(row.target));
     match verdict {
         Verdict::Overdue => {
             facts.extend(row.overdue().map(Deadline::evidence));

@@ -263,7 +263,7 @@ impl<'q> Filter<'q> {
         let Some(wanted) = self.generation.filter(|_| share != Share::Nothing) else {
             return (Age::Now, share);
         };
-        if row.target().is_some_and(|target| target <= wanted) {
+        if row.target.is_some_and(|target| target <= wanted) {
             return (Age::Now, share);
         }
         let report = row.report.as_ref().filter(|report| report.generation == wanted);

@@ -29,10 +29,10 @@ impl Found<'_> {
             freshness: device.freshness(),
             last_heard_at: device.silent_since(),
             known: row.is_known(&device.facet()),
-            leaving: row.target().is_none(),
+            leaving: row.target.is_none(),
             overdue: self.look_of_age().overdue,
             superseded: self.age != Age::Now,
-            target_generation: row.target(),
+            target_generation: row.target,
             reported_generation: report.map(|report| report.generation),
             deployed_status: held(Axis::Deployed).then_some(deployed),
             ready_status: self.ready_status(axes).filter(|_| held(Axis::Ready)),
@@ -140,7 +140,8 @@ pub(in crate::fold) fn message(about: &About, row: &Row, look: Look) -> String {
         (Some(_), Some(report)) => said(report),
         (Some(standing), None) => standing.as_str().to_owned(),
     };
-    cut(words + &doubts(about, row, look), VIEW_MESSAGE_BYTES_MAX)
+    let doubts = doubts(about, row, look);
+    cut(words, VIEW_MESSAGE_BYTES_MAX - doubts.len()) + &doubts
 }
 
 /// Why it may be otherwise.
