@@ -349,7 +349,7 @@ async fn verify_finds_what_was_altered_and_a_rebuild_heals_it() {
     assert_eq!(published.digest, clean.running, "anybody can compare");
     rollup.drain().await;
 
-    sabotage(dir.path(), "\"seq\":3", "\"seq\":2");
+    sabotage(dir.path(), "\"epoch\":1,\"seq\":3", "\"epoch\":1,\"seq\":2");
     let rollup = Rollup::start_with(&hub, dir.path(), &DENSE).await;
     rollup.ready().await;
     assert_eq!(rollup.facts_read(), 0, "it believes its snapshot");

@@ -142,7 +142,7 @@ async fn verify_begins_from_a_checkpoint_when_ledger_has_forgotten_its_beginning
     assert_eq!((found.devices, found.views, found.running), (3, 5, found.rebuilt));
     rollup.drain().await;
 
-    sabotage(dir.path(), "\"seq\":3", "\"seq\":2");
+    sabotage(dir.path(), "\"epoch\":1,\"seq\":3", "\"epoch\":1,\"seq\":2");
     let rollup = Rollup::start_with(&hub, dir.path(), &DENSE).await;
     rollup.ready().await;
     let found = hub.verified().await;
