@@ -121,9 +121,6 @@ pub(super) struct Troubles {
     pub(super) unnumbered_quarantined: u64,
     #[serde(default, skip_serializing_if = "OpenMessages::is_empty")]
     open: OpenMessages,
-    /// The number of the report, or of the message in quarantine, that last changed what is in doubt.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    doubt_seq: Option<Seq>,
     /// By how many seconds its clock was found wrong last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) skew_seconds: Option<i64>,
@@ -190,7 +187,15 @@ impl About {
     }
 
     /// The fact at this place, which has this number if it is a report, made it what it is after it.
-    pub(super) fn note(&mut self, before: &Facet, after: &Facet, ledger_seq: u64, report: Option<Seq>) {
+    /// One of an older epoch is named by its place alone.
+    pub(super) fn note(
+        &mut self,
+        before: &Facet,
+        after: &Facet,
+        ledger_seq: u64,
+        report: Option<(Epoch, Seq)>,
+    ) {
+        let report = report.filter(|(epoch, _)| Some(*epoch) == after.epoch).map(|(_, seq)| seq);
         let seq = report.map_or(Count::ZERO, |seq| seq.get().into());
         let (sources, source) = (&mut self.sources, Source { place: ledger_seq.into(), seq });
         if (before.epoch, before.head) != (after.epoch, after.head) {
@@ -198,18 +203,12 @@ impl About {
         }
         if before.missing != after.missing {
             sources.gap = source;
+        } else if before.epoch != after.epoch {
+            sources.gap.seq = Count::ZERO;
         }
         if before.doubt != after.doubt {
             sources.doubt = source.place;
-            if let Some(troubles) = &mut self.troubles {
-                troubles.doubt_seq = report;
-            }
         }
-    }
-
-    /// The number of the report, or of the message in quarantine, that last changed what is in doubt.
-    pub(super) fn doubt_seq(&self) -> Option<Seq> {
-        self.troubles.as_ref()?.doubt_seq
     }
 
     /// What its standings take from it.

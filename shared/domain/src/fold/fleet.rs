@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use muster_contract::fact::Fact;
 use muster_contract::subjects::{LedgerSubject, ViewKey};
 use muster_contract::view::AsOf;
-use muster_contract::{DeploymentId, DeviceKey, Seq, SiteId, Timestamp};
+use muster_contract::{DeploymentId, DeviceKey, Epoch, Seq, SiteId, Timestamp};
 
 use super::capture::Capture;
 use super::device::Device;
@@ -43,7 +43,7 @@ pub enum Outcome {
 pub struct Fleet {
     pub(super) as_of: AsOf,
     /// The number of the report, or of the message in quarantine, that is being folded in; none where the fact has none.
-    report: Option<Seq>,
+    report: Option<(Epoch, Seq)>,
     pub(super) index: Index,
     pub(super) devices: Vec<Device>,
     pub(super) totals: Totals,
@@ -88,12 +88,13 @@ impl Fleet {
         }
         self.pass(at);
         self.report = match &fact {
-            Fact::Status(fact) => Some(fact.seq),
-            Fact::Device(fact) => Some(fact.seq),
-            Fact::Quarantine(fact) => fact.seq,
+            Fact::Status(fact) => Some((fact.epoch, fact.seq)),
+            Fact::Device(fact) => Some((fact.epoch, fact.seq)),
+            Fact::Quarantine(fact) => fact.epoch.zip(fact.seq),
             _ => None,
         };
         let outcome = self.take_in(at, subject, fact);
+        self.report = None;
         self.find_newest_again();
         outcome
     }

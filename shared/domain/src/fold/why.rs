@@ -324,7 +324,7 @@ impl About {
             Doubt { seq, .. } => format!("leaves reports in doubt, of which {seq} is the last"),
         };
         let evidence = Evidence::of(EvidenceKind::Quarantine, self.sources.doubt.get(), says);
-        Evidence { epoch: self.holdings.epoch(), seq: self.doubt_seq(), ..evidence }
+        Evidence { epoch: self.holdings.epoch(), ..evidence }
     }
 }
 
