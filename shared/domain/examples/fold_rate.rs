@@ -8,7 +8,6 @@
 #![allow(clippy::print_stdout)]
 
 use std::fmt::Write;
-use std::sync::OnceLock;
 use std::time::Duration;
 
 use muster_contract::canonical::Digest;
@@ -31,18 +30,30 @@ const VIEWS: u32 = 1_000;
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-static SITE_DEVICES_SET: OnceLock<usize> = OnceLock::new();
-
 /// A message of LEDGER.
 type Message = (String, String);
+
+/// The fleet that is made.
+#[derive(Clone, Copy)]
+struct Shape {
+    devices: usize,
+    /// Of each device.
+    deployments: usize,
+    /// Devices of a site.
+    site: usize,
+}
 
 struct Bench {
     fleet: Fleet,
     ledger_seq: u64,
     chunk: Vec<Message>,
     parsed: Vec<(LedgerSubject, Fact)>,
-    devices: usize,
-    deployments: usize,
+    shape: Shape,
+}
+
+/// The nth round of reports: all of this state.
+fn reporting(round: usize, state: &'static str) -> impl FnMut(Shape, usize, &mut Vec<Message>) {
+    move |shape, device, out| shape.reports(device, round, state, out)
 }
 
 /// The device that is the nth of so many to be heard.
@@ -61,53 +72,50 @@ fn all_over(nth: usize, devices: usize) -> usize {
 fn main() {
     let setting =
         |at, default| std::env::args().nth(at).and_then(|text| text.parse().ok()).unwrap_or(default);
-    let (devices, deployments) = (setting(1, DEVICES), setting(2, DEPLOYMENTS));
-    SITE_DEVICES_SET.get_or_init(|| setting(3, SITE_DEVICES).max(1));
-    let mut bench = Bench {
-        fleet: Fleet::default(),
-        ledger_seq: 0,
-        chunk: Vec::new(),
-        parsed: Vec::new(),
-        devices,
-        deployments,
+    let shape = Shape {
+        devices: setting(1, DEVICES),
+        deployments: setting(2, DEPLOYMENTS),
+        site: setting(3, SITE_DEVICES).max(1),
     };
+    let mut bench =
+        Bench { fleet: Fleet::default(), ledger_seq: 0, chunk: Vec::new(), parsed: Vec::new(), shape };
     bench.warm_up();
     let before = resident_bytes();
-    bench.pass("desired states", in_order, desired);
-    bench.pass("liveness", in_order, |(device, _), out| out.push(liveness(device)));
-    bench.pass("first reports", in_order, |at, out| reports(at, 1, "installing", out));
-    let standings = (devices * deployments) as u64;
+    bench.pass("desired states", in_order, Shape::desired);
+    bench.pass("liveness", in_order, |shape, device, out| out.push(shape.liveness(device)));
+    bench.pass("first reports", in_order, reporting(1, "installing"));
+    let standings = (shape.devices * shape.deployments) as u64;
     let bytes = resident_bytes().saturating_sub(before);
     println!("{bytes} bytes resident, {} a standing (device and counts included)", bytes / standings);
-    bench.pass("second reports", in_order, |at, out| reports(at, 2, "installed", out));
-    bench.pass("third, from all over the fleet", all_over, |at, out| reports(at, 3, "installing", out));
-    bench.pass("fourth, from all over the fleet", all_over, |at, out| reports(at, 4, "installed", out));
-    bench.pass("fifth, failed", in_order, |at, out| reports(at, 5, "failed", out));
+    bench.pass("second reports", in_order, reporting(2, "installed"));
+    bench.pass("third, from all over the fleet", all_over, reporting(3, "installing"));
+    bench.pass("fourth, from all over the fleet", all_over, reporting(4, "installed"));
+    bench.pass("fifth, failed", in_order, reporting(5, "failed"));
     bench.views();
 }
 
 impl Bench {
     fn chunk_devices(&self) -> usize {
-        (CHUNK / self.deployments).clamp(1, self.devices)
+        (CHUNK / self.shape.deployments).clamp(1, self.shape.devices)
     }
 
     /// Takes the memory that chunks need, before any is measured.
     fn warm_up(&mut self) {
         (0..self.chunk_devices())
-            .for_each(|device| reports((device, self.deployments), 1, "pending", &mut self.chunk));
+            .for_each(|device| self.shape.reports(device, 1, "pending", &mut self.chunk));
         self.parsed.extend(self.chunk.iter().filter_map(parse));
         self.parsed.clear();
     }
 
     /// Parses and folds the messages of all devices; their making is not timed.
-    fn pass(&mut self, what: &str, order: Order, mut make: impl FnMut((usize, usize), &mut Vec<Message>)) {
+    fn pass(&mut self, what: &str, order: Order, mut make: impl FnMut(Shape, usize, &mut Vec<Message>)) {
+        let (shape, devices) = (self.shape, self.shape.devices);
         let (mut facts, mut bytes) = (0, 0);
         let (mut parsing, mut folding) = (Duration::ZERO, Duration::ZERO);
-        for from in (0..self.devices).step_by(self.chunk_devices()) {
+        for from in (0..devices).step_by(self.chunk_devices()) {
             self.chunk.clear();
-            let devices =
-                (from..self.devices.min(from + self.chunk_devices())).map(|nth| order(nth, self.devices));
-            devices.for_each(|device| make((device, self.deployments), &mut self.chunk));
+            let chunk = from..devices.min(from + self.chunk_devices());
+            chunk.for_each(|nth| make(shape, order(nth, devices), &mut self.chunk));
             let begun = processor_time();
             self.parsed.extend(self.chunk.iter().filter_map(parse));
             parsing += processor_time() - begun;
@@ -144,49 +152,51 @@ fn parse((subject, body): &Message) -> Option<(LedgerSubject, Fact)> {
     Some((subject.clone(), Fact::parse(&subject, body.as_bytes()).ok()?))
 }
 
-fn name(device: usize) -> String {
-    format!("site-{:04}.device-{device:07}", device / SITE_DEVICES_SET.get().unwrap_or(&SITE_DEVICES))
-}
-
 fn deployment(at: usize) -> String {
     ["web", "db", "log"].get(at).map_or_else(|| format!("app-{at}"), |name| (*name).to_owned())
 }
 
-fn desired((device, deployments): (usize, usize), out: &mut Vec<Message>) {
-    let mut entries = Vec::new();
-    for id in (0..deployments).map(deployment) {
-        let mut entry = serde_json::json!({
-            "id": id, "name": id, "applicationId": "com.example.app",
-            "profile": {"type": "simulated", "components": [
-                {"name": "main", "properties": {}}, {"name": "side", "properties": {}}]},
-        });
-        entry["digest"] = Digest::of_value(&entry).to_string().into();
-        entry["targetGeneration"] = 1.into();
-        entries.push(entry);
+impl Shape {
+    fn name(self, device: usize) -> String {
+        format!("site-{:04}.device-{device:07}", device / self.site)
     }
-    let body = serde_json::json!({
-        "apiVersion": "muster/v1", "kind": "DesiredState", "generation": 1,
-        "issuedAt": "2026-11-20T08:00:00Z", "source": {"kind": "git", "revision": "c1"},
-        "deployments": entries,
-    });
-    out.push((format!("muster.desired.{}", name(device)), body.to_string()));
-}
 
-fn liveness(device: usize) -> Message {
-    let body = r#"{"apiVersion":"muster/v1","kind":"LivenessFact","state":"fresh","lastHeardAt":"2026-11-20T08:00:00Z","epoch":1,"head":0}"#;
-    (format!("muster.liveness.{}", name(device)), body.to_owned())
-}
+    fn desired(self, device: usize, out: &mut Vec<Message>) {
+        let mut entries = Vec::new();
+        for id in (0..self.deployments).map(deployment) {
+            let mut entry = serde_json::json!({
+                "id": id, "name": id, "applicationId": "com.example.app",
+                "profile": {"type": "simulated", "components": [
+                    {"name": "main", "properties": {}}, {"name": "side", "properties": {}}]},
+            });
+            entry["digest"] = Digest::of_value(&entry).to_string().into();
+            entry["targetGeneration"] = 1.into();
+            entries.push(entry);
+        }
+        let body = serde_json::json!({
+            "apiVersion": "muster/v1", "kind": "DesiredState", "generation": 1,
+            "issuedAt": "2026-11-20T08:00:00Z", "source": {"kind": "git", "revision": "c1"},
+            "deployments": entries,
+        });
+        out.push((format!("muster.desired.{}", self.name(device)), body.to_string()));
+    }
 
-fn reports((device, deployments): (usize, usize), round: usize, state: &str, out: &mut Vec<Message>) {
-    for (at, id) in (0..deployments).map(deployment).enumerate() {
-        let seq = (round - 1) * deployments + at + 1;
-        let mut body = String::new();
-        // Writing into a string does not fail.
-        let _ = write!(
-            body,
-            r#"{{"apiVersion":"muster/v1","kind":"StatusFact","epoch":1,"seq":{seq},"head":{seq},"observedAt":"2026-11-20T08:00:00.123456Z","deployment":"{id}","generation":1,"digest":"sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855","status":{{"state":"{state}"}},"components":[{{"name":"main","state":"{state}"}},{{"name":"side","state":"{state}"}}],"current":true,"receivedAt":"2026-11-20T08:00:00.223456Z","origin":"push","fidelity":"event"}}"#
-        );
-        out.push((format!("muster.status.{}.{id}", name(device)), body));
+    fn liveness(self, device: usize) -> Message {
+        let body = r#"{"apiVersion":"muster/v1","kind":"LivenessFact","state":"fresh","lastHeardAt":"2026-11-20T08:00:00Z","epoch":1,"head":0}"#;
+        (format!("muster.liveness.{}", self.name(device)), body.to_owned())
+    }
+
+    fn reports(self, device: usize, round: usize, state: &str, out: &mut Vec<Message>) {
+        for (at, id) in (0..self.deployments).map(deployment).enumerate() {
+            let seq = (round - 1) * self.deployments + at + 1;
+            let mut body = String::new();
+            // Writing into a string does not fail.
+            let _ = write!(
+                body,
+                r#"{{"apiVersion":"muster/v1","kind":"StatusFact","epoch":1,"seq":{seq},"head":{seq},"observedAt":"2026-11-20T08:00:00.123456Z","deployment":"{id}","generation":1,"digest":"sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855","status":{{"state":"{state}"}},"components":[{{"name":"main","state":"{state}"}},{{"name":"side","state":"{state}"}}],"current":true,"receivedAt":"2026-11-20T08:00:00.223456Z","origin":"push","fidelity":"event"}}"#
+            );
+            out.push((format!("muster.status.{}.{id}", self.name(device)), body));
+        }
     }
 }
 

@@ -266,7 +266,7 @@ fn because(line: &StandingLine) -> String {
             DeadlineKind::NeverStarted => "not started",
             DeadlineKind::Stuck => "not finished",
         };
-        words += &format!("; overdue: {what} within {}", span(overdue.limit_seconds));
+        words += &format!("; {what} within {}", span(overdue.limit_seconds));
     }
     words
 }

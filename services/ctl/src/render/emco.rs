@@ -3,8 +3,9 @@
 //!
 //! What EMCO has no word for is said with the more careful one: not known is NotReady, going is Applied until it is gone.
 //! Statuses, messages and times of last change are added where EMCO gives none: to apps, to clusters and to resources; and
-//! to a silent cluster, when it was last heard. Not given are projects and composite apps, and the shape of a logical cloud: there is none. The history of actions is
-//! [`states`]. Of how many targets the manifest could not be told is said in `manifestsLeftOut`.
+//! to a silent cluster, when it was last heard. Not given are projects and composite apps, and the shape of a logical cloud:
+//! there is none. The history of actions is [`states`]. Of how many targets the manifest could not be told is said in
+//! `manifestsLeftOut`.
 //!
 //! An answer is taken that has both axes, because EMCO tells what became of the whole (`deployedStatus`) whichever is asked
 //! for. Of everything else the axis that was not asked for is left out here.

@@ -19,7 +19,7 @@ pub(super) struct Row {
     pub(super) blueprint: u32,
     /// Generation at which its target last changed; none where it shall not run.
     pub(super) target: Option<Generation>,
-    /// Since when that is so, to the second; [`NEVER`] where nothing was ever said or reported of it.
+    /// Since when that is so, to the second; [`NEVER`] where nobody said so, or withdrew it before anything was reported.
     since: Second,
     pub(super) report: Option<Report>,
     pub(super) deadline: Option<Box<Deadline>>,
