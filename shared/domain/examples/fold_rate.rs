@@ -37,10 +37,8 @@ type Message = (String, String);
 #[derive(Clone, Copy)]
 struct Shape {
     devices: usize,
-    /// Of each device.
-    deployments: usize,
-    /// Devices of a site.
-    site: usize,
+    deployments_each: usize,
+    site_devices: usize,
 }
 
 struct Bench {
@@ -74,8 +72,8 @@ fn main() {
         |at, default| std::env::args().nth(at).and_then(|text| text.parse().ok()).unwrap_or(default);
     let shape = Shape {
         devices: setting(1, DEVICES),
-        deployments: setting(2, DEPLOYMENTS),
-        site: setting(3, SITE_DEVICES).max(1),
+        deployments_each: setting(2, DEPLOYMENTS),
+        site_devices: setting(3, SITE_DEVICES).max(1),
     };
     let mut bench =
         Bench { fleet: Fleet::default(), ledger_seq: 0, chunk: Vec::new(), parsed: Vec::new(), shape };
@@ -84,7 +82,7 @@ fn main() {
     bench.pass("desired states", in_order, Shape::desired);
     bench.pass("liveness", in_order, |shape, device, out| out.push(shape.liveness(device)));
     bench.pass("first reports", in_order, reporting(1, "installing"));
-    let standings = (shape.devices * shape.deployments) as u64;
+    let standings = (shape.devices * shape.deployments_each) as u64;
     let bytes = resident_bytes().saturating_sub(before);
     println!("{bytes} bytes resident, {} a standing (device and counts included)", bytes / standings);
     bench.pass("second reports", in_order, reporting(2, "installed"));
@@ -96,7 +94,7 @@ fn main() {
 
 impl Bench {
     fn chunk_devices(&self) -> usize {
-        (CHUNK / self.shape.deployments).clamp(1, self.shape.devices)
+        (CHUNK / self.shape.deployments_each).clamp(1, self.shape.devices)
     }
 
     /// Takes the memory that chunks need, before any is measured.
@@ -158,12 +156,12 @@ fn deployment(at: usize) -> String {
 
 impl Shape {
     fn name(self, device: usize) -> String {
-        format!("site-{:04}.device-{device:07}", device / self.site)
+        format!("site-{:04}.device-{device:07}", device / self.site_devices)
     }
 
     fn desired(self, device: usize, out: &mut Vec<Message>) {
         let mut entries = Vec::new();
-        for id in (0..self.deployments).map(deployment) {
+        for id in (0..self.deployments_each).map(deployment) {
             let mut entry = serde_json::json!({
                 "id": id, "name": id, "applicationId": "com.example.app",
                 "profile": {"type": "simulated", "components": [
@@ -187,8 +185,8 @@ impl Shape {
     }
 
     fn reports(self, device: usize, round: usize, state: &str, out: &mut Vec<Message>) {
-        for (at, id) in (0..self.deployments).map(deployment).enumerate() {
-            let seq = (round - 1) * self.deployments + at + 1;
+        for (at, id) in (0..self.deployments_each).map(deployment).enumerate() {
+            let seq = (round - 1) * self.deployments_each + at + 1;
             let mut body = String::new();
             // Writing into a string does not fail.
             let _ = write!(

@@ -13,6 +13,17 @@ use super::super::report::Report;
 use super::super::standing::Row;
 use super::filter::{Age, Filter, Found};
 
+/// Why a line may be otherwise: whatever else its message says is cut to leave room for these.
+const SILENT: &str = "; the device is silent";
+const UNHEARD: &str = "; the device was never heard";
+const NOT_IN: &str = "; newer reports of it are not in";
+const OVERDUE: &str = "; past its deadline";
+
+const _: () = assert!(
+    SILENT.len() <= UNHEARD.len()
+        && UNHEARD.len() + NOT_IN.len() + OVERDUE.len() <= VIEW_MESSAGE_BYTES_MAX / 2
+);
+
 impl Found<'_> {
     /// The line of it, with one axis or both.
     pub(super) fn line(&self, filter: &Filter<'_>, output: Output, axis: Option<Axis>) -> TargetStatus {
@@ -150,14 +161,14 @@ fn doubts(about: &About, row: &Row, look: Look) -> String {
     match about.freshness() {
         Freshness::Fresh => {}
         // Not since when: words are told to subscribers, and that may move without any standing being otherwise.
-        Freshness::Stale => words += "; the device is silent",
-        Freshness::Never => words += "; the device was never heard",
+        Freshness::Stale => words += SILENT,
+        Freshness::Never => words += UNHEARD,
     }
     if !row.is_known(&about.facet()) {
-        words += "; newer reports of it are not in";
+        words += NOT_IN;
     }
     if look.overdue {
-        words += "; past its deadline";
+        words += OVERDUE;
     }
     words
 }
