@@ -250,15 +250,15 @@ fn service(
 ) -> Result<(Entry, bool), AuthError> {
     let (pair, new) = key_of_file(file)?;
     let entry = vault.roster.admit(name, role.as_str(), &pair.public_key(), terms, false)?;
-    let token = claims::service(&vault.signer(role)?, &user(vault, &entry), role, name)?;
+    let signers = vault.authority.signers();
+    let token = claims::service(&vault.signer(role)?, &user(vault, &entry), role, name, &signers)?;
     vault.keep_roster()?;
     keep(file, &creds::written(&token, &init::seed(&pair)?), true)?;
     Ok((entry, new))
 }
 
 fn user<'a>(vault: &'a Vault, entry: &'a Entry) -> claims::User<'a> {
-    let device = entry.role == Role::Device.as_str();
-    let account = if device { &vault.authority.devices } else { &vault.authority.hub };
+    let account = Role::of(&entry.role).map_or("", |role| vault.authority.account(role.account()));
     claims::User { account, key: &entry.key, issued: entry.issued, expires: entry.expires }
 }
 

@@ -172,7 +172,7 @@ mod tests {
         let request = ApplyRequest { key: "a/one".parse().unwrap(), documents, file: None };
         let payload = serde_json::to_vec(&request).unwrap().into();
         let (subject, headers) = ("muster.publisher.apply".to_owned(), muster_bus::Headers::default());
-        Call { endpoint: "apply", subject, payload, headers }
+        Call { endpoint: "apply", subject, payload, headers, requester: muster_bus::Requester::Unverified }
     }
 
     #[test]

@@ -4,6 +4,7 @@
 use async_nats::{Client, Message, Subscriber};
 use bytes::Bytes;
 use futures_util::StreamExt;
+use muster_identity::Requester;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::bus::Bus;
@@ -19,7 +20,7 @@ pub struct Answering {
 /// Questions as they come.
 #[derive(Debug)]
 pub struct Questions {
-    client: Client,
+    bus: Bus,
     messages: Subscriber,
 }
 
@@ -28,15 +29,21 @@ pub struct Questions {
 pub struct Question {
     /// What is asked.
     pub payload: Bytes,
+    /// Who asks, as far as the server vouches for it.
+    pub requester: Requester,
     client: Client,
     message: Message,
 }
 
 impl Questions {
-    /// The next question; `None` when the bus is gone. Cancel-safe.
+    /// The next question that may be answered; `None` when the bus is gone. Cancel-safe.
     pub async fn next(&mut self) -> Option<Question> {
-        let message = self.messages.next().await?;
-        Some(Question { payload: message.payload.clone(), client: self.client.clone(), message })
+        loop {
+            let message = self.messages.next().await?;
+            let Some(requester) = self.bus.admit(&message) else { continue };
+            let client = self.bus.wire.client.clone();
+            return Some(Question { payload: message.payload.clone(), requester, client, message });
+        }
     }
 }
 
@@ -57,7 +64,7 @@ impl Bus {
     pub async fn questions(&self, subject: &str) -> Result<Questions, ReadError> {
         let subscribed = self.wire.client.subscribe(subject.to_owned()).await;
         let messages = subscribed.map_err(|_| ReadError::of(subject, NoAnswer::Disconnected.into()))?;
-        Ok(Questions { client: self.wire.client.clone(), messages })
+        Ok(Questions { bus: self.clone(), messages })
     }
 
     /// Answers every request on a subject with the same words; survives reconnects. Where several processes do so, whoever

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use async_nats::{Client, ConnectErrorKind, ConnectOptions, Event, ServerAddr, ServerInfo};
@@ -193,7 +193,19 @@ async fn open(config: &BusConfig, servers: &[ServerAddr], pace: &Arc<Pace>) -> R
     }
     let (silence, _tasks) = (Silence::new(), stop.drop_guard());
     let BusConfig { uplink_bytes_max, replicas, .. } = *config;
-    let wire = Wire { client, link, refusal, silence, replies, uplink_bytes_max, replicas, _tasks };
+    let signers = config.creds.as_deref().map(creds::signers).unwrap_or_default();
+    let wire = Wire {
+        client,
+        link,
+        refusal,
+        silence,
+        replies,
+        uplink_bytes_max,
+        replicas,
+        signers,
+        dropped_requests: OnceLock::new(),
+        _tasks,
+    };
     Ok(Bus { wire: Arc::new(wire) })
 }
 

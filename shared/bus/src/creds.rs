@@ -5,6 +5,7 @@ use std::io;
 use std::path::Path;
 
 use async_nats::{Auth, ConnectOptions, ServerAddr};
+use muster_identity::requester::Signers;
 use muster_identity::{Known, creds, jwt, roles};
 use nkeys::KeyPair;
 
@@ -76,6 +77,12 @@ pub(crate) fn inbox(path: &Path) -> Option<String> {
         ("device", Some(site), Some(device)) => Some(format!("_INBOX_{site}_{device}")),
         _ => Some(roles::inbox(&known.sub)),
     }
+}
+
+/// The signing keys of roles that a service's credentials name; none if they cannot be read.
+pub(crate) fn signers(path: &Path) -> Signers {
+    let known = read(path).and_then(|creds| creds.known());
+    known.as_ref().map(Signers::of).unwrap_or_default()
 }
 
 /// Uses the `user:password@` or `token@` of the first address that has one; the library leaves them out.

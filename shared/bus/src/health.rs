@@ -1,10 +1,12 @@
-//! The link in a process's health: a line in the body of `/ready` and the metric `muster_link_up`. Whether the process
+//! The link in a process's health: a line in the body of `/ready` and the metrics `muster_link_up` and
+//! `muster_requests_dropped_total`. Whether the process
 //! is ready is not decided here: a link that is down comes back by itself.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
 use muster_service::clock::{Clock, SystemClock};
 use muster_service::health::Health;
+use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
@@ -20,20 +22,27 @@ const PART: &str = "NATS";
 pub struct LinkHealth {
     health: Health,
     up: Gauge,
+    dropped_requests: Counter,
     following: Arc<Mutex<Option<AbortHandle>>>,
 }
 
 impl LinkHealth {
-    /// Registers the metric. To be called once a process.
+    /// Registers the metrics. To be called once a process.
     pub fn register(health: &Health) -> Self {
-        let up = Gauge::default();
-        let help = "1 while there is a connection to NATS, else 0";
-        health.metrics(|registry| registry.register("link_up", help, up.clone()));
-        Self { health: health.clone(), up, following: Arc::default() }
+        let (up, dropped_requests) = (Gauge::default(), Counter::default());
+        health.metrics(|registry| {
+            let help = "1 while there is a connection to NATS, else 0";
+            registry.register("link_up", help, up.clone());
+            let help = "Requests dropped because their reply subject was no inbox";
+            registry.register("requests_dropped", help, dropped_requests.clone());
+        });
+        Self { health: health.clone(), up, dropped_requests, following: Arc::default() }
     }
 
     /// Tells of the link of this bus from now on, and of no other any more.
     pub fn follow(&self, bus: &Bus) {
+        // A bus that is followed twice counts already.
+        let _ = bus.wire.dropped_requests.set(self.dropped_requests.clone());
         let (own, mut link) = (self.clone(), bus.link());
         let telling = tokio::spawn(async move {
             loop {

@@ -38,6 +38,7 @@ mod heal;
 mod pull;
 mod renew;
 mod replies;
+mod requester;
 
 pub use answering::{Answering, Question, Questions};
 pub use board::{Board, Fate, LEARN_EVERY, Reader, WRITE_INTERVAL, Write};
@@ -51,6 +52,7 @@ pub use health::LinkHealth;
 pub use held::{Decision, Held, Signed, Written};
 pub use link::Link;
 pub use message::{Delivery, Headers, Outgoing, Stored};
+pub use muster_identity::Requester;
 pub use notices::{NoticeEntry, NoticeGone, NoticeRoom};
 pub use partition::partition_of;
 pub use publish::{PublishError, PublishErrorKind};

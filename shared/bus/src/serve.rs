@@ -11,6 +11,7 @@ use bytes::Bytes;
 use fastrand::Rng;
 use futures_util::{FutureExt, StreamExt};
 use muster_contract::query::{ErrorBody, ErrorReply};
+use muster_identity::Requester;
 use muster_service::backoff::FullJitter;
 use muster_service::error::{BoxError, chain};
 use tokio::sync::Semaphore;
@@ -62,6 +63,8 @@ pub struct Call {
     pub payload: Bytes,
     /// Its headers.
     pub headers: Headers,
+    /// Who asks, as far as the server vouches for it.
+    pub requester: Requester,
 }
 
 /// A refusal, sent as the service API's error headers with a body beside them.
@@ -164,6 +167,7 @@ impl Bus {
         for EndpointSpec { name, subject } in spec.endpoints {
             let requests = service.endpoint_builder().name(name).add(subject).await.map_err(refused)?;
             let desk = Desk {
+                bus: self.clone(),
                 endpoint: name,
                 handler: Arc::clone(&handler),
                 room: Arc::clone(&room),
@@ -177,6 +181,7 @@ impl Bus {
 
 /// Where the requests of one endpoint are taken.
 struct Desk<H> {
+    bus: Bus,
     endpoint: &'static str,
     handler: Arc<H>,
     room: Arc<Semaphore>,
@@ -201,6 +206,7 @@ where
     }
 
     async fn accept(&self, request: Request) {
+        let Some(requester) = self.bus.admit(&request.message) else { return };
         // Never closed, so never refused.
         let Ok(room) = Arc::clone(&self.room).acquire_owned().await else { return };
         let answer = (self.handler)(Call {
@@ -208,6 +214,7 @@ where
             subject: request.message.subject.to_string(),
             payload: request.message.payload.clone(),
             headers: Headers(request.message.headers.clone().unwrap_or_default()),
+            requester,
         });
         let endpoint = self.endpoint;
         self.tasks.spawn(async move {

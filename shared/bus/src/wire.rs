@@ -1,11 +1,14 @@
 //! What all of this crate shares: the library's client, the link and the reply box; one question, one answer.
 
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use async_nats::client::PublishErrorKind;
 use async_nats::{Client, HeaderMap, Message, StatusCode, Subject, Subscriber};
 use bytes::Bytes;
 use futures_util::{FutureExt, StreamExt};
+use muster_identity::requester::Signers;
+use prometheus_client::metrics::counter::Counter;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::watch;
@@ -28,6 +31,10 @@ pub(crate) struct Wire {
     pub(crate) replies: Replies,
     pub(crate) uplink_bytes_max: u64,
     pub(crate) replicas: usize,
+    /// By which a requester's role is known.
+    pub(crate) signers: Signers,
+    /// Counts requests that were dropped because of their reply subject, once somebody wants to know.
+    pub(crate) dropped_requests: OnceLock<Counter>,
     /// Ends the tasks behind `link` and `replies`.
     pub(crate) _tasks: DropGuard,
 }

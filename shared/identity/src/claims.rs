@@ -1,4 +1,4 @@
-//! What stands in the tokens: an operator that signs accounts, two accounts with one signing key a role, users.
+//! What stands in the tokens: an operator that signs accounts, four accounts with one signing key a role, users.
 //!
 //! A user's token of a role carries no rights: the server takes them from the account, by the key that signed. So a
 //! signing key that gets lost can let in users of its own role and nothing else, and a role's rights change in one
@@ -10,31 +10,42 @@ use muster_contract::DeviceKey;
 use nkeys::KeyPair;
 use serde_json::{Map, Value, json};
 
+use crate::exchange::{self, Account};
 use crate::jwt::{self, TokenError};
-use crate::roles::{OFFERED_SERVICES, OFFERED_STREAMS, Role, inbox};
+use crate::requester::Signers;
+use crate::roles::{Role, inbox};
 
-/// Streams an account may have: the contract's and some of the fleet's owner.
-const STREAMS_MAX: i64 = 32;
-/// Consumers an account may have: partitions, readers of services, and subscribers.
-const CONSUMERS_MAX: i64 = 4096;
+/// Streams that HUB may have: the contract's and some of the fleet's owner.
+const HUB_STREAMS_MAX: i64 = 32;
+/// Consumers that HUB may have: those of partitions, services and mirrors. People's are in READERS.
+const HUB_CONSUMERS_MAX: i64 = 4096;
+/// Streams that READERS may have: the mirrors.
+const MIRRORS_MAX: i64 = 2;
+/// Consumers that READERS may have: people's.
+const READERS_CONSUMERS_MAX: i64 = 1024;
 /// As the server writes "no limit".
 const UNLIMITED: i64 = -1;
 /// Where an account's new token is handed to a running server.
 pub const UPDATE_ACCOUNT: &str = "$SYS.REQ.CLAIMS.UPDATE";
 
-/// The fleet's two accounts as they are to be signed.
+/// The fleet's accounts as they are to be signed.
 #[derive(Debug, Clone)]
 pub struct Fleet<'a> {
     /// Their name.
     pub name: &'a str,
-    /// The public key of the hub's account: streams, services, people.
-    pub hub: &'a str,
-    /// The public key of the devices' account, which has nothing but what the hub offers it.
-    pub devices: &'a str,
+    /// The public key of each account.
+    pub accounts: &'a BTreeMap<Account, String>,
     /// The public signing key of each role.
     pub signers: &'a BTreeMap<Role, String>,
-    /// Public keys that are out, each with the second up to which its tokens are.
+    /// Revoked public keys, each with the second up to which its tokens are revoked.
     pub revocations: &'a BTreeMap<String, u64>,
+}
+
+impl<'a> Fleet<'a> {
+    /// The public key of an account.
+    pub fn account(&self, account: Account) -> &'a str {
+        self.accounts.get(&account).map_or("", String::as_str)
+    }
 }
 
 /// A user as it is to be let in.
@@ -68,25 +79,33 @@ pub fn system(operator: &KeyPair, key: &str, issued: u64) -> Result<String, Toke
     jwt::sign(operator, claims(key, "system", issued, None, &nats))
 }
 
-/// The tokens of the devices' account and of the hub's.
+/// The token of each account, in the order of [`Account::ALL`].
 ///
-/// Storage is bounded by the server's own `max_file_store`: only its owner knows the disk. A key that is out is out of
-/// both accounts: which one it was of is not asked.
+/// Storage is bounded by the server's own `max_file_store`: only its owner knows the disk. A revoked key is revoked in
+/// every account, because a revocation does not say which account the key belongs to.
 ///
 /// # Errors
 /// The key cannot sign.
-pub fn fleet(operator: &KeyPair, fleet: &Fleet<'_>, issued: u64) -> Result<[String; 2], TokenError> {
-    let of_devices = |role: &Role| *role == Role::Device;
-    let mut devices = account_of(fleet, &limits(0, 0, 0), of_devices);
-    devices["imports"] = offered(Some(fleet.hub)).into();
-    let mut hub = account_of(fleet, &limits(UNLIMITED, STREAMS_MAX, CONSUMERS_MAX), |role| !of_devices(role));
-    hub["exports"] = offered(None).into();
-    let sign =
-        |key: &str, name: &str, nats: &Value| jwt::sign(operator, claims(key, name, issued, None, nats));
-    Ok([
-        sign(fleet.devices, &format!("{} devices", fleet.name), &devices)?,
-        sign(fleet.hub, fleet.name, &hub)?,
-    ])
+pub fn fleet(operator: &KeyPair, fleet: &Fleet<'_>, issued: u64) -> Result<Vec<String>, TokenError> {
+    let sign = |account: Account| {
+        let mut nats = account_of(fleet, &limits_of(account), |role| role.account() == account);
+        nats["imports"] = exchange::imports(account, |from| fleet.account(from)).into();
+        nats["exports"] = exchange::exports(account).into();
+        let name = match account {
+            Account::Hub => fleet.name.to_owned(),
+            other => format!("{} {}", fleet.name, other.as_str().to_lowercase()),
+        };
+        jwt::sign(operator, claims(fleet.account(account), &name, issued, None, &nats))
+    };
+    Account::ALL.into_iter().map(sign).collect()
+}
+
+fn limits_of(account: Account) -> Value {
+    match account {
+        Account::Hub => limits(UNLIMITED, HUB_STREAMS_MAX, HUB_CONSUMERS_MAX),
+        Account::Readers => limits(UNLIMITED, MIRRORS_MAX, READERS_CONSUMERS_MAX),
+        Account::Devices | Account::People => limits(0, 0, 0),
+    }
 }
 
 pub(crate) fn account_of(fleet: &Fleet<'_>, limits: &Value, of: impl Fn(&Role) -> bool) -> Value {
@@ -97,21 +116,6 @@ pub(crate) fn account_of(fleet: &Fleet<'_>, limits: &Value, of: impl Fn(&Role) -
         nats["revocations"] = json!(fleet.revocations);
     }
     nats
-}
-
-/// What the hub offers: as it exports it, or as it is imported from it.
-fn offered(from: Option<&str>) -> Vec<Value> {
-    let kinds = [("service", &OFFERED_SERVICES[..]), ("stream", &OFFERED_STREAMS)];
-    let entry = |kind: &str, subject: &str| {
-        let mut entry = json!({ "name": subject, "subject": subject, "type": kind });
-        match (from, kind) {
-            (Some(account), _) => entry["account"] = json!(account),
-            (None, "service") => entry["response_type"] = json!("Singleton"),
-            (None, _) => {}
-        }
-        entry
-    };
-    kinds.iter().flat_map(|(kind, subjects)| subjects.iter().map(|subject| entry(kind, subject))).collect()
 }
 
 /// The token of a device. Its name and tags are identifiers of the contract, which can hold no wildcard: the server
@@ -125,12 +129,24 @@ pub fn device(signer: &KeyPair, user: &User<'_>, device: &DeviceKey) -> Result<S
     signed_user(signer, user, &device.to_string(), &tags)
 }
 
-/// The token of somebody with another role.
+/// The token of a user with another role. A service's token also names the signing keys of the roles that people have,
+/// so that the service knows the role of a requester.
 ///
 /// # Errors
 /// The key cannot sign.
-pub fn service(signer: &KeyPair, user: &User<'_>, role: Role, name: &str) -> Result<String, TokenError> {
-    signed_user(signer, user, name, &[format!("role:{}", role.as_str())])
+pub fn service(
+    signer: &KeyPair,
+    user: &User<'_>,
+    role: Role,
+    name: &str,
+    signers: &BTreeMap<Role, String>,
+) -> Result<String, TokenError> {
+    let mut tags = vec![format!("role:{}", role.as_str())];
+    if role.account() == Account::Hub {
+        let people = signers.iter().filter(|(role, _)| role.account() == Account::People);
+        tags.extend(people.map(|(role, key)| Signers::tag(*role, key)));
+    }
+    signed_user(signer, user, name, &tags)
 }
 
 /// The token of the user who hands new account tokens to servers and may do nothing else there.
@@ -191,7 +207,12 @@ mod tests {
     fn tokens() -> String {
         let (operator_key, system_key) = (key(KeyPairType::Operator, 1), key(KeyPairType::Account, 2));
         let account_key = key(KeyPairType::Account, 3).public_key();
-        let devices_key = key(KeyPairType::Account, 7).public_key();
+        let accounts = BTreeMap::from([
+            (Account::Hub, account_key.clone()),
+            (Account::Devices, key(KeyPairType::Account, 7).public_key()),
+            (Account::Readers, key(KeyPairType::Account, 9).public_key()),
+            (Account::People, key(KeyPairType::Account, 10).public_key()),
+        ]);
         let signer = key(KeyPairType::Account, 4);
         let user_key = key(KeyPairType::User, 5).public_key();
         let signers = BTreeMap::from([
@@ -199,31 +220,26 @@ mod tests {
             (Role::Viewer, key(KeyPairType::Account, 8).public_key()),
         ]);
         let revocations = BTreeMap::from([(key(KeyPairType::User, 6).public_key(), 1_795_000_000)]);
-        let described = Fleet {
-            name: "fleet",
-            hub: &account_key,
-            devices: &devices_key,
-            signers: &signers,
-            revocations: &revocations,
-        };
-        let [devices, hub] = fleet(&operator_key, &described, 1_795_000_001).unwrap();
+        let described =
+            Fleet { name: "fleet", accounts: &accounts, signers: &signers, revocations: &revocations };
+        let accounts = fleet(&operator_key, &described, 1_795_000_001).unwrap();
         let user = User {
             account: &account_key,
             key: &user_key,
             issued: 1_795_000_000,
             expires: Some(1_797_592_000),
         };
-        [
+        let users = [
+            device(&signer, &user, &"plant7/press-4".parse().unwrap()),
+            service(&signer, &user, Role::Ingest, "ingest", &signers),
+            pusher(&system_key, &user_key, 1_795_000_000),
+        ];
+        let before = [
             operator(&operator_key, "muster", &system_key.public_key(), 1_795_000_000),
             system(&operator_key, &system_key.public_key(), 1_795_000_000),
-            Ok(devices),
-            Ok(hub),
-            device(&signer, &user, &"plant7/press-4".parse().unwrap()),
-            service(&signer, &user, Role::Ingest, "ingest"),
-            pusher(&system_key, &user_key, 1_795_000_000),
-        ]
-        .map(|token| shown(&token.unwrap()))
-        .concat()
+        ];
+        let tokens = before.into_iter().chain(accounts.into_iter().map(Ok)).chain(users);
+        tokens.map(|token| shown(&token.unwrap())).collect()
     }
 
     /// The claims as a person reads them, and the token.
@@ -236,6 +252,9 @@ mod tests {
     #[test]
     fn tokens_are_what_they_were() {
         let tokens = tokens();
+        if std::env::var_os("UPDATE_SCHEMAS").is_some() {
+            std::fs::write(concat!(env!("CARGO_MANIFEST_DIR"), "/src/claims.golden"), &tokens).unwrap();
+        }
         assert_eq!(tokens, include_str!("claims.golden"), "\n{tokens}");
     }
 

@@ -21,6 +21,7 @@ use nkeys::KeyPair;
 use serde_json::{Map, Value, json};
 
 use crate::claims::{Fleet, account_of, claims, limits};
+use crate::exchange::Account;
 use crate::jwt::{self, TokenError};
 use crate::roles::Role;
 
@@ -47,7 +48,7 @@ pub fn site_account(
     limits["conn"] = json!(0);
     limits["leaf"] = json!(LEAF_CONNECTIONS_MAX);
     let mut nats = account_of(fleet, &limits, |_| false);
-    nats["imports"] = imports(fleet.hub, site).into();
+    nats["imports"] = imports(fleet.account(Account::Hub), site).into();
     jwt::sign(operator, claims(key, &format!("{} site {site}", fleet.name), issued, None, &nats))
 }
 
@@ -67,7 +68,7 @@ pub fn devices_account(operator: &KeyPair, fleet: &Fleet<'_>, issued: u64) -> Re
     let mappings = FETCHED.map(|kind| (format!("{DIRECT_GET}.{kind}.*.*"), to(kind)));
     nats["mappings"] = Map::from_iter(mappings).into();
     let name = format!("{} devices at a site", fleet.name);
-    jwt::sign(operator, claims(fleet.devices, &name, issued, None, &nats))
+    jwt::sign(operator, claims(fleet.account(Account::Devices), &name, issued, None, &nats))
 }
 
 /// The token of a site's leaf node, by which it comes in at the hub and may be nothing but a leaf node.
@@ -102,7 +103,7 @@ mod tests {
 
     use data_encoding::BASE64URL_NOPAD;
 
-    use crate::roles::{OFFERED_SERVICES, OFFERED_STREAMS};
+    use crate::exchange;
 
     use super::*;
 
@@ -111,8 +112,9 @@ mod tests {
         let (operator, account) = (KeyPair::new_operator(), KeyPair::new_account().public_key());
         let signers = BTreeMap::from([(Role::Device, account.clone()), (Role::Ingest, account.clone())]);
         let revocations = BTreeMap::new();
-        let (devices, hub, name) = (&account, &account, "fleet");
-        let fleet = Fleet { name, hub, devices, signers: &signers, revocations: &revocations };
+        let accounts = BTreeMap::from([(Account::Devices, account.clone())]);
+        let fleet =
+            Fleet { name: "fleet", accounts: &accounts, signers: &signers, revocations: &revocations };
         let token = devices_account(&operator, &fleet, 1).unwrap();
         let body = BASE64URL_NOPAD.decode(token.split('.').nth(1).unwrap().as_bytes()).unwrap();
         let body: Value = serde_json::from_slice(&body).unwrap();
@@ -129,11 +131,12 @@ mod tests {
     fn a_site_takes_all_that_the_hub_offers_devices_of_its_own_and_no_more() {
         let site: SiteId = "harbour".parse().unwrap();
         let taken: Vec<_> = imports("A", &site).into_iter().map(|entry| entry["subject"].clone()).collect();
-        let own = |subject: &&str| {
-            let (prefix, _) = subject.rsplit_once(".*.*").unwrap();
+        let own = |offer: &exchange::Offer| {
+            let (prefix, _) = offer.subject.rsplit_once(".*.*").unwrap();
             json!(format!("{prefix}.{site}.*"))
         };
-        let offered: Vec<_> = OFFERED_SERVICES.iter().chain(&OFFERED_STREAMS).map(own).collect();
+        let offered: Vec<_> =
+            exchange::OFFERS.iter().filter(|offer| offer.to == Account::Devices).map(own).collect();
         assert_eq!(taken, offered);
     }
 }

@@ -1,20 +1,27 @@
 //! Who may do what on the bus: decentralised NATS identities as data and pure functions.
 //!
-//! [`roles`] lists the rights of every role, in one place. [`jwt`] is the signed envelope, [`claims`] what stands in it
-//! for an operator, an account and a user, [`leaf`] in those of a site with a server of its own; [`creds`] reads and
-//! writes credentials files. [`roster`] remembers whom an operator let in and put out. Nothing here reads a file, a clock
-//! or a source of chance: keys, times and texts are arguments.
+//! [`roles`] names the roles, [`rights`] lists what each may publish and subscribe, [`exchange`] what crosses from one
+//! account to another. [`jwt`] is the signed envelope, [`claims`] what stands in it for an operator, an account and a
+//! user, [`leaf`] in those of a site with a server of its own; [`creds`] reads and writes credentials files. [`requester`]
+//! reads who asks from the header that the server writes. [`roster`] remembers who is enrolled and who is revoked. Nothing
+//! here reads a file, a clock or a source of chance: keys, times and texts are arguments.
 
 pub mod claims;
 pub mod creds;
+pub mod exchange;
 pub mod jwt;
 pub mod leaf;
+pub mod requester;
+pub mod rights;
 pub mod roles;
 pub mod roster;
 
+pub use exchange::Account;
 pub use jwt::{Known, TokenError};
 pub use nkeys::{KeyPair, KeyPairType};
-pub use roles::{Rights, Role};
+pub use requester::Requester;
+pub use rights::Rights;
+pub use roles::Role;
 pub use roster::{Entry, Roster, RosterError};
 
 /// Time within which the server ends the connection of an expired or revoked identity: after its expiry, or after the

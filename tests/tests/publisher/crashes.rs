@@ -119,7 +119,15 @@ fn apply(device: &str, id: &str) -> Request {
     let (key, documents) = (device.parse().unwrap(), deployment(id, "run"));
     let payload = serde_json::to_vec(&ApplyRequest { key, documents, file: None }).unwrap().into();
     let (subject, headers) = ("muster.publisher.apply".to_owned(), Headers::default());
-    match requests::understand(&Call { endpoint: "apply", subject, payload, headers }).unwrap() {
+    match requests::understand(&Call {
+        endpoint: "apply",
+        subject,
+        payload,
+        headers,
+        requester: muster_bus::Requester::Unverified,
+    })
+    .unwrap()
+    {
         Ask::Change(request) => request,
         Ask::Status(_) => panic!("a change was asked for"),
     }

@@ -20,6 +20,12 @@ pub enum AuthError {
     /// There is nothing yet.
     #[error("{} holds no keys; `muster auth init --dir {}` makes some", .0.display(), .0.display())]
     Nothing(PathBuf),
+    /// An older release made the directory.
+    #[error(
+        "{} was made by an older release and lacks accounts that keep readers from writing; run `muster auth upgrade \
+         --dir {}` first", .0.display(), .0.display()
+    )]
+    Outdated(PathBuf),
     /// A file cannot be read or written.
     #[error("cannot {doing} {}", .path.display())]
     File {
@@ -88,6 +94,9 @@ pub enum AuthError {
 impl AuthError {
     /// Whether the answer is no, not that something is broken.
     pub const fn is_no(&self) -> bool {
-        matches!(self, Self::Exists(_) | Self::Roster(_) | Self::NoKey(_) | Self::NoCreds(_))
+        matches!(
+            self,
+            Self::Exists(_) | Self::Outdated(_) | Self::Roster(_) | Self::NoKey(_) | Self::NoCreds(_)
+        )
     }
 }

@@ -54,8 +54,10 @@ fn fill(folder: &Path, args: &InitArgs, now: u64) -> Result<(), AuthError> {
     keep_seed(&folder.join(SYSTEM_SEED), &system)?;
     let authority = Authority {
         name: args.name.clone(),
-        hub: KeyPair::new_account().public_key(),
-        devices: KeyPair::new_account().public_key(),
+        hub: account_key(),
+        devices: account_key(),
+        readers: account_key(),
+        people: account_key(),
         system: system.public_key(),
         operator_token: claims::operator(&operator, "muster", &system.public_key(), now)?,
         system_token: claims::system(&operator, &system.public_key(), now)?,
@@ -75,14 +77,24 @@ fn fill(folder: &Path, args: &InitArgs, now: u64) -> Result<(), AuthError> {
     vault.sign_accounts(now).map(drop)
 }
 
+/// The public key of a new account.
+pub(super) fn account_key() -> String {
+    KeyPair::new_account().public_key()
+}
+
 fn signers(folder: &Path) -> Result<BTreeMap<String, String>, AuthError> {
     let mut signers = BTreeMap::new();
     for role in Role::ALL {
-        let key = KeyPair::new_account();
-        keep_seed(&folder.join(signer_seed(role)), &key)?;
-        signers.insert(role.as_str().to_owned(), key.public_key());
+        signers.insert(role.as_str().to_owned(), new_signer(folder, role)?);
     }
     Ok(signers)
+}
+
+/// Makes the signing key of a role; its public key.
+pub(super) fn new_signer(folder: &Path, role: Role) -> Result<String, AuthError> {
+    let key = KeyPair::new_account();
+    keep_seed(&folder.join(signer_seed(role)), &key)?;
+    Ok(key.public_key())
 }
 
 fn keep_seed(path: &Path, key: &KeyPair) -> Result<(), AuthError> {

@@ -10,7 +10,7 @@ use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 use muster_contract::SiteId;
-use muster_identity::{KeyPair, Role, Roster, claims, leaf};
+use muster_identity::{Account, KeyPair, Role, Roster, claims, leaf};
 use serde::{Deserialize, Serialize};
 
 use super::error::AuthError;
@@ -36,10 +36,16 @@ const LOCK: &str = "lock";
 pub(super) struct Authority {
     /// The accounts' name.
     pub(super) name: String,
-    /// The public key of the hub's account.
+    /// The public key of HUB.
     pub(super) hub: String,
-    /// The public key of the devices' account.
+    /// The public key of DEVICES.
     pub(super) devices: String,
+    /// The public key of READERS; empty in a directory of a release that had no such account.
+    #[serde(default)]
+    pub(super) readers: String,
+    /// The public key of PEOPLE; empty as that of READERS.
+    #[serde(default)]
+    pub(super) people: String,
     /// The public key of the account that looks after servers.
     pub(super) system: String,
     /// The operator's token.
@@ -64,9 +70,41 @@ pub(super) struct Vault {
     _lock: File,
 }
 
+impl Authority {
+    /// The public key of an account.
+    pub(super) fn account(&self, account: Account) -> &str {
+        match account {
+            Account::Hub => &self.hub,
+            Account::Devices => &self.devices,
+            Account::Readers => &self.readers,
+            Account::People => &self.people,
+        }
+    }
+
+    /// Whether every account and every role's signing key of this release is there.
+    pub(super) fn is_current(&self) -> bool {
+        Account::ALL.into_iter().all(|account| !self.account(account).is_empty())
+            && Role::ALL.into_iter().all(|role| self.signers.contains_key(role.as_str()))
+    }
+
+    /// The public signing key of each role.
+    pub(super) fn signers(&self) -> BTreeMap<Role, String> {
+        self.signers.iter().filter_map(|(name, key)| Some((Role::of(name)?, key.clone()))).collect()
+    }
+}
+
 impl Vault {
-    /// Waits for whoever else holds it, and reads it.
+    /// Opens the directory; waits while another process holds it.
+    ///
+    /// # Errors
+    /// The directory cannot be used, or an older release made it and it was not upgraded.
     pub(super) fn open(dir: &Path) -> Result<Self, AuthError> {
+        let vault = Self::open_of_any_release(dir)?;
+        if vault.authority.is_current() { Ok(vault) } else { Err(AuthError::Outdated(dir.to_owned())) }
+    }
+
+    /// The same, whichever release made the directory.
+    pub(super) fn open_of_any_release(dir: &Path) -> Result<Self, AuthError> {
         if !dir.join(AUTHORITY).is_file() {
             return Err(AuthError::Nothing(dir.to_owned()));
         }
@@ -105,19 +143,20 @@ impl Vault {
         keep(&self.path(AUTHORITY), &(json(&self.authority) + "\n"), true)
     }
 
-    /// Signs the accounts as the roster now says, and keeps roster, tokens and the configuration of the hub's server and
-    /// of those of sites; the hub's tokens, the devices' first.
+    /// Signs the accounts as the roster now says, and writes roster, tokens, the configuration of the hub's server and of
+    /// those of sites. Returns the hub's tokens in the order in which a server is to learn of them.
     pub(super) fn sign_accounts(&mut self, now: u64) -> Result<Vec<String>, AuthError> {
         let issued = self.roster.next_signing(now);
         // The truth first: if the rest is cut short, the next signing makes up for it.
         self.keep_roster()?;
         let operator = key(&self.path(OPERATOR_SEED))?;
-        let named = self.authority.signers.iter();
-        let signers = named.filter_map(|(name, key)| Some((Role::of(name)?, key.clone()))).collect();
-        let revocations = self.roster.revocations();
-        let Authority { name, hub, devices, .. } = &self.authority;
-        let described = claims::Fleet { name, hub, devices, signers: &signers, revocations: &revocations };
-        let mut tokens = Vec::from(claims::fleet(&operator, &described, issued)?);
+        let (signers, revocations) = (self.authority.signers(), self.roster.revocations());
+        let named = |account: Account| (account, self.authority.account(account).to_owned());
+        let accounts = Account::ALL.map(named).into_iter().collect();
+        let name = &self.authority.name;
+        let described =
+            claims::Fleet { name, accounts: &accounts, signers: &signers, revocations: &revocations };
+        let mut tokens = claims::fleet(&operator, &described, issued)?;
         for (site, key) in &self.authority.sites {
             tokens.push(leaf::site_account(&operator, &described, (site, key), issued)?);
         }
@@ -138,8 +177,9 @@ impl Vault {
 
 /// The lines that a server's configuration includes.
 fn server_config(authority: &Authority, tokens: &[String]) -> String {
-    let Authority { hub, devices, system, operator_token, system_token, resolver_dir, sites, .. } = authority;
-    let accounts = [devices, hub].into_iter().chain(sites.values()).zip(tokens);
+    let Authority { system, operator_token, system_token, resolver_dir, sites, .. } = authority;
+    let own = Account::ALL.into_iter().map(|account| authority.account(account));
+    let accounts = own.chain(sites.values().map(String::as_str)).zip(tokens);
     let preload: String = accounts.map(|(account, token)| format!("  {account}: {token}\n")).collect();
     format!(
         "# Who may do what, for nats-server: include this in its configuration, beside a jetstream block and\n\

@@ -1,0 +1,87 @@
+//! Which requests a service answers, and who asks. A requester chooses the reply subject, and a service publishes there with
+//! its own rights: so a request is answered only where the reply subject cannot be a subject that means something.
+//!
+//! Two kinds of reply subjects are answered. `_R_.…` is what nats-server makes of a request from another account; it
+//! lets no client send such a reply itself, so `Nats-Request-Info` beside it is the server's own word. `_INBOX.…` is an
+//! inbox of the service's own account, where the header proves nothing. A request with any other reply, or with none, is
+//! dropped and counted.
+
+use async_nats::Message;
+use muster_identity::requester::{REQUEST_INFO, Requester, Signers};
+
+use crate::bus::Bus;
+
+/// Where answers to requests from other accounts go.
+const FOREIGN_REPLIES: &str = "_R_.";
+/// Where answers to requests of the service's own account go.
+const OWN_REPLIES: &str = "_INBOX.";
+
+/// Who asks; `None` where the reply subject is none that a service answers to.
+pub(crate) fn requester(message: &Message, signers: &Signers) -> Option<Requester> {
+    let reply = message.reply.as_ref()?.as_str();
+    if reply.starts_with(FOREIGN_REPLIES) {
+        let info = message.headers.as_ref().and_then(|headers| headers.get(REQUEST_INFO));
+        return Some(info.map_or(Requester::Unverified, |info| signers.requester(info.as_str())));
+    }
+    reply.starts_with(OWN_REPLIES).then_some(Requester::Unverified)
+}
+
+impl Bus {
+    /// Who asks; `None`, counted and logged, where the request must not be answered.
+    pub(crate) fn admit(&self, message: &Message) -> Option<Requester> {
+        let admitted = requester(message, &self.wire.signers);
+        if admitted.is_none() {
+            if let Some(dropped) = self.wire.dropped_requests.get() {
+                dropped.inc();
+            }
+            let reply = message.reply.as_deref().unwrap_or_default();
+            tracing::debug!(subject = %message.subject, reply, "dropped a request with a foreign reply subject");
+        }
+        admitted
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use async_nats::HeaderMap;
+
+    use super::*;
+
+    fn request(reply: Option<&str>) -> Message {
+        let mut headers = HeaderMap::new();
+        headers.insert(REQUEST_INFO, r#"{"user":"UANNA","name_tag":"anna","issuer_key":"AV"}"#);
+        Message {
+            subject: "muster.query.fleet".into(),
+            reply: reply.map(Into::into),
+            payload: Default::default(),
+            headers: Some(headers),
+            status: None,
+            description: None,
+            length: 0,
+        }
+    }
+
+    #[test]
+    fn a_requester_is_believed_only_beside_a_reply_of_the_server() {
+        let signers = Signers::default();
+        let anna = Requester::User { key: "UANNA".to_owned(), name: "anna".to_owned(), role: None };
+        assert_eq!(requester(&request(Some("_R_.abc.1")), &signers), Some(anna));
+        assert_eq!(requester(&request(Some("_INBOX.U1.2")), &signers), Some(Requester::Unverified));
+    }
+
+    #[test]
+    fn a_request_with_a_reply_that_means_something_is_dropped() {
+        for reply in [
+            None,
+            Some(""),
+            Some("muster.desired.plant7.press-4"),
+            Some("$JS.API.STREAM.DELETE.LEDGER"),
+            Some("$KV.views.fleet"),
+            Some("_R_"),
+            Some("_INBOX"),
+            Some("_INBOX_plant7_press-4.1"),
+        ] {
+            assert_eq!(requester(&request(reply), &Signers::default()), None, "{reply:?}");
+        }
+    }
+}

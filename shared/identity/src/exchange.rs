@@ -1,0 +1,261 @@
+//! What each account offers to another: the one list that account tokens, the contract's table and the tests of rights
+//! are made from.
+//!
+//! Five kinds of accounts share a hub. **HUB** has the streams and the services. **DEVICES** and one account for each site
+//! with a leaf node import what a device may use. **READERS** has mirrors of LEDGER and of the bucket `views`, and nobody
+//! in it but the keeper, a task of muster-rollup. **PEOPLE** has the viewers, subscribers and operators, and no streams.
+//!
+//! Accounts are the boundary because a request names the subject of its answer, and nats-server asks nobody whether the
+//! requester may write there: within one account, a direct get of a missing key with the reply
+//! `$JS.API.STREAM.DELETE.LEDGER` deletes LEDGER. From another account the answer comes back to that account. Consumers
+//! deliver to a subject of their owner's choice, so people create them on the mirrors: what is delivered wrongly there
+//! reaches neither HUB nor a device, and the keeper makes a mirror again.
+//!
+//! This module lists subjects; it signs nothing.
+
+use serde_json::{Value, json};
+
+/// An account of a hub. The accounts of sites are in [`leaf`](crate::leaf).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Account {
+    /// Streams and services.
+    Hub,
+    /// Devices, which import what a device may use.
+    Devices,
+    /// Mirrors of LEDGER and of the bucket `views`.
+    Readers,
+    /// Viewers, subscribers and operators.
+    People,
+}
+
+/// How messages cross from one account to another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Crossing {
+    /// A request with one answer.
+    Request,
+    /// A request with one answer, which tells the service who asks (`Nats-Request-Info`).
+    NamedRequest,
+    /// A request with any number of answers.
+    Requests,
+    /// Messages, from the offering account to the other.
+    Messages,
+}
+
+/// A subject of one account that another may use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Offer {
+    /// The account that exports it.
+    pub from: Account,
+    /// The account that imports it.
+    pub to: Account,
+    /// How messages cross.
+    pub crossing: Crossing,
+    /// The subject in the exporting account.
+    pub subject: &'static str,
+    /// The subject in the importing account, where it is another: `$1` stands for the first wildcard.
+    pub local: Option<&'static str>,
+}
+
+/// Where READERS reaches the JetStream API of HUB: the prefix that a mirror names as `external.api`.
+pub const HUB_API: &str = "hub.api";
+/// Where HUB delivers to the mirrors: the prefix that a mirror names as `external.deliver`.
+pub const MIRROR_DELIVERY: &str = "mirror.readers";
+
+impl Account {
+    /// All of them, in the order in which a server learns of them: an importing account before the one that exports.
+    pub const ALL: [Self; 4] = [Self::Devices, Self::People, Self::Readers, Self::Hub];
+
+    /// Its name in the contract and in messages.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Hub => "HUB",
+            Self::Devices => "DEVICES",
+            Self::Readers => "READERS",
+            Self::People => "PEOPLE",
+        }
+    }
+}
+
+impl Crossing {
+    const fn kind(self) -> &'static str {
+        match self {
+            Self::Messages => "stream",
+            Self::Request | Self::NamedRequest | Self::Requests => "service",
+        }
+    }
+
+    const fn response_type(self) -> Option<&'static str> {
+        match self {
+            Self::Request | Self::NamedRequest => Some("Singleton"),
+            Self::Requests => Some("Stream"),
+            Self::Messages => None,
+        }
+    }
+}
+
+/// What an account exports, as its token has it.
+pub(crate) fn exports(account: Account) -> Vec<Value> {
+    let own = OFFERS.iter().filter(|offer| offer.from == account);
+    own.map(|offer| {
+        let kind = offer.crossing.kind();
+        let mut export = json!({ "name": offer.subject, "subject": offer.subject, "type": kind });
+        if let Some(response_type) = offer.crossing.response_type() {
+            export["response_type"] = json!(response_type);
+        }
+        export
+    })
+    .collect()
+}
+
+/// What an account imports, as its token has it; `key` gives the public key of an account.
+pub(crate) fn imports<'a>(account: Account, key: impl Fn(Account) -> &'a str) -> Vec<Value> {
+    let wanted = OFFERS.iter().filter(|offer| offer.to == account);
+    wanted
+        .map(|offer| {
+            let Offer { crossing, subject, from, .. } = offer;
+            let mut import =
+                json!({ "name": subject, "subject": subject, "account": key(*from), "type": crossing.kind() });
+            if let Some(local) = offer.local {
+                import["local_subject"] = json!(local);
+            }
+            if *crossing == Crossing::NamedRequest {
+                import["share"] = json!(true);
+            }
+            import
+        })
+        .collect()
+}
+
+const fn offer(from: Account, to: Account, crossing: Crossing, subject: &'static str) -> Offer {
+    Offer { from, to, crossing, subject, local: None }
+}
+
+const fn to_device(crossing: Crossing, subject: &'static str) -> Offer {
+    offer(Account::Hub, Account::Devices, crossing, subject)
+}
+
+const fn to_person(crossing: Crossing, subject: &'static str) -> Offer {
+    offer(Account::Hub, Account::People, crossing, subject)
+}
+
+const fn to_mirror(subject: &'static str, local: &'static str) -> Offer {
+    Offer { local: Some(local), ..offer(Account::Hub, Account::Readers, Crossing::Request, subject) }
+}
+
+const fn to_reader(crossing: Crossing, subject: &'static str) -> Offer {
+    offer(Account::Readers, Account::People, crossing, subject)
+}
+
+/// Every subject that crosses from one account to another.
+pub const OFFERS: [Offer; 55] = {
+    use Crossing::{Messages, NamedRequest, Request, Requests};
+    [
+        to_device(Request, "muster.report.*.*"),
+        to_device(Request, "muster.presence.*.*"),
+        to_device(Request, "$JS.API.DIRECT.GET.DOWNLINK.muster.desired.*.*"),
+        to_device(Request, "$JS.API.DIRECT.GET.DOWNLINK.muster.receipt.*.*"),
+        to_device(Request, "$JS.API.DIRECT.GET.DOWNLINK.muster.credential.*.*"),
+        to_device(Messages, "muster.live.*.*.*"),
+        // Services, which learn who asks.
+        to_person(NamedRequest, "muster.query.*"),
+        to_person(NamedRequest, "muster.notify.*"),
+        to_person(NamedRequest, "muster.view.*"),
+        to_person(NamedRequest, "muster.publisher.*"),
+        to_person(NamedRequest, "muster.ingest.quarantine.*"),
+        to_person(Requests, "$SRV.PING"),
+        to_person(Requests, "$SRV.PING.>"),
+        to_person(Requests, "$SRV.INFO"),
+        to_person(Requests, "$SRV.INFO.>"),
+        to_person(Requests, "$SRV.STATS"),
+        to_person(Requests, "$SRV.STATS.>"),
+        // Stored as it is sent: who asks must not be stored with it.
+        to_person(Request, "muster.credential.*.*"),
+        to_person(Request, "$JS.API.DIRECT.GET.NOTICES.muster.notice.*"),
+        to_person(Messages, "muster.live.notice.*"),
+        // What the mirrors are made with.
+        to_mirror("$JS.API.STREAM.INFO.LEDGER", "hub.api.STREAM.INFO.LEDGER"),
+        to_mirror("$JS.API.STREAM.INFO.KV_views", "hub.api.STREAM.INFO.KV_views"),
+        to_mirror("$JS.API.CONSUMER.CREATE.LEDGER", "hub.api.CONSUMER.CREATE.LEDGER"),
+        to_mirror("$JS.API.CONSUMER.CREATE.LEDGER.>", "hub.api.CONSUMER.CREATE.LEDGER.>"),
+        to_mirror("$JS.API.CONSUMER.CREATE.KV_views", "hub.api.CONSUMER.CREATE.KV_views"),
+        to_mirror("$JS.API.CONSUMER.CREATE.KV_views.>", "hub.api.CONSUMER.CREATE.KV_views.>"),
+        offer(Account::Hub, Account::Readers, Request, "$JS.FC.>"),
+        offer(Account::Hub, Account::Readers, Messages, "mirror.readers.>"),
+        // What clients call, on the mirrors.
+        to_reader(Request, "$JS.API.INFO"),
+        to_reader(Request, "$JS.API.STREAM.NAMES"),
+        to_reader(Request, "$JS.API.STREAM.LIST"),
+        to_reader(Request, "$JS.API.STREAM.INFO.LEDGER"),
+        to_reader(Request, "$JS.API.STREAM.INFO.KV_views"),
+        to_reader(Request, "$JS.API.STREAM.MSG.GET.LEDGER"),
+        to_reader(Request, "$JS.API.STREAM.MSG.GET.KV_views"),
+        to_reader(Requests, "$JS.API.DIRECT.GET.LEDGER"),
+        to_reader(Requests, "$JS.API.DIRECT.GET.LEDGER.>"),
+        to_reader(Requests, "$JS.API.DIRECT.GET.KV_views"),
+        to_reader(Requests, "$JS.API.DIRECT.GET.KV_views.>"),
+        to_reader(Request, "$JS.API.CONSUMER.CREATE.LEDGER"),
+        to_reader(Request, "$JS.API.CONSUMER.CREATE.LEDGER.>"),
+        to_reader(Request, "$JS.API.CONSUMER.CREATE.KV_views"),
+        to_reader(Request, "$JS.API.CONSUMER.CREATE.KV_views.>"),
+        to_reader(Request, "$JS.API.CONSUMER.DURABLE.CREATE.LEDGER.*"),
+        to_reader(Request, "$JS.API.CONSUMER.INFO.LEDGER.*"),
+        to_reader(Request, "$JS.API.CONSUMER.INFO.KV_views.*"),
+        to_reader(Request, "$JS.API.CONSUMER.DELETE.LEDGER.*"),
+        to_reader(Request, "$JS.API.CONSUMER.DELETE.KV_views.*"),
+        to_reader(Requests, "$JS.API.CONSUMER.MSG.NEXT.LEDGER.*"),
+        to_reader(Requests, "$JS.API.CONSUMER.MSG.NEXT.KV_views.*"),
+        to_reader(Request, "$JS.ACK.LEDGER.>"),
+        // The same acknowledgements as newer servers write them: domain and account before the stream.
+        to_reader(Request, "$JS.ACK.*.*.LEDGER.>"),
+        to_reader(Request, "$JS.FC.LEDGER.>"),
+        to_reader(Request, "$JS.FC.KV_views.>"),
+        to_reader(Messages, "_INBOX.>"),
+    ]
+};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_account_is_offered_what_changes_or_removes_a_stream() {
+        for offer in &OFFERS {
+            for verb in
+                ["STREAM.DELETE", "STREAM.PURGE", "STREAM.UPDATE", "STREAM.CREATE", "MSG.DELETE", "RESTORE"]
+            {
+                assert!(!offer.subject.contains(verb), "{offer:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn people_reach_hub_by_services_and_direct_get_alone() {
+        let from_hub =
+            OFFERS.iter().filter(|offer| (offer.from, offer.to) == (Account::Hub, Account::People));
+        for offer in from_hub.filter(|offer| offer.subject.starts_with("$JS.")) {
+            assert!(offer.subject.starts_with("$JS.API.DIRECT.GET.NOTICES."), "{offer:?}");
+        }
+    }
+
+    #[test]
+    fn a_subject_is_exported_once_by_an_account() {
+        for account in Account::ALL {
+            let mut subjects: Vec<_> =
+                OFFERS.iter().filter(|offer| offer.from == account).map(|o| o.subject).collect();
+            let count = subjects.len();
+            subjects.sort_unstable();
+            subjects.dedup();
+            assert_eq!(subjects.len(), count, "{account:?}");
+        }
+    }
+
+    #[test]
+    fn local_subjects_are_those_that_mirrors_name() {
+        for offer in OFFERS.iter().filter(|offer| offer.local.is_some()) {
+            let api = offer.subject.strip_prefix("$JS.API.").unwrap();
+            assert_eq!(offer.local, Some(&*format!("{HUB_API}.{api}")));
+        }
+        let delivery = format!("{MIRROR_DELIVERY}.>");
+        assert!(OFFERS.iter().any(|offer| offer.subject == delivery && offer.crossing == Crossing::Messages));
+    }
+}
