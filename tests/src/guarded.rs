@@ -6,14 +6,16 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::Duration;
 
-use muster_bus::BusConfig;
+use muster_bus::{Bus, BusConfig, MIRRORED, MirrorSettings, MirrorState};
 use muster_contract::{DeviceKey, SiteId};
 use muster_identity::Role;
 use tempfile::TempDir;
+use tokio_util::sync::CancellationToken;
 
 use crate::server::{Server, Setup, free_port};
 use crate::system::program;
 use crate::tls::certified;
+use crate::wait::until;
 
 /// A server with an operator, and the directory of the operator's keys.
 pub struct Guarded {
@@ -134,6 +136,18 @@ impl Guarded {
     /// The settings of somebody with a role.
     pub fn config(&self, role: Role) -> BusConfig {
         self.settings(self.creds(role), BusConfig::service(self.url(), role.as_str()))
+    }
+
+    /// Makes the mirrors that people read, of the streams as they are, and waits until they hold everything.
+    pub async fn mirror(&self) {
+        let stop = CancellationToken::new();
+        let keeper = Bus::connect(self.config(Role::Keeper), &stop).await.unwrap();
+        for stream in MIRRORED {
+            let look = async || keeper.keep_mirror(stream, &MirrorSettings::default()).await;
+            let is_whole =
+                |state: &Result<MirrorState, _>| matches!(state, Ok(MirrorState::Kept { lag: 0, .. }));
+            until("a mirror", look, is_whole).await.unwrap();
+        }
     }
 
     /// The settings of a device that was let in.

@@ -35,25 +35,55 @@ impl Raw {
     /// # Errors
     /// The server's words.
     pub fn with(port: u16, token: &str, seed: &str) -> Result<Self, String> {
+        let (raw, info) = Self::greeted(port);
+        let nonce = info["nonce"].as_str().unwrap_or_default();
+        let signature = KeyPair::from_seed(seed).unwrap().sign(nonce.as_bytes()).unwrap();
+        raw.enter(&json!({ "jwt": token, "sig": URL_SAFE_NO_PAD.encode(signature) }))
+    }
+
+    /// Connects without a name, to a server that lets everybody in.
+    ///
+    /// # Errors
+    /// The server's words.
+    pub fn anonymous(port: u16) -> Result<Self, String> {
+        Self::greeted(port).0.enter(&json!({}))
+    }
+
+    /// A connection, and the server's greeting.
+    fn greeted(port: u16) -> (Self, Value) {
         let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         let mut raw = Self { stream: BufReader::new(stream) };
         let info = raw.line().unwrap();
-        let info: Value = serde_json::from_str(info.trim_start_matches("INFO ")).unwrap();
-        let nonce = info["nonce"].as_str().unwrap_or_default();
-        let signature = KeyPair::from_seed(seed).unwrap().sign(nonce.as_bytes()).unwrap();
-        let options = json!({ "jwt": token, "sig": URL_SAFE_NO_PAD.encode(signature), "verbose": false,
-            "pedantic": false, "headers": true, "no_responders": true, "lang": "test", "version": "1", "protocol": 1 });
-        let said = raw.say(&format!("CONNECT {options}\r\n"));
+        let info = serde_json::from_str(info.trim_start_matches("INFO ")).unwrap();
+        (raw, info)
+    }
+
+    fn enter(mut self, identity: &Value) -> Result<Self, String> {
+        let mut options = json!({ "verbose": false, "pedantic": false, "headers": true, "no_responders": true,
+            "lang": "test", "version": "1", "protocol": 1 });
+        for (name, value) in identity.as_object().into_iter().flatten() {
+            options[name] = value.clone();
+        }
+        let said = self.say(&format!("CONNECT {options}\r\n"));
         match said.iter().find(|line| line.starts_with("-ERR")) {
             Some(error) => Err(error.clone()),
-            None => Ok(raw),
+            None => Ok(self),
         }
     }
 
     /// Publishes; what the server said until it answered a ping after it.
     pub fn publish(&mut self, subject: &str, reply: &str, payload: &str) -> Vec<String> {
         self.say(&format!("PUB {subject} {reply} {}\r\n{payload}\r\n", payload.len()))
+    }
+
+    /// Publishes many messages, each a subject, a reply and a payload; what the server said until it answered a ping after
+    /// the last.
+    pub fn publish_all(&mut self, messages: &[(String, String, String)]) -> Vec<String> {
+        let text = |(subject, reply, payload): &(String, String, String)| {
+            format!("PUB {subject} {reply} {}\r\n{payload}\r\n", payload.len())
+        };
+        self.say(&messages.iter().map(text).collect::<String>())
     }
 
     /// Publishes with a header.

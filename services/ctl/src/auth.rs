@@ -9,6 +9,7 @@ mod init;
 mod leaf;
 mod push;
 mod send;
+mod upgrade;
 mod vault;
 
 use std::collections::BTreeSet;
@@ -47,6 +48,22 @@ pub struct Made {
     pub dir: PathBuf,
     /// What a server's configuration includes.
     pub config: PathBuf,
+}
+
+/// A directory that has the accounts and keys of this release now.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Upgraded {
+    /// The directory.
+    pub dir: PathBuf,
+    /// What a server's configuration includes.
+    pub config: PathBuf,
+    /// Names of the accounts that were added.
+    pub new_accounts: Vec<String>,
+    /// Services and people whose credentials in the directory were signed again.
+    pub renewed: Vec<Entry>,
+    /// Those whose credentials lie elsewhere and must be renewed there.
+    pub to_renew: Vec<Entry>,
 }
 
 /// What a site's server needs.
@@ -110,6 +127,10 @@ pub async fn run(office: &mut Office<'_>, command: AuthCommand) -> Result<(), Ct
         AuthCommand::Leaf(args) => {
             let made = leaf::run(&args, office.now())?;
             office.show(&made, |made, _| render::auth::leaf(made))
+        }
+        AuthCommand::Upgrade(args) => {
+            let upgraded = upgrade::run(&args, office.now())?;
+            office.show(&upgraded, |upgraded, _| render::auth::upgraded(upgraded))
         }
         AuthCommand::Push(args) => {
             let connection = office.connection.check()?;

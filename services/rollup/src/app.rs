@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use clap::Parser;
 use fastrand::Rng;
-use muster_bus::{Bus, BusConfig, LinkHealth, ReadError};
+use muster_bus::{Bus, BusConfig, LinkHealth, MirrorSettings, ReadError};
 use muster_contract::Timestamp;
 use muster_contract::subjects::stream;
 use muster_domain::fold::Fleet;
@@ -18,7 +18,7 @@ use muster_service::error::chain;
 use muster_service::exit;
 use muster_service::life::{Life, Stage};
 
-use crate::config::{Cli, Config};
+use crate::config::{Cli, Config, Readers};
 use crate::consume::Consumer;
 use crate::define::Definer;
 use crate::definitions::Definitions;
@@ -28,6 +28,7 @@ use crate::history::point::Points;
 use crate::history::store::Checkpoints;
 use crate::history::thinning::Room;
 use crate::history::{self, recall};
+use crate::keeper::{self, Keeper, KeeperMetrics};
 use crate::metrics::Metrics;
 use crate::notify::desk::NotifyDesk;
 use crate::notify::metrics::NotifyMetrics;
@@ -87,6 +88,9 @@ pub async fn start(config: Config, life: &Life) -> Result<Handle, StartError> {
         replicas: config.streams.replicas,
         ..BusConfig::service(config.common.nats_url.as_str(), NAME)
     };
+    if let Some(readers) = config.readers {
+        keep_mirrors(&readers, &bus, life);
+    }
     let bus = Bus::connect(bus, &life.stop_token()).await?;
     LinkHealth::register(life.health()).follow(&bus);
     bus.converge_streams().await?;
@@ -123,6 +127,15 @@ pub async fn start(config: Config, life: &Life) -> Result<Handle, StartError> {
         .with_actions(actions);
     life.spawn(Stage::Serve, "queries", desk.serve(bus, offered, life.token(Stage::Serve)));
     Ok(Handle { present, metrics, notices })
+}
+
+/// Keeps the mirrors that people read.
+fn keep_mirrors(readers: &Readers, own: &BusConfig, life: &Life) {
+    let made = life.health().latch("the mirrors for people, made");
+    let settings = MirrorSettings { tag: readers.tag.clone(), replicas: own.replicas };
+    let connection = keeper::connection(own, &readers.creds);
+    let keeper = Keeper::new(connection, settings, KeeperMetrics::register(life.health()));
+    life.spawn(Stage::Serve, "mirrors", keeper.run(made, life.token(Stage::Serve)));
 }
 
 /// Tells subscribers, and takes their requests.

@@ -83,6 +83,16 @@ pub struct Cli {
     #[arg(long, env = "MUSTER_REBUILD")]
     rebuild: bool,
 
+    /// File with the credentials of the keeper (`muster auth init` makes creds/keeper.creds): the rollup then keeps the
+    /// mirrors of LEDGER and of the bucket views that people read on a hub with accounts
+    #[arg(long, env = "MUSTER_READERS_CREDS", value_name = "FILE")]
+    readers_creds: Option<String>,
+
+    /// Tag of the NATS servers that hold the mirrors (`server_tags` in their configuration); any server if not given. With
+    /// another tag the mirrors move there while everything runs
+    #[arg(long, env = "MUSTER_READERS_TAG", value_name = "TAG", requires = "readers_creds")]
+    readers_tag: Option<String>,
+
     #[command(flatten)]
     streams: StreamArgs,
 
@@ -107,6 +117,17 @@ pub struct Config {
     pub room: Room,
     /// Snapshot and checkpoints are ignored.
     pub rebuild: bool,
+    /// The keeper's credentials and the tag of the servers that hold the mirrors; no mirrors if none.
+    pub readers: Option<Readers>,
+}
+
+/// How the mirrors are kept.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Readers {
+    /// The keeper's credentials.
+    pub creds: PathBuf,
+    /// The tag of the servers that hold the mirrors; any server if none.
+    pub tag: Option<String>,
 }
 
 impl Cli {
@@ -129,6 +150,7 @@ impl Cli {
             problems.duration("--checkpoint-every", &self.checkpoint_every, CHECKPOINT_EVERY);
         let checkpoint_facts =
             problems.number("--checkpoint-facts", &self.checkpoint_facts, CHECKPOINT_FACTS);
+        let creds = problems.optional("--readers-creds", self.readers_creds.as_deref(), Problems::file);
         let bytes = problems.size("--history-bytes", &self.history_bytes, HISTORY_BYTES_MIN);
         problems.finish(|| {
             Some(Config {
@@ -139,6 +161,7 @@ impl Cli {
                 checkpoints: Cadence { every: checkpoint_every?, facts: checkpoint_facts? },
                 room: Room { count: CHECKPOINTS_MAX, bytes: bytes? },
                 rebuild: self.rebuild,
+                readers: creds?.map(|creds| Readers { creds, tag: self.readers_tag }),
             })
         })
     }

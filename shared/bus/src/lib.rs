@@ -2,7 +2,7 @@
 //!
 //! Reading order: [`config`] and [`connect`] (a [`Bus`] and its [`Link`]), [`topology`] and [`converge`]
 //! (streams as data), [`message`] and [`event`], then the ways in ([`publish`], [`window`]) and the ways out ([`read`],
-//! [`replay`], [`deliveries`] with [`sounding`], [`views`] with [`held`] and [`board`], [`notices`]), and [`request`] with [`serve`] and
+//! [`replay`], [`deliveries`] with [`sounding`], [`views`] with [`held`] and [`board`], [`notices`], [`mirror`]), and [`request`] with [`serve`] and
 //! [`answering`]. It moves bytes and positions; it parses no document
 //! (of a view it reads which one it is) and holds no rule of the domain.
 
@@ -19,6 +19,7 @@ pub mod health;
 pub mod held;
 pub mod link;
 pub mod message;
+pub mod mirror;
 pub mod notices;
 pub mod partition;
 pub mod publish;
@@ -52,6 +53,7 @@ pub use health::LinkHealth;
 pub use held::{Decision, Held, Signed, Written};
 pub use link::Link;
 pub use message::{Delivery, Headers, Outgoing, Stored};
+pub use mirror::{MIRRORED, MirrorSettings, MirrorState};
 pub use muster_identity::Requester;
 pub use notices::{NoticeEntry, NoticeGone, NoticeRoom};
 pub use partition::partition_of;

@@ -160,8 +160,18 @@ impl Wire {
         verb: &str,
         body: &impl Serialize,
     ) -> Result<T, ApiError> {
+        self.api_at("$JS.API", verb, body).await
+    }
+
+    /// The same to an API under another prefix, as where an account imports it.
+    pub(crate) async fn api_at<T: DeserializeOwned>(
+        &self,
+        prefix: &str,
+        verb: &str,
+        body: &impl Serialize,
+    ) -> Result<T, ApiError> {
         let body = serde_json::to_vec(body).map_err(|error| unreadable(&error))?;
-        let subject = Subject::from(format!("$JS.API.{verb}"));
+        let subject = Subject::from(format!("{prefix}.{verb}"));
         let answer = self.ask(subject, None, body.into(), ANSWER_TIMEOUT).await?;
         parse(&answer.payload)
     }

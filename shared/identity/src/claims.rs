@@ -17,12 +17,37 @@ use crate::roles::{Role, inbox};
 
 /// Streams that HUB may have: the contract's and some of the fleet's owner.
 const HUB_STREAMS_MAX: i64 = 32;
-/// Consumers that HUB may have: those of partitions, services and mirrors. People's are in READERS.
-const HUB_CONSUMERS_MAX: i64 = 4096;
+/// Consumers that a stream of HUB may have: those of partitions and services. Mirrors do not count.
+const HUB_CONSUMERS_MAX: i64 = 1024;
 /// Streams that READERS may have: the mirrors.
 const MIRRORS_MAX: i64 = 2;
-/// Consumers that READERS may have: people's.
-const READERS_CONSUMERS_MAX: i64 = 1024;
+/// Consumers that a mirror may have: people's.
+pub const MIRROR_CONSUMERS_MAX: i64 = 1024;
+/// Connections to HUB over all servers: tens of services, with replicas and those that a restart leaves behind.
+const HUB_CONNECTIONS_MAX: i64 = 1024;
+/// Connections of devices over all servers. A larger fleet has several hubs, or raises this with `max_connections`.
+const DEVICE_CONNECTIONS_MAX: i64 = 60_000;
+/// Connections to READERS: keepers.
+const READERS_CONNECTIONS_MAX: i64 = 64;
+/// Connections of people.
+const PEOPLE_CONNECTIONS_MAX: i64 = 1024;
+/// Connections of the account that looks after servers.
+const SYSTEM_CONNECTIONS_MAX: i64 = 32;
+/// Connections that a server takes unless its configuration says otherwise.
+const SERVER_CONNECTIONS_DEFAULT: i64 = 65_536;
+/// Connections left to sites' leaf nodes and to those that are not authenticated yet.
+const CONNECTIONS_RESERVE: i64 = 2048;
+
+// However many devices and people connect, services, keepers and leaf nodes find room at a server with defaults.
+const _: () = assert!(
+    HUB_CONNECTIONS_MAX
+        + DEVICE_CONNECTIONS_MAX
+        + READERS_CONNECTIONS_MAX
+        + PEOPLE_CONNECTIONS_MAX
+        + SYSTEM_CONNECTIONS_MAX
+        + CONNECTIONS_RESERVE
+        <= SERVER_CONNECTIONS_DEFAULT
+);
 /// As the server writes "no limit".
 const UNLIMITED: i64 = -1;
 /// Where an account's new token is handed to a running server.
@@ -75,7 +100,9 @@ pub fn operator(key: &KeyPair, name: &str, system: &str, issued: u64) -> Result<
 /// # Errors
 /// The key cannot sign.
 pub fn system(operator: &KeyPair, key: &str, issued: u64) -> Result<String, TokenError> {
-    let nats = json!({ "type": "account", "version": 2, "limits": limits(0, 0, 0) });
+    let mut limits = limits(0, 0, 0);
+    limits["conn"] = json!(SYSTEM_CONNECTIONS_MAX);
+    let nats = json!({ "type": "account", "version": 2, "limits": limits });
     jwt::sign(operator, claims(key, "system", issued, None, &nats))
 }
 
@@ -101,11 +128,17 @@ pub fn fleet(operator: &KeyPair, fleet: &Fleet<'_>, issued: u64) -> Result<Vec<S
 }
 
 fn limits_of(account: Account) -> Value {
-    match account {
-        Account::Hub => limits(UNLIMITED, HUB_STREAMS_MAX, HUB_CONSUMERS_MAX),
-        Account::Readers => limits(UNLIMITED, MIRRORS_MAX, READERS_CONSUMERS_MAX),
-        Account::Devices | Account::People => limits(0, 0, 0),
-    }
+    let (connections, leaves, mut limits) = match account {
+        Account::Hub => (HUB_CONNECTIONS_MAX, 0, limits(UNLIMITED, HUB_STREAMS_MAX, HUB_CONSUMERS_MAX)),
+        Account::Readers => {
+            (READERS_CONNECTIONS_MAX, 0, limits(UNLIMITED, MIRRORS_MAX, MIRROR_CONSUMERS_MAX))
+        }
+        Account::Devices => (DEVICE_CONNECTIONS_MAX, 0, limits(0, 0, 0)),
+        Account::People => (PEOPLE_CONNECTIONS_MAX, 0, limits(0, 0, 0)),
+    };
+    limits["conn"] = json!(connections);
+    limits["leaf"] = json!(leaves);
+    limits
 }
 
 pub(crate) fn account_of(fleet: &Fleet<'_>, limits: &Value, of: impl Fn(&Role) -> bool) -> Value {

@@ -105,14 +105,14 @@ const READ_MIRRORS: [&str; 25] = [
 ];
 /// Looking after the mirrors in READERS, and comparing them with what HUB holds.
 const KEEP_MIRRORS: [&str; 14] = [
-    "$JS.API.STREAM.NAMES",
     "$JS.API.STREAM.INFO.LEDGER",
     "$JS.API.STREAM.INFO.KV_views",
     "$JS.API.STREAM.CREATE.LEDGER",
     "$JS.API.STREAM.CREATE.KV_views",
     "$JS.API.STREAM.UPDATE.LEDGER",
     "$JS.API.STREAM.UPDATE.KV_views",
-    "$JS.API.STREAM.DELETE.*",
+    "$JS.API.STREAM.DELETE.LEDGER",
+    "$JS.API.STREAM.DELETE.KV_views",
     "$JS.API.CONSUMER.LIST.LEDGER",
     "$JS.API.CONSUMER.LIST.KV_views",
     "$JS.API.CONSUMER.DELETE.LEDGER.*",

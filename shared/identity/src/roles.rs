@@ -14,6 +14,12 @@ const HEADER_BYTES_MAX: usize = 16 * 1024;
 pub const DEVICE_PAYLOAD_MAX: usize = MESSAGE_BYTES_MAX + HEADER_BYTES_MAX;
 /// Subscriptions of a device: replies, live documents, and room for a client that asks in its own way.
 const DEVICE_SUBSCRIPTIONS_MAX: i64 = 16;
+/// Subscriptions of one connection of a viewer: many times what `muster watch` opens.
+const VIEWER_SUBSCRIPTIONS_MAX: i64 = 64;
+/// Subscriptions of one connection of a program that follows many subjects.
+const READER_SUBSCRIPTIONS_MAX: i64 = 256;
+/// Bytes of one message of somebody who only asks.
+const QUESTION_BYTES_MAX: i64 = 64 * 1024;
 /// As the server writes "no limit".
 const UNLIMITED: i64 = -1;
 
@@ -89,7 +95,11 @@ impl Role {
         ]);
         let (subscriptions, payload) = match self {
             Self::Device => (DEVICE_SUBSCRIPTIONS_MAX, DEVICE_PAYLOAD_MAX as i64),
-            _ => (UNLIMITED, UNLIMITED),
+            Self::Viewer => (VIEWER_SUBSCRIPTIONS_MAX, QUESTION_BYTES_MAX),
+            Self::Subscriber => (READER_SUBSCRIPTIONS_MAX, QUESTION_BYTES_MAX),
+            // An operator's requests carry documents.
+            Self::Operator => (READER_SUBSCRIPTIONS_MAX, UNLIMITED),
+            Self::Publisher | Self::Ingest | Self::Rollup | Self::Keeper => (UNLIMITED, UNLIMITED),
         };
         json!({
             "pub": { "allow": filled.publish }, "sub": { "allow": filled.subscribe },

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use muster_bus::{Bus, Call, EndpointSpec, Fault, RequestError, ServiceSpec};
+use muster_tests::raw::Raw;
 use muster_tests::server::Server;
 use muster_tests::wait::soon;
 use serde_json::Value;
@@ -52,6 +53,22 @@ async fn requests_are_answered_by_endpoint_and_faults_have_a_body() {
     assert_eq!(ask("muster.query.fleet", "hello").await.unwrap(), "fleet:hello");
     assert_eq!(ask("muster.query.device", "x").await.unwrap(), "device:x");
     assert_eq!(ask("muster.query.device", "fail").await.unwrap(), "{\"error\":1}");
+}
+
+#[tokio::test]
+async fn a_request_whose_reply_is_no_inbox_is_dropped() {
+    let server = Server::start();
+    let (_service, client, _serving) = served(&server).await;
+    let mut answered = client.subscribe("muster.desired.*.*").await.unwrap();
+    let mut raw = Raw::anonymous(server.port()).unwrap();
+    for reply in ["muster.desired.plant7.press-4", "_R_", "_INBOX", "$KV.views.fleet", ""] {
+        raw.publish("muster.query.fleet", reply, "foreign");
+    }
+    // One that is answered was asked after them.
+    client.request("muster.query.fleet", Bytes::from("own"), PATIENCE).await.unwrap();
+    client.publish_core("muster.desired.plant7.last", Default::default(), Bytes::new()).await.unwrap();
+    let first = soon("the last message", answered.next()).await.unwrap();
+    assert_eq!(first.subject, "muster.desired.plant7.last", "a request was answered into a stream's subject");
 }
 
 #[tokio::test]

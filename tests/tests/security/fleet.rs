@@ -137,7 +137,9 @@ fn secrets(folder: &Path, found: &mut Vec<String>) {
 async fn a_whole_fleet_runs_with_only_the_rights_of_its_roles_over_tls() {
     let hub = Guarded::start();
     let rollup_data = hub.dir().join("rollup").display().to_string();
-    let _rollup = start_service(&hub, Role::Rollup, ROLLUP, &["--data-dir", &rollup_data]);
+    let keeper = hub.creds(Role::Keeper).display().to_string();
+    let rollup_args = ["--data-dir", &rollup_data, "--readers-creds", &keeper];
+    let _rollup = start_service(&hub, Role::Rollup, ROLLUP, &rollup_args);
     let _publisher = start_service(&hub, Role::Publisher, PUBLISHER, &[]);
     let _ingest = start_service(&hub, Role::Ingest, INGEST, &["--lease", "5s"]);
     let agents = ["press-4", "press-5"].map(|name| Agent::start(&hub, &device(name)));
@@ -184,7 +186,7 @@ fn nothing_was_refused_or_given_away(hub: &Guarded) {
     let mut seeds = Vec::new();
     secrets(hub.dir(), &mut seeds);
     // Operator, system, signers and credentials of the roles, and a key a device.
-    assert_eq!(seeds.len(), 2 + 7 + 7 + 2, "{}", hub.dir().display());
+    assert_eq!(seeds.len(), 2 + 8 + 8 + 2, "{}", hub.dir().display());
     for log in logs {
         let refused = log.lines().find(|line| line.contains("ermissions"));
         assert_eq!(refused, None, "somebody lacked a right:\n{log}");
@@ -197,6 +199,7 @@ fn nothing_was_refused_or_given_away(hub: &Guarded) {
 async fn a_viewer_can_ask_and_nothing_else() {
     let hub = Guarded::start();
     let _ingest = crate::ingest(&hub).await;
+    hub.mirror().await;
     let bus = connect(hub.config(Role::Viewer)).await;
     let (desired, request) = (
         muster_bus::Outgoing::new("muster.desired.plant7.press-4", "{}"),

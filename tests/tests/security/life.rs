@@ -1,5 +1,6 @@
 //! The life of an identity: it begins with a key, is renewed without a restart, and ends in time.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use muster_bus::{Link, Outgoing};
@@ -119,7 +120,7 @@ async fn a_stolen_signing_key_of_devices_lets_in_devices_only() {
     let account = authority["devices"].as_str().unwrap();
     let user = claims::User { account, key: &key, issued: 1, expires: None };
     // Whatever role it claims, the rights are those of the key that signed.
-    let token = claims::service(&signer, &user, Role::Operator, "thief").unwrap();
+    let token = claims::service(&signer, &user, Role::Operator, "thief", &BTreeMap::new()).unwrap();
     let mut thief = Raw::with(hub.server.port(), &token, &pair.seed().unwrap()).unwrap();
     for subject in ["muster.desired.plant7.press-4", "muster.publisher.apply", "$JS.API.STREAM.NAMES"] {
         let said = thief.publish(subject, "", "{}").join("\n");

@@ -19,7 +19,8 @@ The way, once:
   nats-server -c hub.conf                           with `include`, a jetstream and a tls block; the path of the
                                                     included file counts from the including one
   muster-ingest --creds DIR/creds/ingest.creds --tls-ca ca.pem --nats-url tls://hub:4222
-                                                    and so on for each service, with its own credentials
+                                                    and so on for each service, with its own credentials;
+                                                    muster-rollup also with --readers-creds DIR/creds/keeper.creds
 Then for each device:
   muster-agent key --data-dir DATA                  on the device: makes its key, prints the public one
   muster enroll plant7/press-4 --key U… -o press-4.jwt
@@ -27,7 +28,9 @@ Then for each device:
 And for each person who asks:
   muster auth creds viewer --name anna -o anna.creds --valid 90d
 A site with a server of its own, to which its devices connect instead of the hub:
-  muster auth leaf plant7                           an account at the hub, and leaves/plant7 for the site's server";
+  muster auth leaf plant7                           an account at the hub, and leaves/plant7 for the site's server
+A directory that an older release made:
+  muster auth upgrade --dir DIR                     says what to do next";
 
 pub(super) const ENROLL_EXAMPLES: &str = "\
 The device's seed stays on the device; what is written here is no secret. Run it again before the end to renew: the
@@ -68,8 +71,10 @@ pub enum AuthCommand {
     Creds(CredsArgs),
     /// Make or renew what a site with a server of its own needs: a leaf node, to which its devices connect
     Leaf(LeafArgs),
-    /// Hand the accounts, with everybody who is out, to the running servers
+    /// Hand the accounts, with everybody who is revoked, to the running servers
     Push(VaultArgs),
+    /// Give a directory of an older release the accounts and keys of this one; no device needs a new key or token
+    Upgrade(VaultArgs),
 }
 
 /// `muster auth leaf`
@@ -99,7 +104,7 @@ pub struct InitArgs {
 /// `muster auth creds`
 #[derive(Debug, Args)]
 pub struct CredsArgs {
-    /// publisher, ingest, rollup, viewer, subscriber or operator
+    /// publisher, ingest, rollup, keeper, viewer, subscriber or operator
     #[arg(value_parser = role)]
     pub role: Role,
     /// For whom [default: the role's name]
@@ -175,8 +180,7 @@ impl FromStr for Valid {
 }
 
 fn role(name: &str) -> Result<Role, &'static str> {
-    let rule =
-        "must be publisher, ingest, rollup, viewer, subscriber or operator; `muster enroll` is for devices";
+    let rule = "must be publisher, ingest, rollup, keeper, viewer, subscriber or operator; `muster enroll` is for devices";
     Role::of(name).filter(|role| *role != Role::Device).ok_or(rule)
 }
 

@@ -6,7 +6,7 @@ use muster_identity::{Entry, OUT_WITHIN, Roster};
 use super::paint::{BAD, PLAIN, UNSURE, WELL, styled};
 use super::table::{Cell, Table};
 use super::words::{plural, span};
-use crate::auth::{Admitted, LEAVES, Leaf, Made, Out, SERVER_CONFIG};
+use crate::auth::{Admitted, LEAVES, Leaf, Made, Out, SERVER_CONFIG, Upgraded};
 
 /// A directory of keys that was made, and what comes next.
 pub fn made(made: &Made) -> String {
@@ -18,8 +18,39 @@ pub fn made(made: &Made) -> String {
          1. in the configuration of nats-server, beside jetstream and tls:   include {config}\n\
          \x20  (by its path from that configuration; nats-server knows no other)\n\
          2. each service with its own credentials:                           --creds {dir}/creds/SERVICE.creds\n\
+         \x20  muster-rollup also with those for the mirrors that people read: --readers-creds {dir}/creds/keeper.creds\n\
          3. each device:   muster enroll SITE/DEVICE --dir {dir} --key U…\n"
     )
+}
+
+/// A directory that was upgraded, and what comes next.
+pub fn upgraded(upgraded: &Upgraded) -> String {
+    let Upgraded { dir, config, new_accounts, renewed, to_renew } = upgraded;
+    let (dir, config) = (dir.display(), config.display());
+    let accounts = match new_accounts.is_empty() {
+        true => "no account is new".to_owned(),
+        false => format!("new accounts: {}", new_accounts.join(", ")),
+    };
+    let signed = plural(renewed.len() as u64, "credentials file");
+    let mut text = format!(
+        "upgraded {dir}: {accounts}; {signed} signed again in {dir}/creds; no device needs a new key or token\n\
+         \n\
+         1. tell the running servers:   muster auth push --dir {dir}\n\
+         \x20  (they also find it in {config} at their next start). People are refused until they have their\n\
+         \x20  credentials of step 3; devices and services go on\n\
+         2. start muster-rollup with    --readers-creds {dir}/creds/keeper.creds\n\
+         \x20  and give every service its file of {dir}/creds again, so that it knows the role of a requester\n\
+         3. give people their files of {dir}/creds again"
+    );
+    match to_renew.is_empty() {
+        true => text += "\n",
+        false => text += ", and renew those that lie elsewhere:\n",
+    }
+    for entry in to_renew {
+        let Entry { name, role, .. } = entry;
+        text += &format!("       muster auth creds {role} --name {name} --dir {dir} -o THEIR-FILE\n");
+    }
+    text
 }
 
 /// What was made for a site's server, and what comes next.

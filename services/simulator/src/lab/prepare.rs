@@ -75,10 +75,13 @@ fn hub_config(with_sites: bool) -> String {
     )
 }
 
-/// Each role's credentials into a folder of its own, where that is there: a lab mounts those it needs.
+/// Copies each role's credentials into the folder of the service that uses them, where that folder exists: a lab mounts
+/// those it needs.
 fn hand_out(lab: &Lab) -> Result<(), Error> {
     for role in Role::ALL.into_iter().filter(|role| *role != Role::Device) {
-        let (name, to) = (format!("{}.creds", role.as_str()), lab.dir.join("creds").join(role.as_str()));
+        // The keeper is a task of the rollup.
+        let folder = if role == Role::Keeper { Role::Rollup } else { role };
+        let (name, to) = (format!("{}.creds", role.as_str()), lab.dir.join("creds").join(folder.as_str()));
         if to.is_dir() {
             copy(&lab.auth().join("creds").join(&name), &to.join(&name), SECRET)?;
         }

@@ -1,0 +1,191 @@
+//! The keeper of the mirrors that people read: makes them, watches them and restores them.
+//!
+//! It has credentials of its own (`--readers-creds`), of an account that holds nothing but mirrors: so what it may delete is
+//! never the stream itself. Any number of rollups may run one. Without credentials there are no mirrors: on an open
+//! server people read the streams themselves.
+
+use std::path::Path;
+use std::time::Duration;
+
+use muster_bus::mirror::MIRROR_CONSUMERS_HIGH;
+use muster_bus::{ApiError, Bus, BusConfig, MIRRORED, MirrorSettings, MirrorState};
+use muster_service::error::chain;
+use muster_service::health::{Health, Latch};
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use tokio_util::sync::CancellationToken;
+
+/// Time between two looks at the mirrors.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// Time without progress after which a mirror that lags is reported in the log, and again after each such time.
+const STALLED_AFTER: Duration = Duration::from_secs(30);
+
+/// Which mirror a number is about.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OfMirror {
+    stream: &'static str,
+}
+
+/// What the keeper counts.
+#[derive(Debug, Clone, Default)]
+pub struct KeeperMetrics {
+    lag: Family<OfMirror, Gauge>,
+    replaced: Family<OfMirror, Counter>,
+    consumers: Family<OfMirror, Gauge>,
+    removed_consumers: Family<OfMirror, Counter>,
+}
+
+impl KeeperMetrics {
+    /// Registers them.
+    pub fn register(health: &Health) -> Self {
+        let own = Self::default();
+        health.metrics(|registry| {
+            registry.register("mirror_lag", "Messages that a mirror lacks", own.lag.clone());
+            registry.register("mirror_replaced", "Times that a mirror was made anew", own.replaced.clone());
+            registry.register("mirror_consumers", "Consumers on a mirror", own.consumers.clone());
+            let help = "Idle consumers removed from a mirror that had too many";
+            registry.register("mirror_consumers_removed", help, own.removed_consumers.clone());
+        });
+        own
+    }
+}
+
+/// Keeps the mirrors.
+#[derive(Debug)]
+pub struct Keeper {
+    config: BusConfig,
+    settings: MirrorSettings,
+    metrics: KeeperMetrics,
+    progress: [Progress; MIRRORED.len()],
+}
+
+/// How far a mirror was, and for how many looks.
+#[derive(Debug, Clone, Copy, Default)]
+struct Progress {
+    last_seq: u64,
+    looks: u32,
+}
+
+impl Progress {
+    /// Whether a mirror that lags has made no progress for [`STALLED_AFTER`], once for each such time.
+    fn is_stalled(&mut self, last_seq: u64, lag: u64) -> bool {
+        let is_same = lag > 0 && last_seq == self.last_seq;
+        let looks = if is_same { self.looks + 1 } else { 0 };
+        let is_stalled = LOOK_EVERY * looks >= STALLED_AFTER;
+        *self = Self { last_seq, looks: if is_stalled { 0 } else { looks } };
+        is_stalled
+    }
+}
+
+impl Keeper {
+    /// A keeper that connects with these settings.
+    pub const fn new(config: BusConfig, settings: MirrorSettings, metrics: KeeperMetrics) -> Self {
+        Self { config, settings, metrics, progress: [Progress { last_seq: 0, looks: 0 }; MIRRORED.len()] }
+    }
+
+    /// Keeps the mirrors until `stop`; `made` is released once both are there.
+    pub async fn run(mut self, made: Latch, stop: CancellationToken) {
+        let bus = match Bus::connect(self.config.clone(), &stop).await {
+            Ok(bus) => bus,
+            Err(error) => {
+                tracing::error!(error = chain(&error), "cannot keep the mirrors");
+                return;
+            }
+        };
+        let mut made = Some(made);
+        let keeping = async {
+            loop {
+                let mut all = true;
+                for at in 0..MIRRORED.len() {
+                    all &= self.look(&bus, at).await;
+                }
+                if all && let Some(made) = made.take() {
+                    made.release();
+                }
+                tokio::time::sleep(LOOK_EVERY).await;
+            }
+        };
+        stop.run_until_cancelled(keeping).await;
+    }
+
+    /// Looks at one mirror; whether it is there.
+    async fn look(&mut self, bus: &Bus, at: usize) -> bool {
+        let stream = MIRRORED[at];
+        match bus.keep_mirror(stream, &self.settings).await {
+            Ok(state) => {
+                self.note(stream, &state);
+                if let MirrorState::Kept { last_seq, lag, consumers } = state {
+                    if self.progress[at].is_stalled(last_seq, lag) {
+                        tracing::warn!(stream, lag, "a mirror makes no progress; the server keeps trying");
+                    }
+                    if consumers > MIRROR_CONSUMERS_HIGH {
+                        self.make_room(bus, stream).await;
+                    }
+                }
+                state != MirrorState::NoOrigin
+            }
+            Err(error) => {
+                tracing::warn!(stream, error = chain(&error), "cannot look after a mirror; trying again");
+                false
+            }
+        }
+    }
+
+    fn note(&self, stream: &'static str, state: &MirrorState) {
+        let label = OfMirror { stream };
+        match state {
+            MirrorState::NoOrigin => tracing::warn!(stream, "there is nothing to mirror yet"),
+            MirrorState::Created => tracing::info!(stream, "mirror created"),
+            MirrorState::Updated => tracing::info!(stream, "mirror moved or changed in copies"),
+            MirrorState::Replaced(why) => {
+                self.metrics.replaced.get_or_create(&label).inc();
+                tracing::warn!(stream, why, "mirror made anew");
+            }
+            MirrorState::Kept { lag, consumers, .. } => {
+                let shown = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
+                self.metrics.lag.get_or_create(&label).set(shown(*lag));
+                self.metrics.consumers.get_or_create(&label).set(shown(*consumers));
+            }
+        }
+    }
+
+    async fn make_room(&self, bus: &Bus, stream: &'static str) {
+        let removed: Result<usize, ApiError> = bus.remove_idle_consumers(stream).await;
+        match removed {
+            Ok(0) => {}
+            Ok(count) => {
+                self.metrics.removed_consumers.get_or_create(&OfMirror { stream }).inc_by(count as u64);
+                tracing::warn!(stream, count, "idle consumers removed from a mirror that had too many");
+            }
+            Err(error) => tracing::warn!(stream, error = chain(&error), "cannot remove idle consumers"),
+        }
+    }
+}
+
+/// Where the keeper connects: as the rollup does, with credentials of its own.
+pub fn connection(own: &BusConfig, creds: &Path) -> BusConfig {
+    BusConfig {
+        creds: Some(creds.to_owned()),
+        inbox_prefix: None,
+        name: "muster-keeper".to_owned(),
+        ..own.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mirror_that_lags_without_progress_is_reported_once_in_a_while() {
+        let looks = u32::try_from(STALLED_AFTER.as_secs() / LOOK_EVERY.as_secs()).unwrap();
+        let mut progress = Progress::default();
+        assert!(!progress.is_stalled(5, 1));
+        let reported = (0..3 * looks).filter(|_| progress.is_stalled(5, 1)).count();
+        assert_eq!(reported, 3);
+        assert!((0..3 * looks).all(|look| !progress.is_stalled(u64::from(look), 9)), "it makes progress");
+        assert!((0..3 * looks).all(|_| !progress.is_stalled(7, 0)), "it lacks nothing");
+    }
+}
