@@ -12,6 +12,7 @@ use muster_identity::Role;
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 
+use crate::older;
 use crate::server::{Server, Setup, free_port};
 use crate::system::program;
 use crate::tls::certified;
@@ -29,29 +30,36 @@ pub struct Guarded {
 impl Guarded {
     /// One that speaks TLS.
     pub fn start() -> Self {
-        Self::start_with(true, &[])
+        Self::start_with(true, &[], |_| ())
+    }
+
+    /// One that speaks plain text, whose keys the release before READERS and PEOPLE made, with a device that was enrolled
+    /// then.
+    pub fn start_older(key: &DeviceKey) -> Self {
+        Self::start_with(false, &[], |auth| {
+            let file = device_creds(auth.parent().unwrap(), key).display().to_string();
+            run_muster(auth, &["enroll", &key.to_string(), "--creds-file", &file]);
+            older::rewrite(auth);
+        })
     }
 
     /// One that speaks plain text, for a test that speaks the protocol itself.
     pub fn start_plain() -> Self {
-        Self::start_with(false, &[])
+        Self::start_with(false, &[], |_| ())
     }
 
     /// One that speaks plain text, also to the servers of these sites.
     pub fn start_with_sites(sites: &[&SiteId]) -> Self {
-        Self::start_with(false, sites)
+        Self::start_with(false, sites, |_| ())
     }
 
-    fn start_with(tls: bool, sites: &[&SiteId]) -> Self {
+    fn start_with(tls: bool, sites: &[&SiteId], rewrite: impl Fn(&Path)) -> Self {
         let dir = tempfile::Builder::new().prefix("muster-guarded-").tempdir().unwrap();
         let resolver = dir.path().join("accounts").display().to_string();
         let auth = dir.path().join("auth");
-        let make = |args: &[&str]| {
-            let made = Command::new(program("muster")).args(args).arg("--dir").arg(&auth).output().unwrap();
-            assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
-        };
-        make(&["auth", "init", "--resolver-dir", &resolver]);
-        sites.iter().for_each(|site| make(&["auth", "leaf", site.as_str()]));
+        run_muster(&auth, &["auth", "init", "--resolver-dir", &resolver]);
+        sites.iter().for_each(|site| run_muster(&auth, &["auth", "leaf", site.as_str()]));
+        rewrite(&auth);
         // The server reads an included file from beside its own configuration.
         let name = dir.path().file_name().unwrap().to_str().unwrap();
         let mut more = format!("include \"../{name}/auth/nats-server.conf\"\n");
@@ -130,7 +138,7 @@ impl Guarded {
     }
 
     fn device_creds(&self, key: &DeviceKey) -> PathBuf {
-        self.dir.path().join(format!("{}_{}.creds", key.site, key.device))
+        device_creds(self.dir.path(), key)
     }
 
     /// The settings of somebody with a role.
@@ -164,4 +172,14 @@ impl Guarded {
             ..config
         }
     }
+}
+
+fn device_creds(dir: &Path, key: &DeviceKey) -> PathBuf {
+    dir.join(format!("{}_{}.creds", key.site, key.device))
+}
+
+/// `muster` about a directory of keys, without a server.
+fn run_muster(auth: &Path, args: &[&str]) {
+    let made = Command::new(program("muster")).args(args).arg("--dir").arg(auth).output().unwrap();
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
 }

@@ -21,6 +21,7 @@ pub mod guarded;
 pub mod later;
 pub mod leaf;
 pub mod ledger;
+pub mod older;
 pub mod python;
 pub mod raw;
 pub mod schemas;

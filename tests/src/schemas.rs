@@ -5,6 +5,7 @@ pub mod asyncapi;
 pub mod catalogue;
 pub mod json_schema;
 mod ordered;
+mod rights;
 
 use std::path::PathBuf;
 
@@ -23,6 +24,7 @@ pub struct Generated {
 pub fn generated() -> Vec<Generated> {
     let mut files: Vec<_> = json_schema::files();
     files.push(Generated { path: "asyncapi.yaml".to_owned(), text: asyncapi::text() });
+    files.push(Generated { path: "RIGHTS.md".to_owned(), text: rights::table() });
     files
 }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use clap::Parser;
 use fastrand::Rng;
-use muster_bus::{Bus, BusConfig, LinkHealth, ReadError};
+use muster_bus::{Bus, BusConfig, Keeper, KeeperMetrics, LinkHealth, MirrorSettings, ReadError};
 use muster_contract::HubName;
 use muster_contract::parts::{HUBS_KEY, HubList};
 use muster_contract::subjects::ViewKey;
@@ -67,6 +67,12 @@ pub async fn start(config: Config, life: &Life) -> Result<Handle, StartError> {
         tls_ca: config.common.tls_ca,
         ..BusConfig::service(config.common.nats_url.as_str(), NAME)
     };
+    if let Some(creds) = &config.readers_creds {
+        let made = life.health().latch("the mirror for people, made");
+        let metrics = KeeperMetrics::register(life.health());
+        let keeper = Keeper::new(&top, creds, MirrorSettings::default(), metrics).of_views();
+        life.spawn(Stage::Serve, "mirror", keeper.run(made, life.token(Stage::Serve)));
+    }
     let top = Bus::connect(top, &life.stop_token()).await?;
     LinkHealth::register(life.health()).follow(&top);
     top.converge_views().await?;

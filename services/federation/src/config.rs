@@ -27,7 +27,8 @@ and what was at a time by asking every hub concerned, about one site by passing 
 A hub that is not heard for as long as the lease counts with everything stale and nothing known. Nothing is told before
 every hub was read once. A second federation with the same settings is a hot standby.
 
-Credentials: at a hub those of its role 'subscriber', at the top those of its role 'rollup' (`muster auth init` makes both).
+Credentials: at a hub those of its role 'subscriber', at the top those of its role 'rollup', and with
+--readers-creds those of the keeper (`muster auth init` makes all of them).
 
 Examples:
   muster-federation --nats-url nats://top:4222 --hub north=nats://north:4222 --hub south=nats://south:4222
@@ -63,6 +64,11 @@ pub struct Cli {
     #[arg(long, env = "MUSTER_LEASE", value_name = "DURATION", default_value = "90s")]
     lease: String,
 
+    /// File with the credentials of the keeper at the top (creds/keeper.creds there): the federation then keeps the mirror
+    /// of the bucket views that people read on a server with accounts
+    #[arg(long, env = "MUSTER_READERS_CREDS", value_name = "FILE")]
+    readers_creds: Option<String>,
+
     #[command(flatten)]
     common: CommonArgs,
 }
@@ -76,6 +82,8 @@ pub struct Config {
     pub hubs: BTreeMap<HubName, BusConfig>,
     /// How often a hub is asked, and when it is silent.
     pub pace: Pace,
+    /// The keeper's credentials at the top; no mirror if none.
+    pub readers_creds: Option<PathBuf>,
 }
 
 impl Cli {
@@ -94,10 +102,13 @@ impl Cli {
             hubs.entry(name).and_modify(|hub| hub.tls_ca = Some(path));
         }
         let lease = problems.duration("--lease", &self.lease, LEASE_MIN..=LEASE_MAX);
+        let readers = problems.optional("--readers-creds", self.readers_creds.as_deref(), Problems::file);
         if let Some(common) = &common {
             refuse_the_top(&mut problems, common, &hubs);
         }
-        problems.finish(|| Some(Config { common: common?, hubs, pace: Pace::of(lease?) }))
+        problems.finish(|| {
+            Some(Config { common: common?, hubs, pace: Pace::of(lease?), readers_creds: readers? })
+        })
     }
 }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use clap::Parser;
 use fastrand::Rng;
-use muster_bus::{Bus, BusConfig, LinkHealth, MirrorSettings, ReadError};
+use muster_bus::{Bus, BusConfig, Keeper, KeeperMetrics, LinkHealth, MirrorSettings, ReadError};
 use muster_contract::Timestamp;
 use muster_contract::subjects::stream;
 use muster_domain::fold::Fleet;
@@ -28,7 +28,6 @@ use crate::history::point::Points;
 use crate::history::store::Checkpoints;
 use crate::history::thinning::Room;
 use crate::history::{self, recall};
-use crate::keeper::{self, Keeper, KeeperMetrics};
 use crate::metrics::Metrics;
 use crate::notify::desk::NotifyDesk;
 use crate::notify::metrics::NotifyMetrics;
@@ -133,8 +132,7 @@ pub async fn start(config: Config, life: &Life) -> Result<Handle, StartError> {
 fn keep_mirrors(readers: &Readers, own: &BusConfig, life: &Life) {
     let made = life.health().latch("the mirrors for people, made");
     let settings = MirrorSettings { tag: readers.tag.clone(), replicas: own.replicas };
-    let connection = keeper::connection(own, &readers.creds);
-    let keeper = Keeper::new(connection, settings, KeeperMetrics::register(life.health()));
+    let keeper = Keeper::new(own, &readers.creds, settings, KeeperMetrics::register(life.health()));
     life.spawn(Stage::Serve, "mirrors", keeper.run(made, life.token(Stage::Serve)));
 }
 

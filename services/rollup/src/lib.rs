@@ -7,8 +7,6 @@
 //!     store ───┘                └─► snapshot ─► store ─► history (the past)
 //! ```
 //!
-//! [`keeper`] makes and restores the mirrors that people read on a hub with accounts.
-//!
 //! What people define themselves comes in by [`define`], lives in the bucket, and is followed by [`definitions`].
 //!
 //! Everything shown is a function of LEDGER up to a sequence. The snapshot in the data directory only saves reading
@@ -25,7 +23,6 @@ pub mod define;
 pub mod definitions;
 pub mod error;
 pub mod history;
-pub mod keeper;
 pub mod metrics;
 pub mod notify;
 pub mod present;

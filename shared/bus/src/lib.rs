@@ -2,7 +2,7 @@
 //!
 //! Reading order: [`config`] and [`connect`] (a [`Bus`] and its [`Link`]), [`topology`] and [`converge`]
 //! (streams as data), [`message`] and [`event`], then the ways in ([`publish`], [`window`]) and the ways out ([`read`],
-//! [`replay`], [`deliveries`] with [`sounding`], [`views`] with [`held`] and [`board`], [`notices`], [`mirror`]), and [`request`] with [`serve`] and
+//! [`replay`], [`deliveries`] with [`sounding`], [`views`] with [`held`] and [`board`], [`notices`], [`mirror`] with [`keeper`]), and [`request`] with [`serve`] and
 //! [`answering`]. It moves bytes and positions; it parses no document
 //! (of a view it reads which one it is) and holds no rule of the domain.
 
@@ -17,6 +17,7 @@ pub mod deliveries;
 pub mod event;
 pub mod health;
 pub mod held;
+pub mod keeper;
 pub mod link;
 pub mod message;
 pub mod mirror;
@@ -51,6 +52,7 @@ pub use deliveries::{Deliveries, PartitionFloor};
 pub use event::Trace;
 pub use health::LinkHealth;
 pub use held::{Decision, Held, Signed, Written};
+pub use keeper::{Keeper, KeeperMetrics};
 pub use link::Link;
 pub use message::{Delivery, Headers, Outgoing, Stored};
 pub use mirror::{MIRRORED, MirrorSettings, MirrorState};

@@ -75,8 +75,6 @@ struct Info {
     created: String,
     config: Value,
     state: State,
-    #[serde(default)]
-    mirror: Option<MirrorInfo>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -84,12 +82,6 @@ struct State {
     last_seq: u64,
     #[serde(default)]
     consumer_count: u64,
-}
-
-#[derive(Debug, Default, Deserialize)]
-struct MirrorInfo {
-    #[serde(default)]
-    lag: u64,
 }
 
 #[derive(Debug, Deserialize)]
@@ -142,8 +134,8 @@ impl Bus {
             let _: Value = self.wire.api(&format!("STREAM.UPDATE.{name}"), &wanted).await?;
             return Ok(MirrorState::Updated);
         }
-        let lag = mirror.mirror.map_or(0, |mirror| mirror.lag);
         let (last_seq, consumers) = (mirror.state.last_seq, mirror.state.consumer_count);
+        let lag = origin.state.last_seq - last_seq;
         Ok(MirrorState::Kept { last_seq, lag, consumers })
     }
 

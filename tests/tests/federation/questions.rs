@@ -120,7 +120,9 @@ async fn the_rights_of_a_subscriber_at_a_hub_and_of_a_rollup_at_the_top_suffice(
     let (hub, top, dir) = (Guarded::start(), Guarded::start(), tempfile::tempdir().unwrap());
     let [url, authority, creds] = rights(&hub, Role::Rollup);
     let words = ["muster-rollup", "--data-dir", dir.path().to_str().unwrap(), "--nats-url", &url];
-    let words = [&words[..], &["--tls-ca", &authority, "--creds", &creds]].concat();
+    let keeper = hub.creds(Role::Keeper).display().to_string();
+    let words =
+        [&words[..], &["--tls-ca", &authority, "--creds", &creds, "--readers-creds", &keeper]].concat();
     let config = muster_rollup::config::Cli::try_parse_from(words).unwrap().check().unwrap();
     let rollup = Life::new();
     let _rollup = soon("a rollup", muster_rollup::app::start(config, &rollup)).await.unwrap();
@@ -130,7 +132,9 @@ async fn the_rights_of_a_subscriber_at_a_hub_and_of_a_rollup_at_the_top_suffice(
     let [url, authority, creds] = rights(&top, Role::Rollup);
     let words =
         ["muster-federation", "--hub", &of_hub[0], "--hub-tls-ca", &of_hub[1], "--hub-creds", &of_hub[2]];
+    let keeper = top.creds(Role::Keeper).display().to_string();
     let words = [&words[..], &["--nats-url", &url, "--tls-ca", &authority, "--creds", &creds]].concat();
+    let words = [&words[..], &["--readers-creds", &keeper]].concat();
     let config = muster_federation::config::Cli::try_parse_from(words).unwrap().check().unwrap();
     let life = Life::new();
     let handle = soon("a federation", muster_federation::app::start(config, &life)).await.unwrap();

@@ -11,6 +11,7 @@ mod leaf;
 mod life;
 mod matrix;
 mod renewal;
+mod upgrade;
 
 use muster_bus::{Bus, BusConfig};
 use muster_tests::guarded::Guarded;

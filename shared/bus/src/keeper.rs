@@ -1,14 +1,12 @@
 //! The keeper of the mirrors that people read: makes them, watches them and restores them.
 //!
 //! It has credentials of its own (`--readers-creds`), of an account that holds nothing but mirrors: so what it may delete is
-//! never the stream itself. Any number of rollups may run one. Without credentials there are no mirrors: on an open
+//! never the stream itself. Any number of services may run one. Without credentials there are no mirrors: on an open
 //! server people read the streams themselves.
 
 use std::path::Path;
 use std::time::Duration;
 
-use muster_bus::mirror::MIRROR_CONSUMERS_HIGH;
-use muster_bus::{ApiError, Bus, BusConfig, MIRRORED, MirrorSettings, MirrorState};
 use muster_service::error::chain;
 use muster_service::health::{Health, Latch};
 use prometheus_client::encoding::EncodeLabelSet;
@@ -16,6 +14,11 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use tokio_util::sync::CancellationToken;
+
+use crate::bus::Bus;
+use crate::config::BusConfig;
+use crate::mirror::{MIRROR_CONSUMERS_HIGH, MIRRORED, MirrorSettings, MirrorState};
+use crate::topology::VIEWS_STREAM;
 
 /// Time between two looks at the mirrors.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -58,7 +61,7 @@ pub struct Keeper {
     config: BusConfig,
     settings: MirrorSettings,
     metrics: KeeperMetrics,
-    progress: [Progress; MIRRORED.len()],
+    mirrors: Vec<(&'static str, Progress)>,
 }
 
 /// How far a mirror was, and for how many looks.
@@ -80,12 +83,22 @@ impl Progress {
 }
 
 impl Keeper {
-    /// A keeper that connects with these settings.
-    pub const fn new(config: BusConfig, settings: MirrorSettings, metrics: KeeperMetrics) -> Self {
-        Self { config, settings, metrics, progress: [Progress { last_seq: 0, looks: 0 }; MIRRORED.len()] }
+    /// A keeper of every mirror, which connects as `own` does, with credentials of its own.
+    pub fn new(own: &BusConfig, creds: &Path, settings: MirrorSettings, metrics: KeeperMetrics) -> Self {
+        let name = format!("{} keeper", own.name);
+        let config = BusConfig { creds: Some(creds.to_owned()), inbox_prefix: None, name, ..own.clone() };
+        let mirrors = MIRRORED.map(|stream| (stream, Progress::default())).into();
+        Self { config, settings, metrics, mirrors }
     }
 
-    /// Keeps the mirrors until `stop`; `made` is released once both are there.
+    /// The same for the mirror of the bucket `views` alone, where there is no LEDGER.
+    #[must_use]
+    pub fn of_views(mut self) -> Self {
+        self.mirrors.retain(|(stream, _)| *stream == VIEWS_STREAM);
+        self
+    }
+
+    /// Keeps the mirrors until `stop`; `made` is released once all are there.
     pub async fn run(mut self, made: Latch, stop: CancellationToken) {
         let bus = match Bus::connect(self.config.clone(), &stop).await {
             Ok(bus) => bus,
@@ -98,7 +111,7 @@ impl Keeper {
         let keeping = async {
             loop {
                 let mut all = true;
-                for at in 0..MIRRORED.len() {
+                for at in 0..self.mirrors.len() {
                     all &= self.look(&bus, at).await;
                 }
                 if all && let Some(made) = made.take() {
@@ -112,12 +125,12 @@ impl Keeper {
 
     /// Looks at one mirror; whether it is there.
     async fn look(&mut self, bus: &Bus, at: usize) -> bool {
-        let stream = MIRRORED[at];
+        let stream = self.mirrors[at].0;
         match bus.keep_mirror(stream, &self.settings).await {
             Ok(state) => {
                 self.note(stream, &state);
                 if let MirrorState::Kept { last_seq, lag, consumers } = state {
-                    if self.progress[at].is_stalled(last_seq, lag) {
+                    if self.mirrors[at].1.is_stalled(last_seq, lag) {
                         tracing::warn!(stream, lag, "a mirror makes no progress; the server keeps trying");
                     }
                     if consumers > MIRROR_CONSUMERS_HIGH {
@@ -152,8 +165,7 @@ impl Keeper {
     }
 
     async fn make_room(&self, bus: &Bus, stream: &'static str) {
-        let removed: Result<usize, ApiError> = bus.remove_idle_consumers(stream).await;
-        match removed {
+        match bus.remove_idle_consumers(stream).await {
             Ok(0) => {}
             Ok(count) => {
                 self.metrics.removed_consumers.get_or_create(&OfMirror { stream }).inc_by(count as u64);
@@ -161,16 +173,6 @@ impl Keeper {
             }
             Err(error) => tracing::warn!(stream, error = chain(&error), "cannot remove idle consumers"),
         }
-    }
-}
-
-/// Where the keeper connects: as the rollup does, with credentials of its own.
-pub fn connection(own: &BusConfig, creds: &Path) -> BusConfig {
-    BusConfig {
-        creds: Some(creds.to_owned()),
-        inbox_prefix: None,
-        name: "muster-keeper".to_owned(),
-        ..own.clone()
     }
 }
 

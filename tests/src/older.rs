@@ -1,0 +1,81 @@
+//! A directory of keys as the release before READERS and PEOPLE made it: people belong to HUB, and there is no keeper.
+//! Made from a new directory with its own keys, so that nothing but the layout differs.
+
+#![allow(clippy::unwrap_used, reason = "a failure here is the test's result")]
+
+use std::fs;
+use std::path::Path;
+
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use muster_identity::{KeyPair, creds, jwt};
+use serde_json::{Map, Value};
+
+/// Rewrites a directory that was just made.
+pub fn rewrite(dir: &Path) {
+    let mut authority = read(&dir.join("authority.json"));
+    let hub = authority["hub"].as_str().unwrap().to_owned();
+    let people = authority["people"].as_str().unwrap().to_owned();
+    let readers = authority["readers"].as_str().unwrap().to_owned();
+    for account in ["people", "readers"] {
+        authority.as_object_mut().unwrap().remove(account);
+    }
+    authority["signers"].as_object_mut().unwrap().remove("keeper");
+    fs::write(dir.join("authority.json"), authority.to_string()).unwrap();
+    let mut roster = read(&dir.join("roster.json"));
+    roster["users"].as_array_mut().unwrap().retain(|user| user["role"] != "keeper");
+    fs::write(dir.join("roster.json"), roster.to_string()).unwrap();
+    for file in ["signers/keeper.seed", "creds/keeper.creds"] {
+        fs::remove_file(dir.join(file)).unwrap();
+    }
+    for role in ["viewer", "subscriber", "operator"] {
+        move_user(dir, role, &hub);
+    }
+    rewrite_accounts(dir, &hub, &people, &readers);
+}
+
+fn read(file: &Path) -> Value {
+    serde_json::from_slice(&fs::read(file).unwrap()).unwrap()
+}
+
+fn claims(token: &str) -> Map<String, Value> {
+    let body = URL_SAFE_NO_PAD.decode(token.split('.').nth(1).unwrap()).unwrap();
+    serde_json::from_slice(&body).unwrap()
+}
+
+fn seed(file: &Path) -> KeyPair {
+    KeyPair::from_seed(fs::read_to_string(file).unwrap().trim()).unwrap()
+}
+
+/// Signs the token of a person for HUB.
+fn move_user(dir: &Path, role: &str, hub: &str) {
+    let file = dir.join(format!("creds/{role}.creds"));
+    let text = fs::read_to_string(&file).unwrap();
+    let mut user = claims(creds::token(&text).unwrap());
+    user["nats"]["issuer_account"] = hub.into();
+    let token = jwt::sign(&seed(&dir.join(format!("signers/{role}.seed"))), user).unwrap();
+    fs::write(&file, creds::written(&token, creds::seed(&text).unwrap())).unwrap();
+}
+
+/// HUB with the signing keys of people, and neither READERS nor PEOPLE.
+fn rewrite_accounts(dir: &Path, hub: &str, people: &str, readers: &str) {
+    let file = dir.join("nats-server.conf");
+    let text = fs::read_to_string(&file).unwrap();
+    let token_of = |account: &str| {
+        let line = text.lines().find(|line| line.trim_start().starts_with(account)).unwrap();
+        line.split_once(": ").unwrap().1.to_owned()
+    };
+    let mut account = claims(&token_of(hub));
+    let moved = claims(&token_of(people))["nats"]["signing_keys"].as_array().unwrap().clone();
+    account["nats"]["signing_keys"].as_array_mut().unwrap().extend(moved);
+    let token = jwt::sign(&seed(&dir.join("operator.seed")), account).unwrap();
+    let kept = text.lines().filter(|line| {
+        let line = line.trim_start();
+        !line.starts_with(people) && !line.starts_with(readers)
+    });
+    let lines = kept.map(|line| match line.trim_start().starts_with(hub) {
+        true => format!("  {hub}: {token}"),
+        false => line.to_owned(),
+    });
+    fs::write(&file, lines.collect::<Vec<_>>().join("\n") + "\n").unwrap();
+}

@@ -1,0 +1,66 @@
+//! The table of rights, `schemas/RIGHTS.md`: which account may use which subject of another, and what each role may publish
+//! and subscribe. Made from the lists that accounts are signed with.
+
+use muster_identity::Role;
+use muster_identity::exchange::{Crossing, OFFERS, Offer};
+
+const BEGINNING: &str = "\
+# Rights: account × role × subject
+
+Made from the lists that `muster auth` signs accounts with; `tests/tests/security/matrix.rs` tries every subject with every
+harmful reply as every role and compares what changed with this table. A subject in none of these lists is refused.
+
+| account | who is in it | JetStream |
+|---|---|---|
+| HUB | services: publisher, ingest, rollup | all streams |
+| READERS | the keeper | mirrors of LEDGER and of the bucket `views` |
+| PEOPLE | viewers, subscribers, operators | none |
+| DEVICES | devices | none |
+| one for each site with a leaf node | the site's server | none; imports what DEVICES imports, for that site alone |
+| system | `muster auth push`, the connection watcher | none |
+
+**HUB is one domain of trust.** A request names the subject of its answer, and the server asks nobody whether the requester
+may write there. So whoever holds a service's credentials can reach by a reply what HUB reaches, beyond the service's own
+list; that is why nobody but services is in HUB. From another account an answer comes back to that account.
+
+**Who asks.** Where the table says *named*, the server tells the service the requester's key, name and signing key in
+`Nats-Request-Info`, in place of whatever the user sent under that name. Services answer to `_R_.>` (requests from other
+accounts) and to `_INBOX.>` of their own account, and drop and count everything else. No role may ask on behalf of another.
+
+**Roles to come** have no rights yet: planner (HUB: its stream of plans, requests to the publisher, LEDGER), gateway (HUB: reports
+of HTTP devices, requests of people; alone to say on whose behalf), renewer (system: none; HUB: `muster.credential.*.*`),
+approver (PEOPLE: as viewer, and approvals). A federation has the role `subscriber` at each hub and `rollup` and `keeper` at the top.
+
+";
+
+/// The table.
+pub fn table() -> String {
+    let mut text = BEGINNING.to_owned();
+    text += "## What crosses between accounts\n\n| from | to | how | subject | in the importing account |\n|---|---|---|---|---|\n";
+    for offer in &OFFERS {
+        text += &crossing(offer);
+    }
+    for role in Role::ALL {
+        let rights = role.rights();
+        text += &format!("\n## {}, in {}\n\n", role.as_str(), role.account().as_str());
+        text += &list("May publish", &rights.publish);
+        text += &list("May subscribe", &rights.subscribe);
+    }
+    text
+}
+
+fn crossing(offer: &Offer) -> String {
+    let how = match offer.crossing {
+        Crossing::Request => "request",
+        Crossing::NamedRequest => "request, named",
+        Crossing::Requests => "request, many answers",
+        Crossing::Messages => "messages",
+    };
+    let local = offer.local.map_or_else(|| "the same".to_owned(), |local| format!("`{local}`"));
+    format!("| {} | {} | {how} | `{}` | {local} |\n", offer.from.as_str(), offer.to.as_str(), offer.subject)
+}
+
+fn list(title: &str, subjects: &[String]) -> String {
+    let listed: Vec<_> = subjects.iter().map(|subject| format!("`{subject}`")).collect();
+    format!("- {title}: {}\n", listed.join(" · "))
+}
