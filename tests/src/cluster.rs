@@ -24,20 +24,31 @@ pub struct Cluster {
 impl Cluster {
     /// A cluster that lets everyone do everything. Its first leader may still be to be found.
     pub fn start() -> Self {
+        Self::start_with(|_| String::new())
+    }
+
+    /// A cluster whose servers have this in their configuration as well, by their number from 0.
+    pub fn start_with(more: impl Fn(usize) -> String) -> Self {
         let ports: Vec<u16> = std::iter::repeat_with(free_port).take(SERVERS).collect();
         let routes: Vec<String> = ports.iter().map(|port| format!("nats://127.0.0.1:{port}")).collect();
-        let server = |port: &u16| {
+        let server = |(number, port): (usize, &u16)| {
+            let own = more(number);
             let more = format!(
-                "cluster {{ name: muster-test, listen: \"127.0.0.1:{port}\", routes: {routes:?} }}\n"
+                "cluster {{ name: muster-test, listen: \"127.0.0.1:{port}\", routes: {routes:?} }}\n{own}"
             );
             Server::start_with(Setup { more, ..Setup::default() })
         };
-        Self { servers: ports.iter().map(server).collect() }
+        Self { servers: ports.iter().enumerate().map(server).collect() }
     }
 
     /// Where its servers listen, separated by commas.
     pub fn url(&self) -> String {
         self.servers.iter().map(Server::url).collect::<Vec<_>>().join(",")
+    }
+
+    /// The names of its servers, by their number.
+    pub fn names(&self) -> Vec<String> {
+        self.servers.iter().map(Server::name).collect()
     }
 
     /// The settings of a service that makes streams with a copy on each server, reconnecting fast.

@@ -98,6 +98,11 @@ impl Raw {
         self.say(&format!("SUB {subject} {number}\r\n"))
     }
 
+    /// Ends a subscription.
+    pub fn unsubscribe(&mut self, number: u32) {
+        self.say(&format!("UNSUB {number}\r\n"));
+    }
+
     /// Waits for a message.
     pub fn message(&mut self) -> String {
         loop {

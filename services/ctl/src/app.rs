@@ -16,7 +16,8 @@ use crate::error::{CtlError, NO, USAGE, YES};
 use crate::session::Session;
 use crate::terminal::Terminal;
 use crate::{
-    audit, auth, defined, devices, groups, history, hubs, publish, quarantine, reach, status, watch, why,
+    audit, auth, defined, devices, groups, history, hubs, publish, quarantine, reach, status, streams, watch,
+    why,
 };
 
 /// Runs the command line of this process. It sets up no log: standard error is for what the person is told.
@@ -126,6 +127,7 @@ async fn ask(session: &mut Session<'_>, command: Command, export: Option<Export>
         Command::Remove(args) => publish::remove(session, args.device, args.deployment).await?,
         Command::Retire { device } => publish::retire(session, device).await?,
         Command::Publisher(PublisherCommand::Status) => publish::status(session).await?,
+        Command::Streams(command) => return streams::run(session, command).await,
         // Answered before a connection was made.
         Command::Auth(_)
         | Command::Enroll(_)

@@ -212,6 +212,9 @@ pub enum Command {
     /// The publisher and its sources
     #[command(subcommand)]
     Publisher(PublisherCommand),
+    /// The streams and whether they have the shape of this release
+    #[command(subcommand, after_help = STREAMS_EXAMPLES)]
+    Streams(StreamsCommand),
     /// Who may do what on the bus: keys, credentials, roster
     #[command(subcommand, after_help = auth::AUTH_EXAMPLES)]
     Auth(AuthCommand),
@@ -244,6 +247,22 @@ impl Command {
         }
     }
 }
+
+/// `muster streams`
+#[derive(Debug, Clone, Copy, Subcommand)]
+pub enum StreamsCommand {
+    /// Show where streams differ from this release
+    Show,
+    /// Change those that differ; what they hold stays, and so does what an operator may decide (copies, place, bounds)
+    Upgrade,
+}
+
+const STREAMS_EXAMPLES: &str = "\
+Services do not start while a stream has the shape of an older release. On a hub with keys, the role maintainer alone may
+look and change:
+  muster auth creds maintainer --valid 1h --dir DIR -o maintainer.creds
+  muster streams show --creds maintainer.creds
+  muster streams upgrade --creds maintainer.creds";
 
 /// `muster why`
 #[derive(Debug, Args)]

@@ -129,6 +129,11 @@ pub enum CtlError {
     /// An identity is not made, given or taken.
     #[error(transparent)]
     Auth(#[from] AuthError),
+    /// The streams cannot be looked at or changed.
+    #[error(
+        "cannot look at the streams: on a hub with keys the role maintainer alone may (`muster auth creds maintainer`)"
+    )]
+    Streams(#[from] muster_bus::TopologyError),
     /// The commit that was waited for never comes.
     #[error(transparent)]
     Commit(#[from] CommitError),

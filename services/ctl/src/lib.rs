@@ -28,6 +28,7 @@ pub mod hubs;
 pub mod publish;
 pub mod quarantine;
 pub mod status;
+pub mod streams;
 pub mod watch;
 pub mod why;
 

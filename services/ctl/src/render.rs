@@ -25,6 +25,7 @@ pub mod publisher;
 pub mod quarantine;
 pub mod resource_group;
 pub mod silence;
+pub mod streams;
 pub mod table;
 pub mod watch;
 pub mod why;

@@ -37,7 +37,7 @@ const NO_CLUSTER: u64 = 10074;
 
 /// What an operator may decide otherwise without changing what the streams mean: where and how safely data is kept,
 /// notes, whether batches are taken (without them devices send one by one), and for a consumer where it began.
-const FREE_STREAM_FIELDS: [&str; 6] =
+pub(crate) const FREE_STREAM_FIELDS: [&str; 6] =
     ["num_replicas", "placement", "description", "metadata", "compression", "allow_batched"];
 const FREE_CONSUMER_FIELDS: [&str; 6] =
     ["num_replicas", "description", "metadata", "name", "deliver_policy", "opt_start_seq"];
@@ -70,7 +70,8 @@ impl fmt::Display for Difference {
 pub enum TopologyError {
     /// Some of it exists in another shape, which is never changed from here.
     #[error(
-        "the NATS server holds streams of another shape: {}; edit them, or move them away and start again",
+        "the NATS server holds streams of another shape: {}; `muster streams upgrade` brings those of an older release to \
+         this one's",
         listed(.0)
     )]
     Differs(Vec<Difference>),
@@ -148,7 +149,7 @@ impl Bus {
         self.stand(Topology { streams, consumers: Vec::new() }).await
     }
 
-    fn wanted(&self) -> Topology {
+    pub(crate) fn wanted(&self) -> Topology {
         contract(self.wire.uplink_bytes_max, self.wire.replicas)
     }
 
@@ -193,8 +194,8 @@ async fn once(wire: &Wire, topology: &Topology) -> Result<(), TopologyError> {
 }
 
 #[derive(Deserialize)]
-struct Existing {
-    config: Map<String, Value>,
+pub(crate) struct Existing {
+    pub(crate) config: Map<String, Value>,
 }
 
 /// Creates the stream if it is missing; what differs if it is not.
@@ -279,7 +280,7 @@ fn tell_created(asset: &str, created: &Result<Existing, ApiError>) {
     }
 }
 
-fn refusal(asset: &str, source: ApiError) -> TopologyError {
+pub(crate) fn refusal(asset: &str, source: ApiError) -> TopologyError {
     let asset = asset.to_owned();
     match source.code() {
         Some(INSUFFICIENT_RESOURCES | STORAGE_EXCEEDED) => TopologyError::NoRoom { asset, source },
@@ -298,7 +299,7 @@ pub(crate) fn fields(config: &impl serde::Serialize) -> Map<String, Value> {
 }
 
 /// The fields of both in which they differ. What only one has counts as unset in the other.
-fn compare(
+pub(crate) fn compare(
     asset: &str,
     wanted: &Map<String, Value>,
     found: &Map<String, Value>,

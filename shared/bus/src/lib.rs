@@ -1,7 +1,7 @@
 //! The bus: NATS JetStream as Muster uses it, and the only crate that names `async_nats`.
 //!
-//! Reading order: [`config`] and [`connect`] (a [`Bus`] and its [`Link`]), [`topology`] and [`converge`]
-//! (streams as data), [`message`] and [`event`], then the ways in ([`publish`], [`window`]) and the ways out ([`read`],
+//! Reading order: [`config`] and [`connect`] (a [`Bus`] and its [`Link`]), [`topology`], [`converge`] and
+//! [`upgrade`] (streams as data), [`message`] and [`event`], then the ways in ([`publish`], [`window`]) and the ways out ([`read`],
 //! [`replay`], [`deliveries`] with [`sounding`], [`views`] with [`held`] and [`board`], [`notices`], [`mirror`] with [`keeper`]), and [`request`] with [`serve`] and
 //! [`answering`]. It moves bytes and positions; it parses no document
 //! (of a view it reads which one it is) and holds no rule of the domain.
@@ -30,6 +30,7 @@ pub mod request;
 pub mod serve;
 pub mod sounding;
 pub mod topology;
+pub mod upgrade;
 pub mod version;
 pub mod views;
 pub mod window;
@@ -65,6 +66,7 @@ pub use replay::{Replay, Start};
 pub use request::RequestError;
 pub use serve::{Call, EndpointSpec, Fault, ServeError, ServiceSpec, Serving};
 pub use sounding::Sounding;
+pub use upgrade::StreamShape;
 pub use views::{ViewEntry, ViewWatch};
 pub use window::Window;
 pub use wire::{ApiError, NoAnswer};

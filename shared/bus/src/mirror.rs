@@ -117,11 +117,13 @@ impl Bus {
     /// The server does not answer, or refuses.
     pub async fn keep_mirror(&self, name: &str, settings: &MirrorSettings) -> Result<MirrorState, ApiError> {
         let info = format!("STREAM.INFO.{name}");
+        // The mirror first: an origin that is asked later holds at least as much, unless it is another one.
+        let mirror = found(self.wire.api::<Info>(&info, &json!({})).await)?;
         let Some(origin) = found(self.wire.api_at::<Info>(HUB_API, &info, &json!({})).await)? else {
             return Ok(MirrorState::NoOrigin);
         };
-        let wanted = mirror(name, &origin, settings);
-        let Some(mirror) = found(self.wire.api::<Info>(&info, &json!({})).await)? else {
+        let wanted = self::mirror(name, &origin, settings);
+        let Some(mirror) = mirror else {
             self.create_mirror(&wanted).await?;
             return Ok(MirrorState::Created);
         };
@@ -135,7 +137,7 @@ impl Bus {
             return Ok(MirrorState::Updated);
         }
         let (last_seq, consumers) = (mirror.state.last_seq, mirror.state.consumer_count);
-        let lag = origin.state.last_seq - last_seq;
+        let lag = origin.state.last_seq.saturating_sub(last_seq);
         Ok(MirrorState::Kept { last_seq, lag, consumers })
     }
 

@@ -35,6 +35,21 @@ const CONVERGE_STREAMS: [&str; 12] = [
     "$JS.API.STREAM.CREATE.KV_views",
     "$JS.API.STREAM.CREATE.NOTICES",
 ];
+/// Changing the shape of streams that are there.
+const UPDATE_STREAMS: [&str; 12] = [
+    "$JS.API.STREAM.INFO.DOWNLINK",
+    "$JS.API.STREAM.INFO.UPLINK",
+    "$JS.API.STREAM.INFO.PRESENCE",
+    "$JS.API.STREAM.INFO.LEDGER",
+    "$JS.API.STREAM.INFO.KV_views",
+    "$JS.API.STREAM.INFO.NOTICES",
+    "$JS.API.STREAM.UPDATE.DOWNLINK",
+    "$JS.API.STREAM.UPDATE.UPLINK",
+    "$JS.API.STREAM.UPDATE.PRESENCE",
+    "$JS.API.STREAM.UPDATE.LEDGER",
+    "$JS.API.STREAM.UPDATE.KV_views",
+    "$JS.API.STREAM.UPDATE.NOTICES",
+];
 const READ_DESIRED: [&str; 4] = [
     "$JS.API.CONSUMER.CREATE.DOWNLINK.*.muster.desired.>",
     "$JS.API.CONSUMER.MSG.NEXT.DOWNLINK.*",
@@ -214,6 +229,7 @@ impl Role {
                 vec![&[OWN_INBOX, QUERIES, NOTIFY_REQUESTS, VIEW_REQUESTS], &DISCOVERY],
             ),
             Self::Keeper => (vec![&KEEP_MIRRORS], vec![&[OWN_INBOX]]),
+            Self::Maintainer => (vec![&UPDATE_STREAMS], vec![&[OWN_INBOX]]),
             Self::Viewer => (
                 vec![&ASK, &["$JS.API.DIRECT.GET.KV_views.$KV.views.>"], &ASK_FOR_NOTICES, &DISCOVERY],
                 vec![&[OWN_INBOX, LIVE_NOTICES]],

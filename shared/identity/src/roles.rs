@@ -36,6 +36,9 @@ pub enum Role {
     Rollup,
     /// The task of `muster-rollup` that makes the mirrors of READERS and restores them.
     Keeper,
+    /// A person who changes the shape of streams, as after an upgrade: credentials are made for an hour and for nobody
+    /// beforehand.
+    Maintainer,
     /// A person or program that asks: the query service and the views, nothing else.
     Viewer,
     /// A program that follows LEDGER or the views itself.
@@ -46,12 +49,13 @@ pub enum Role {
 
 impl Role {
     /// All of them, the device first.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Device,
         Self::Publisher,
         Self::Ingest,
         Self::Rollup,
         Self::Keeper,
+        Self::Maintainer,
         Self::Viewer,
         Self::Subscriber,
         Self::Operator,
@@ -65,6 +69,7 @@ impl Role {
             Self::Ingest => "ingest",
             Self::Rollup => "rollup",
             Self::Keeper => "keeper",
+            Self::Maintainer => "maintainer",
             Self::Viewer => "viewer",
             Self::Subscriber => "subscriber",
             Self::Operator => "operator",
@@ -75,10 +80,15 @@ impl Role {
     pub const fn account(self) -> Account {
         match self {
             Self::Device => Account::Devices,
-            Self::Publisher | Self::Ingest | Self::Rollup => Account::Hub,
+            Self::Publisher | Self::Ingest | Self::Rollup | Self::Maintainer => Account::Hub,
             Self::Keeper => Account::Readers,
             Self::Viewer | Self::Subscriber | Self::Operator => Account::People,
         }
+    }
+
+    /// Whether credentials are made together with the keys, for a service or a person who needs them every day.
+    pub const fn is_everyday(self) -> bool {
+        !matches!(self, Self::Device | Self::Maintainer)
     }
 
     /// The role of a name.
@@ -99,7 +109,9 @@ impl Role {
             Self::Subscriber => (READER_SUBSCRIPTIONS_MAX, QUESTION_BYTES_MAX),
             // An operator's requests carry documents.
             Self::Operator => (READER_SUBSCRIPTIONS_MAX, UNLIMITED),
-            Self::Publisher | Self::Ingest | Self::Rollup | Self::Keeper => (UNLIMITED, UNLIMITED),
+            Self::Publisher | Self::Ingest | Self::Rollup | Self::Keeper | Self::Maintainer => {
+                (UNLIMITED, UNLIMITED)
+            }
         };
         json!({
             "pub": { "allow": filled.publish }, "sub": { "allow": filled.subscribe },

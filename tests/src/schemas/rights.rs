@@ -12,7 +12,7 @@ harmful reply as every role and compares what changed with this table. A subject
 
 | account | who is in it | JetStream |
 |---|---|---|
-| HUB | services: publisher, ingest, rollup | all streams |
+| HUB | services: publisher, ingest, rollup; for an hour a maintainer | all streams |
 | READERS | the keeper | mirrors of LEDGER and of the bucket `views` |
 | PEOPLE | viewers, subscribers, operators | none |
 | DEVICES | devices | none |

@@ -10,6 +10,7 @@ mod fleet;
 mod leaf;
 mod life;
 mod matrix;
+mod mirrors;
 mod renewal;
 mod upgrade;
 

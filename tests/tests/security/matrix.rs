@@ -38,6 +38,8 @@ fn may_change(role: Role) -> BTreeSet<&'static str> {
         Role::Ingest => &["DOWNLINK", "LEDGER", "UPLINK"],
         Role::Rollup => &["KV_views", "NOTICES"],
         Role::Keeper | Role::Viewer | Role::Subscriber => &[],
+        // Settings of streams that are there; credentials are made for an hour.
+        Role::Maintainer => &STREAMS,
         // Renewed tokens of devices.
         Role::Operator => &["DOWNLINK"],
     };
@@ -200,6 +202,7 @@ fn own_subjects() -> Vec<(String, String)> {
         let rights = role.rights();
         patterns.extend(rights.publish.into_iter().chain(rights.subscribe));
     }
+    let as_they_are: Vec<_> = patterns.iter().filter(|pattern| !pattern.contains('{')).cloned().collect();
     let filled = |pattern: &String| {
         let subject = pattern.replace("{site}", "plant7").replace("{key}", "somebody");
         let example = match pattern.contains(".*.*") {
@@ -211,7 +214,9 @@ fn own_subjects() -> Vec<(String, String)> {
             (subject.replace('*', "mine").replace('>', "mine"), String::new())
         })
     };
-    patterns.iter().flat_map(filled).collect::<BTreeSet<_>>().into_iter().collect()
+    let examples: BTreeSet<_> = patterns.iter().flat_map(filled).collect();
+    // A wildcard in a subject that is published stands for nothing, and must be no way around a right.
+    examples.into_iter().chain(as_they_are.into_iter().map(|pattern| (pattern, String::new()))).collect()
 }
 
 /// Subjects at which an answer would do harm if it got there.
@@ -332,6 +337,52 @@ async fn what_each_role_changes_by_any_subject_and_reply_is_the_table_of_rights(
         assert!(changed.is_subset(&may_change(role)), "{role:?} changed {changed:?}");
     }
     soon("the streams as the contract has them", stage.ingest.converge()).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_role_hears_what_is_anothers_alone_or_in_a_queue_group() {
+    let stage = Stage::start().await;
+    let mut patterns: BTreeSet<String> = own_subjects().into_iter().map(|(subject, _)| subject).collect();
+    let everything =
+        [">", "*", "*.>", "*.*", "$JS.>", "$SYS.>", "$KV.>", "muster.>", "_INBOX.>", "_INBOX.*.*", "_R_.>"];
+    patterns.extend(everything.map(str::to_owned));
+    for role in Role::ALL.into_iter().filter(|role| role.is_everyday() || *role == Role::Device) {
+        let key = if role == Role::Device { String::new() } else { stage.key_of(role) };
+        let fill = |right: String| {
+            right.replace("{site}", "plant7").replace("{device}", "press-4").replace("{key}", &key)
+        };
+        let own: Vec<String> = role.rights().subscribe.into_iter().map(fill).collect();
+        let mut raw = stage.raw(role);
+        for (number, pattern) in (1..).zip(&patterns) {
+            for subscription in [pattern.clone(), format!("{pattern} group")] {
+                let said = raw.subscribe(&subscription, number).join("\n");
+                let is_own = own.iter().any(|right| covers(right, pattern));
+                assert_eq!(
+                    !said.contains("Permissions Violation"),
+                    is_own,
+                    "{role:?}: {subscription}: {said}"
+                );
+                raw.unsubscribe(number);
+            }
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_header_of_a_person_empties_a_stream_or_sets_a_life_span() {
+    let stage = Stage::start().await;
+    let before = stage.state().await["DOWNLINK"].clone();
+    let mut raw = stage.raw(Role::Operator);
+    let key = stage.key_of(Role::Operator);
+    raw.subscribe(&format!("_INBOX.{key}.*"), 1);
+    let headers =
+        ["Nats-Rollup: all", "Nats-Rollup: sub", "Nats-TTL: 1s", "Nats-Incr: +1", "Nats-Batch-Id: x"];
+    for header in headers {
+        let subject = "muster.credential.plant7.press-5";
+        raw.publish_with(subject, &format!("_INBOX.{key}.1"), header, "{}");
+    }
+    let after = stage.state().await["DOWNLINK"].clone();
+    assert!(after.messages >= before.messages && after.first_seq == before.first_seq, "{before:?} {after:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

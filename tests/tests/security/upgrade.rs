@@ -42,3 +42,29 @@ async fn an_upgrade_of_a_running_hub_disturbs_no_device_and_moves_people() {
     let subscriber = connect(hub.config(Role::Subscriber)).await;
     soon("LEDGER", subscriber.replay("LEDGER", &[], Start::First)).await.unwrap();
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_maintainer_brings_streams_of_an_older_release_to_this_ones() {
+    let hub = Guarded::start_plain();
+    let ingest = ingest(&hub).await;
+    let file = hub.dir().join("maintainer.creds").display().to_string();
+    hub.decide(&["auth", "creds", "maintainer", "--valid", "1h", "-o", &file]);
+    let mut raw = Raw::connect(hub.server.port(), file.as_ref()).unwrap();
+    let older = r#"{"name":"PRESENCE","subjects":["muster.presence.*.*"],"storage":"memory","max_age":7000000000,"num_replicas":1}"#;
+    raw.publish("$JS.API.STREAM.UPDATE.PRESENCE", "", older);
+    let converged = async || ingest.converge().await;
+    let refused = until("a service refuses the older shape", converged, Result::is_err).await.unwrap_err();
+    assert!(refused.to_string().contains("muster streams upgrade"), "{refused}");
+
+    let streams = |verb: &str| hub.muster(&["streams", verb, "--creds", &file]);
+    let shown = streams("show");
+    let words = String::from_utf8(shown.stdout).unwrap();
+    assert_eq!(shown.status.code(), Some(1), "{words}");
+    assert!(words.contains("PRESENCE") && words.contains("max_age"), "{words}");
+    assert!(streams("upgrade").status.success());
+    soon("the streams", ingest.converge()).await.unwrap();
+    assert!(streams("show").status.success());
+    let viewer = hub.creds(Role::Viewer).display().to_string();
+    let denied = hub.muster(&["streams", "show", "--creds", &viewer, "--timeout", "1s"]);
+    assert!(!denied.status.success());
+}

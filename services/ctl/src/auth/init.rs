@@ -70,7 +70,7 @@ fn fill(folder: &Path, args: &InitArgs, now: u64) -> Result<(), AuthError> {
     let token = claims::pusher(&system, &pusher.public_key(), now)?;
     keep(&folder.join(PUSH_CREDS), &creds::written(&token, &seed(&pusher)?), true)?;
     let mut vault = Vault::open(folder)?;
-    for role in Role::ALL.into_iter().filter(|role| *role != Role::Device) {
+    for role in Role::ALL.into_iter().filter(|role| role.is_everyday()) {
         let file = vault.path(&format!("creds/{}.creds", role.as_str()));
         service(&mut vault, role, role.as_str(), &file, (now, None))?;
     }

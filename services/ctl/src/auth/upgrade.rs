@@ -28,7 +28,7 @@ pub(super) fn run(args: &VaultArgs, now: u64) -> Result<Upgraded, AuthError> {
         renewed: Vec::new(),
         to_renew: Vec::new(),
     };
-    for role in new_roles {
+    for role in new_roles.into_iter().filter(|role| role.is_everyday()) {
         let file = creds_file(&vault, role.as_str());
         upgraded.renewed.push(service(&mut vault, role, role.as_str(), &file, (now, None))?.0);
     }

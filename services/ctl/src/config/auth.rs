@@ -104,7 +104,7 @@ pub struct InitArgs {
 /// `muster auth creds`
 #[derive(Debug, Args)]
 pub struct CredsArgs {
-    /// publisher, ingest, rollup, keeper, viewer, subscriber or operator
+    /// publisher, ingest, rollup, keeper, maintainer, viewer, subscriber or operator
     #[arg(value_parser = role)]
     pub role: Role,
     /// For whom [default: the role's name]

@@ -78,7 +78,7 @@ fn hub_config(with_sites: bool) -> String {
 /// Copies each role's credentials into the folder of the service that uses them, where that folder exists: a lab mounts
 /// those it needs.
 fn hand_out(lab: &Lab) -> Result<(), Error> {
-    for role in Role::ALL.into_iter().filter(|role| *role != Role::Device) {
+    for role in Role::ALL.into_iter().filter(|role| role.is_everyday()) {
         // The keeper is a task of the rollup.
         let folder = if role == Role::Keeper { Role::Rollup } else { role };
         let (name, to) = (format!("{}.creds", role.as_str()), lab.dir.join("creds").join(folder.as_str()));

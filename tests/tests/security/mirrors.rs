@@ -1,0 +1,86 @@
+//! The mirrors that people read, in a cluster with accounts: they move to the servers with a tag while everything runs, so
+//! that readers cost the hub's own servers nothing but one delivery of each message.
+
+use std::path::Path;
+use std::process::Command;
+
+use muster_bus::{Bus, BusConfig, MIRRORED, MirrorSettings, MirrorState, Outgoing, Start};
+use muster_identity::Role;
+use muster_tests::cluster::{Cluster, ELECTION_DEADLINE, SERVERS, leader};
+use muster_tests::system::program;
+use muster_tests::wait::{soon, within};
+use tokio_util::sync::CancellationToken;
+
+/// Facts written before the mirrors move, and as many after.
+const FACTS: u64 = 200;
+const TAG: &str = "readers";
+
+/// A cluster with accounts, whose last server has the tag.
+fn start(dir: &Path) -> Cluster {
+    let (auth, resolver) = (dir.join("auth"), dir.join("accounts"));
+    let made = Command::new(program("muster"))
+        .args(["auth", "init", "--resolver-dir"])
+        .arg(&resolver)
+        .arg("--dir")
+        .arg(&auth)
+        .output()
+        .unwrap();
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    let accounts = std::fs::read_to_string(auth.join("nats-server.conf")).unwrap();
+    Cluster::start_with(|number| {
+        let own = dir.join(format!("accounts-{number}")).display().to_string();
+        let tags = if number == SERVERS - 1 { format!("server_tags: [\"{TAG}\"]\n") } else { String::new() };
+        accounts.replace(&resolver.display().to_string(), &own) + &tags
+    })
+}
+
+async fn connect(cluster: &Cluster, dir: &Path, role: Role) -> Bus {
+    let creds = Some(dir.join(format!("auth/creds/{}.creds", role.as_str())));
+    let config = BusConfig { creds, replicas: 1, ..cluster.config(role.as_str()) };
+    let stop = CancellationToken::new();
+    soon("a connection", Box::pin(Bus::connect(config, &stop))).await.unwrap()
+}
+
+async fn write(ingest: &Bus) {
+    for number in 0..FACTS {
+        let fact = Outgoing::new(format!("muster.status.plant7.press-{number}.web"), "a fact");
+        ingest.publish(fact).await.unwrap();
+    }
+}
+
+/// Keeps the mirrors until they hold what their origins hold.
+async fn keep(keeper: &Bus, settings: &MirrorSettings) {
+    for stream in MIRRORED {
+        let look = async || keeper.keep_mirror(stream, settings).await;
+        let is_whole = |state: &Result<MirrorState, _>| matches!(state, Ok(MirrorState::Kept { lag: 0, .. }));
+        within(ELECTION_DEADLINE, "a whole mirror", look, is_whole).await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn mirrors_move_to_the_servers_with_a_tag_while_everything_runs() {
+    let dir = tempfile::tempdir().unwrap();
+    let cluster = start(dir.path());
+    let ingest = connect(&cluster, dir.path(), Role::Ingest).await;
+    within(ELECTION_DEADLINE, "the streams", async || ingest.converge().await, Result::is_ok).await.unwrap();
+    write(&ingest).await;
+    let keeper = connect(&cluster, dir.path(), Role::Keeper).await;
+    keep(&keeper, &MirrorSettings::default()).await;
+    let moved = MirrorSettings { tag: Some(TAG.to_owned()), replicas: 1 };
+    keep(&keeper, &moved).await;
+    let target = cluster.names().pop().unwrap();
+    for stream in MIRRORED {
+        let place = async || leader(&keeper, stream).await;
+        within(ELECTION_DEADLINE, "a mirror on the server with the tag", place, |name| *name == target).await;
+    }
+    write(&ingest).await;
+    keep(&keeper, &moved).await;
+    let subscriber = connect(&cluster, dir.path(), Role::Subscriber).await;
+    let mut ledger = soon("LEDGER", subscriber.replay("LEDGER", &[], Start::First)).await.unwrap();
+    let mut read = Vec::new();
+    while (read.len() as u64) < 2 * FACTS {
+        read.extend(soon("facts", ledger.next_batch(100)).await.unwrap());
+    }
+    let sequences: Vec<_> = read.iter().map(|fact| fact.stream_seq).collect();
+    assert_eq!(sequences, (1..=2 * FACTS).collect::<Vec<_>>(), "the sequence numbers of LEDGER itself");
+}
