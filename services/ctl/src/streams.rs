@@ -69,6 +69,6 @@ pub async fn run(session: &mut Session<'_>, command: StreamsCommand) -> Result<b
     };
     let streams = shapes.into_iter().map(FoundStream::from).collect();
     let answer = StreamsAnswer { upgraded, streams };
-    session.show(&answer, |answer, _| render::streams::answer(answer))?;
+    session.show_own(&answer, |answer, _| render::streams::answer(answer))?;
     Ok(answer.is_current())
 }
