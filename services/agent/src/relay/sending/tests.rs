@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use PublishErrorKind::{Permanent, Transient};
+use PublishErrorKind::{Permanent, SubjectFull, Transient};
 
 use proptest::prelude::*;
 
@@ -23,13 +23,15 @@ enum Event {
     Notes(&'static [u64]),
     Restart,
     Reconnect,
+    /// The pause after a full share is over.
+    Resume,
     /// The hub asks for a row again.
     Requeue(u64),
     /// All numbers mean something else; the attempt is over, the next one begins.
     Renew,
 }
 
-use Event::{Answer, Notes, Reconnect, Renew, Requeue, Restart, Sends, Waits, Write};
+use Event::{Answer, Notes, Reconnect, Renew, Requeue, Restart, Resume, Sends, Waits, Write};
 
 /// An outbox as the sending sees it: number → deployment, and which are queued.
 #[derive(Default)]
@@ -106,6 +108,7 @@ fn play(case: &str, window: Window, written: &str, events: Vec<Event>) {
                 sending.noted(&seqs);
             }
             Restart => sending.begin(rows.epoch()),
+            Resume => sending.resume(),
             Reconnect => {
                 sending.reconnected();
                 sending.begin(rows.epoch());
@@ -184,6 +187,41 @@ fn once_everything_is_sent_reports_go_in_their_order_until_too_many_wait() {
         Waits,
     ];
     play("burst", NARROW, "a", burst);
+}
+
+#[test]
+fn a_full_share_pauses_and_what_was_refused_goes_again_in_order_beginning_with_one_row() {
+    let events = vec![
+        Sends(&[6, 7, 1, 2]),
+        Answer(6, OK, Next::Continue),
+        Answer(7, Err(SubjectFull), Next::Pause),
+        Waits,
+        Answer(1, Err(SubjectFull), Next::Continue),
+        // Written meanwhile: it waits, too, and goes with the newest.
+        Write('a'),
+        Waits,
+        Answer(2, Err(SubjectFull), Next::Continue),
+        Waits,
+        Resume,
+        Sends(&[7]),
+        Waits,
+        Answer(7, OK, Next::Continue),
+        Sends(&[8, 1]),
+        Answer(8, OK, Next::Continue),
+        Answer(1, Err(SubjectFull), Next::Pause),
+        Resume,
+        Sends(&[1]),
+        Answer(1, OK, Next::Continue),
+        Sends(&[2, 3]),
+    ];
+    play("full share", NARROW, "aaaaaab", events);
+}
+
+#[test]
+fn a_share_that_is_full_on_a_link_that_ends_does_not_keep_the_next_one_waiting() {
+    let events =
+        vec![Sends(&[2, 1]), Answer(2, Err(SubjectFull), Next::Pause), Waits, Reconnect, Sends(&[2, 1])];
+    play("new link", NARROW, "aa", events);
 }
 
 #[test]
@@ -353,6 +391,9 @@ enum Chance {
     News,
     Fill,
     Answer(usize, bool),
+    /// The share is full.
+    Refuse(usize),
+    Resume,
     Note,
     Restart,
     Requeue(usize),
@@ -365,6 +406,8 @@ fn chances() -> impl Strategy<Value = Vec<Chance>> {
         2 => Just(Chance::News),
         4 => Just(Chance::Fill),
         6 => (any::<usize>(), prop::bool::weighted(0.95)).prop_map(|(at, good)| Chance::Answer(at, good)),
+        2 => any::<usize>().prop_map(Chance::Refuse),
+        2 => Just(Chance::Resume),
         2 => Just(Chance::Note),
         1 => Just(Chance::Restart),
         1 => any::<usize>().prop_map(Chance::Requeue),
@@ -397,14 +440,16 @@ impl World {
         }
     }
 
-    fn answer(&mut self, at: usize, good: bool) {
+    fn answer(&mut self, at: usize, answer: Result<(), PublishErrorKind>) {
         if self.under_way.is_empty() {
             return;
         }
         let seq = self.under_way.remove(at % self.under_way.len());
-        let answer = if good { OK } else { Err(Transient) };
-        if self.sending.answered(seq, answer, Duration::ZERO) == Next::Restart {
-            self.restart();
+        match self.sending.answered(seq, answer, Duration::ZERO) {
+            Next::Continue => {}
+            // What was read ahead may not be what goes next.
+            Next::Pause => self.ahead = None,
+            Next::Restart => self.restart(),
         }
     }
 
@@ -437,7 +482,9 @@ impl World {
             Chance::Write(deployment) => self.rows.write(char::from(b'a' + deployment)),
             Chance::News => self.news(),
             Chance::Fill => self.fill(),
-            Chance::Answer(at, good) => self.answer(at, good),
+            Chance::Answer(at, good) => self.answer(at, if good { OK } else { Err(Transient) }),
+            Chance::Refuse(at) => self.answer(at, Err(SubjectFull)),
+            Chance::Resume => self.sending.resume(),
             Chance::Note => self.note(),
             Chance::Restart => self.restart(),
             Chance::Ahead => self.read_ahead(),
@@ -462,11 +509,12 @@ proptest! {
             world.happens(&chance);
         }
         world.news();
+        world.sending.resume();
         for _ in 0..1_000 {
             world.fill();
             world.read_ahead();
             while !world.under_way.is_empty() {
-                world.answer(0, true);
+                world.answer(0, OK);
             }
             world.note();
         }
