@@ -22,8 +22,10 @@ use crate::token_bucket::{Rate, TokenBucket};
 
 /// Removable reports of a device from which on it is purged by itself, while another one holds the partition's purge back.
 pub const OWN_PURGE_FROM: u32 = UPLINK_SHARE / 8;
-/// Purges of single devices in one turn: each is a request to the server.
-pub const DEVICE_PURGES_MAX: usize = 16;
+/// Purges of devices that use a good part of their share, and of throttled ones, in one turn: each is a request to the server.
+pub const DEVICE_PURGES_MAX: usize = 4;
+/// Least time between two removals of reports of a throttled device.
+pub const RELEASE_EVERY: Duration = Duration::from_millis(500);
 /// Time between two log lines about a throttled device.
 pub const NOTICE_EVERY: Duration = Duration::from_secs(60);
 /// Time between two looks for devices that need not be remembered.
@@ -89,6 +91,7 @@ struct Device {
     removable_through: u64,
     /// Removable reports since the last purge that covered all of them.
     removable: u32,
+    released_at: Option<Duration>,
     noticed_at: Option<Duration>,
 }
 
@@ -225,10 +228,15 @@ impl PartitionTrim {
 
     /// Releases what the buckets of the next devices in turn allow; gives those that something was released of.
     fn release_held(&mut self, now: Duration) -> Vec<Arc<str>> {
-        let mut released = Vec::new();
-        for _ in 0..self.throttled.len().min(DEVICE_PURGES_MAX) {
+        let (mut released, mut served) = (Vec::new(), VecDeque::new());
+        for _ in 0..self.throttled.len() {
             let Some(subject) = self.throttled.pop_front() else { break };
             let Some(device) = self.devices.get_mut(&subject) else { continue };
+            let is_recent = device.released_at.is_some_and(|at| now.saturating_sub(at) < RELEASE_EVERY);
+            if is_recent || released.len() >= DEVICE_PURGES_MAX {
+                self.throttled.push_back(subject);
+                continue;
+            }
             let before = device.held.len();
             while let Some(report) = device.held.front().copied()
                 && device.has_credit(self.quota, now)
@@ -237,12 +245,15 @@ impl PartitionTrim {
                 device.release(report, self.quota, now, self.purged_through);
             }
             if device.held.len() < before {
+                device.released_at = Some(now);
                 released.push(subject.clone());
             }
             if !device.held.is_empty() {
-                self.throttled.push_back(subject);
+                served.push_back(subject);
             }
         }
+        // Behind those that had no turn.
+        self.throttled.append(&mut served);
         released
     }
 
@@ -280,6 +291,7 @@ impl Device {
             held: VecDeque::new(),
             removable_through: 0,
             removable: 0,
+            released_at: None,
             noticed_at: None,
         }
     }

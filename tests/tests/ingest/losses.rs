@@ -83,7 +83,7 @@ async fn a_full_ledger_fills_uplink_and_the_senders_keep_the_rest_until_both_dra
     let facts = hub.bus.stream_state(stream::LEDGER).await.unwrap().messages;
     assert!(facts < 100, "LEDGER takes nothing: {facts}");
     edit(&hub.bus, stream::LEDGER, |config| config["max_msgs"] = json!(-1)).await;
-    // What is acknowledged makes room although it is young: else senders would wait for an hour.
+    // What is acknowledged makes room at once.
     within(Duration::from_secs(300), "everything is sent", || async { sending.is_finished() }, |done| *done)
         .await;
     sending.await.unwrap();

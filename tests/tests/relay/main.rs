@@ -12,7 +12,6 @@ use std::time::Duration;
 
 use muster_bus::{Bus, BusConfig, Outgoing, Start};
 use muster_contract::decode::to_bytes;
-use muster_contract::report::Report;
 use muster_contract::subjects::{self, stream};
 use muster_contract::view::DeploymentView;
 use muster_simulator::child::{Child, Spec};

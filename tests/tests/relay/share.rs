@@ -10,11 +10,12 @@ use muster_contract::{DeviceKey, Timestamp};
 use muster_tests::backlog::Sender;
 use muster_tests::bench::{say, setting};
 use muster_tests::server::device;
+use muster_tests::streams::keep_all_of_uplink;
 use muster_tests::wait::within;
 
 use super::*;
 
-/// Reports of a backlog: several times the share. `SHARE_ROWS=100000` measures.
+/// Reports of a backlog: several times the share. `SHARE_ROWS=100000` measures; with `SHARE_OFF=1`, without a share.
 const ROWS_DEFAULT: usize = 8_000;
 /// How long a backlog may take on a loaded machine.
 const DRAINED_WITHIN: Duration = Duration::from_secs(180);
@@ -64,6 +65,9 @@ fn devices_of(partition: u16, inside: bool) -> impl Iterator<Item = DeviceKey> {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_backlog_longer_than_the_share_drains_and_loses_nothing() {
     let hub = Hub::start().await;
+    if setting("SHARE_OFF", 0) > 0 {
+        keep_all_of_uplink(&hub.bus).await;
+    }
     let (backlog, head) =
         away_with_a_backlog(&hub, device("press-4"), setting("SHARE_ROWS", ROWS_DEFAULT)).await;
     let begin = Instant::now();
