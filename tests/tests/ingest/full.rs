@@ -87,7 +87,8 @@ async fn a_full_uplink_refuses_and_takes_again_once_there_is_room() {
         [("max_msgs", PublishErrorKind::Transient), ("max_msgs_per_subject", PublishErrorKind::SubjectFull)]
     {
         let mut before = serde_json::Value::Null;
-        edit(&hub.bus, stream::UPLINK, |config| before = std::mem::replace(&mut config[field], json!(4))).await;
+        edit(&hub.bus, stream::UPLINK, |config| before = std::mem::replace(&mut config[field], json!(4)))
+            .await;
         let refused = hub.bus.publish(sixth()).await.unwrap_err();
         assert_eq!(refused.kind, kind, "{refused}");
         edit(&hub.bus, stream::UPLINK, |config| config[field] = before).await;

@@ -65,11 +65,11 @@ fn devices_of(partition: u16, inside: bool) -> impl Iterator<Item = DeviceKey> {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_backlog_longer_than_the_share_drains_and_loses_nothing() {
     let hub = Hub::start().await;
+    let (backlog, head) =
+        away_with_a_backlog(&hub, device("press-4"), setting("SHARE_ROWS", ROWS_DEFAULT)).await;
     if setting("SHARE_OFF", 0) > 0 {
         keep_all_of_uplink(&hub.bus).await;
     }
-    let (backlog, head) =
-        away_with_a_backlog(&hub, device("press-4"), setting("SHARE_ROWS", ROWS_DEFAULT)).await;
     let begin = Instant::now();
     let sender = send(&hub, &backlog);
     let rate = |taken: Duration| head as f64 / taken.as_secs_f64();
