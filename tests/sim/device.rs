@@ -47,6 +47,8 @@ pub(crate) enum Chore {
     Impatience(Ticket),
     /// Begins another attempt.
     Retry,
+    /// Goes on after a pause, in this attempt.
+    Resume(u64),
     /// Asks for what is stored for it, over this connection.
     Look(u64),
 }
@@ -287,6 +289,11 @@ impl World {
                 self.answered(device, ticket, Err(PublishErrorKind::Transient));
             }
             Chore::Retry => self.begin_attempt(device),
+            Chore::Resume(of) if attempt == Some(of) => {
+                self.devices[device].agent.iter_mut().for_each(|agent| agent.sending.resume());
+                self.fill(device);
+            }
+            Chore::Resume(_) => {}
             Chore::Look(connection) if self.devices[device].connection == Some(connection) => {
                 self.up(device, Upward::Look);
                 let next = MINUTE + self.chance.i64(-12 * SECOND..12 * SECOND);
@@ -303,6 +310,10 @@ impl World {
             Downward::Answer(to, Answer::Stored(_)) => self.answered(device, to, Ok(())),
             Downward::Answer(to, Answer::Refused) => {
                 self.answered(device, to, Err(PublishErrorKind::Transient));
+            }
+            Downward::Answer(to, Answer::ShareFull) => {
+                self.tally.share_full += 1;
+                self.answered(device, to, Err(PublishErrorKind::SubjectFull));
             }
             Downward::Desired(bytes) => self.take_desired(device, &bytes),
             Downward::Receipt(bytes) => self.take_receipt(device, &bytes)?,

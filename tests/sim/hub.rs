@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use muster_contract::Timestamp;
 use muster_contract::fact::Fact;
-use muster_contract::limits::DUPLICATE_WINDOW;
+use muster_contract::limits::UPLINK_DUPLICATE_WINDOW;
 use muster_contract::subjects::LedgerSubject;
 
 use super::agenda::{Millis, moment};
@@ -54,7 +54,12 @@ pub(crate) enum Answer {
     Stored(u64),
     /// It is not.
     Refused,
+    /// It is not: UPLINK holds as much of this device as it may.
+    ShareFull,
 }
+
+/// One in so many acknowledgements leaves what it covers to the next trim: as if its devices were beyond their quota.
+const HELD_PART: u64 = 4;
 
 /// What a backup holds.
 #[derive(Debug, Clone, Default)]
@@ -71,7 +76,7 @@ struct Ids(HashMap<String, (u64, Millis)>);
 impl Ids {
     fn known(&self, id: &str, now: Millis) -> Option<u64> {
         let (position, at) = self.0.get(id)?;
-        (now - at <= DUPLICATE_WINDOW.as_millis() as Millis).then_some(*position)
+        (now - at <= UPLINK_DUPLICATE_WINDOW.as_millis() as Millis).then_some(*position)
     }
 
     fn note(&mut self, id: &str, position: u64, now: Millis) {
@@ -82,6 +87,8 @@ impl Ids {
 /// The bus.
 #[derive(Debug)]
 pub(crate) struct Hub {
+    /// Reports of one device that UPLINK holds at most.
+    share: usize,
     /// Every connection counts from here; another number is another connection.
     pub(crate) connection: u64,
     /// Until when UPLINK refuses to store, and until when LEDGER and DOWNLINK do: each stream has a leader of its own.
@@ -109,9 +116,10 @@ pub(crate) struct Hub {
 }
 
 impl Hub {
-    /// An empty bus for so many devices and partitions.
-    pub(crate) fn new(devices: usize, partitions: usize) -> Self {
+    /// An empty bus for so many devices and partitions, with a share of UPLINK for each device.
+    pub(crate) fn new(devices: usize, partitions: usize, share: usize) -> Self {
         Self {
+            share,
             connection: 1,
             refuses_until: (0, 0),
             clock: 0,
@@ -152,6 +160,9 @@ impl Hub {
         if let Some(position) = self.uplink_ids.known(id, now) {
             return Answer::Stored(position);
         }
+        if self.uplink.values().filter(|other| other.device == stored.device).count() >= self.share {
+            return Answer::ShareFull;
+        }
         self.uplink_last += 1;
         stored.at = self.time(now);
         self.uplink_ids.note(id, self.uplink_last, now);
@@ -183,15 +194,26 @@ impl Hub {
         Answer::Stored(self.ledger.len() as u64)
     }
 
-    /// Acknowledges everything of a partition up to a position.
+    /// Acknowledges everything of a partition up to a position, which is removed at once; of a device beyond its quota it is
+    /// removed later.
     pub(crate) fn acknowledge(&mut self, partition: usize, position: u64) {
         self.floors[partition] = self.floors[partition].max(position);
+        if !position.is_multiple_of(HELD_PART) {
+            self.trim_partition(partition);
+        }
     }
 
-    /// Removes what everybody has acknowledged.
+    /// Removes everything that is acknowledged.
     pub(crate) fn trim(&mut self) {
-        let floor = self.floors.iter().copied().min().unwrap_or_default();
-        self.uplink = self.uplink.split_off(&(floor + 1));
+        (0..self.floors.len()).for_each(|partition| self.trim_partition(partition));
+    }
+
+    fn trim_partition(&mut self, partition: usize) {
+        let floor = self.floors[partition];
+        let is_of = |stored: &Stored| self.partition(stored.device) == partition;
+        let gone: Vec<_> =
+            self.uplink.range(..=floor).filter(|(_, stored)| is_of(stored)).map(|(at, _)| *at).collect();
+        gone.iter().for_each(|at| _ = self.uplink.remove(at));
     }
 
     /// It stops and starts again: what is in memory only is gone.

@@ -10,6 +10,7 @@
 use fastrand::Rng;
 use muster_contract::canonical::Digest;
 use muster_contract::fact::Fact;
+use muster_contract::limits::UPLINK_SHARE;
 use muster_contract::query::Output;
 use serde_json::{Value, json};
 
@@ -137,6 +138,7 @@ fn profile() -> Profile {
         devices: DEVICES,
         sites: 1,
         partitions: 1,
+        share: UPLINK_SHARE as usize,
         deployments: 1,
         storm: END,
         edits_every: END,

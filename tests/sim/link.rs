@@ -97,7 +97,7 @@ impl World {
     pub(crate) fn source(&mut self, device: usize, bytes: Rc<[u8]>) -> Lawful {
         let subject = LedgerSubject::Desired(self.devices[device].key.clone());
         match self.hub.fact(self.agenda.now(), subject, &bytes, None) {
-            Answer::Refused => self.agenda.after(SECOND, Event::Source(device, bytes)),
+            Answer::Refused | Answer::ShareFull => self.agenda.after(SECOND, Event::Source(device, bytes)),
             Answer::Stored(_) => {
                 self.law.stored(self.hub.ledger.last().unwrap())?;
                 self.ledger_grew();

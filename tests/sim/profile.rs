@@ -1,6 +1,7 @@
 //! What kind of world a seed makes: how many devices, for how long, and which misfortunes how often.
 
 use fastrand::Rng;
+use muster_contract::limits::UPLINK_SHARE;
 
 use super::agenda::{MINUTE, Millis, SECOND};
 
@@ -75,6 +76,9 @@ impl Fault {
     }
 }
 
+/// Shares of UPLINK that worlds have: the contract's, and such that are full again and again.
+const SHARES: [usize; 3] = [UPLINK_SHARE as usize, 8, 3];
+
 /// A world to be.
 #[derive(Debug, Clone)]
 pub(crate) struct Profile {
@@ -84,6 +88,8 @@ pub(crate) struct Profile {
     pub(crate) sites: usize,
     /// Partitions of UPLINK.
     pub(crate) partitions: usize,
+    /// Reports of one device that UPLINK holds.
+    pub(crate) share: usize,
     /// Deployments there are to choose from.
     pub(crate) deployments: usize,
     /// How long there is bad weather.
@@ -127,6 +133,7 @@ impl Profile {
             faults: Fault::ALL.into_iter().filter_map(&mut fault).collect(),
             sites: chance.usize(1..=3),
             partitions: chance.usize(1..=3),
+            share: SHARES[devices % SHARES.len()],
             deployments: chance.usize(1..=5),
             storm: chance.i64(2..=minutes.max(3)) * MINUTE,
             edits_every: chance.i64(20..=240) * SECOND,

@@ -172,10 +172,18 @@ impl World {
         if agent.attempt.is_none_or(|(current, _)| current != attempt) {
             return;
         }
-        if agent.sending.answered(seq, answer, after) == Next::Restart {
-            self.note(device);
-            return self.fail(device);
+        match agent.sending.answered(seq, answer, after) {
+            Next::Continue => {}
+            Next::Pause => {
+                let pause = self.chance.i64(1..=SECOND);
+                self.chore(device, life, pause, Chore::Resume(attempt));
+            }
+            Next::Restart => {
+                self.note(device);
+                return self.fail(device);
+            }
         }
+        let Some(agent) = &mut self.devices[device].agent else { return };
         if agent.sending.should_note() {
             self.note(device);
         } else if agent.sending.acknowledged().is_some() && !std::mem::replace(&mut agent.note_due, true) {

@@ -103,6 +103,7 @@ impl Sum {
         self.tally.events += tally.events;
         self.tally.devices += tally.devices;
         self.tally.sent += tally.sent;
+        self.tally.share_full += tally.share_full;
         self.tally.reports += tally.reports;
         self.tally.rewinds += tally.rewinds;
         self.tally.folds += tally.folds;
@@ -124,6 +125,7 @@ impl Sum {
             tally.rewinds,
             tally.folds,
         );
+        _ = writeln!(text, "reports refused because a share was full: {}", self.tally.share_full);
         _ = writeln!(text, "reports by outcome: {:?}", tally.outcomes);
         _ = write!(text, "faults by kind: {:?}", tally.faults);
         text
@@ -223,6 +225,12 @@ fn a_device_that_obeys_the_old_is_seen() {
 #[test]
 fn a_loose_snapshot_is_seen() {
     seen(Sabotage::SnapshotsLoosely, "missing is what LEDGER lacks");
+}
+
+#[test]
+fn a_full_share_of_uplink_delays_devices_of_some_seed() {
+    let refused = (0..SABOTAGE_SEEDS).any(|seed| run(seed, Sabotage::None, false).0.tally.share_full > 0);
+    assert!(refused, "no share was ever full");
 }
 
 /// Every misfortune strikes in some seed: a fault that never happens proves nothing.

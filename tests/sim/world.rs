@@ -122,6 +122,8 @@ pub(crate) struct Tally {
     pub(crate) devices: u64,
     /// Reports sent, repetitions included.
     pub(crate) sent: u64,
+    /// Reports refused because UPLINK held as much of their device as it may.
+    pub(crate) share_full: u64,
     /// Reports in LEDGER.
     pub(crate) reports: u64,
     /// What ingest made of reports, by outcome.
@@ -179,7 +181,7 @@ impl World {
         let key = |at: usize| format!("s{}/d{at:03}", at % profile.sites).parse::<DeviceKey>().unwrap();
         let names: BTreeMap<_, _> = (0..profile.devices).map(|at| (key(at), at)).collect();
         Self {
-            hub: Hub::new(profile.devices, profile.partitions),
+            hub: Hub::new(profile.devices, profile.partitions, profile.share),
             devices: (0..profile.devices).map(|at| Device::new(key(at), rows::fresh())).collect(),
             wanted: (0..profile.devices).map(|_| Wanted::default()).collect(),
             owners: (0..profile.partitions).map(|_| Owner::new()).collect(),

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a failure here is the test's result")]
 
 use muster_bus::Bus;
+use muster_contract::limits::DUPLICATE_WINDOW;
 use muster_contract::subjects::stream;
 use serde_json::{Value, json};
 
@@ -23,6 +24,21 @@ pub async fn edit(bus: &Bus, stream: &str, change: impl FnOnce(&mut Value)) {
     change(&mut config);
     let answer = api(format!("STREAM.UPDATE.{stream}"), config).await;
     assert!(answer["error"].is_null(), "{answer}");
+}
+
+/// UPLINK takes any number of reports of a device, and recognises message ids for as long as other streams do: for tests that
+/// look at what was sent, where nobody removes it.
+///
+/// # Panics
+///
+/// Where the server refuses it.
+pub async fn keep_all_of_uplink(bus: &Bus) {
+    edit(bus, stream::UPLINK, |config| {
+        config["max_msgs_per_subject"] = json!(-1);
+        config["discard_new_per_subject"] = json!(false);
+        config["duplicate_window"] = json!(DUPLICATE_WINDOW.as_nanos() as u64);
+    })
+    .await;
 }
 
 /// LEDGER forgets everything up to a position, as if it had aged out.

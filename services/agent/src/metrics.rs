@@ -26,6 +26,7 @@ pub struct Metrics {
     link: Gauge<i64, AtomicI64>,
     storing: Gauge<i64, AtomicI64>,
     sent: Counter,
+    held_back: Counter,
     refused: Counter,
     storage: Counter,
 }
@@ -47,6 +48,11 @@ impl Metrics {
         metrics.storing(true);
         let counters = [
             ("agent_reports_sent", "Reports that the bus acknowledged", &metrics.sent),
+            (
+                "agent_reports_held_back",
+                "Refusals because UPLINK holds as much of this device as it may",
+                &metrics.held_back,
+            ),
             ("agent_refused_documents", "Desired states that were not accepted", &metrics.refused),
             ("agent_storage_failures", "Attempts to write to the database that failed", &metrics.storage),
         ];
@@ -93,6 +99,11 @@ impl Metrics {
     /// The bus acknowledged a report.
     pub fn sent(&self) {
         self.sent.inc();
+    }
+
+    /// UPLINK holds as much of this device as it may, and refused a report.
+    pub fn held_back(&self) {
+        self.held_back.inc();
     }
 
     /// A desired state was not accepted.

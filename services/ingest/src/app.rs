@@ -24,7 +24,7 @@ use crate::error::StartError;
 use crate::metrics::Metrics;
 use crate::outlet::HighWater;
 use crate::restore::{self, Restored};
-use crate::{guard, lag, ownership, trim};
+use crate::{guard, lag, ownership};
 
 const NAME: &str = "muster-ingest";
 /// Pings in a lease: a dead link is found within three of them, before the lease of anybody runs out.
@@ -88,7 +88,7 @@ pub async fn start_by(clock: Arc<dyn Clock>, config: Config, life: &Life) -> Res
     let high_water = HighWater::default();
     high_water.reached(restored.position);
     let name = ownership::name_of_this_process(&mut Rng::new()).into();
-    let around = Around { bus, clock, high_water, name };
+    let around = Around { bus, clock, high_water, name, quota: config.quota };
     let wishes = partitions(&around, life, &metrics, borders, restored.position);
     followers(&around, life, &metrics, &config, wishes);
     Ok(Handle { restored })
@@ -161,9 +161,5 @@ fn followers(
     life.spawn(Stage::Intake, "desired", follower.run(stop.clone()));
     life.spawn(Stage::Intake, "guard", guard::watch(bus.clone(), around.high_water.clone(), stop.clone()));
     let lags = config.partitions.iter().map(|number| (number, metrics.partition(number).lag)).collect();
-    life.spawn(Stage::Intake, "lag", lag::follow(bus.clone(), lags, stop.clone()));
-    if config.partitions.contains(trim::TRIMMER) {
-        let trimming = trim::run(bus.clone(), around.clock.clone(), metrics.trimmed.clone(), stop);
-        life.spawn(Stage::Intake, "trim", trimming);
-    }
+    life.spawn(Stage::Intake, "lag", lag::follow(bus.clone(), lags, stop));
 }

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use clap::Parser;
+use muster_contract::limits::DEPLOYMENTS_PER_DEVICE_MAX;
 use muster_domain::border::Rules;
+use muster_domain::trim::Quota;
 use muster_service::config::{Common, CommonArgs, Problems, StreamArgs, Streams};
 use muster_service::version::VERSION;
 
@@ -17,6 +19,15 @@ const LEASE_MAX: Duration = Duration::from_secs(60 * 60);
 const DEADLINE_MIN: Duration = Duration::from_secs(1);
 /// See [`DEADLINE_MIN`].
 const DEADLINE_MAX: Duration = Duration::from_secs(7 * 24 * 60 * 60);
+
+/// Most reports a second that a quota may allow.
+const REPORTS_PER_SECOND_MAX: u64 = 1_000_000;
+/// Fewest bytes a second that a quota may allow: a report of the largest size in about a minute.
+const BYTES_PER_SECOND_MIN: u64 = 4 * 1024;
+/// Smallest and largest burst. A device must be able to say anew what holds on it.
+const BURST_REPORTS_MIN: u64 = DEPLOYMENTS_PER_DEVICE_MAX as u64;
+/// See [`BURST_REPORTS_MIN`].
+const BURST_REPORTS_MAX: u64 = 1_000_000_000;
 
 const GUIDE: &str = "\
 Each partition must belong to exactly one running process. One process owns all 16 unless told otherwise;
@@ -47,6 +58,18 @@ pub struct Cli {
     #[arg(long, env = "MUSTER_DEADLINE_DEFAULT", value_name = "DURATION", default_value = "30m")]
     deadline_default: String,
 
+    /// Reports a second that a device may send once it has used up its burst
+    #[arg(long, env = "MUSTER_DEVICE_REPORTS_PER_SECOND", value_name = "N", default_value = "50")]
+    device_reports_per_second: String,
+
+    /// Bytes a second that a device may send once it has used up its burst, headers included
+    #[arg(long, env = "MUSTER_DEVICE_BYTES_PER_SECOND", value_name = "SIZE", default_value = "64KiB")]
+    device_bytes_per_second: String,
+
+    /// Reports that a device may send at any speed; its burst of bytes lasts as long
+    #[arg(long, env = "MUSTER_DEVICE_BURST_REPORTS", value_name = "N", default_value = "100000")]
+    device_burst_reports: String,
+
     #[command(flatten)]
     streams: StreamArgs,
 
@@ -65,6 +88,8 @@ pub struct Config {
     pub partitions: Partitions,
     /// Lease and deadline.
     pub rules: Rules,
+    /// What a device may send.
+    pub quota: Quota,
 }
 
 impl Cli {
@@ -80,9 +105,22 @@ impl Cli {
         let lease = problems.duration("--lease", &self.lease, LEASE_MIN..=LEASE_MAX);
         let deadline_default =
             problems.duration("--deadline-default", &self.deadline_default, DEADLINE_MIN..=DEADLINE_MAX);
+        let reports = problems.number(
+            "--device-reports-per-second",
+            &self.device_reports_per_second,
+            1..=REPORTS_PER_SECOND_MAX,
+        );
+        let bytes =
+            problems.size("--device-bytes-per-second", &self.device_bytes_per_second, BYTES_PER_SECOND_MIN);
+        let burst = problems.number(
+            "--device-burst-reports",
+            &self.device_burst_reports,
+            BURST_REPORTS_MIN..=BURST_REPORTS_MAX,
+        );
         problems.finish(|| {
             let rules = Rules { lease: lease?, deadline_default: deadline_default? };
-            Some(Config { common: common?, streams: streams?, partitions: partitions?, rules })
+            let quota = Quota::new(reports?, bytes?, burst?);
+            Some(Config { common: common?, streams: streams?, partitions: partitions?, rules, quota })
         })
     }
 }
@@ -98,7 +136,7 @@ mod tests {
     #[test]
     fn the_defaults_are_the_contracts() {
         let config = check(&[]).unwrap();
-        assert_eq!(config.rules, Rules::default());
+        assert_eq!((config.rules, config.quota), (Rules::default(), Quota::default()));
         assert_eq!(config.partitions.iter().count(), 16);
     }
 
@@ -111,6 +149,9 @@ mod tests {
             "--http-addr=here",
             "--uplink-max-bytes=much",
             "--replicas=2",
+            "--device-reports-per-second=0",
+            "--device-bytes-per-second=1KiB",
+            "--device-burst-reports=1",
         ];
         let shown = check(&words).unwrap_err().to_string();
         let flags = [
@@ -120,6 +161,9 @@ mod tests {
             "--http-addr",
             "--uplink-max-bytes",
             "--replicas",
+            "--device-reports-per-second",
+            "--device-bytes-per-second",
+            "--device-burst-reports",
         ];
         for flag in flags {
             assert!(shown.contains(flag), "{flag} is missing:\n{shown}");

@@ -19,6 +19,7 @@ use std::time::Duration;
 use fastrand::Rng;
 use muster_bus::{Bus, PublishError};
 use muster_domain::border::Border;
+use muster_domain::trim::Quota;
 use muster_service::backoff::FullJitter;
 use muster_service::clock::Clock;
 use muster_service::error::chain;
@@ -33,6 +34,7 @@ use crate::desired::Wishes;
 use crate::error::PartitionError;
 use crate::metrics::PartitionMetrics;
 use crate::outlet::HighWater;
+use crate::trim::Trim;
 
 /// Least and longest upper bound of the delay before a partition is taken again.
 const RECOVER_MIN: Duration = Duration::from_millis(100);
@@ -50,6 +52,8 @@ pub struct Around {
     pub high_water: HighWater,
     /// The name of this process, unlike any other's.
     pub name: Arc<str>,
+    /// What a device may send.
+    pub quota: Quota,
 }
 
 /// One partition and all state of its devices.
@@ -64,6 +68,7 @@ pub struct Partition {
     desired: Arc<Wishes>,
     metrics: PartitionMetrics,
     teller: Teller,
+    trim: Arc<Trim>,
     ready: Option<Latch>,
     chance: Rng,
     retry: FullJitter,
@@ -90,6 +95,7 @@ impl Partition {
         metrics: PartitionMetrics,
         ready: Latch,
     ) -> Self {
+        let trim = Arc::new(Trim::new(around.quota));
         Self {
             number,
             around,
@@ -99,6 +105,7 @@ impl Partition {
             desired,
             metrics,
             teller: Teller::default(),
+            trim,
             ready: Some(ready),
             chance: Rng::new(),
             retry: FullJitter::new(RECOVER_MIN, RECOVER_MAX),

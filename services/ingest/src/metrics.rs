@@ -30,12 +30,13 @@ pub struct Metrics {
     pub rewinds: Counter,
     /// Facts that LEDGER refused for good.
     pub unstorable: Counter,
-    /// Messages removed from UPLINK after everybody was done with them.
+    /// Acknowledged reports removed from UPLINK.
     pub trimmed: Counter,
     lag: Family<PartitionLabels, Gauge>,
     unconfirmed: Family<PartitionLabels, Gauge>,
     devices: Family<PartitionLabels, Gauge>,
     owned: Family<PartitionLabels, Gauge>,
+    throttled: Family<PartitionLabels, Gauge>,
     /// Times another process took a partition that was this one's.
     pub usurped: Counter,
 }
@@ -53,6 +54,8 @@ pub struct PartitionMetrics {
     pub devices: Gauge,
     /// 1 while the partition is this process's, 0 while it stands by.
     pub owned: Gauge,
+    /// Devices beyond their quota.
+    pub throttled: Gauge,
     /// Looked up once: every report counts.
     outcomes: Arc<[Counter; 7]>,
 }
@@ -127,7 +130,7 @@ impl Metrics {
             registry.register("receipts", "Receipts that DOWNLINK confirmed", all.receipts);
             registry.register("rewinds", "Times a partition read LEDGER again", all.rewinds);
             registry.register("unstorable", "Facts that LEDGER refused for good", all.unstorable);
-            registry.register("trimmed", "Messages removed from UPLINK", all.trimmed);
+            registry.register("trimmed", "Acknowledged reports removed from UPLINK", all.trimmed);
             registry.register("lag", "Reports that wait in UPLINK", all.lag);
             registry.register("unconfirmed", "Facts that LEDGER has yet to confirm", all.unconfirmed);
             registry.register("devices", "Devices known", all.devices);
@@ -136,6 +139,7 @@ impl Metrics {
                 "1 where the partition is this process's, 0 where it stands by",
                 all.owned,
             );
+            registry.register("throttled", "Devices that send more than their quota", all.throttled);
             registry.register("usurped", "Times another process took a partition of this one", all.usurped);
         });
         KINDS.iter().for_each(|kind| metrics.fact(kind, 0));
@@ -158,6 +162,7 @@ impl Metrics {
             unconfirmed: self.unconfirmed.get_or_create_owned(&labels),
             devices: self.devices.get_or_create_owned(&labels),
             owned: self.owned.get_or_create_owned(&labels),
+            throttled: self.throttled.get_or_create_owned(&labels),
             outcomes: Arc::new(OUTCOMES.map(|outcome| self.outcome(outcome))),
         }
     }

@@ -41,6 +41,8 @@ pub(crate) struct Batch {
     pub(crate) is_open: bool,
     /// The end mark is on its way.
     pub(crate) is_closing: bool,
+    /// A message of it was refused because its subject is full. So are all after it, which were sent for the same subject.
+    pub(crate) full: Option<ApiError>,
 }
 
 /// What an answer says of the messages of a batch. Numbers are those of the window.
@@ -77,7 +79,7 @@ impl Batch {
     pub(crate) fn new(subject: Subject, inbox: &str, flow: usize, base: u64) -> Self {
         let secret = inbox.rsplit('.').next().unwrap_or(inbox);
         let prefix = format!("{inbox}.{secret}-{base}.{flow}.fail.");
-        Self { subject, prefix, base, sent: 0, flow, is_open: false, is_closing: false }
+        Self { subject, prefix, base, sent: 0, flow, is_open: false, is_closing: false, full: None }
     }
 
     /// Where the answer to the next message goes.

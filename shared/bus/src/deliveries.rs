@@ -12,6 +12,7 @@ use async_nats::Subject;
 use async_nats::jetstream::consumer::{Config as Consumer, DeliverPolicy};
 use bytes::Bytes;
 use muster_contract::limits::PARTITIONS;
+use muster_contract::subjects::report_partition;
 use muster_contract::subjects::stream::UPLINK;
 use muster_service::error::chain;
 use serde::Deserialize;
@@ -20,6 +21,7 @@ use serde_json::{Value, json};
 use crate::bus::Bus;
 use crate::converge::create_consumer;
 use crate::heal::Pause;
+use crate::link::Link;
 use crate::message::Delivery;
 use crate::pull::{BATCH, Broken, Pull, Pulled};
 use crate::read::ReadError;
@@ -40,6 +42,8 @@ pub struct Deliveries {
     /// The life whose acknowledgements count.
     current_life: Arc<AtomicU64>,
     pull: Option<Pull>,
+    /// The link over which this life goes.
+    over: Link,
     /// Where to begin if the consumer is missing: known between its removal and its return.
     resume_after: Option<u64>,
     /// The last sequence handed out in this life.
@@ -50,10 +54,19 @@ pub struct Deliveries {
 /// Where an acknowledgement goes, while its life lasts.
 #[derive(Debug, Clone)]
 pub(crate) struct AckHandle {
+    life: UplinkPurger,
+    reply: Subject,
+}
+
+/// Removes acknowledged messages of a partition from UPLINK, while the deliveries last that they came with: positions mean
+/// something else in a stream that was made anew.
+#[derive(Debug, Clone)]
+pub struct UplinkPurger {
     wire: Arc<Wire>,
+    partition: u16,
+    over: Link,
     current_life: Arc<AtomicU64>,
     life: u64,
-    reply: Subject,
 }
 
 /// How far a partition's consumer has come.
@@ -102,6 +115,7 @@ impl Bus {
             partition,
             current_life: Arc::new(AtomicU64::new(0)),
             pull: None,
+            over: Link::Down,
             resume_after: None,
             handed_out: 0,
             pause: Pause::new(),
@@ -110,8 +124,7 @@ impl Bus {
         Ok(deliveries)
     }
 
-    /// How far every partition has come, as far as their consumers exist. A caller that trims wants all
-    /// [`PARTITIONS`] of them.
+    /// How far every partition has come, as far as their consumers exist.
     pub async fn partition_floors(&self) -> Result<Vec<PartitionFloor>, ReadError> {
         // First, so that a partition with nothing left is known to be done up to here.
         let last_seq = self.stream_state(UPLINK).await?.last_seq;
@@ -128,11 +141,62 @@ impl Bus {
         Ok((0..PARTITIONS).filter_map(floor).collect())
     }
 
-    /// Removes UPLINK's messages below a sequence; returns how many.
-    pub async fn trim_uplink(&self, below_seq: u64) -> Result<u64, ReadError> {
-        let purged =
-            self.wire.api::<Purged>(&format!("STREAM.PURGE.{UPLINK}"), &json!({ "seq": below_seq })).await;
-        purged.map(|done| done.purged).map_err(|error| ReadError::of("UPLINK to trim it", error))
+    /// Removes what a partition's consumer has acknowledged, as the server knows it; returns how many.
+    ///
+    /// # Errors
+    /// The server did not do it, or nobody knows.
+    pub async fn trim_partition(&self, partition: u16) -> Result<u64, ReadError> {
+        let subject = format!("CONSUMER.INFO.{UPLINK}.{}", partition_consumer_name(partition));
+        let info = self.wire.api::<ConsumerInfo>(&subject, &json!({})).await;
+        let floor = info.map_err(|error| ReadError::of("UPLINK to trim it", error))?.ack_floor.stream_seq;
+        if floor == 0 {
+            return Ok(0);
+        }
+        purge(&self.wire, &report_partition(partition), floor).await
+    }
+}
+
+/// Removes UPLINK's messages of a subject, or of a pattern of subjects, up to a sequence; returns how many.
+async fn purge(wire: &Wire, subject: &str, through: u64) -> Result<u64, ReadError> {
+    let request = json!({ "filter": subject, "seq": through + 1 });
+    let purged = wire.api::<Purged>(&format!("STREAM.PURGE.{UPLINK}"), &request).await;
+    purged.map(|done| done.purged).map_err(|error| ReadError::of("UPLINK to trim it", error))
+}
+
+impl UplinkPurger {
+    /// Removes the partition's messages up to a sequence; returns how many, or nothing once the deliveries are over.
+    ///
+    /// # Errors
+    /// The server did not do it, or nobody knows.
+    pub async fn purge_partition(&self, through: u64) -> Result<Option<u64>, ReadError> {
+        self.purge_subject(&report_partition(self.partition), through).await
+    }
+
+    /// Removes the messages of one stored subject up to a sequence; returns how many, or nothing once the deliveries are
+    /// over.
+    ///
+    /// # Errors
+    /// The server did not do it, or nobody knows.
+    pub async fn purge_subject(&self, subject: &str, through: u64) -> Result<Option<u64>, ReadError> {
+        if !self.is_current() {
+            return Ok(None);
+        }
+        purge(&self.wire, subject, through).await.map(Some)
+    }
+
+    /// True while the deliveries last.
+    pub fn is_current(&self) -> bool {
+        self.is_begun() && self.wire.link_now() == self.over
+    }
+
+    /// True if both belong to the same deliveries.
+    pub fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.current_life, &other.current_life) && self.life == other.life
+    }
+
+    /// True while no later life of the deliveries has begun.
+    fn is_begun(&self) -> bool {
+        self.current_life.load(Ordering::Acquire) == self.life
     }
 }
 
@@ -179,13 +243,18 @@ impl Deliveries {
 
     /// Leaves out what the server repeats because it was not acknowledged in time: the owner has it.
     fn fresh(&mut self, batch: Vec<Pulled>) -> Vec<Delivery> {
-        let life = self.current_life.load(Ordering::Acquire);
+        let life = UplinkPurger {
+            wire: Arc::clone(&self.wire),
+            partition: self.partition,
+            over: self.over,
+            current_life: Arc::clone(&self.current_life),
+            life: self.current_life.load(Ordering::Acquire),
+        };
         let mut fresh = Vec::with_capacity(batch.len());
         for Pulled { mut delivery, reply } in batch {
             if delivery.stream_seq > self.handed_out {
                 self.handed_out = delivery.stream_seq;
-                let (wire, current_life) = (Arc::clone(&self.wire), Arc::clone(&self.current_life));
-                delivery.ack = Some(AckHandle { wire, current_life, life, reply });
+                delivery.ack = Some(AckHandle { life: life.clone(), reply });
                 fresh.push(delivery);
             }
         }
@@ -211,6 +280,7 @@ impl Deliveries {
     async fn open(&mut self) -> Result<(), ReadError> {
         // From here on no acknowledgement of the life before may reach the consumer.
         self.current_life.fetch_add(1, Ordering::AcqRel);
+        self.over = self.wire.link_now();
         let what = format!("partition {} of UPLINK", self.partition);
         let expected = self.rewind().await.map_err(|error| ReadError::of(&what, error))?;
         let name = partition_consumer_name(self.partition);
@@ -265,14 +335,20 @@ fn tell(partition: u16, broken: &Broken) {
 }
 
 impl Delivery {
+    /// What removes acknowledged messages of these deliveries; none on messages of [`Bus::last`], [`Bus::subscribe`] and
+    /// [`Bus::replay`].
+    pub fn purger(&self) -> Option<&UplinkPurger> {
+        self.ack.as_ref().map(|handle| &handle.life)
+    }
+
     /// Acknowledges this and every earlier message of its partition. At most once: a lost acknowledgement leads to
     /// redelivery. Without effect once a new life has begun, and on messages of [`Bus::last`], [`Bus::subscribe`] and
     /// [`Bus::replay`].
     pub async fn ack_all(&self) {
-        let Some(AckHandle { wire, current_life, life, reply }) = &self.ack else { return };
-        if current_life.load(Ordering::Acquire) == *life && wire.link_now().is_up() {
+        let Some(AckHandle { life, reply }) = &self.ack else { return };
+        if life.is_begun() && life.wire.link_now().is_up() {
             // Lost with the link, which ends the life anyway.
-            let _ = wire.post(reply.clone(), None, None, Bytes::from_static(b"+ACK")).await;
+            let _ = life.wire.post(reply.clone(), None, None, Bytes::from_static(b"+ACK")).await;
         }
     }
 }

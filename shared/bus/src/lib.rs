@@ -49,7 +49,7 @@ pub use bus::Bus;
 pub use config::BusConfig;
 pub use connect::ConnectError;
 pub use converge::{Difference, TopologyError};
-pub use deliveries::{Deliveries, PartitionFloor};
+pub use deliveries::{Deliveries, PartitionFloor, UplinkPurger};
 pub use event::Trace;
 pub use health::LinkHealth;
 pub use held::{Decision, Held, Signed, Written};

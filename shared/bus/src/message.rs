@@ -91,6 +91,12 @@ impl Delivery {
         Self { subject, payload: message.payload, headers, stream_seq, stored_at, pending: 0, ack: None }
     }
 
+    /// Its bytes in the stream, about: subject, headers and document.
+    pub fn stored_bytes(&self) -> usize {
+        let headers: usize = self.headers.iter().map(|(name, value)| name.len() + value.len()).sum();
+        self.subject.len() + headers + self.payload.len()
+    }
+
     /// Its headers without the bus's own: what its sender said of it, to be said again.
     pub fn attributes(&self) -> Headers {
         let mut headers = HeaderMap::new();

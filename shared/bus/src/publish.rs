@@ -28,6 +28,8 @@ const CONFLICT: [u64; 2] = [10071, 10164];
 const NOT_NOW: [u64; 3] = [10008, 10118, 10167];
 /// The stream is full and keeps what it has.
 const STORE_FAILED: u64 = 10077;
+/// How the server words it where one subject is full, and not the whole stream.
+const SUBJECT_FULL: &str = "messages per subject";
 
 /// What a failed publish means for the message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,6 +40,9 @@ pub enum PublishErrorKind {
     Conflict,
     /// It will be refused every time; nothing was stored.
     Permanent,
+    /// Its subject holds as many messages as it may; nothing was stored. Room comes as the reader catches up: try again
+    /// soon, over the same link.
+    SubjectFull,
 }
 
 /// Why a message is not known to be stored.
@@ -73,6 +78,9 @@ fn kind(cause: &ApiError) -> PublishErrorKind {
     match cause {
         ApiError::NoAnswer(NoAnswer::TooLarge | NoAnswer::BadSubject) => PublishErrorKind::Permanent,
         ApiError::Refused { code, .. } if CONFLICT.contains(code) => PublishErrorKind::Conflict,
+        ApiError::Refused { code: STORE_FAILED, description } if description.contains(SUBJECT_FULL) => {
+            PublishErrorKind::SubjectFull
+        }
         ApiError::Refused { code, .. } if PERMANENT.contains(code) => PublishErrorKind::Permanent,
         // An unknown refusal may pass; what is kept for a retry is not lost.
         ApiError::Refused { .. } | ApiError::NoAnswer(_) | ApiError::Unreadable(_) => {
@@ -86,8 +94,16 @@ pub(crate) fn is_transient(code: u64) -> bool {
     NOT_NOW.contains(&code)
 }
 
+/// True where the message's subject is full, so that nothing was stored and others of the subject are refused, too.
+pub(crate) fn is_subject_full(cause: &ApiError) -> bool {
+    kind(cause) == PublishErrorKind::SubjectFull
+}
+
 fn advice(cause: &ApiError) -> &'static str {
     match cause.code() {
+        Some(STORE_FAILED) if is_subject_full(cause) => {
+            " (the stream holds as much of this subject as it may: is its reader running, or is it throttled?)"
+        }
         Some(STORE_FAILED) => " (the stream is full: is its reader running, is there disk space?)",
         _ => "",
     }
@@ -202,6 +218,23 @@ mod tests {
             let small = !matches!(cause.code(), Some(10054));
             let own = kind == Permanent && (cause.code().is_none() || !small);
             assert_eq!(error.is_of_the_message(), own, "{cause}");
+        }
+    }
+
+    #[test]
+    fn a_full_subject_is_told_apart_from_a_full_stream() {
+        let refused = |description: &str| {
+            PublishError::new(
+                "a.b",
+                ApiError::Refused { code: STORE_FAILED, description: description.into() },
+            )
+        };
+        let full = refused("maximum messages per subject exceeded");
+        assert_eq!(full.kind, PublishErrorKind::SubjectFull);
+        assert!(full.to_string().contains("throttled") && !full.is_of_the_message());
+        for description in ["maximum bytes exceeded", "maximum messages exceeded", "no space left on device"]
+        {
+            assert_eq!(refused(description).kind, PublishErrorKind::Transient, "{description}");
         }
     }
 

@@ -167,6 +167,8 @@ pub(crate) struct StreamLimits {
     #[serde(default)]
     max_msgs_per_subject: i64,
     #[serde(default)]
+    discard_new_per_subject: bool,
+    #[serde(default)]
     num_replicas: usize,
     #[serde(default)]
     max_bytes: i64,
@@ -194,7 +196,7 @@ impl StreamInfo {
 
     /// True where older messages of a subject give way to newer ones, so that holes are no loss.
     pub(crate) const fn is_per_subject(&self) -> bool {
-        self.config.max_msgs_per_subject > 0
+        self.config.max_msgs_per_subject > 0 && !self.config.discard_new_per_subject
     }
 }
 

@@ -6,7 +6,9 @@ use async_nats::jetstream::consumer::{AckPolicy, Config as Consumer};
 use async_nats::jetstream::stream::{
     Config as Stream, DiscardPolicy, Republish, Source, StorageType, SubjectTransform,
 };
-use muster_contract::limits::{DUPLICATE_WINDOW, LEDGER_AGE_MAX, PARTITIONS};
+use muster_contract::limits::{
+    DUPLICATE_WINDOW, LEDGER_AGE_MAX, PARTITIONS, UPLINK_DUPLICATE_WINDOW, UPLINK_SHARE,
+};
 use muster_contract::subjects::{report_partition, stream};
 
 use serde_json::{Value, json};
@@ -23,6 +25,8 @@ pub(crate) const VIEWS_SUBJECT_PREFIX: &str = "$KV.views.";
 const DOWNLINK_HISTORY: i64 = 5;
 /// How long UPLINK keeps a report that ingest has not trimmed.
 const UPLINK_AGE_MAX: Duration = Duration::from_secs(7 * 24 * 60 * 60);
+/// A report of the largest size with its headers.
+const REPORT_BYTES_MAX: usize = SERVER_PAYLOAD_MIN;
 /// How long the server's mark of an expired subscription stays, for a rollup that is away.
 const EXPIRY_MARK_KEPT: Duration = Duration::from_secs(24 * 60 * 60);
 /// How long PRESENCE keeps the last heartbeat of a silent device.
@@ -112,8 +116,13 @@ fn uplink(bytes_max: u64) -> Stream {
         subject_transform: Some(partitioned("report")),
         // Full means refused: the outboxes then keep what the hub cannot take.
         discard: DiscardPolicy::New,
+        // Each device has a share of its own: a device that floods is refused, and no other one.
+        max_messages_per_subject: UPLINK_SHARE as i64,
+        discard_new_per_subject: true,
         max_bytes: i64::try_from(bytes_max).unwrap_or(i64::MAX),
+        max_message_size: REPORT_BYTES_MAX as i32,
         max_age: UPLINK_AGE_MAX,
+        duplicate_window: UPLINK_DUPLICATE_WINDOW,
         deny_delete: true,
         // A device with a long backlog needs an answer only now and then.
         allow_batch_publish: true,
@@ -225,4 +234,8 @@ fn subjects<const N: usize>(subjects: [&str; N]) -> Vec<String> {
 const _: () = {
     assert!(SERVER_PAYLOAD_MIN <= i32::MAX as usize);
     assert!(DUPLICATE_WINDOW.as_secs() <= PRESENCE_AGE_MAX.as_secs());
+    // A device that fills its share leaves room for others among the deliveries of its partition, and its partition's reader
+    // sees all of it in a few requests.
+    assert!(8 * UPLINK_SHARE as i64 <= ACK_PENDING_MAX);
+    assert!(UPLINK_SHARE as usize <= 2 * crate::pull::BATCH);
 };

@@ -21,7 +21,7 @@ use crate::batch::{Batch, Said};
 use crate::bus::Bus;
 use crate::link::{self, Link};
 use crate::message::{Outgoing, Stored};
-use crate::publish::{CONFIRM_TIMEOUT, Packed, PublishError, failed, pack, read};
+use crate::publish::{CONFIRM_TIMEOUT, Packed, PublishError, failed, is_subject_full, pack, read};
 use crate::replies::number;
 use crate::wire::{ApiError, NoAnswer, Wire, ready};
 
@@ -342,11 +342,15 @@ impl<T> Window<T> {
                 batch.is_open = true;
                 self.answer_of_batch(base, number, |_| Ok(STORED));
             }
-            Said::Refused(number, cause) => self.refuse(number, cause),
+            Said::Refused(number, cause) => {
+                batch.full = is_subject_full(&cause).then(|| cause.clone());
+                self.refuse(number, cause);
+            }
             Said::Ended(number, stored) => {
+                let cause = batch.full.take().unwrap_or_else(batch_over);
                 self.batch = None;
                 self.answer_of_batch(base, number, |_| Ok(STORED));
-                self.answer_of_batch(number, last, |entry| Err(failed(&entry.subject, batch_over())));
+                self.answer_of_batch(number, last, |entry| Err(failed(&entry.subject, cause.clone())));
                 if number > base {
                     self.tell(number, stored);
                 }
@@ -354,6 +358,12 @@ impl<T> Window<T> {
             Said::Single(number, stored) => {
                 (self.batch, self.can_batch) = (None, false);
                 self.answer(number, Ok(stored));
+            }
+            // The stream takes batches, but none of this subject now: so it is said of a first message.
+            Said::Failed(number, cause) if is_subject_full(&cause) => {
+                self.batch = None;
+                self.refuse(number, cause.clone());
+                self.answer_of_batch(base, last, |entry| Err(failed(&entry.subject, cause.clone())));
             }
             Said::Failed(number, cause) => {
                 (self.batch, self.can_batch) = (None, false);

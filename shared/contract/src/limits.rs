@@ -58,8 +58,19 @@ pub const HEARTBEAT: Duration = Duration::from_secs(30);
 pub const HEARTBEAT_JITTER: f64 = 0.1;
 /// Silence after which a device is stale, in hub time.
 pub const LEASE: Duration = Duration::from_secs(90);
-/// Time in which the bus itself recognises a message id it has seen.
+/// Time in which the bus itself recognises a message id it has seen, on every stream but UPLINK.
 pub const DUPLICATE_WINDOW: Duration = Duration::from_secs(120);
+/// The same on UPLINK: the shortest that nats-server takes. Every device writes there, an id may have 64 KiB, and the server
+/// keeps ids in memory for that long. Ingest recognises a report by its epoch and number, never by its id.
+pub const UPLINK_DUPLICATE_WINDOW: Duration = Duration::from_millis(100);
+/// Reports of one device that UPLINK holds: its share. The server refuses more until ingest has removed some.
+pub const UPLINK_SHARE: u32 = 1024;
+/// Reports a second that ingest removes from UPLINK of a device that has used up its burst.
+pub const DEVICE_REPORTS_PER_SECOND: u64 = 50;
+/// Bytes a second that ingest removes of such a device, headers and subject included.
+pub const DEVICE_BYTES_PER_SECOND: u64 = 64 * 1024;
+/// Reports that a device may send at any speed: a full outbox. The burst of bytes lasts as long.
+pub const DEVICE_BURST_REPORTS: u64 = 100_000;
 /// Shortest upper bound of the reconnect delay.
 pub const RECONNECT_MIN: Duration = Duration::from_secs(1);
 /// Longest reconnect delay.
@@ -101,6 +112,15 @@ const _: () = {
     assert!(QUARANTINE_PAYLOAD_BYTES_MAX * 4 / 3 + 16 * 1024 < MESSAGE_BYTES_MAX);
     assert!(COVERED_ROWS_KEPT < OUTBOX_ROWS_DEFAULT);
     assert!(IN_FLIGHT_MAX < COVERED_ROWS_KEPT);
+    // A device may have a whole window under way, and as much again, before ingest has removed anything.
+    assert!(UPLINK_SHARE as usize >= 2 * IN_FLIGHT_MAX);
+    assert!(UPLINK_DUPLICATE_WINDOW.as_millis() < DUPLICATE_WINDOW.as_millis());
+    // A full outbox fits into the burst, in rows and in bytes.
+    assert!(DEVICE_BURST_REPORTS >= OUTBOX_ROWS_DEFAULT as u64);
+    assert!(
+        DEVICE_BURST_REPORTS * DEVICE_BYTES_PER_SECOND / DEVICE_REPORTS_PER_SECOND
+            >= OUTBOX_BYTES_DEFAULT as u64
+    );
     assert!(CLOCK_SKEW_MAX.as_secs() > LEASE.as_secs());
     assert!(PARTITIONS.is_power_of_two());
     // Whoever claims the highest epoch that is believed leaves its device more of them than it can ever use.

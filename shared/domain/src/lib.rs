@@ -11,5 +11,7 @@ pub mod lease;
 pub mod near;
 pub mod plan;
 pub mod skew;
+pub mod token_bucket;
+pub mod trim;
 
 mod recent;

@@ -22,6 +22,7 @@ use muster_simulator::child::{Child, Spec};
 use muster_tests::backlog::Backlog;
 use muster_tests::bench::{self, ratio, say, setting, thousands};
 use muster_tests::server::{Server, device};
+use muster_tests::streams::keep_all_of_uplink;
 use muster_tests::system::program;
 use muster_tests::thin::Thin;
 use tokio_util::sync::CancellationToken;
@@ -97,6 +98,8 @@ async fn way(server: &Server, bits_a_second: Option<u64>) -> (BusConfig, Option<
 async fn converged(server: &Server) -> Bus {
     let bus = Bus::connect(server.config("bench"), &CancellationToken::new()).await.unwrap();
     bus.converge().await.unwrap();
+    // Nobody takes the reports here, so a device's share would be full soon.
+    keep_all_of_uplink(&bus).await;
     bus
 }
 

@@ -22,6 +22,7 @@ use muster_contract::{DeviceKey, State, decode};
 use muster_service::config::LogFormat;
 use muster_service::{Common, Life};
 use muster_tests::server::{Server, Setup, device};
+use muster_tests::streams::keep_all_of_uplink;
 use muster_tests::wait::{soon, until};
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -53,6 +54,8 @@ impl Hub {
 
     async fn converge(&self) {
         soon("the streams", Box::pin(self.bus.converge())).await.unwrap();
+        // What an agent sends is looked at in UPLINK: nobody removes it, and a report that goes again is known by its id.
+        keep_all_of_uplink(&self.bus).await;
     }
 
     async fn without_streams() -> Self {

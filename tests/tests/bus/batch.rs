@@ -4,7 +4,10 @@ use std::net::Ipv4Addr;
 
 use futures_util::StreamExt;
 use muster_bus::publish::CONFIRM_TIMEOUT;
-use muster_bus::{Bus, BusConfig, Outgoing, PublishError, PublishErrorKind, Start, Stored, Window};
+use muster_bus::{
+    Bus, BusConfig, Outgoing, PublishError, PublishErrorKind, Start, Stored, Window, partition_of,
+};
+use muster_contract::limits::UPLINK_SHARE;
 use muster_contract::subjects::stream;
 use muster_tests::server::{Server, Setup, device};
 use muster_tests::thin::Thin;
@@ -12,7 +15,7 @@ use muster_tests::wait::{soon, until};
 use serde_json::json;
 use tokio::time::timeout;
 
-use crate::{connect, converged, number, report};
+use crate::{connect, converged, keeping_all, number, report};
 
 type Answers = Vec<(u64, Result<Stored, PublishError>)>;
 
@@ -78,7 +81,7 @@ async fn without_batches(bus: &Bus) {
 async fn one_answer_stands_for_many_messages_with_a_devices_rights() {
     const MESSAGES: u64 = 4_000;
     let server = Server::start_with(Setup { devices: vec![device("press-4")], ..Setup::default() });
-    let hub = converged(&server).await;
+    let hub = keeping_all(&server).await;
     let mut down = Vec::new();
     for (at, flow) in [None, Some(64)].into_iter().enumerate() {
         let thin = Thin::open((Ipv4Addr::LOCALHOST, server.port()).into(), 1_000_000_000).await;
@@ -115,7 +118,7 @@ async fn one_answer_stands_for_many_messages_with_a_devices_rights() {
 #[tokio::test]
 async fn who_wants_to_know_is_told_of_a_batch_once_it_is_over_and_where_it_ends_in_the_stream() {
     let server = Server::start();
-    let bus = converged(&server).await;
+    let bus = keeping_all(&server).await;
     let mut window = bus.window(64).told_whole();
     // It ends with a shared answer, and between two of them.
     for range in [1..=320, 321..=647] {
@@ -139,7 +142,7 @@ async fn who_wants_to_know_is_told_of_a_batch_once_it_is_over_and_where_it_ends_
 #[tokio::test]
 async fn what_was_sent_by_itself_before_a_batch_waits_for_an_answer_of_its_own() {
     let server = Server::start();
-    let bus = converged(&server).await;
+    let bus = keeping_all(&server).await;
     let deaf = async_nats::connect(server.url()).await.unwrap();
     let mut listens = deaf.subscribe("nobody.answers").await.unwrap();
     deaf.publish("nobody.answers", "0".into()).await.unwrap();
@@ -179,7 +182,7 @@ async fn where_too_many_batches_are_open_everything_goes_one_by_one() {
     // As many as a server lets be open on one stream.
     const OPEN: u64 = 1_000;
     let server = Server::start();
-    let bus = converged(&server).await;
+    let bus = keeping_all(&server).await;
     let mut others: Vec<_> = (1..=OPEN).map(|_| bus.window(8)).collect();
     for (n, window) in (1..).zip(&mut others) {
         window.batch_by(2).await;
@@ -200,7 +203,7 @@ async fn where_too_many_batches_are_open_everything_goes_one_by_one() {
 #[tokio::test]
 async fn what_the_stream_has_seen_counts_as_stored_and_is_stored_once() {
     let server = Server::start();
-    let bus = converged(&server).await;
+    let bus = keeping_all(&server).await;
     let mut window = bus.window(64);
     all_stored(&send(&mut window, 16, numbers(1..=300)).await, 1..=300);
     // The first and the last of this batch, and most in between, were stored before.
@@ -213,7 +216,7 @@ async fn what_the_stream_has_seen_counts_as_stored_and_is_stored_once() {
 #[tokio::test]
 async fn a_message_refused_for_good_ends_the_batch_before_it_and_takes_none_with_it() {
     let server = Server::start();
-    let bus = converged(&server).await;
+    let bus = keeping_all(&server).await;
     for bad in [1, 40] {
         let mut window = bus.window(256);
         let base = bad * 1_000;
@@ -241,6 +244,45 @@ async fn a_message_refused_for_good_ends_the_batch_before_it_and_takes_none_with
             confirmed as usize,
             "what is confirmed is stored, and nothing else"
         );
+    }
+}
+
+#[tokio::test]
+async fn a_full_share_refuses_one_device_and_its_batches_go_on_once_there_is_room() {
+    const SHARE: u64 = UPLINK_SHARE as u64;
+    let server = Server::start();
+    let bus = converged(&server).await;
+    let mut window = bus.window(256);
+    for flow in [16, 64] {
+        // Other numbers and so other ids each time: the stream recognises an id for a moment.
+        let base = 10_000 * flow as u64;
+        let answers = send(&mut window, flow, numbers(base + 1..=base + SHARE + 500)).await;
+        assert_eq!(answers.len() as u64, SHARE + 500);
+        for (n, answer) in answers {
+            let kind = answer.map(|_| ()).map_err(|error| error.kind);
+            let wanted = if n <= base + SHARE { Ok(()) } else { Err(PublishErrorKind::SubjectFull) };
+            assert_eq!(kind, wanted, "{n}");
+        }
+        assert!(window.can_batch(), "only the device is refused");
+        // A batch whose first message is refused.
+        let answers = send(&mut window, flow, numbers(base + 5_000..=base + 5_100)).await;
+        let full = |answer: &Result<_, muster_bus::PublishError>| {
+            answer.as_ref().is_err_and(|error| error.kind == PublishErrorKind::SubjectFull)
+        };
+        assert!(answers.len() == 101 && answers.iter().all(|(_, answer)| full(answer)), "{answers:?}");
+        assert!(window.can_batch());
+        bus.publish(report(&device("press-5"), 1)).await.expect("another device has its own share");
+        let partition = partition_of(&device("press-4"));
+        let mut deliveries = bus.partition(partition).await.unwrap();
+        let last = loop {
+            let batch = soon("reports", deliveries.next_batch(100)).await.unwrap();
+            if let Some(last) = batch.into_iter().find(|delivery| number(delivery) == base + SHARE) {
+                break last;
+            }
+        };
+        last.ack_all().await;
+        let purged = last.purger().unwrap().purge_subject(&last.subject, last.stream_seq).await.unwrap();
+        assert_eq!(purged, Some(SHARE));
     }
 }
 
@@ -276,7 +318,7 @@ async fn of_a_stream_that_runs_full_no_more_is_confirmed_than_it_holds() {
 #[tokio::test]
 async fn messages_too_few_for_an_answer_are_answered_before_their_time_is_up() {
     let server = Server::start();
-    let bus = converged(&server).await;
+    let bus = keeping_all(&server).await;
     let mut window = bus.window(64);
     for round in [1, 2] {
         window.batch_by(32).await;

@@ -17,6 +17,7 @@ use muster_bus::{Bus, BusConfig, Delivery, Outgoing};
 use muster_contract::DeviceKey;
 use muster_contract::subjects;
 use muster_tests::server::Server;
+use muster_tests::streams::keep_all_of_uplink;
 use muster_tests::wait::soon;
 use tokio_util::sync::CancellationToken;
 
@@ -29,6 +30,13 @@ async fn connect(config: BusConfig) -> Bus {
 async fn converged(server: &Server) -> Bus {
     let bus = connect(server.config("test")).await;
     soon("the topology", bus.converge()).await.unwrap();
+    bus
+}
+
+/// The same with an UPLINK that keeps everything, for tests of publishing.
+async fn keeping_all(server: &Server) -> Bus {
+    let bus = converged(server).await;
+    keep_all_of_uplink(&bus).await;
     bus
 }
 

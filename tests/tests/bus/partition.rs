@@ -11,7 +11,7 @@ use muster_contract::subjects::stream;
 use muster_tests::server::{Server, device};
 use muster_tests::wait::{soon, until};
 
-use crate::{connect, converged, crash, number, report};
+use crate::{connect, converged, crash, keeping_all, number, report};
 
 async fn fill(bus: &Bus, key: &DeviceKey, numbers: impl Iterator<Item = u64>) {
     let mut window = bus.window(256);
@@ -163,7 +163,7 @@ async fn a_message_lost_on_the_way_is_not_covered_by_a_later_acknowledgement() {
 async fn over_crashes_of_server_and_reader_every_message_is_handled_before_it_is_acknowledged() {
     const MESSAGES: u64 = 12_000;
     let mut server = Server::start();
-    let bus = converged(&server).await;
+    let bus = keeping_all(&server).await;
     let key = device("press-4");
     let partition = partition_of(&key);
     fill(&bus, &key, 0..MESSAGES).await;
@@ -216,6 +216,6 @@ async fn the_floors_tell_what_may_be_trimmed() {
         let wanted = if floor.partition == partition { (6, 4) } else { (10, 0) };
         assert_eq!((floor.stream_seq, floor.pending), wanted, "partition {}", floor.partition);
     }
-    assert_eq!(bus.trim_uplink(7).await.unwrap(), 6);
+    assert_eq!(bus.trim_partition(partition).await.unwrap(), 6);
     assert_eq!(bus.stream_state(stream::UPLINK).await.unwrap().messages, 4);
 }

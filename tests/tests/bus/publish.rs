@@ -9,7 +9,7 @@ use muster_contract::subjects::{self, stream};
 use muster_tests::server::{Server, device};
 use muster_tests::wait::soon;
 
-use crate::{connect, converged, number, report};
+use crate::{connect, keeping_all, number, report};
 
 const IN_FLIGHT: usize = 256;
 /// Messages sent in batches, then as many one by one.
@@ -18,7 +18,7 @@ const PART: u64 = 1_500;
 #[tokio::test]
 async fn a_window_answers_every_message_in_the_order_of_sending() {
     let server = Server::start();
-    let bus = converged(&server).await;
+    let bus = keeping_all(&server).await;
     let mut window = bus.window(64);
     let key = device("press-4");
     let mut answers = Vec::new();
@@ -52,7 +52,7 @@ async fn a_window_answers_every_message_in_the_order_of_sending() {
 #[tokio::test]
 async fn compare_and_set_is_a_conflict_for_whoever_comes_second() {
     let server = Server::start();
-    let bus = converged(&server).await;
+    let bus = keeping_all(&server).await;
     let subject = subjects::desired(&device("press-4"));
     let set = |payload: &'static str, last| Outgoing {
         expected_last_subject_sequence: Some(last),
@@ -70,7 +70,7 @@ async fn compare_and_set_is_a_conflict_for_whoever_comes_second() {
 #[tokio::test]
 async fn a_message_no_stream_will_ever_take_is_told_from_one_to_try_again() {
     let server = Server::start();
-    let bus = converged(&server).await;
+    let bus = keeping_all(&server).await;
     let key = device("press-4");
     let cases = [
         (
@@ -94,7 +94,7 @@ async fn a_message_no_stream_will_ever_take_is_told_from_one_to_try_again() {
 #[tokio::test]
 async fn a_message_id_is_recognised_across_a_crash_of_the_server() {
     let mut server = Server::start();
-    let bus = converged(&server).await;
+    let bus = keeping_all(&server).await;
     let message = || Outgoing { message_id: Some("0198-random".into()), ..report(&device("press-4"), 1) };
     let first = bus.publish(message()).await.unwrap();
     server.kill();
@@ -117,7 +117,7 @@ async fn publish_until_stored(bus: &Bus, message: impl Fn() -> Outgoing) -> must
 #[tokio::test]
 async fn while_the_link_is_down_every_message_fails_at_once() {
     let mut server = Server::start();
-    let bus = converged(&server).await;
+    let bus = keeping_all(&server).await;
     let mut link = bus.link();
     server.kill();
     soon("the link to be down", link.wait_for(|link| !link.is_up())).await.unwrap();
@@ -200,7 +200,7 @@ async fn nor_does_one_that_is_told_of_its_batches_at_their_end() {
 async fn over_crashes(open: impl FnOnce(&Bus) -> Window<u64> + Send + 'static) {
     const MESSAGES: u64 = 30_000;
     let mut server = Server::start();
-    let bus = converged(&server).await;
+    let bus = keeping_all(&server).await;
     let key = device("press-4");
     let id = std::process::id();
     let message = move |n: u64| Outgoing { message_id: Some(format!("{id}-{n}")), ..report(&key, n) };

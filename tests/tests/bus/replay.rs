@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use muster_bus::{Bus, Delivery, Outgoing, ReadError, Replay, Start};
+use muster_bus::{Bus, Delivery, Outgoing, ReadError, Replay, Start, partition_of};
 use muster_contract::limits::MESSAGE_BYTES_MAX;
 use muster_contract::subjects::{self, stream};
 use muster_tests::server::{Server, device};
@@ -198,7 +198,13 @@ async fn messages_trimmed_before_they_were_read_are_told() {
     for n in 1..=10 {
         bus.publish(report(&key, n)).await.unwrap();
     }
-    assert_eq!(bus.trim_uplink(6).await.unwrap(), 5);
+    let mut deliveries = bus.partition(partition_of(&key)).await.unwrap();
+    let mut batch = Vec::new();
+    while batch.len() < 5 {
+        batch.extend(soon("reports", deliveries.next_batch(5 - batch.len())).await.unwrap());
+    }
+    let purger = batch[4].purger().unwrap();
+    assert_eq!(purger.purge_partition(batch[4].stream_seq).await.unwrap(), Some(5));
     assert_eq!(bus.stream_state(stream::UPLINK).await.unwrap().first_seq, 6);
     let late = bus.replay(stream::UPLINK, &[], Start::After(3)).await.unwrap_err();
     assert!(matches!(late, ReadError::Trimmed { position: 3, first_seq: 6, .. }), "{late:?}");

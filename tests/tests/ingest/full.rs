@@ -80,18 +80,25 @@ async fn what_waits_is_told_also_where_nothing_can_be_taken_in() {
 #[tokio::test]
 async fn a_full_uplink_refuses_and_takes_again_once_there_is_room() {
     let hub = Hub::start(&[]).await;
-    let key = device("press-4");
-    hub.send(&key, &status(1, 1, 1)).await;
-    hub.statuses_are(&key, 1).await;
-    edit(&hub.bus, stream::UPLINK, |config| config["max_msgs"] = json!(1)).await;
-    let second = || Outgoing::new(subjects::report(&key), status(1, 2, 2).to_string());
-    // This is what an outbox sees: it keeps the report and tries again.
-    let refused = hub.bus.publish(second()).await.unwrap_err();
-    assert_eq!(refused.kind, PublishErrorKind::Transient, "{refused}");
-    edit(&hub.bus, stream::UPLINK, |config| config["max_msgs"] = json!(-1)).await;
-    hub.bus.publish(second()).await.unwrap();
-    hub.statuses_are(&key, 2).await;
-    hub.receipt_is(&key, 1, 2, "").await;
+    let key = send_until_full(&hub).await;
+    let sixth = || Outgoing::new(subjects::report(&key), status(1, 6, 6).to_string());
+    // This is what an outbox sees: it keeps the report and tries again. A full share is told apart from a full stream.
+    for (field, kind) in
+        [("max_msgs", PublishErrorKind::Transient), ("max_msgs_per_subject", PublishErrorKind::SubjectFull)]
+    {
+        let mut before = serde_json::Value::Null;
+        edit(&hub.bus, stream::UPLINK, |config| before = std::mem::replace(&mut config[field], json!(4)))
+            .await;
+        let refused = hub.bus.publish(sixth()).await.unwrap_err();
+        assert_eq!(refused.kind, kind, "{refused}");
+        edit(&hub.bus, stream::UPLINK, |config| config[field] = before).await;
+    }
+    edit(&hub.bus, stream::UPLINK, |config| config["max_msgs"] = json!(4)).await;
+    edit(&hub.bus, stream::LEDGER, |config| config["max_msgs"] = json!(-1)).await;
+    let stored = || async { hub.bus.publish(sixth()).await.is_ok() };
+    until("what was taken makes room", stored, |stored| *stored).await;
+    hub.statuses_are(&key, 6).await;
+    hub.receipt_is(&key, 1, 6, "").await;
 }
 
 #[tokio::test]

@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "a failure here is the test's result")]
 
 mod losses;
+mod share;
 mod truth;
 
 use std::net::{Ipv4Addr, SocketAddr};
@@ -11,7 +12,6 @@ use std::time::Duration;
 
 use muster_bus::{Bus, BusConfig, Outgoing, Start};
 use muster_contract::decode::to_bytes;
-use muster_contract::report::Report;
 use muster_contract::subjects::{self, stream};
 use muster_contract::view::DeploymentView;
 use muster_simulator::child::{Child, Spec};
@@ -28,26 +28,34 @@ struct Hub {
     bus: Bus,
     asked: muster_simulator::hub::Hub,
     ingest: Option<Child>,
+    /// Arguments of ingest besides those that all tests have.
+    ingest_args: Vec<String>,
     _rollup: Child,
     dir: TempDir,
 }
 
 impl Hub {
     async fn start() -> Self {
+        Self::start_with(&[]).await
+    }
+
+    /// The same with further arguments for ingest.
+    async fn start_with(ingest_args: &[&str]) -> Self {
         let (server, dir) = (Server::start(), tempfile::tempdir().unwrap());
-        let rollup = child(ROLLUP, &server, &dir);
+        let rollup = child(ROLLUP, &server, &dir, &[]);
+        let ingest_args = ingest_args.iter().map(ToString::to_string).collect();
         let stop = CancellationToken::new();
         let bus = soon("a connection", Bus::connect(server.config("test"), &stop)).await.unwrap();
         soon("the topology", Box::pin(bus.converge())).await.unwrap();
         let asked = muster_simulator::hub::Hub::new(bus.clone());
-        let mut hub = Self { server, bus, asked, ingest: None, _rollup: rollup, dir };
+        let mut hub = Self { server, bus, asked, ingest: None, ingest_args, _rollup: rollup, dir };
         hub.start_ingest();
         hub
     }
 
     fn start_ingest(&mut self) {
         assert!(self.ingest.is_none());
-        self.ingest = Some(child(INGEST, &self.server, &self.dir));
+        self.ingest = Some(child(INGEST, &self.server, &self.dir, &self.ingest_args));
     }
 
     async fn kill_ingest(&mut self) {
@@ -83,24 +91,13 @@ impl Hub {
         })
         .await;
     }
-
-    /// Everything UPLINK holds, in the order in which it came.
-    async fn uplink(&self) -> Vec<Report> {
-        let state = self.bus.stream_state(stream::UPLINK).await.unwrap();
-        let mut replay = self.bus.replay(stream::UPLINK, &[], Start::First).await.unwrap();
-        let mut reports = Vec::new();
-        while (reports.len() as u64) < state.messages {
-            let batch = soon("stored reports", replay.next_batch(1_000)).await.unwrap();
-            reports.extend(batch.iter().map(|delivery| Report::parse(&delivery.payload).unwrap()));
-        }
-        reports
-    }
 }
 
-fn child(name: &str, server: &Server, dir: &TempDir) -> Child {
+fn child(name: &str, server: &Server, dir: &TempDir, more: &[String]) -> Child {
     let data = dir.path().join(name).display().to_string();
     let url = server.url();
     let own = if name == ROLLUP { vec!["--data-dir", &data] } else { vec!["--lease", "10m"] };
-    let args = ["--nats-url", &url].into_iter().chain(own).map(str::to_owned).collect();
+    let args =
+        ["--nats-url", &url].into_iter().chain(own).map(str::to_owned).chain(more.iter().cloned()).collect();
     Child::start(Spec { name: name.to_owned(), program: program(name), args }, dir.path()).unwrap()
 }

@@ -274,9 +274,13 @@ async fn guessed_message_ids_silence_nobody() {
     let (key, own) = (device("press-5"), "muster.report.plant7.press-4");
     stage.hub.enroll(&key, "1h");
     // The premise: an id is the stream's, whoever used it.
-    let known = stage.asked(own, Some("Nats-Msg-Id: known"), "{}");
-    assert!(known.contains("\"seq\""), "{known}");
-    assert!(stage.asked(own, Some("Nats-Msg-Id: known"), "{}").contains("duplicate"));
+    let mut is_known = |nth: u32| {
+        let id = format!("Nats-Msg-Id: known-{nth}");
+        assert!(stage.asked(own, Some(&id), "{}").contains("\"seq\""));
+        stage.asked(own, Some(&id), "{}").contains("duplicate")
+    };
+    // The stream forgets an id soon; a slow machine takes more than one attempt to be in time.
+    assert!((0..50).any(&mut is_known));
     for seq in 1..200 {
         for id in [format!("press-5-{seq}"), format!("plant7.press-5.{seq}"), format!("{seq}")] {
             stage.attacker.publish_with(own, "", &format!("Nats-Msg-Id: {id}"), "{}");
@@ -291,7 +295,7 @@ async fn guessed_message_ids_silence_nobody() {
     .await;
     for id in &stored {
         // Version 7 with 74 random bits; the hub alone can read them.
-        let random = id.len() == 36 && id.as_bytes()[14] == b'7' && id != "known";
+        let random = id.len() == 36 && id.as_bytes()[14] == b'7' && !id.starts_with("known");
         assert!(random, "{id} can be guessed");
     }
     stage.cannot_publish(&[

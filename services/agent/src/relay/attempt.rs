@@ -7,6 +7,7 @@ use std::time::Duration;
 use muster_bus::{Bus, Link, PublishError, PublishErrorKind, Stored};
 use muster_contract::Epoch;
 use muster_contract::limits::IN_FLIGHT_MAX;
+use muster_service::backoff::FullJitter;
 use muster_service::error::chain;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
@@ -33,6 +34,9 @@ const FLUSH: Duration = Duration::from_secs(3);
 const BATCH_ROWS_MIN: u64 = 500;
 /// Answers to a window of a batch: a full window must never wait for rows that are to come.
 const BATCH_ANSWERS: usize = 4;
+/// Bounds of the pause while the device's share of UPLINK is full. Ingest makes room within tens of milliseconds; of a device
+/// beyond its quota, at the quota's rate.
+const FULL_PAUSE: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
 /// A batch that pauses longer is ended, because the server forgets one that is silent for ten seconds.
 const BATCH_PAUSE_MAX: Duration = Duration::from_secs(3);
 
@@ -58,6 +62,7 @@ enum Happening {
     Answer(Sent, Result<Stored, PublishError>),
     News,
     FillDue,
+    ResumeDue,
     NoteDue,
     Noted(Noted),
     BeatDue,
@@ -103,6 +108,10 @@ pub(super) struct Attempt<'a> {
     long: bool,
     /// When backlog may go on.
     next_fill: Option<Instant>,
+    /// How long the next pauses are while the share is full.
+    full_pauses: FullJitter,
+    /// When sending goes on after such a pause.
+    next_resume: Option<Instant>,
     next_beat: Instant,
     next_note: Option<Instant>,
     /// The next rows of a backlog, read while those before them are on their way.
@@ -125,6 +134,8 @@ impl<'a> Attempt<'a> {
             letterhead,
             long: false,
             next_fill: None,
+            full_pauses: FullJitter::new(FULL_PAUSE.0, FULL_PAUSE.1),
+            next_resume: None,
             next_beat: now,
             next_note: None,
             ahead: None,
@@ -171,6 +182,7 @@ impl<'a> Attempt<'a> {
                 }
                 Happening::News => self.hear_news(),
                 Happening::FillDue => {}
+                Happening::ResumeDue => self.resume(),
                 Happening::NoteDue => self.begin_note(),
                 Happening::Noted(noted) => self.noted(noted),
                 Happening::BeatDue => _ = self.beat(epoch).await?,
@@ -196,6 +208,7 @@ impl<'a> Attempt<'a> {
             Some((sent, answer)) = self.window.next(), if !self.window.is_empty() => Happening::Answer(sent, answer),
             Ok(()) = news.changed() => Happening::News,
             () = until(self.next_fill) => Happening::FillDue,
+            () = until(self.next_resume) => Happening::ResumeDue,
             () = until(self.next_note) => Happening::NoteDue,
             noted = noting(&mut self.noting) => Happening::Noted(noted),
             () = sleep_until(self.next_beat) => Happening::BeatDue,
@@ -253,7 +266,7 @@ impl<'a> Attempt<'a> {
                 self.window.end_batch().await;
                 break;
             }
-            if self.long {
+            if self.long && self.relay.sending.width() >= WIDTH_MIN {
                 self.window.batch_by(self.relay.sending.width() / BATCH_ANSWERS).await;
             }
             for row in rows {
@@ -310,9 +323,13 @@ impl<'a> Attempt<'a> {
     async fn answered(&mut self, sent: Sent, answer: Result<Stored, PublishError>) -> Next {
         let mut next = Some((sent, answer));
         while let Some((sent, answer)) = next {
-            if self.take(sent, answer) == Next::Restart {
-                self.note().await;
-                return Next::Restart;
+            match self.take(sent, answer) {
+                Next::Continue => {}
+                Next::Pause => self.pause().await,
+                Next::Restart => {
+                    self.note().await;
+                    return Next::Restart;
+                }
             }
             next = self.window.try_next();
         }
@@ -330,10 +347,27 @@ impl<'a> Attempt<'a> {
             log_failure(sent.seq, &error);
             error.kind
         });
-        if result.is_ok() {
-            self.relay.metrics.sent();
+        match &result {
+            Ok(()) => {
+                self.full_pauses.reset();
+                self.relay.metrics.sent();
+            }
+            Err(PublishErrorKind::SubjectFull) => self.relay.metrics.held_back(),
+            Err(_) => {}
         }
         self.relay.sending.answered(sent.seq, result, sent.at.elapsed())
+    }
+
+    /// The device's share is full: what waits goes on waiting for a moment.
+    async fn pause(&mut self) {
+        self.ahead = None;
+        self.window.end_batch().await;
+        self.next_resume = Some(Instant::now() + self.full_pauses.next(&mut self.relay.chance));
+    }
+
+    fn resume(&mut self) {
+        self.next_resume = None;
+        self.relay.sending.resume();
     }
 
     /// Begins to note in the outbox what the bus holds; sending goes on meanwhile. If that cannot be kept (disk full), it
@@ -420,6 +454,9 @@ fn log_failure(seq: u64, error: &PublishError) {
             error = chain(error),
             "the bus refuses this report for good: it stays here, the others go on, and the hub shows it as missing"
         ),
+        PublishErrorKind::SubjectFull => {
+            tracing::debug!(report.seq = seq, "UPLINK holds as much of this device as it may; sending again");
+        }
         _ => tracing::debug!(
             ledger.seq = seq,
             error = chain(error),

@@ -9,6 +9,9 @@
 //!   failed attempt halves it. What waits in a thin link would delay what is written next, and time out in the end.
 //! - A transient failure ends the attempt: nothing is known of what was under way, so all of it is sent again, in the
 //!   right order, by the next attempt. That is the one failure path; a lost link takes it too.
+//! - A row that is refused because the device's share of UPLINK is full goes again, in its order, after a short pause; the
+//!   attempt and the link last. Then one row goes first, so that a device that is throttled costs little, and the window
+//!   grows from there.
 //! - A row that the bus refuses for good is parked: logged, left in the outbox and passed over until the next connection.
 //!   It is not declared as gone, because it is not: the hub counts it as missing, and so nobody takes an older report of
 //!   that deployment for the truth. The bus refuses such hubs at the door (message size), so this is a
@@ -38,6 +41,8 @@ const READ_PART: usize = 4;
 pub const WIDTH_START: usize = 32;
 /// Rows under way at least, on any link.
 pub const WIDTH_MIN: usize = 8;
+/// Rows under way at first after a pause: whether there is room again is asked with one.
+pub const WIDTH_PROBE: usize = 1;
 /// An answer within this time: the link may carry more.
 pub const QUICK: Duration = Duration::from_secs(1);
 /// An answer that took longer: too much waits in the link.
@@ -45,7 +50,12 @@ pub const SLOW: Duration = Duration::from_secs(3);
 
 const _: () = {
     assert!(ACKNOWLEDGED_MAX < UNNOTED_MAX);
-    assert!(READ_PART < WIDTH_MIN && WIDTH_MIN < WIDTH_START && WIDTH_START < IN_FLIGHT_MAX);
+    assert!(
+        WIDTH_PROBE < WIDTH_MIN
+            && READ_PART < WIDTH_MIN
+            && WIDTH_MIN < WIDTH_START
+            && WIDTH_START < IN_FLIGHT_MAX
+    );
     assert!(QUICK.as_millis() < SLOW.as_millis() && 2 * SLOW.as_secs() < CONFIRM_TIMEOUT.as_secs());
 };
 
@@ -69,6 +79,8 @@ impl Default for Window {
 pub enum Next {
     /// Go on.
     Continue,
+    /// The device's share is full: nothing is read until [`Sending::resume`], after a short pause.
+    Pause,
     /// The attempt is over.
     Restart,
 }
@@ -95,6 +107,8 @@ pub struct Sending {
     more: bool,
     /// More waits than fits, or nobody knows how much.
     behind: bool,
+    /// The device's share was full at the last answer; nothing is sent meanwhile.
+    is_paused: bool,
 }
 
 impl Sending {
@@ -112,6 +126,7 @@ impl Sending {
             heads: BTreeSet::new(),
             more: true,
             behind: true,
+            is_paused: false,
         }
     }
 
@@ -128,6 +143,7 @@ impl Sending {
         self.passed = 0;
         self.more = true;
         self.behind = true;
+        self.is_paused = false;
     }
 
     /// A new connection: what was refused may be taken now, and the link may be another.
@@ -163,7 +179,7 @@ impl Sending {
     }
 
     fn may_read(&self) -> bool {
-        self.more && self.acknowledged.len() < UNNOTED_MAX
+        self.more && !self.is_paused && self.acknowledged.len() < UNNOTED_MAX
     }
 
     fn ask_for(&self, rows: usize, bytes: usize) -> Ask {
@@ -216,6 +232,7 @@ impl Sending {
                 self.widen(after);
             }
             Err(PublishErrorKind::Permanent) => _ = self.parked.insert(seq),
+            Err(PublishErrorKind::SubjectFull) => return self.pause(seq),
             // A device expects no last sequence; whoever says it was wrong is a proxy in trouble.
             Err(PublishErrorKind::Transient | PublishErrorKind::Conflict) => {
                 self.narrow(self.width / 2);
@@ -223,6 +240,20 @@ impl Sending {
             }
         }
         Next::Continue
+    }
+
+    /// A row was refused because the share is full. It goes again, and so do others that are refused with it.
+    fn pause(&mut self, seq: u64) -> Next {
+        self.heads.remove(&seq);
+        self.passed = self.passed.min(seq.saturating_sub(1));
+        (self.more, self.behind) = (true, true);
+        self.width = WIDTH_PROBE;
+        if std::mem::replace(&mut self.is_paused, true) { Next::Continue } else { Next::Pause }
+    }
+
+    /// The pause is over.
+    pub const fn resume(&mut self) {
+        self.is_paused = false;
     }
 
     fn widen(&mut self, after: Duration) {

@@ -130,12 +130,14 @@ impl Facts {
     pub(super) async fn acknowledge(&mut self, own: &mut Partition) {
         for _ in 0..own.border.settled() {
             let Some(delivery) = self.taken.pop_front() else { break };
+            own.trim.settled(&delivery);
             let covered = self.settled.take().map_or(0, |(_, covered)| covered);
             self.settled = Some((delivery, covered + 1));
         }
         let idle = self.outlet.is_empty();
         if let Some((newest, _)) = self.settled.take_if(|(_, covered)| idle || *covered >= ACK_EVERY) {
             newest.ack_all().await;
+            own.trim.acknowledged(&newest);
         }
     }
 }

@@ -12,6 +12,7 @@ use muster_service::error::chain;
 use muster_service::health::Latch;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at, sleep, timeout};
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
 
 use super::facts::{self, Facts, arrival};
 use super::hearing::{Heard, Hearing, TICK};
@@ -83,6 +84,8 @@ impl<'a> Session<'a> {
         let mut heartbeats = pin!(Presence::new(bus.clone(), number, hears, chance).next());
         let clock = self.own.around.clock.clone();
         let mut elders = pin!(Elders::new(bus.clone(), clock, number).next());
+        let trimming = self.own.trim.clone().run(bus.clone(), number, self.own.metrics.clone());
+        let _trimming = AbortOnDropHandle::new(tokio::spawn(trimming));
         let mut usurped = pin!(usurped(bus, number, self.claim_seq));
         let (mut tick, mut turn) = (in_turn(TICK, number), in_turn(receipts::TURN, number));
         loop {

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use PublishErrorKind::{Permanent, Transient};
+mod model;
 
-use proptest::prelude::*;
+use PublishErrorKind::{Permanent, SubjectFull, Transient};
 
 use super::*;
 use crate::outbox::{Body, CapabilitiesBody, Kept};
@@ -23,13 +23,15 @@ enum Event {
     Notes(&'static [u64]),
     Restart,
     Reconnect,
+    /// The pause after a full share is over.
+    Resume,
     /// The hub asks for a row again.
     Requeue(u64),
     /// All numbers mean something else; the attempt is over, the next one begins.
     Renew,
 }
 
-use Event::{Answer, Notes, Reconnect, Renew, Requeue, Restart, Sends, Waits, Write};
+use Event::{Answer, Notes, Reconnect, Renew, Requeue, Restart, Resume, Sends, Waits, Write};
 
 /// An outbox as the sending sees it: number → deployment, and which are queued.
 #[derive(Default)]
@@ -106,6 +108,7 @@ fn play(case: &str, window: Window, written: &str, events: Vec<Event>) {
                 sending.noted(&seqs);
             }
             Restart => sending.begin(rows.epoch()),
+            Resume => sending.resume(),
             Reconnect => {
                 sending.reconnected();
                 sending.begin(rows.epoch());
@@ -184,6 +187,41 @@ fn once_everything_is_sent_reports_go_in_their_order_until_too_many_wait() {
         Waits,
     ];
     play("burst", NARROW, "a", burst);
+}
+
+#[test]
+fn a_full_share_pauses_and_what_was_refused_goes_again_in_order_beginning_with_one_row() {
+    let events = vec![
+        Sends(&[6, 7, 1, 2]),
+        Answer(6, OK, Next::Continue),
+        Answer(7, Err(SubjectFull), Next::Pause),
+        Waits,
+        Answer(1, Err(SubjectFull), Next::Continue),
+        // Written meanwhile: it waits, too, and goes with the newest.
+        Write('a'),
+        Waits,
+        Answer(2, Err(SubjectFull), Next::Continue),
+        Waits,
+        Resume,
+        Sends(&[7]),
+        Waits,
+        Answer(7, OK, Next::Continue),
+        Sends(&[8, 1]),
+        Answer(8, OK, Next::Continue),
+        Answer(1, Err(SubjectFull), Next::Pause),
+        Resume,
+        Sends(&[1]),
+        Answer(1, OK, Next::Continue),
+        Sends(&[2, 3]),
+    ];
+    play("full share", NARROW, "aaaaaab", events);
+}
+
+#[test]
+fn a_share_that_is_full_on_a_link_that_ends_does_not_keep_the_next_one_waiting() {
+    let events =
+        vec![Sends(&[2, 1]), Answer(2, Err(SubjectFull), Next::Pause), Waits, Reconnect, Sends(&[2, 1])];
+    play("new link", NARROW, "aa", events);
 }
 
 #[test]
@@ -344,134 +382,4 @@ fn what_is_written_while_rows_wait_for_the_budget_goes_before_them() {
     batch.rows.truncate(2);
     let sent: Vec<u64> = sending.offer(batch).unwrap().iter().map(|row| row.seq).collect();
     assert_eq!(sent, [3, 4], "the newest of each, then what they supersede");
-}
-
-/// One thing that happens to a sending; numbers pick among what is there.
-#[derive(Debug, Clone)]
-enum Chance {
-    Write(u8),
-    News,
-    Fill,
-    Answer(usize, bool),
-    Note,
-    Restart,
-    Requeue(usize),
-    Ahead,
-}
-
-fn chances() -> impl Strategy<Value = Vec<Chance>> {
-    let chance = prop_oneof![
-        4 => (0_u8..4).prop_map(Chance::Write),
-        2 => Just(Chance::News),
-        4 => Just(Chance::Fill),
-        6 => (any::<usize>(), prop::bool::weighted(0.95)).prop_map(|(at, good)| Chance::Answer(at, good)),
-        2 => Just(Chance::Note),
-        1 => Just(Chance::Restart),
-        1 => any::<usize>().prop_map(Chance::Requeue),
-        3 => Just(Chance::Ahead),
-    ];
-    prop::collection::vec(chance, 0..150)
-}
-
-/// A sending, the outbox it reads, and what is on its way.
-struct World {
-    sending: Sending,
-    rows: Rows,
-    under_way: Vec<u64>,
-    /// What was read ahead.
-    ahead: Option<Batch>,
-}
-
-impl World {
-    fn fill(&mut self) {
-        while let Some(ask) = self.sending.ask() {
-            let batch = self.ahead.take().unwrap_or_else(|| self.rows.read(&ask));
-            let offered = self.sending.offer(batch).unwrap();
-            if offered.is_empty() {
-                return;
-            }
-            for row in offered {
-                assert!(!self.under_way.contains(&row.seq), "{} is under way already", row.seq);
-                self.under_way.push(row.seq);
-            }
-        }
-    }
-
-    fn answer(&mut self, at: usize, good: bool) {
-        if self.under_way.is_empty() {
-            return;
-        }
-        let seq = self.under_way.remove(at % self.under_way.len());
-        let answer = if good { OK } else { Err(Transient) };
-        if self.sending.answered(seq, answer, Duration::ZERO) == Next::Restart {
-            self.restart();
-        }
-    }
-
-    fn note(&mut self) {
-        if let Some((_, seqs)) = self.sending.acknowledged() {
-            self.rows.sent.extend(&seqs);
-            self.sending.noted(&seqs);
-        }
-    }
-
-    fn read_ahead(&mut self) {
-        if self.ahead.is_none() {
-            self.ahead = self.sending.ask_ahead().map(|ask| self.rows.read(&ask));
-        }
-    }
-
-    fn news(&mut self) {
-        self.ahead = None;
-        self.sending.news();
-    }
-
-    fn restart(&mut self) {
-        self.ahead = None;
-        self.under_way.clear();
-        self.sending.begin(self.rows.epoch());
-    }
-
-    fn happens(&mut self, chance: &Chance) {
-        match *chance {
-            Chance::Write(deployment) => self.rows.write(char::from(b'a' + deployment)),
-            Chance::News => self.news(),
-            Chance::Fill => self.fill(),
-            Chance::Answer(at, good) => self.answer(at, good),
-            Chance::Note => self.note(),
-            Chance::Restart => self.restart(),
-            Chance::Ahead => self.read_ahead(),
-            Chance::Requeue(at) => {
-                if let Some(seq) = self.rows.sent.iter().nth(at % self.rows.sent.len().max(1)).copied() {
-                    self.rows.sent.remove(&seq);
-                }
-            }
-        }
-    }
-}
-
-proptest! {
-    /// Whatever happens in whatever order: no row is under way twice, and once the news are heard, none is left.
-    #[test]
-    fn every_row_goes_and_none_twice_at_once(chances in chances(), rows in 1_usize..9) {
-        let window = Window { rows, bytes: 10_000 };
-        let (sending, rows) = (Sending::new(window), Rows::default());
-        let mut world = World { sending, rows, under_way: Vec::new(), ahead: None };
-        world.restart();
-        for chance in chances {
-            world.happens(&chance);
-        }
-        world.news();
-        for _ in 0..1_000 {
-            world.fill();
-            world.read_ahead();
-            while !world.under_way.is_empty() {
-                world.answer(0, true);
-            }
-            world.note();
-        }
-        let all: Vec<u64> = world.rows.deployments.keys().copied().collect();
-        prop_assert!(world.rows.sent.iter().copied().eq(all), "{:?}", world.rows.sent);
-        prop_assert!(world.sending.is_idle());
-    }
 }

@@ -1,0 +1,330 @@
+//! Which acknowledged reports of a partition may be removed from UPLINK, and when.
+//!
+//! UPLINK holds a bounded number of reports of each device, its share, and refuses more. So the speed at which a device's
+//! reports are removed is the speed at which it may send. Reports of a device within its [`Quota`] are removed at once; those of
+//! a device beyond it are held, and removed one by one as its token bucket fills.
+//!
+//! Invariants: a report is removed only after it was acknowledged; a report of a throttled device only for tokens; every
+//! report is removed in the end. One purge covers the whole partition where nothing is held; where something is, devices
+//! that have used a good part of their share are purged by themselves.
+//!
+//! It does not purge, and it asks no clock. What it knows is lost with the process: every bucket is full again then.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use muster_contract::limits::{
+    DEVICE_BURST_REPORTS, DEVICE_BYTES_PER_SECOND, DEVICE_REPORTS_PER_SECOND, UPLINK_SHARE,
+};
+
+use crate::token_bucket::{Rate, TokenBucket};
+
+/// Removable reports of a device from which on it is purged by itself, while another one holds the partition's purge back.
+pub const OWN_PURGE_FROM: u32 = UPLINK_SHARE / 8;
+/// Purges of devices that use a good part of their share, and of throttled ones, in one turn: each is a request to the server.
+pub const DEVICE_PURGES_MAX: usize = 4;
+/// Least time between two removals of reports of a throttled device.
+pub const RELEASE_EVERY: Duration = Duration::from_millis(500);
+/// Time between two log lines about a throttled device.
+pub const NOTICE_EVERY: Duration = Duration::from_secs(60);
+/// Time between two looks for devices that need not be remembered.
+const FORGET_EVERY: Duration = Duration::from_secs(60);
+
+/// What a device may send: a sustained rate of reports and of bytes, and a burst of both.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Quota {
+    /// Reports.
+    pub reports: Rate,
+    /// Bytes, headers and subject included.
+    pub bytes: Rate,
+}
+
+impl Quota {
+    /// A quota whose burst of bytes lasts as long as its burst of reports.
+    pub const fn new(reports_per_second: u64, bytes_per_second: u64, burst_reports: u64) -> Self {
+        let burst_bytes = burst_reports as u128 * bytes_per_second as u128 / reports_per_second as u128;
+        let burst_bytes = if burst_bytes > u64::MAX as u128 { u64::MAX } else { burst_bytes as u64 };
+        Self {
+            reports: Rate { per_second: reports_per_second, burst: burst_reports },
+            bytes: Rate { per_second: bytes_per_second, burst: burst_bytes },
+        }
+    }
+}
+
+impl Default for Quota {
+    fn default() -> Self {
+        Self::new(DEVICE_REPORTS_PER_SECOND, DEVICE_BYTES_PER_SECOND, DEVICE_BURST_REPORTS)
+    }
+}
+
+/// What to remove from UPLINK.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Purge {
+    /// Everything of the partition up to a position.
+    Partition {
+        /// The last position.
+        through: u64,
+    },
+    /// Everything of one device up to a position.
+    Device {
+        /// The subject under which UPLINK stores its reports.
+        subject: Arc<str>,
+        /// The last position.
+        through: u64,
+    },
+}
+
+/// A report that waits for a token.
+#[derive(Debug, Clone, Copy)]
+struct HeldReport {
+    position: u64,
+    bytes: u64,
+}
+
+#[derive(Debug)]
+struct Device {
+    reports: TokenBucket,
+    bytes: TokenBucket,
+    held: VecDeque<HeldReport>,
+    /// The last report that may be removed.
+    removable_through: u64,
+    /// Removable reports since the last purge that covered all of them.
+    removable: u32,
+    released_at: Option<Duration>,
+    noticed_at: Option<Duration>,
+}
+
+/// The acknowledged reports of one partition that are still in UPLINK.
+#[derive(Debug)]
+pub struct PartitionTrim {
+    quota: Quota,
+    devices: HashMap<Arc<str>, Device>,
+    /// Devices with held reports, in the order of their turns.
+    throttled: VecDeque<Arc<str>>,
+    /// Devices that are to be purged by themselves if the partition's purge does not cover them.
+    crowded: VecDeque<Arc<str>>,
+    /// Devices whose throttling is to be logged, with the reports that each has held.
+    notices: Vec<(Arc<str>, usize)>,
+    settled_through: u64,
+    acknowledged_through: u64,
+    purged_through: u64,
+    forgotten_at: Duration,
+}
+
+impl PartitionTrim {
+    /// Nothing acknowledged yet.
+    pub fn new(quota: Quota) -> Self {
+        Self {
+            quota,
+            devices: HashMap::new(),
+            throttled: VecDeque::new(),
+            crowded: VecDeque::new(),
+            notices: Vec::new(),
+            settled_through: 0,
+            acknowledged_through: 0,
+            purged_through: 0,
+            forgotten_at: Duration::ZERO,
+        }
+    }
+
+    /// Forgets every position: the stream may be another one now. Buckets stay as they are, and nothing is held.
+    pub fn reset_positions(&mut self) {
+        for device in self.devices.values_mut() {
+            device.held.clear();
+            (device.removable_through, device.removable) = (0, 0);
+        }
+        self.throttled.clear();
+        self.crowded.clear();
+        (self.settled_through, self.acknowledged_through, self.purged_through) = (0, 0, 0);
+    }
+
+    /// A report has what follows from it in LEDGER. Positions rise; one that does not is of deliveries that began again.
+    pub fn settled(&mut self, subject: &str, position: u64, bytes: u64, now: Duration) {
+        let quota = self.quota;
+        if position <= self.settled_through {
+            self.reset_positions();
+        }
+        self.settled_through = position;
+        if !self.devices.contains_key(subject) {
+            self.devices.insert(Arc::from(subject), Device::new(quota, now));
+        }
+        let Some(device) = self.devices.get_mut(subject) else { return };
+        if device.held.is_empty() && device.has_credit(quota, now) {
+            device.release(HeldReport { position, bytes }, quota, now, self.purged_through);
+            if device.removable == OWN_PURGE_FROM {
+                self.crowded.push_back(Arc::from(subject));
+            }
+            return;
+        }
+        if device.held.is_empty() {
+            self.throttled.push_back(Arc::from(subject));
+        }
+        device.held.push_back(HeldReport { position, bytes });
+        if device.noticed_at.is_none_or(|at| now.saturating_sub(at) >= NOTICE_EVERY) {
+            device.noticed_at = Some(now);
+            self.notices.push((Arc::from(subject), device.held.len()));
+        }
+    }
+
+    /// Everything up to a position is acknowledged; nothing beyond it may be removed.
+    pub fn acknowledged(&mut self, through: u64) {
+        self.acknowledged_through = self.acknowledged_through.max(through);
+    }
+
+    /// True if a turn may have something to remove, now or later.
+    pub fn has_work(&self) -> bool {
+        self.acknowledged_through > self.purged_through || !self.throttled.is_empty()
+    }
+
+    /// What to remove now. Each purge counts as done until [`failed`](Self::failed) says otherwise.
+    pub fn purges(&mut self, now: Duration) -> Vec<Purge> {
+        let released = self.release_held(now);
+        self.forget(now);
+        let held_from = self.throttled.iter().filter_map(|subject| self.devices.get(subject)?.held.front());
+        let held_from = held_from.map(|held| held.position).min();
+        let through = held_from.map_or(self.acknowledged_through, |held_from| {
+            self.acknowledged_through.min(held_from.saturating_sub(1))
+        });
+        let mut purges = Vec::new();
+        if through > self.purged_through {
+            self.purged_through = through;
+            purges.push(Purge::Partition { through });
+        }
+        let crowded: Vec<_> = self.crowded.drain(..self.crowded.len().min(DEVICE_PURGES_MAX)).collect();
+        for subject in crowded.into_iter().chain(released) {
+            purges.extend(self.purge_device(subject));
+        }
+        purges
+    }
+
+    /// A purge did not get through: it is due again.
+    pub fn failed(&mut self, purge: Purge) {
+        match purge {
+            Purge::Partition { .. } => self.purged_through = 0,
+            Purge::Device { subject, .. } => self.crowded.push_back(subject),
+        }
+    }
+
+    /// Removes what is held, whatever the quotas say: UPLINK needs the room more than the fleet needs the quota.
+    pub fn release_all(&mut self) {
+        for subject in self.throttled.drain(..) {
+            if let Some(device) = self.devices.get_mut(&subject) {
+                device.removable_through = device.held.back().map_or(0, |last| last.position);
+                device.held.clear();
+            }
+        }
+    }
+
+    /// Devices that are beyond their quota now.
+    pub fn throttled(&self) -> usize {
+        self.throttled.len()
+    }
+
+    /// Devices whose throttling is to be logged now, by subject, with the reports that each has held.
+    pub fn take_notices(&mut self) -> Vec<(Arc<str>, usize)> {
+        std::mem::take(&mut self.notices)
+    }
+
+    /// Releases what the buckets of the next devices in turn allow; gives those that something was released of.
+    fn release_held(&mut self, now: Duration) -> Vec<Arc<str>> {
+        let (mut released, mut served) = (Vec::new(), VecDeque::new());
+        for _ in 0..self.throttled.len() {
+            let Some(subject) = self.throttled.pop_front() else { break };
+            let Some(device) = self.devices.get_mut(&subject) else { continue };
+            let is_recent = device.released_at.is_some_and(|at| now.saturating_sub(at) < RELEASE_EVERY);
+            if is_recent || released.len() >= DEVICE_PURGES_MAX {
+                self.throttled.push_back(subject);
+                continue;
+            }
+            let before = device.held.len();
+            while let Some(report) = device.held.front().copied()
+                && device.has_credit(self.quota, now)
+            {
+                device.held.pop_front();
+                device.release(report, self.quota, now, self.purged_through);
+            }
+            if device.held.len() < before {
+                device.released_at = Some(now);
+                released.push(subject.clone());
+            }
+            if !device.held.is_empty() {
+                served.push_back(subject);
+            }
+        }
+        // Behind those that had no turn.
+        self.throttled.append(&mut served);
+        released
+    }
+
+    /// A purge of one device, where the partition's purge does not cover what it has.
+    fn purge_device(&mut self, subject: Arc<str>) -> Option<Purge> {
+        let device = self.devices.get_mut(&subject)?;
+        device.removable = 0;
+        let through = device.removable_through.min(self.acknowledged_through);
+        if device.removable_through > through {
+            // The rest is acknowledged soon.
+            self.crowded.push_back(subject.clone());
+        }
+        (through > self.purged_through).then_some(Purge::Device { subject, through })
+    }
+
+    /// Forgets devices that have nothing here and a full bucket.
+    fn forget(&mut self, now: Duration) {
+        if now.saturating_sub(self.forgotten_at) >= FORGET_EVERY {
+            self.forgotten_at = now;
+            let (quota, purged_through) = (self.quota, self.purged_through);
+            self.devices.retain(|_, device| {
+                let is_noticed = device.noticed_at.is_some_and(|at| now.saturating_sub(at) < NOTICE_EVERY);
+                let has_reports = !device.held.is_empty() || device.removable_through > purged_through;
+                is_noticed || has_reports || !device.is_full(quota, now)
+            });
+        }
+    }
+}
+
+impl Device {
+    fn new(quota: Quota, now: Duration) -> Self {
+        Self {
+            reports: TokenBucket::full(quota.reports, now),
+            bytes: TokenBucket::full(quota.bytes, now),
+            held: VecDeque::new(),
+            removable_through: 0,
+            removable: 0,
+            released_at: None,
+            noticed_at: None,
+        }
+    }
+
+    fn has_credit(&mut self, quota: Quota, now: Duration) -> bool {
+        self.reports.has_credit(quota.reports, now) && self.bytes.has_credit(quota.bytes, now)
+    }
+
+    fn is_full(&mut self, quota: Quota, now: Duration) -> bool {
+        self.reports.is_full(quota.reports, now) && self.bytes.is_full(quota.bytes, now)
+    }
+
+    /// Pays for a report, which may be removed now.
+    fn release(&mut self, report: HeldReport, quota: Quota, now: Duration, purged_through: u64) {
+        self.reports.withdraw(1, quota.reports, now);
+        self.bytes.withdraw(report.bytes, quota.bytes, now);
+        if self.removable_through <= purged_through {
+            self.removable = 0;
+        }
+        self.removable_through = report.position;
+        self.removable += 1;
+    }
+}
+
+/// Device names for logs: the site and the device of a stored subject.
+pub fn device_of(subject: &str) -> String {
+    let mut tokens = subject.splitn(4, '.').skip(3);
+    tokens.next().unwrap_or(subject).replacen('.', "/", 1)
+}
+
+const _: () = {
+    assert!(OWN_PURGE_FROM > 0 && 4 * OWN_PURGE_FROM <= UPLINK_SHARE);
+};
+
+#[cfg(test)]
+mod tests;
