@@ -15,12 +15,14 @@ use muster_service::clock::{Clock, SystemClock};
 use muster_service::error::chain;
 use muster_service::exit;
 use muster_service::life::{Life, Stage};
+use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::config::{Cli, Config};
 use crate::consume::{Around, Partition};
 use crate::desired::{Follower, Wishes};
 use crate::error::StartError;
+use crate::follow::LedgerFollower;
 use crate::metrics::Metrics;
 use crate::outlet::HighWater;
 use crate::restore::{self, Restored};
@@ -88,9 +90,12 @@ pub async fn start_by(clock: Arc<dyn Clock>, config: Config, life: &Life) -> Res
     let high_water = HighWater::default();
     high_water.reached(restored.position);
     let name = ownership::name_of_this_process(&mut Rng::new()).into();
-    let around = Around { bus, clock, high_water, name };
-    let wishes = partitions(&around, life, &metrics, borders, restored.position);
-    followers(&around, life, &metrics, &config, wishes);
+    let follower = LedgerFollower::new(bus.clone(), config.partitions.iter(), restored.position);
+    let around = Around { bus, clock, high_water, name, follower: follower.into() };
+    let (read_to, documents) = watch::channel(0);
+    let wishes = partitions(&around, life, &metrics, borders, restored.position, &documents);
+    let follower = Follower::new(around.bus.clone(), wishes, read_to, Rng::new());
+    followers(&around, life, &metrics, &config, follower);
     Ok(Handle { restored })
 }
 
@@ -135,6 +140,7 @@ fn partitions(
     metrics: &Metrics,
     borders: BTreeMap<u16, Border>,
     read_to: u64,
+    documents: &watch::Receiver<u64>,
 ) -> BTreeMap<u16, Arc<Wishes>> {
     let mut wishes = BTreeMap::new();
     for (number, border) in borders {
@@ -142,6 +148,7 @@ fn partitions(
         wishes.insert(number, desired.clone());
         let ready = life.health().latch(format!("the reports of partition {number}"));
         let (known, metrics) = ((border, read_to), metrics.partition(number));
+        let desired = (desired, documents.clone());
         let partition = Partition::new(number, around.clone(), known, desired, metrics, ready);
         life.spawn(Stage::Work, format!("partition {number}"), partition.run(life.token(Stage::Work)));
     }
@@ -154,10 +161,9 @@ fn followers(
     life: &Life,
     metrics: &Metrics,
     config: &Config,
-    wishes: BTreeMap<u16, Arc<Wishes>>,
+    follower: Follower,
 ) {
     let (bus, stop) = (&around.bus, life.token(Stage::Intake));
-    let follower = Follower::new(bus.clone(), wishes, Rng::new());
     life.spawn(Stage::Intake, "desired", follower.run(stop.clone()));
     life.spawn(Stage::Intake, "guard", guard::watch(bus.clone(), around.high_water.clone(), stop.clone()));
     let lags = config.partitions.iter().map(|number| (number, metrics.partition(number).lag)).collect();

@@ -1,8 +1,10 @@
 //! The settings of ingest.
 
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use clap::Parser;
+use muster_contract::limits::DEPLOYMENTS_PER_DEVICE_MAX;
 use muster_domain::border::Rules;
 use muster_service::config::{Common, CommonArgs, Problems, StreamArgs, Streams};
 use muster_service::version::VERSION;
@@ -17,6 +19,9 @@ const LEASE_MAX: Duration = Duration::from_secs(60 * 60);
 const DEADLINE_MIN: Duration = Duration::from_secs(1);
 /// See [`DEADLINE_MIN`].
 const DEADLINE_MAX: Duration = Duration::from_secs(7 * 24 * 60 * 60);
+
+/// How many deployments a device without any desired document may be allowed.
+const UNSOLICITED_RANGE: RangeInclusive<u64> = 0..=DEPLOYMENTS_PER_DEVICE_MAX as u64;
 
 const GUIDE: &str = "\
 Each partition must belong to exactly one running process. One process owns all 16 unless told otherwise;
@@ -47,6 +52,10 @@ pub struct Cli {
     #[arg(long, env = "MUSTER_DEADLINE_DEFAULT", value_name = "DURATION", default_value = "30m")]
     deadline_default: String,
 
+    /// Deployments that a device without any desired document may report within 30 days; 0 to 128
+    #[arg(long, env = "MUSTER_UNSOLICITED", value_name = "COUNT", default_value = "8")]
+    unsolicited: String,
+
     #[command(flatten)]
     streams: StreamArgs,
 
@@ -63,7 +72,7 @@ pub struct Config {
     pub streams: Streams,
     /// Partitions this process owns.
     pub partitions: Partitions,
-    /// Lease and deadline.
+    /// Lease, deadline and quota.
     pub rules: Rules,
 }
 
@@ -80,8 +89,10 @@ impl Cli {
         let lease = problems.duration("--lease", &self.lease, LEASE_MIN..=LEASE_MAX);
         let deadline_default =
             problems.duration("--deadline-default", &self.deadline_default, DEADLINE_MIN..=DEADLINE_MAX);
+        let unsolicited = problems.number("--unsolicited", &self.unsolicited, UNSOLICITED_RANGE);
         problems.finish(|| {
-            let rules = Rules { lease: lease?, deadline_default: deadline_default? };
+            let unsolicited = usize::try_from(unsolicited?).ok()?;
+            let rules = Rules { lease: lease?, deadline_default: deadline_default?, unsolicited };
             Some(Config { common: common?, streams: streams?, partitions: partitions?, rules })
         })
     }
@@ -108,6 +119,7 @@ mod tests {
             "--partitions=0-16",
             "--lease=0s",
             "--deadline-default=soon",
+            "--unsolicited=129",
             "--http-addr=here",
             "--uplink-max-bytes=much",
             "--replicas=2",
@@ -117,6 +129,7 @@ mod tests {
             "--partitions",
             "--lease",
             "--deadline-default",
+            "--unsolicited",
             "--http-addr",
             "--uplink-max-bytes",
             "--replicas",

@@ -18,19 +18,22 @@ use std::time::Duration;
 
 use fastrand::Rng;
 use muster_bus::{Bus, PublishError};
+use muster_contract::DeviceKey;
 use muster_domain::border::Border;
 use muster_service::backoff::FullJitter;
 use muster_service::clock::Clock;
 use muster_service::error::chain;
 use muster_service::health::Latch;
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use self::session::Session;
 pub use self::standby::TAKEN_WITHIN;
 use self::standby::Waiting;
 use self::telling::Teller;
-use crate::desired::Wishes;
+use crate::desired::{Documents, Wishes};
 use crate::error::PartitionError;
+use crate::follow::LedgerFollower;
 use crate::metrics::PartitionMetrics;
 use crate::outlet::HighWater;
 
@@ -50,6 +53,8 @@ pub struct Around {
     pub high_water: HighWater,
     /// The name of this process, unlike any other's.
     pub name: Arc<str>,
+    /// Reads LEDGER for the partitions that are not this process's.
+    pub follower: Arc<LedgerFollower>,
 }
 
 /// One partition and all state of its devices.
@@ -62,6 +67,7 @@ pub struct Partition {
     read_after: u64,
     waiting: Waiting,
     desired: Arc<Wishes>,
+    documents: Documents,
     metrics: PartitionMetrics,
     teller: Teller,
     ready: Option<Latch>,
@@ -86,10 +92,11 @@ impl Partition {
         number: u16,
         around: Around,
         (border, read_after): (Border, u64),
-        desired: Arc<Wishes>,
+        (desired, read_to): (Arc<Wishes>, watch::Receiver<u64>),
         metrics: PartitionMetrics,
         ready: Latch,
     ) -> Self {
+        let documents = Documents::new(around.bus.clone(), desired.clone(), read_to);
         Self {
             number,
             around,
@@ -97,6 +104,7 @@ impl Partition {
             read_after,
             waiting: Waiting::default(),
             desired,
+            documents,
             metrics,
             teller: Teller::default(),
             ready: Some(ready),
@@ -125,6 +133,12 @@ impl Partition {
                 return Ok(());
             }
         }
+    }
+
+    /// Hands every document of a device to the border; false where that cannot be made sure of.
+    async fn learn_documents(&mut self, key: &DeviceKey) -> bool {
+        self.metrics.all.document_lookups.inc();
+        self.documents.learn(key, &mut self.border).await
     }
 
     /// Forgets what is under way: LEDGER will be asked what became of it.

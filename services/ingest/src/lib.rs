@@ -12,7 +12,7 @@
 //! acknowledged last, when everything it led to is in LEDGER.
 //!
 //! Reading order: [`consume`] (the corridor), then [`intake`], [`presence`], [`desired`], [`elders`] (what comes in),
-//! [`outlet`], [`letter`] (what goes out), [`ownership`] (whose a partition is), [`restore`], [`trim`], [`guard`], [`lag`]
+//! [`outlet`], [`letter`] (what goes out), [`ownership`] (whose a partition is), [`restore`], [`follow`], [`trim`], [`guard`], [`lag`]
 //! (beside it), and [`app`] (how it is put together). The rules are
 //! `muster_domain::border`.
 
@@ -22,6 +22,7 @@ pub mod consume;
 pub mod desired;
 pub mod elders;
 pub mod error;
+pub mod follow;
 pub mod guard;
 pub mod intake;
 pub mod lag;

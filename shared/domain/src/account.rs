@@ -243,6 +243,13 @@ impl Cursor {
         Some(Receipt { api_version: ApiVersion::V1, kind: kind::Receipt::Receipt, epoch, through, missing })
     }
 
+    /// How many epochs, and how many pieces of all their sets, are remembered.
+    #[cfg(test)]
+    pub(crate) fn size(&self) -> (usize, usize) {
+        let pieces = |page: &Page| page.held.len() + page.quarantined.len() + page.untold.len();
+        (self.pages.len(), self.pages.iter().map(pieces).sum())
+    }
+
     fn open(&mut self, epoch: Epoch) {
         self.current = self.current.max(Some(epoch));
     }

@@ -30,6 +30,11 @@ impl<T: PartialEq, const N: usize> Recent<T, N> {
         self.0.contains(item)
     }
 
+    /// The items, oldest first.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
+        self.0.iter()
+    }
+
     /// The newest item for which `matches` holds.
     pub(crate) fn find(&self, matches: impl Fn(&T) -> bool) -> Option<&T> {
         self.0.iter().rev().find(|item| matches(item))

@@ -10,6 +10,7 @@ mod full;
 mod losses;
 mod owners;
 mod quarantine;
+mod quotas;
 mod reports;
 mod time;
 mod window;

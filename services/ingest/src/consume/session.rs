@@ -1,10 +1,12 @@
 //! One session of a partition: from opening the ways in to the first publication of unknown fate, or to the end.
 
+use std::collections::{BTreeMap, VecDeque};
 use std::pin::pin;
 use std::time::Duration;
 
 use futures_util::FutureExt;
 use muster_bus::{Answering, Bus, Delivery, PublishError, Trace};
+use muster_contract::DeviceKey;
 use muster_contract::limits::PARTITIONS;
 use muster_contract::subjects::stream;
 use muster_service::aside::aside;
@@ -135,8 +137,11 @@ impl<'a> Session<'a> {
             Event::Receipt(Some(answer)) => self.receipts.note(&mut self.own.border, answer),
             Event::Tick => self.look(),
             Event::ReceiptTurn => self.send_receipts().await,
-            Event::Wish(wish) => self.own.border.desire(&wish.key, &wish.state, wish.stored_at),
+            Event::Wish(wish) => wish.apply(&mut self.own.border),
             Event::Case(case) => {
+                if let Some(key) = case.device() {
+                    self.own.learn_documents(&key).await;
+                }
                 let now = self.own.around.clock.now();
                 self.desk.decide(&mut self.own.border, *case, now).await;
             }
@@ -156,18 +161,52 @@ impl<'a> Session<'a> {
 
     async fn take_reports(&mut self, came: Came) -> Result<(), PublishError> {
         self.own.ready.take().into_iter().for_each(Latch::release);
-        aside(came.reports.len(), || self.judge(came.reports));
+        self.judge_all(came.reports).await;
         came.all_to.into_iter().for_each(|at| self.hearing.has_all_to(at));
         self.facts.pass_on(self.own).await
     }
 
-    fn judge(&mut self, reports: Vec<Delivery>) {
+    /// Judges the reports of a batch in their order. A report that the border would refuse for its deployment waits until the
+    /// border knows every document of its device; the documents are read once a device and batch, after the batch has come.
+    async fn judge_all(&mut self, reports: Vec<Delivery>) {
+        let (mut waiting, mut learnt) = (VecDeque::from(reports), BTreeMap::new());
+        loop {
+            let Some(key) = aside(waiting.len(), || self.judge(&mut waiting, &learnt)) else { return };
+            let is_known = self.own.learn_documents(&key).await;
+            learnt.insert(key, is_known);
+        }
+    }
+
+    /// Judges reports up to the first one of a device whose documents must be learnt.
+    fn judge(
+        &mut self,
+        reports: &mut VecDeque<Delivery>,
+        learnt: &BTreeMap<DeviceKey, bool>,
+    ) -> Option<DeviceKey> {
         let now = self.own.around.clock.now();
-        for delivery in reports {
-            let outcome = self.own.border.report(arrival(&delivery, now));
+        while let Some(delivery) = reports.pop_front() {
+            let arrival = arrival(&delivery, now);
+            let mut unreadable = false;
+            if let (Ok(key), Ok(report)) = (&arrival.origin.device, &arrival.parsed)
+                && self.own.border.needs_document(key, report, arrival.stored_at)
+            {
+                match learnt.get(key) {
+                    Some(is_known) => unreadable = !is_known,
+                    None => {
+                        let key = key.clone();
+                        drop(arrival);
+                        reports.push_front(delivery);
+                        return Some(key);
+                    }
+                }
+            }
+            self.own.border.documents_unreadable(unreadable);
+            let outcome = self.own.border.report(arrival);
+            self.own.border.documents_unreadable(false);
             self.own.metrics.report(outcome);
             self.facts.taken(self.own, delivery);
         }
+        None
     }
 
     fn take_heartbeats(&mut self, batch: &[Delivery]) {

@@ -8,6 +8,7 @@ use muster_contract::presence::Heartbeat;
 use muster_contract::{DeviceKey, Epoch, Generation, Timestamp};
 
 use super::memory::{Change, Memory};
+use super::quota::SentDeployments;
 use super::sums::Sums;
 use crate::deadline::Target;
 use crate::lease::elapsed;
@@ -24,6 +25,8 @@ pub(super) struct Device {
     in_flight: usize,
     pub(super) heard: Heard,
     pub(super) desired: Desired,
+    /// The deployments of its desired documents of the last weeks.
+    pub(super) sent: SentDeployments,
     pub(super) lack: Option<Lack>,
     pub(super) receipts: Receipts,
     /// A liveness fact of unknown fate may yet arrive: the next word must come after it.
@@ -176,6 +179,7 @@ impl Device {
         stored_at: Timestamp,
         default_limit: Duration,
     ) -> bool {
+        self.sent.record(state.deployments.iter().map(|entry| &entry.id), stored_at);
         if self.desired.generation >= Some(state.generation) {
             return false;
         }

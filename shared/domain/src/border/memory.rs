@@ -5,22 +5,27 @@
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use muster_contract::canonical::Digest;
 use muster_contract::fact::{
     DeviceFact, Fact, Incident, IncidentKind, Liveness, LivenessFact, QuarantineFact, StatusFact,
 };
-use muster_contract::{DeploymentId, Epoch, Generation, Seq, SeqRanges, Timestamp};
+use muster_contract::limits::EPOCH_RISES_PER_HOUR;
+use muster_contract::{DeploymentId, Epoch, Generation, Seq, SeqRanges, State, Timestamp};
 
 use super::content;
 use super::sums::FACTS_PER_MINUTE;
 use crate::account::{Cursor, Numbers};
 use crate::deadline::Progress;
+use crate::lease::elapsed;
 use crate::recent::Recent;
 
 /// Deployments of one device whose newest report is remembered: many times what it may run at once. Of others a
 /// late report is not marked as late.
 pub const STANDINGS_KEPT: usize = 4 * muster_contract::limits::DEPLOYMENTS_PER_DEVICE_MAX;
+/// Deployments of one device for which a passed deadline is on record.
+pub const OVERDUE_KEPT: usize = STANDINGS_KEPT;
 /// Refused payloads of one device that are recognised when they come again.
 pub const REFUSALS_KEPT: usize = 8;
 /// Pairs of epochs for which a clone is on record.
@@ -30,6 +35,8 @@ pub const CLONES_KEPT: usize = 8;
 const FORKS_KEPT: usize = FACTS_PER_MINUTE as usize;
 /// Messages of one device in quarantine that are said again while they leave it in doubt: the newest.
 pub const OPEN_KEPT: usize = 256;
+
+const HOUR: Duration = Duration::from_secs(60 * 60);
 
 /// What tells a message in quarantine apart from others of its device: when it came, and its number if it has one.
 type Identity = (Timestamp, Option<(Epoch, Seq)>);
@@ -56,6 +63,8 @@ pub(crate) struct Memory {
     forks: Recent<(Epoch, Seq, Digest), FORKS_KEPT>,
     standings: BTreeMap<DeploymentId, Standing>,
     overdue: BTreeMap<DeploymentId, (Generation, Timestamp)>,
+    /// The newest rises of its epoch, each with the moment that its incident names.
+    epoch_rises: Recent<(Epoch, Timestamp), EPOCH_RISES_PER_HOUR>,
     /// The newest word of what the device is: its number, and when it was said last.
     nature: Option<((Epoch, Seq), Timestamp)>,
 }
@@ -82,6 +91,22 @@ struct Standing {
     progress: Progress,
     /// When LEDGER was told of it last.
     said_at: Timestamp,
+}
+
+/// How many things of each kind are remembered.
+#[cfg(test)]
+#[derive(Debug)]
+pub(crate) struct MemorySize {
+    pub(crate) standings: usize,
+    pub(crate) overdue: usize,
+    pub(crate) open_messages: usize,
+    pub(crate) gap_pieces: usize,
+}
+
+impl Standing {
+    fn is_open(&self) -> bool {
+        self.progress.state != State::Removed
+    }
 }
 
 /// What one fact changes.
@@ -111,7 +136,7 @@ pub(crate) enum Change {
         said_at: Timestamp,
     },
     Overdue(DeploymentId, Generation, Timestamp),
-    Incident(IncidentKind),
+    Incident(IncidentKind, Timestamp),
     /// A person has decided about a message in quarantine. One of an earlier release does not say which.
     Verdict(Option<Identity>),
 }
@@ -125,7 +150,7 @@ impl Change {
             Fact::Device(fact) => Some(Self::of_device(fact, said_at)),
             Fact::Liveness(fact) => Some(Self::Liveness { fact: fact.clone(), said_at }),
             Fact::Deadline(fact) => Some(Self::Overdue(deployment?.clone(), fact.generation, said_at)),
-            Fact::Incident(Incident { what, .. }) => Some(Self::Incident(what.clone())),
+            Fact::Incident(Incident { what, at, .. }) => Some(Self::Incident(what.clone(), *at)),
             Fact::Quarantine(fact) => Some(Self::of_quarantine(fact, said_at)),
             Fact::Verdict(fact) => {
                 let identity = fact.received_at.map(|received_at| (received_at, fact.epoch.zip(fact.seq)));
@@ -203,8 +228,9 @@ impl Memory {
             Change::Overdue(deployment, generation, said_at) => {
                 let told = self.overdue.entry(deployment.clone()).or_insert((*generation, *said_at));
                 *told = (*told).max((*generation, *said_at));
+                self.bound_overdue();
             }
-            Change::Incident(what) => self.incident(what),
+            Change::Incident(what, at) => self.incident(what, *at),
             Change::Verdict(identity) => identity.iter().for_each(|of| _ = self.open.remove(of)),
         }
         if self.cursor.epoch() != before {
@@ -220,6 +246,33 @@ impl Memory {
     /// How far a deployment has come.
     pub(crate) fn progress(&self, deployment: &DeploymentId) -> Option<&Progress> {
         self.standings.get(deployment).map(|standing| &standing.progress)
+    }
+
+    /// True where a report of this number opens no row that its deployment does not have: the deployment has a standing that
+    /// is not `removed`, or one with the same or a later report.
+    pub(crate) fn has_standing(&self, deployment: &DeploymentId, at: (Epoch, Seq)) -> bool {
+        self.standings.get(deployment).is_some_and(|standing| standing.is_open() || standing.at >= at)
+    }
+
+    /// Deployments with a standing that is not `removed`.
+    pub(crate) fn open_standings(&self) -> impl Iterator<Item = &DeploymentId> {
+        self.standings.iter().filter(|(_, standing)| standing.is_open()).map(|(id, _)| id)
+    }
+
+    /// Deployments with a report within LEDGER's window that ends at `now`, `removed` or not.
+    pub(crate) fn reported_within(
+        &self,
+        window: Duration,
+        now: Timestamp,
+    ) -> impl Iterator<Item = &DeploymentId> {
+        let within = move |standing: &Standing| elapsed(standing.said_at, now) <= window;
+        self.standings.iter().filter(move |(_, standing)| within(standing)).map(|(id, _)| id)
+    }
+
+    /// True where the epoch may rise at a moment.
+    pub(crate) fn may_rise(&self, at: Timestamp) -> bool {
+        self.epoch_rises.iter().filter(|(_, risen_at)| elapsed(*risen_at, at) < HOUR).count()
+            < EPOCH_RISES_PER_HOUR
     }
 
     /// True where a deadline of this generation or a later one is on record.
@@ -298,6 +351,17 @@ impl Memory {
         beyond && self.beat_at.is_none_or(|beat_at| *received_at >= beat_at)
     }
 
+    /// How much is remembered.
+    #[cfg(test)]
+    pub(crate) fn size(&self) -> MemorySize {
+        MemorySize {
+            standings: self.standings.len(),
+            overdue: self.overdue.len(),
+            open_messages: self.open.len(),
+            gap_pieces: self.gap.len(),
+        }
+    }
+
     fn advance(&mut self, deployment: &DeploymentId, mut new: Standing) {
         let Some(standing) = self.standings.get_mut(deployment) else {
             self.standings.insert(deployment.clone(), new);
@@ -318,13 +382,23 @@ impl Memory {
         *standing = new;
     }
 
-    /// The deployment that has been silent for longest makes room.
+    /// Evicts one standing where there are too many: a removed one first, then the one with the oldest report.
     fn bound_standings(&mut self) {
         if self.standings.len() <= STANDINGS_KEPT {
             return;
         }
-        let oldest = self.standings.iter().min_by_key(|(_, standing)| standing.at).map(|(id, _)| id.clone());
+        let age = |(_, standing): &(&DeploymentId, &Standing)| (standing.is_open(), standing.at);
+        let oldest = self.standings.iter().min_by_key(age).map(|(id, _)| id.clone());
         oldest.iter().for_each(|id| _ = self.standings.remove(id));
+    }
+
+    /// Evicts the oldest deadline where there are too many.
+    fn bound_overdue(&mut self) {
+        if self.overdue.len() <= OVERDUE_KEPT {
+            return;
+        }
+        let oldest = self.overdue.iter().min_by_key(|(_, (_, said_at))| *said_at).map(|(id, _)| id.clone());
+        oldest.iter().for_each(|id| _ = self.overdue.remove(id));
     }
 
     fn liveness(&mut self, fact: &LivenessFact, said_at: Timestamp) {
@@ -342,9 +416,14 @@ impl Memory {
         self.beat_at = self.beat_at.max(fact.beat_at);
     }
 
-    fn incident(&mut self, what: &IncidentKind) {
+    fn incident(&mut self, what: &IncidentKind, at: Timestamp) {
         match what {
-            IncidentKind::Amnesia { epoch, .. } => self.cursor.learn(*epoch, 0, None),
+            IncidentKind::Amnesia { epoch, .. } => {
+                self.cursor.learn(*epoch, 0, None);
+                if self.epoch_rises.find(|(known, _)| known == epoch).is_none() {
+                    self.epoch_rises.push((*epoch, at));
+                }
+            }
             IncidentKind::Clone { known_epoch, epoch, .. } => self.clones.push((*known_epoch, *epoch)),
             IncidentKind::SequenceFork { epoch, seq, other, .. } => self.forks.push((*epoch, *seq, *other)),
             IncidentKind::ClockSkew { .. } => self.clock_off = true,
