@@ -12,9 +12,9 @@ use muster_contract::subjects::{self, LedgerSubject, origin};
 use muster_domain::border::{Arrival, Publication};
 
 use super::agenda::{Millis, SECOND};
+use super::hostile::rogue;
 use super::hub::{Answer, Stored};
 use super::ingest::{Doom, Duty, TURN};
-use super::hostile::rogue;
 use super::law::{Lawful, must};
 use super::world::{Event, Sabotage, World};
 

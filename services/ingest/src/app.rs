@@ -26,6 +26,7 @@ use crate::follow::LedgerFollower;
 use crate::metrics::Metrics;
 use crate::outlet::HighWater;
 use crate::restore::{self, Restored};
+use crate::snapshot::{Origin, Snapshots};
 use crate::{guard, lag, ownership, trim};
 
 const NAME: &str = "muster-ingest";
@@ -85,13 +86,24 @@ pub async fn start_by(clock: Arc<dyn Clock>, config: Config, life: &Life) -> Res
     LinkHealth::register(life.health()).follow(&bus);
     bus.converge().await?;
 
-    let (borders, restored) = restored(&bus, &config, clock.as_ref()).await?;
+    let snapshots = match &config.data_dir {
+        Some(folder) => Some(
+            Snapshots::open(folder)
+                .map_err(|source| StartError::DataDir { folder: folder.clone(), source })?,
+        ),
+        None => None,
+    };
+    let (borders, restored) = restored(&bus, &config, snapshots.as_ref(), clock.as_ref()).await?;
     held.release();
     let high_water = HighWater::default();
     high_water.reached(restored.position);
     let name = ownership::name_of_this_process(&mut Rng::new()).into();
     let follower = LedgerFollower::new(bus.clone(), config.partitions.iter(), restored.position);
-    let around = Around { bus, clock, high_water, name, follower: follower.into() };
+    let snapshots = match snapshots {
+        Some(snapshots) => Some((snapshots, Origin::read(&bus).await?)),
+        None => None,
+    };
+    let around = Around { bus, clock, high_water, name, follower: follower.into(), snapshots };
     let (read_to, documents) = watch::channel(0);
     let wishes = partitions(&around, life, &metrics, borders, restored.position, &documents);
     let follower = Follower::new(around.bus.clone(), wishes, read_to, Rng::new());
@@ -103,15 +115,14 @@ pub async fn start_by(clock: Arc<dyn Clock>, config: Config, life: &Life) -> Res
 async fn restored(
     bus: &Bus,
     config: &Config,
+    snapshots: Option<&Snapshots>,
     clock: &dyn Clock,
 ) -> Result<(BTreeMap<u16, Border>, Restored), ReadError> {
     let (mut retry, mut chance) = (FullJitter::new(RETRY_MIN, RETRY_MAX), Rng::new());
     loop {
         let begun = Instant::now();
-        let new = |partition| (partition, Border::new(config.rules, clock.now()));
-        let mut borders: BTreeMap<u16, Border> = config.partitions.iter().map(new).collect();
-        match restore::all(bus, &mut borders).await {
-            Ok(restored) => {
+        match read_all(bus, config, snapshots, clock).await {
+            Ok((borders, restored)) => {
                 tracing::info!(
                     partitions = %config.partitions,
                     devices = borders.values().map(Border::devices).sum::<usize>(),
@@ -131,6 +142,30 @@ async fn restored(
             Err(error) => return Err(error),
         }
     }
+}
+
+/// Borders with what their snapshots and, after the oldest of those, LEDGER say.
+async fn read_all(
+    bus: &Bus,
+    config: &Config,
+    snapshots: Option<&Snapshots>,
+    clock: &dyn Clock,
+) -> Result<(BTreeMap<u16, Border>, Restored), ReadError> {
+    let (mut borders, mut after) = (BTreeMap::new(), u64::MAX);
+    for partition in config.partitions.iter() {
+        let mut border = Border::new(config.rules, clock.now());
+        let known_to = match snapshots {
+            Some(snapshots) => snapshots.restore(bus, partition, &mut border).await?,
+            None => None,
+        };
+        if known_to.is_none() {
+            border = Border::new(config.rules, clock.now());
+        }
+        after = after.min(known_to.unwrap_or(0));
+        borders.insert(partition, border);
+    }
+    let restored = restore::all(bus, &mut borders, after).await?;
+    Ok((borders, restored))
 }
 
 /// Starts every partition; the ways by which each learns what its devices shall run.
@@ -156,13 +191,7 @@ fn partitions(
 }
 
 /// Starts what runs beside the partitions.
-fn followers(
-    around: &Around,
-    life: &Life,
-    metrics: &Metrics,
-    config: &Config,
-    follower: Follower,
-) {
+fn followers(around: &Around, life: &Life, metrics: &Metrics, config: &Config, follower: Follower) {
     let (bus, stop) = (&around.bus, life.token(Stage::Intake));
     life.spawn(Stage::Intake, "desired", follower.run(stop.clone()));
     life.spawn(Stage::Intake, "guard", guard::watch(bus.clone(), around.high_water.clone(), stop.clone()));

@@ -1,6 +1,7 @@
 //! The settings of ingest.
 
 use std::ops::RangeInclusive;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Parser;
@@ -27,7 +28,11 @@ const GUIDE: &str = "\
 Each partition must belong to exactly one running process. One process owns all 16 unless told otherwise;
 two share the work as `--partitions 0-7` and `--partitions 8-15`.
 
-Ingest keeps nothing on disk: what it knows is in LEDGER and is read from there at the start.
+What ingest knows is in LEDGER and is read from there at the start. With --data-dir it keeps snapshots of it and reads only
+what came later; the folder may be removed at any time.
+
+A device may report what it was targeted with in the last 30 days. One without any desired document may report
+--unsolicited deployments; beyond that its reports go to quarantine (`muster quarantine list`).
 
 Examples:
   muster-ingest
@@ -56,6 +61,10 @@ pub struct Cli {
     #[arg(long, env = "MUSTER_UNSOLICITED", value_name = "COUNT", default_value = "8")]
     unsolicited: String,
 
+    /// Folder for snapshots, from which the next start knows its devices again; without it all of LEDGER is read
+    #[arg(long, env = "MUSTER_DATA_DIR", value_name = "DIR")]
+    data_dir: Option<PathBuf>,
+
     #[command(flatten)]
     streams: StreamArgs,
 
@@ -72,6 +81,8 @@ pub struct Config {
     pub streams: Streams,
     /// Partitions this process owns.
     pub partitions: Partitions,
+    /// Folder for snapshots.
+    pub data_dir: Option<PathBuf>,
     /// Lease, deadline and quota.
     pub rules: Rules,
 }
@@ -93,7 +104,13 @@ impl Cli {
         problems.finish(|| {
             let unsolicited = usize::try_from(unsolicited?).ok()?;
             let rules = Rules { lease: lease?, deadline_default: deadline_default?, unsolicited };
-            Some(Config { common: common?, streams: streams?, partitions: partitions?, rules })
+            Some(Config {
+                common: common?,
+                streams: streams?,
+                partitions: partitions?,
+                data_dir: self.data_dir,
+                rules,
+            })
         })
     }
 }

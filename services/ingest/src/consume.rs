@@ -9,6 +9,7 @@ mod facts;
 mod hearing;
 mod quarantine;
 mod receipts;
+mod saving;
 mod session;
 mod standby;
 mod telling;
@@ -36,6 +37,7 @@ use crate::error::PartitionError;
 use crate::follow::LedgerFollower;
 use crate::metrics::PartitionMetrics;
 use crate::outlet::HighWater;
+use crate::snapshot::{Origin, Snapshots};
 
 /// Least and longest upper bound of the delay before a partition is taken again.
 const RECOVER_MIN: Duration = Duration::from_millis(100);
@@ -55,6 +57,8 @@ pub struct Around {
     pub name: Arc<str>,
     /// Reads LEDGER for the partitions that are not this process's.
     pub follower: Arc<LedgerFollower>,
+    /// Where snapshots are kept, if anywhere, and of which LEDGER.
+    pub snapshots: Option<(Snapshots, Origin)>,
 }
 
 /// One partition and all state of its devices.

@@ -204,13 +204,15 @@ impl Documents {
             return false;
         }
         let learnt = timeout(LEARNT_WITHIN, self.follow_to_newest(key)).await;
-        let newest = learnt.map_err(|_| LearnError::TimedOut).and_then(|newest| newest.map_err(LearnError::Read));
+        let newest =
+            learnt.map_err(|_| LearnError::TimedOut).and_then(|newest| newest.map_err(LearnError::Read));
         match newest {
             Ok(newest) => {
                 self.failed_at = None;
                 self.queue.remove(key).iter().for_each(|wish| wish.apply(border));
                 // The follower has left alone a document that it cannot read, and so does this.
-                let state = newest.and_then(|last| Some((decode::parse(&last.payload).ok()?, last.stored_at)));
+                let state =
+                    newest.and_then(|last| Some((decode::parse(&last.payload).ok()?, last.stored_at)));
                 state.into_iter().for_each(|(state, at)| border.desire(key, &state, at));
                 true
             }

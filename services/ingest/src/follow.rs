@@ -130,7 +130,11 @@ impl LedgerFollower {
                 let queued = (subject, fact, delivery.stored_at);
                 match partition(&queued.0) {
                     Some(partition) => {
-                        inner.queues.get_mut(&partition).into_iter().for_each(|queue| queue.push(queued.clone()));
+                        inner
+                            .queues
+                            .get_mut(&partition)
+                            .into_iter()
+                            .for_each(|queue| queue.push(queued.clone()));
                     }
                     // Nobody's: whichever partition meets the same again shall recognise it.
                     None => inner.queues.values_mut().for_each(|queue| queue.push(queued.clone())),

@@ -27,18 +27,18 @@ pub struct Restored {
     pub facts: u64,
 }
 
-/// Reads all of LEDGER into the borders of some partitions.
+/// Reads LEDGER after a position into the borders of some partitions, once for all of them.
 ///
 /// # Errors
 /// LEDGER cannot be read.
-pub async fn all(bus: &Bus, borders: &mut BTreeMap<u16, Border>) -> Result<Restored, ReadError> {
+pub async fn all(bus: &Bus, borders: &mut BTreeMap<u16, Border>, after: u64) -> Result<Restored, ReadError> {
     let owned: BTreeSet<u16> = borders.keys().copied().collect();
     let take = |subject: &LedgerSubject, fact: &Fact, at: Timestamp| match partition(subject) {
         Some(partition) => borders.get_mut(&partition).into_iter().for_each(|b| b.restore(subject, fact, at)),
         // Nobody's: whichever partition meets the same again shall recognise it.
         None => borders.values_mut().for_each(|border| border.restore(subject, fact, at)),
     };
-    read(bus, Span { after: 0, through: 0 }, |partition| owned.contains(&partition), take).await
+    read(bus, Span { after, through: 0 }, |partition| owned.contains(&partition), take).await
 }
 
 /// Reads the end of LEDGER into the border of one partition. What follows `after` may have aged out, in a fleet that

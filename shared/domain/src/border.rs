@@ -12,10 +12,11 @@
 //! settled is taken in again.
 //!
 //! Reading order: this file (the shape), `admit` (reports), `quota` (deployments and epochs of a device), `refuse`
-//! (quarantine), `sums` (too much of it), `unstorable` (what LEDGER will not take), `requeue` (a second look), `watch` (time), `reassert`, `receipts`;
-//! beneath them `device`, `memory` and `content`. No IO, no clock.
+//! (quarantine), `sums` (too much of it), `unstorable` (what LEDGER will not take), `requeue` (a second look), `watch` (time), `reassert`, `receipts`, `snapshot`;
+//! beneath them `device`, `memory`, `change` and `content`. No IO, no clock.
 
 mod admit;
+mod change;
 mod content;
 mod device;
 mod ids;
@@ -25,6 +26,7 @@ mod reassert;
 mod receipts;
 mod refuse;
 mod requeue;
+mod snapshot;
 mod sums;
 mod unstorable;
 mod watch;
@@ -41,12 +43,13 @@ use muster_contract::subjects::LedgerSubject;
 use muster_contract::{DeploymentId, DeviceKey, Timestamp};
 
 pub use self::admit::{Arrival, Outcome};
+use self::change::Change;
 use self::device::Device;
-use self::memory::Change;
 pub use self::memory::{CLONES_KEPT, OPEN_KEPT, OVERDUE_KEPT, REFUSALS_KEPT, STANDINGS_KEPT};
 pub use self::quota::SENT_KEPT;
 pub use self::refuse::Refused;
 pub use self::requeue::Judged;
+pub use self::snapshot::{SNAPSHOT_VERSION, SnapshotError};
 use self::sums::Waiting;
 pub use self::sums::{FACTS_PER_MINUTE, SUM_EVERY, SUM_MESSAGES_MAX, UNSETTLED_MAX};
 use self::unstorable::KEPT_SHORT_MAX;

@@ -3,8 +3,10 @@
 
 use std::collections::VecDeque;
 
+use serde::{Deserialize, Serialize};
+
 /// The newest `N` items, oldest first.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Recent<T, const N: usize>(VecDeque<T>);
 
 impl<T, const N: usize> Default for Recent<T, N> {

@@ -12,6 +12,7 @@ mod owners;
 mod quarantine;
 mod quotas;
 mod reports;
+mod snapshots;
 mod time;
 mod window;
 

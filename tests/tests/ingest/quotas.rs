@@ -96,7 +96,8 @@ async fn invented_deployments_are_refused_and_good_devices_untouched() {
     invent(&hub, &free, INVENTED + 7, INVENTED + 10).await;
     hub.send(&bound, &of("web", INVENTED + 6)).await;
     hub.statuses_are(&bound, 1).await;
-    until("the refusals", || quarantined(&hub, &free), |(count, _)| *count == INVENTED - unsolicited + 9).await;
+    until("the refusals", || quarantined(&hub, &free), |(count, _)| *count == INVENTED - unsolicited + 9)
+        .await;
     assert_eq!(hub.statuses(&free).await.len(), UNSOLICITED_DEFAULT + 1);
     // Of everything invented no more is in the views than the quota.
     let (views, _) = shown(&hub, &free).await;
@@ -171,6 +172,7 @@ async fn epochs_rise_at_most_six_times_an_hour() {
     let rises = rises.iter().filter(|what| matches!(what, IncidentKind::Amnesia { .. })).count();
     assert_eq!(rises, EPOCH_RISES_PER_HOUR);
     // None of the refused numbers is covered: the device keeps its reports until the hub asks for them.
-    let numbers = hub.facts(&key, |fact| if let Fact::Quarantine(fact) = fact { fact.seq } else { None }).await;
+    let numbers =
+        hub.facts(&key, |fact| if let Fact::Quarantine(fact) = fact { fact.seq } else { None }).await;
     assert!(numbers.is_empty(), "{numbers:?}");
 }

@@ -19,6 +19,7 @@ use super::facts::{self, Facts, arrival};
 use super::hearing::{Heard, Hearing, TICK};
 use super::quarantine::{Case, Desk};
 use super::receipts::{self, Answer, Receipts};
+use super::saving::{SAVE_EVERY, Saving};
 use super::standby::Turn;
 use super::{Ending, Partition};
 use crate::desired::Wish;
@@ -43,6 +44,7 @@ pub(super) struct Session<'a> {
     receipts: Receipts,
     hearing: Hearing,
     desk: Desk,
+    saving: Saving,
     claim_seq: u64,
     _answering: Answering,
     own: &'a mut Partition,
@@ -56,6 +58,7 @@ enum Event {
     Receipt(Option<Answer>),
     Tick,
     ReceiptTurn,
+    Save,
     Wish(Box<Wish>),
     Case(Box<Case>),
     Elders(Vec<Elder>),
@@ -71,6 +74,7 @@ impl<'a> Session<'a> {
             claim_seq: turn.claim.seq(),
             facts: Facts::new(own, turn.claim),
             desk: turn.desk,
+            saving: Saving::default(),
             _answering: turn.answering,
             receipts: Receipts::new(&own.around.bus, own.metrics.all.receipts.clone()),
             hearing: Hearing::new(own.around.bus.link(), now),
@@ -87,6 +91,7 @@ impl<'a> Session<'a> {
         let mut elders = pin!(Elders::new(bus.clone(), clock, number).next());
         let mut usurped = pin!(usurped(bus, number, self.claim_seq));
         let (mut tick, mut turn) = (in_turn(TICK, number), in_turn(receipts::TURN, number));
+        let mut save = in_turn(SAVE_EVERY, number);
         loop {
             let event = tokio::select! {
                 biased;
@@ -104,6 +109,7 @@ impl<'a> Session<'a> {
                     Event::Tick
                 }
                 _ = turn.tick() => Event::ReceiptTurn,
+                _ = save.tick() => Event::Save,
                 wish = self.own.desired.next() => Event::Wish(Box::new(wish)),
                 case = self.desk.next() => Event::Case(Box::new(case)),
                 (way, batch) = &mut heartbeats => {
@@ -137,6 +143,7 @@ impl<'a> Session<'a> {
             Event::Receipt(Some(answer)) => self.receipts.note(&mut self.own.border, answer),
             Event::Tick => self.look(),
             Event::ReceiptTurn => self.send_receipts().await,
+            Event::Save => self.saving.begin(self.own, self.facts.read_after()),
             Event::Wish(wish) => wish.apply(&mut self.own.border),
             Event::Case(case) => {
                 if let Some(key) = case.device() {
@@ -266,6 +273,8 @@ impl<'a> Session<'a> {
             }
         }
         self.facts.acknowledge(self.own).await;
+        self.saving.finish().await;
+        self.saving.begin(self.own, self.facts.read_after());
         if timeout(LAST_RECEIPTS, self.last_receipts()).await.is_err() {
             tracing::info!(
                 partition = self.own.number,
@@ -273,6 +282,7 @@ impl<'a> Session<'a> {
                 "stopping with receipts owed; devices keep their reports until the next one"
             );
         }
+        self.saving.finish().await;
         // An answer to whatever is asked last means that the acknowledgement before it has arrived.
         let _ = self.own.around.bus.stream_state(stream::UPLINK).await;
         Ending::Stopped

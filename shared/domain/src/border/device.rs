@@ -7,7 +7,8 @@ use muster_contract::limits::EPOCH_BELIEVED_MAX;
 use muster_contract::presence::Heartbeat;
 use muster_contract::{DeviceKey, Epoch, Generation, Timestamp};
 
-use super::memory::{Change, Memory};
+use super::change::Change;
+use super::memory::Memory;
 use super::quota::SentDeployments;
 use super::sums::Sums;
 use crate::deadline::Target;
@@ -97,6 +98,11 @@ pub(super) struct Receipts {
 impl Device {
     pub(super) fn of(key: DeviceKey) -> Self {
         Self { key: Some(key), ..Self::default() }
+    }
+
+    /// A device of which LEDGER has said this.
+    pub(super) fn restored(key: Option<DeviceKey>, confirmed: Memory) -> Self {
+        Self { key, confirmed, ..Self::default() }
     }
 
     /// What LEDGER holds.

@@ -8,13 +8,12 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use muster_contract::canonical::Digest;
-use muster_contract::fact::{
-    DeviceFact, Fact, Incident, IncidentKind, Liveness, LivenessFact, QuarantineFact, StatusFact,
-};
+use muster_contract::fact::{Fact, IncidentKind, Liveness, LivenessFact};
 use muster_contract::limits::EPOCH_RISES_PER_HOUR;
 use muster_contract::{DeploymentId, Epoch, Generation, Seq, SeqRanges, State, Timestamp};
+use serde::{Deserialize, Serialize};
 
-use super::content;
+use super::change::Change;
 use super::sums::FACTS_PER_MINUTE;
 use crate::account::{Cursor, Numbers};
 use crate::deadline::Progress;
@@ -39,10 +38,10 @@ pub const OPEN_KEPT: usize = 256;
 const HOUR: Duration = Duration::from_secs(60 * 60);
 
 /// What tells a message in quarantine apart from others of its device: when it came, and its number if it has one.
-type Identity = (Timestamp, Option<(Epoch, Seq)>);
+pub(super) type Identity = (Timestamp, Option<(Epoch, Seq)>);
 
 /// What LEDGER has said of one device.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Memory {
     pub(crate) cursor: Cursor,
     pub(crate) told: Option<Told>,
@@ -55,6 +54,7 @@ pub(crate) struct Memory {
     /// Messages of this device in quarantine.
     pub(crate) quarantined: u64,
     /// Those that nobody has decided about, and when LEDGER was told of them last.
+    #[serde(with = "super::snapshot::pairs")]
     open: BTreeMap<Identity, Timestamp>,
     /// The newest heartbeat that LEDGER knows of.
     beat_at: Option<Timestamp>,
@@ -70,7 +70,7 @@ pub(crate) struct Memory {
 }
 
 /// The liveness fact that holds.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Told {
     /// When it was said.
     pub(crate) said_at: Timestamp,
@@ -85,7 +85,7 @@ pub(crate) struct Told {
     pub(crate) storing: bool,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 struct Standing {
     at: (Epoch, Seq),
     progress: Progress,
@@ -106,94 +106,6 @@ pub(crate) struct MemorySize {
 impl Standing {
     fn is_open(&self) -> bool {
         self.progress.state != State::Removed
-    }
-}
-
-/// What one fact changes.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Change {
-    Received {
-        epoch: Epoch,
-        seq: Seq,
-        head: Seq,
-        coalesced: SeqRanges,
-        content: Digest,
-        /// None for a word of what the device is.
-        progress: Option<(DeploymentId, Progress)>,
-        said_at: Timestamp,
-    },
-    Quarantined {
-        number: Option<(Epoch, Seq)>,
-        /// That one, and those it stands for.
-        numbers: Option<(Epoch, SeqRanges)>,
-        received_at: Timestamp,
-        payload: Option<Digest>,
-        count: u64,
-        said_at: Timestamp,
-    },
-    Liveness {
-        fact: LivenessFact,
-        said_at: Timestamp,
-    },
-    Overdue(DeploymentId, Generation, Timestamp),
-    Incident(IncidentKind, Timestamp),
-    /// A person has decided about a message in quarantine. One of an earlier release does not say which.
-    Verdict(Option<Identity>),
-}
-
-impl Change {
-    /// What a fact said at a moment changes; nothing where it is no fact of the border's making.
-    pub(crate) fn of(fact: &Fact, deployment: Option<&DeploymentId>, said_at: Timestamp) -> Option<Self> {
-        match fact {
-            Fact::Desired(_) | Fact::Ownership(_) => None,
-            Fact::Status(fact) => Some(Self::of_status(fact, said_at)),
-            Fact::Device(fact) => Some(Self::of_device(fact, said_at)),
-            Fact::Liveness(fact) => Some(Self::Liveness { fact: fact.clone(), said_at }),
-            Fact::Deadline(fact) => Some(Self::Overdue(deployment?.clone(), fact.generation, said_at)),
-            Fact::Incident(Incident { what, at, .. }) => Some(Self::Incident(what.clone(), *at)),
-            Fact::Quarantine(fact) => Some(Self::of_quarantine(fact, said_at)),
-            Fact::Verdict(fact) => {
-                let identity = fact.received_at.map(|received_at| (received_at, fact.epoch.zip(fact.seq)));
-                Some(Self::Verdict(identity))
-            }
-        }
-    }
-
-    fn of_status(fact: &StatusFact, said_at: Timestamp) -> Self {
-        let progress =
-            Progress { generation: fact.generation, state: fact.status.state, changed_at: fact.received_at };
-        Self::Received {
-            epoch: fact.epoch,
-            seq: fact.seq,
-            head: fact.head,
-            coalesced: fact.coalesced.clone(),
-            content: content::of_status_fact(fact),
-            progress: Some((fact.deployment.clone(), progress)),
-            said_at,
-        }
-    }
-
-    fn of_device(fact: &DeviceFact, said_at: Timestamp) -> Self {
-        Self::Received {
-            epoch: fact.epoch,
-            seq: fact.seq,
-            head: fact.head,
-            coalesced: fact.coalesced.clone(),
-            content: content::of_device_fact(fact),
-            progress: None,
-            said_at,
-        }
-    }
-
-    fn of_quarantine(fact: &QuarantineFact, said_at: Timestamp) -> Self {
-        Self::Quarantined {
-            number: fact.epoch.zip(fact.seq),
-            numbers: fact.numbers(),
-            received_at: fact.received_at,
-            payload: fact.payload().map(|kept| Digest::of_bytes(&kept)),
-            count: fact.count_for_device,
-            said_at,
-        }
     }
 }
 

@@ -24,6 +24,7 @@ use std::collections::BTreeMap;
 use muster_contract::limits::{DEPLOYMENTS_PER_DEVICE_MAX, LEDGER_AGE_MAX};
 use muster_contract::report::{Report, StatusReport};
 use muster_contract::{DeploymentId, DeviceKey, Timestamp};
+use serde::{Deserialize, Serialize};
 
 use super::device::Device;
 use super::memory::STANDINGS_KEPT;
@@ -45,7 +46,7 @@ const _: () = {
 };
 
 /// The deployments of a device's documents, each with the time of the newest document that has it.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct SentDeployments {
     at: BTreeMap<DeploymentId, Timestamp>,
     /// The device has, or had, a document.
@@ -82,7 +83,8 @@ impl Device {
     /// Whether a report may name its deployment.
     fn check_deployment(&self, report: &StatusReport, rules: &Rules, now: Timestamp) -> Result<(), Refused> {
         let (id, memory) = (&report.deployment, self.latest());
-        let is_target = |id: &DeploymentId| self.desired.targets.iter().any(|target| target.deployment == *id);
+        let is_target =
+            |id: &DeploymentId| self.desired.targets.iter().any(|target| target.deployment == *id);
         if is_target(id) || memory.has_standing(id, (report.epoch, report.seq)) {
             return Ok(());
         }

@@ -6,7 +6,8 @@ use muster_contract::decode::{self, Violation};
 use muster_contract::fact::{Fact, IncidentKind, QuarantineFact};
 use muster_contract::ids::LabelError;
 use muster_contract::limits::{
-    DEPLOYMENTS_PER_DEVICE_MAX, EPOCH_BELIEVED_MAX, EPOCH_RISES_PER_HOUR, ERROR_MESSAGE_BYTES_MAX, MESSAGE_BYTES_MAX,
+    DEPLOYMENTS_PER_DEVICE_MAX, EPOCH_BELIEVED_MAX, EPOCH_RISES_PER_HOUR, ERROR_MESSAGE_BYTES_MAX,
+    MESSAGE_BYTES_MAX,
 };
 use muster_contract::state::cut;
 use muster_contract::subjects::LedgerSubject;
