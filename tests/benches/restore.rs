@@ -38,7 +38,7 @@ async fn main() {
     let begin = Instant::now();
     let border = |partition| (partition, Border::new(Rules::default(), Timestamp::now()));
     let mut borders: BTreeMap<u16, Border> = (0..16).map(border).collect();
-    let restored = restore::all(&bus, &mut borders).await.unwrap();
+    let restored = restore::all(&bus, &mut borders, 0).await.unwrap();
     let seconds = begin.elapsed().as_secs_f64();
     assert_eq!(restored.facts, facts);
     assert_eq!(borders.values().map(Border::devices).sum::<usize>(), devices);

@@ -12,7 +12,8 @@ use muster_contract::subjects::{self, LedgerSubject, origin};
 use muster_domain::border::{Arrival, Publication};
 
 use super::agenda::{Millis, SECOND};
-use super::hub::Answer;
+use super::hostile::rogue;
+use super::hub::{Answer, Stored};
 use super::ingest::{Doom, Duty, TURN};
 use super::law::{Lawful, must};
 use super::world::{Event, Sabotage, World};
@@ -42,8 +43,10 @@ impl World {
             session.taken_to = last.at;
         }
         for (position, stored) in batch {
-            let subject = subjects::report(&self.devices[stored.device].key);
+            let key = if stored.invented { rogue(part) } else { self.devices[stored.device].key.clone() };
+            let subject = subjects::report(&key);
             let subject = subject.replace("muster.report.", &format!("muster.report.{part}."));
+            self.learn_documents(part, &stored);
             let owner = &mut self.owners[part];
             let outcome = owner.border.report(Arrival {
                 origin: origin(&subject).unwrap(),
@@ -67,6 +70,20 @@ impl World {
         self.pass_on(part);
         if more {
             self.expect_reports(part);
+        }
+    }
+
+    /// Before a report is refused for its deployment, its device's documents are read.
+    fn learn_documents(&mut self, part: usize, stored: &Stored) {
+        let (key, border) = (&self.devices[stored.device].key, &mut self.owners[part].border);
+        let Ok(report) = Report::parse(&stored.bytes) else { return };
+        if !stored.invented
+            && self.sabotage != Sabotage::JudgesBeforeDocuments
+            && border.needs_document(key, &report, stored.at)
+        {
+            for (bytes, at) in &self.hub.desired[stored.device] {
+                border.desire(key, &decode::parse(bytes).unwrap(), *at);
+            }
         }
     }
 
@@ -273,7 +290,9 @@ impl World {
     pub(crate) fn acknowledge_at_hub(&mut self, part: usize, position: u64) -> Lawful {
         let from = self.hub.floors[part];
         for (_, stored) in self.hub.uplink.range(from + 1..(position + 1).max(from + 1)) {
-            if let Some(number) = stored.number.filter(|_| self.hub.partition(stored.device) == part) {
+            if let Some(number) =
+                stored.number.filter(|_| !stored.invented && self.hub.partition(stored.device) == part)
+            {
                 self.law.acknowledged(stored.device, number)?;
             }
         }

@@ -130,6 +130,8 @@ pub(crate) struct Device {
     pub(crate) copy: Option<(rows::Image, Option<u64>)>,
     /// Its disk is full.
     pub(crate) full: bool,
+    /// How often its memory was lost or set back.
+    pub(crate) losses: u32,
     /// What runs.
     pub(crate) running: BTreeMap<DeploymentId, Digest>,
     /// Its agent, while it lives.
@@ -164,6 +166,7 @@ impl Device {
             disk,
             copy: None,
             full: false,
+            losses: 0,
             running: BTreeMap::new(),
             agent: None,
             life: 0,

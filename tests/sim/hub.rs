@@ -22,6 +22,8 @@ pub(crate) struct Stored {
     pub(crate) number: Option<(u64, u64)>,
     /// When it was stored, by the hub's clock.
     pub(crate) at: Timestamp,
+    /// It is the hostile device's of the same partition.
+    pub(crate) invented: bool,
 }
 
 /// A heartbeat as PRESENCE keeps it.

@@ -13,6 +13,7 @@ use muster_contract::{DeviceKey, Timestamp};
 use muster_domain::border::{Border, Rules};
 
 use super::agenda::{MINUTE, Millis, SECOND};
+use super::hostile::rogue_of;
 use super::hub::Answer;
 use super::law::Lawful;
 use super::world::{Event, Sabotage, World};
@@ -162,6 +163,7 @@ impl World {
     fn rules(&self) -> Rules {
         match self.sabotage {
             Sabotage::NeverDoubts => Rules { lease: Duration::from_secs(24 * 60 * 60), ..Rules::default() },
+            Sabotage::LetsDevicesInvent => Rules { unsolicited: usize::MAX, ..Rules::default() },
             _ => Rules::default(),
         }
     }
@@ -171,9 +173,9 @@ impl World {
         let from = usize::try_from(after).unwrap().min(self.hub.ledger.len());
         for said in &self.hub.ledger[from..] {
             let own = said.subject.device().and_then(|key| self.names.get(key));
-            if own.is_none_or(|device| self.hub.partition(*device) == part)
-                && !matches!(said.fact, Fact::Desired(_))
-            {
+            let own = own.map(|device| self.hub.partition(*device));
+            let own = own.or(said.subject.device().and_then(rogue_of));
+            if own.is_none_or(|owner| owner == part) {
                 border.restore(&said.subject, &said.fact, said.at);
             }
         }

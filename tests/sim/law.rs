@@ -12,6 +12,7 @@ use muster_contract::view::{DeploymentView, Freshness, Split, Standing};
 use muster_contract::{DeploymentId, DeviceKey, Generation, SeqRanges, State};
 use muster_domain::fold::{Fleet, Page};
 
+use super::hostile::Inventions;
 use super::hub::Said;
 
 /// An invariant that does not hold.
@@ -82,6 +83,7 @@ pub(crate) struct Law {
     pub(crate) reports: u64,
     /// Outboxes are small.
     short_of_room: bool,
+    inventions: Inventions,
 }
 
 impl Held {
@@ -106,7 +108,7 @@ impl Law {
     /// The law for these devices.
     pub(crate) fn new(names: &BTreeMap<DeviceKey, usize>, short_of_room: bool) -> Self {
         let subjects = names.iter().map(|_| Subject::default()).collect();
-        Self { names: names.clone(), subjects, reports: 0, short_of_room }
+        Self { names: names.clone(), subjects, reports: 0, short_of_room, inventions: Inventions::default() }
     }
 
     /// LEDGER was set back to this.
@@ -119,19 +121,22 @@ impl Law {
             subject.desired = None;
         }
         self.reports = 0;
+        self.inventions = Inventions::default();
         ledger.iter().try_for_each(|said| self.stored(said))
     }
 
     /// LEDGER holds another fact. No number may be in it twice.
     pub(crate) fn stored(&mut self, said: &Said) -> Lawful {
         let Some(device) = said.subject.device().and_then(|key| self.names.get(key)).copied() else {
-            return Ok(());
+            return self.inventions.stored(said);
         };
         let subject = &mut self.subjects[device];
         let (epoch, seq, head, coalesced, again) = match &said.fact {
             Fact::Status(fact) => (fact.epoch, fact.seq, fact.head, &fact.coalesced, fact.reasserted),
             Fact::Device(fact) => (fact.epoch, fact.seq, fact.head, &fact.coalesced, fact.reasserted),
             Fact::Quarantine(fact) => {
+                let law = "no honest device is refused for what its reports speak of";
+                must(!fact.reason.starts_with("deployment "), law, || fact.reason.clone())?;
                 if let Some((epoch, seqs)) = fact.numbers() {
                     subject.held.entry(epoch.get()).or_default().quarantined.extend(&seqs);
                 }

@@ -61,7 +61,7 @@ impl World {
             }
             Upward::Report { bytes, id, number, answer_to } => {
                 let before = self.hub.uplink_last();
-                let stored = Stored { device, bytes, number, at: self.hub.time(now) };
+                let stored = Stored { device, bytes, number, at: self.hub.time(now), invented: false };
                 let answer = self.hub.report(now, &id, stored);
                 if self.hub.uplink_last() > before {
                     self.devices[device].heard_at = Some(now);

@@ -1,7 +1,7 @@
 //! The simulation: agent, ingest and rollup cores over a simulated bus, disk, clock and network, in virtual time.
 //!
 //! One seed makes one world ([`world`]): some devices ([`device`], [`relay`], [`machine`], [`link`]), a hub ([`hub`],
-//! [`ingest`], [`consume`], [`rollup`], [`publisher`]), and bad weather ([`weather`]) for a while. The law ([`law`]) is
+//! [`ingest`], [`consume`], [`rollup`], [`publisher`]), and bad weather ([`weather`], [`hostile`]) for a while. The law ([`law`]) is
 //! asked after every event, and when the weather has cleared everything must come right by itself ([`calm`]).
 //!
 //! Beside the seeds, ingest is stopped between every two of its steps, none left out ([`kills`]).
@@ -14,6 +14,7 @@ mod agenda;
 mod calm;
 mod consume;
 mod device;
+mod hostile;
 mod hub;
 mod ingest;
 mod kills;

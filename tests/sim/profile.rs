@@ -44,12 +44,14 @@ pub(crate) enum Fault {
     Redeliver,
     /// A rollup dies.
     RollupCrash,
+    /// A hostile device invents deployments and epochs.
+    Invention,
 }
 
 impl Fault {
     /// All of them, with the seconds from one to the next of a kind where it is as frequent as it gets, a device where
     /// it is a device's.
-    pub(crate) const ALL: [(Self, Millis); 18] = [
+    pub(crate) const ALL: [(Self, Millis); 19] = [
         (Self::Cut, 90),
         (Self::Partition, 300),
         (Self::AgentCrash, 240),
@@ -68,6 +70,7 @@ impl Fault {
         (Self::IngestCut, 60),
         (Self::Redeliver, 60),
         (Self::RollupCrash, 150),
+        (Self::Invention, 30),
     ];
 
     /// Whether it strikes devices one by one.

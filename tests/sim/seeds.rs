@@ -233,6 +233,19 @@ fn a_full_share_of_uplink_delays_devices_of_some_seed() {
     assert!(refused, "no share was ever full");
 }
 
+#[test]
+fn an_ingest_that_judges_before_it_knows_the_documents_is_seen() {
+    seen(Sabotage::JudgesBeforeDocuments, "no honest device is refused for what its reports speak of");
+}
+
+#[test]
+fn an_ingest_without_a_quota_of_deployments_is_seen() {
+    seen(
+        Sabotage::LetsDevicesInvent,
+        "a device without a document speaks of no more deployments than its quota",
+    );
+}
+
 /// Every misfortune strikes in some seed: a fault that never happens proves nothing.
 #[test]
 fn every_fault_is_in_the_weather_of_some_seed() {

@@ -7,6 +7,9 @@ use super::profile::Fault;
 use super::rows::{self, Image, now};
 use super::world::{Event, World};
 
+/// Times that a device loses its memory.
+const LOSSES_MAX: u32 = 3;
+
 impl World {
     /// When a misfortune strikes next: any moment is as likely as any other.
     pub(crate) fn next_strike(&mut self, fault: Fault, mean: Millis) {
@@ -35,7 +38,10 @@ impl World {
                 self.devices[device].running.clear();
                 self.crash_agent(device);
             }
+            // More new epochs within an hour are refused for a while.
+            Fault::Amnesia | Fault::SetBack if self.devices[device].losses >= LOSSES_MAX => {}
             Fault::Amnesia => {
+                self.devices[device].losses += 1;
                 self.crash_agent(device);
                 self.devices[device].disk = rows::fresh();
                 self.devices[device].full = false;
@@ -67,6 +73,7 @@ impl World {
             Fault::IngestCut => self.owners[part].doom = Some(Doom::Cut),
             Fault::Redeliver => self.redeliver(part),
             Fault::RollupCrash => self.crash_rollup(part % 2)?,
+            Fault::Invention => self.invent(device),
         }
         Ok(())
     }
@@ -109,6 +116,7 @@ impl World {
     /// A device is set back to a copy of its database.
     fn set_back(&mut self, device: usize) {
         let Some((image, epoch)) = self.devices[device].copy.take() else { return };
+        self.devices[device].losses += 1;
         self.crash_agent(device);
         self.devices[device].disk = image.restore();
         self.devices[device].full = false;

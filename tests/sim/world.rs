@@ -49,6 +49,10 @@ pub(crate) enum Sabotage {
     ForgetsOnAnswer,
     /// A device accepts desired states that it should refuse.
     ObeysTheOld,
+    /// Ingest refuses reports by the documents that it happens to know.
+    JudgesBeforeDocuments,
+    /// Ingest lets a device speak of any deployment.
+    LetsDevicesInvent,
     /// A rollup's snapshot lacks a device, and nobody looks.
     SnapshotsLoosely,
 }
@@ -161,6 +165,8 @@ pub(crate) struct World {
     pub(crate) reaper: Option<Reaper>,
     /// Operations begun.
     pub(crate) operations: u64,
+    /// Reports of hostile devices.
+    pub(crate) inventions: u64,
     breach: Option<Breach>,
     /// What happened last, where somebody wants to read it.
     trace: Option<Vec<String>>,
@@ -193,6 +199,7 @@ impl World {
             storm: true,
             reaper: None,
             operations: 0,
+            inventions: 0,
             breach: None,
             trace: trace.then(Vec::new),
             names,

@@ -15,15 +15,18 @@ use muster_service::clock::{Clock, SystemClock};
 use muster_service::error::chain;
 use muster_service::exit;
 use muster_service::life::{Life, Stage};
+use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::config::{Cli, Config};
 use crate::consume::{Around, Partition};
 use crate::desired::{Follower, Wishes};
 use crate::error::StartError;
+use crate::follow::LedgerFollower;
 use crate::metrics::Metrics;
 use crate::outlet::HighWater;
 use crate::restore::{self, Restored};
+use crate::snapshot::{Origin, Snapshots};
 use crate::{guard, lag, ownership};
 
 const NAME: &str = "muster-ingest";
@@ -83,14 +86,29 @@ pub async fn start_by(clock: Arc<dyn Clock>, config: Config, life: &Life) -> Res
     LinkHealth::register(life.health()).follow(&bus);
     bus.converge().await?;
 
-    let (borders, restored) = restored(&bus, &config, clock.as_ref()).await?;
+    let snapshots = match &config.data_dir {
+        Some(folder) => Some(
+            Snapshots::open(folder)
+                .map_err(|source| StartError::DataDir { folder: folder.clone(), source })?,
+        ),
+        None => None,
+    };
+    let (borders, restored) = restored(&bus, &config, snapshots.as_ref(), clock.as_ref()).await?;
     held.release();
     let high_water = HighWater::default();
     high_water.reached(restored.position);
     let name = ownership::name_of_this_process(&mut Rng::new()).into();
-    let around = Around { bus, clock, high_water, name, quota: config.quota };
-    let wishes = partitions(&around, life, &metrics, borders, restored.position);
-    followers(&around, life, &metrics, &config, wishes);
+    let follower = LedgerFollower::new(bus.clone(), config.partitions.iter(), restored.position);
+    let snapshots = match snapshots {
+        Some(snapshots) => Some((snapshots, Origin::read(&bus).await?)),
+        None => None,
+    };
+    let quota = config.quota;
+    let around = Around { bus, clock, high_water, name, quota, follower: follower.into(), snapshots };
+    let (read_to, documents) = watch::channel(0);
+    let wishes = partitions(&around, life, &metrics, borders, restored.position, &documents);
+    let follower = Follower::new(around.bus.clone(), wishes, read_to, Rng::new());
+    followers(&around, life, &metrics, &config, follower);
     Ok(Handle { restored })
 }
 
@@ -98,15 +116,14 @@ pub async fn start_by(clock: Arc<dyn Clock>, config: Config, life: &Life) -> Res
 async fn restored(
     bus: &Bus,
     config: &Config,
+    snapshots: Option<&Snapshots>,
     clock: &dyn Clock,
 ) -> Result<(BTreeMap<u16, Border>, Restored), ReadError> {
     let (mut retry, mut chance) = (FullJitter::new(RETRY_MIN, RETRY_MAX), Rng::new());
     loop {
         let begun = Instant::now();
-        let new = |partition| (partition, Border::new(config.rules, clock.now()));
-        let mut borders: BTreeMap<u16, Border> = config.partitions.iter().map(new).collect();
-        match restore::all(bus, &mut borders).await {
-            Ok(restored) => {
+        match read_all(bus, config, snapshots, clock).await {
+            Ok((borders, restored)) => {
                 tracing::info!(
                     partitions = %config.partitions,
                     devices = borders.values().map(Border::devices).sum::<usize>(),
@@ -128,6 +145,30 @@ async fn restored(
     }
 }
 
+/// Borders with what their snapshots and, after the oldest of those, LEDGER say.
+async fn read_all(
+    bus: &Bus,
+    config: &Config,
+    snapshots: Option<&Snapshots>,
+    clock: &dyn Clock,
+) -> Result<(BTreeMap<u16, Border>, Restored), ReadError> {
+    let (mut borders, mut after) = (BTreeMap::new(), u64::MAX);
+    for partition in config.partitions.iter() {
+        let mut border = Border::new(config.rules, clock.now());
+        let known_to = match snapshots {
+            Some(snapshots) => snapshots.restore(bus, partition, &mut border).await?,
+            None => None,
+        };
+        if known_to.is_none() {
+            border = Border::new(config.rules, clock.now());
+        }
+        after = after.min(known_to.unwrap_or(0));
+        borders.insert(partition, border);
+    }
+    let restored = restore::all(bus, &mut borders, after).await?;
+    Ok((borders, restored))
+}
+
 /// Starts every partition; the ways by which each learns what its devices shall run.
 fn partitions(
     around: &Around,
@@ -135,6 +176,7 @@ fn partitions(
     metrics: &Metrics,
     borders: BTreeMap<u16, Border>,
     read_to: u64,
+    documents: &watch::Receiver<u64>,
 ) -> BTreeMap<u16, Arc<Wishes>> {
     let mut wishes = BTreeMap::new();
     for (number, border) in borders {
@@ -142,6 +184,7 @@ fn partitions(
         wishes.insert(number, desired.clone());
         let ready = life.health().latch(format!("the reports of partition {number}"));
         let (known, metrics) = ((border, read_to), metrics.partition(number));
+        let desired = (desired, documents.clone());
         let partition = Partition::new(number, around.clone(), known, desired, metrics, ready);
         life.spawn(Stage::Work, format!("partition {number}"), partition.run(life.token(Stage::Work)));
     }
@@ -149,15 +192,8 @@ fn partitions(
 }
 
 /// Starts what runs beside the partitions.
-fn followers(
-    around: &Around,
-    life: &Life,
-    metrics: &Metrics,
-    config: &Config,
-    wishes: BTreeMap<u16, Arc<Wishes>>,
-) {
+fn followers(around: &Around, life: &Life, metrics: &Metrics, config: &Config, follower: Follower) {
     let (bus, stop) = (&around.bus, life.token(Stage::Intake));
-    let follower = Follower::new(bus.clone(), wishes, Rng::new());
     life.spawn(Stage::Intake, "desired", follower.run(stop.clone()));
     life.spawn(Stage::Intake, "guard", guard::watch(bus.clone(), around.high_water.clone(), stop.clone()));
     let lags = config.partitions.iter().map(|number| (number, metrics.partition(number).lag)).collect();

@@ -1,5 +1,7 @@
 //! The settings of ingest.
 
+use std::ops::RangeInclusive;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Parser;
@@ -28,12 +30,18 @@ const BYTES_PER_SECOND_MIN: u64 = 4 * 1024;
 const BURST_REPORTS_MIN: u64 = DEPLOYMENTS_PER_DEVICE_MAX as u64;
 /// See [`BURST_REPORTS_MIN`].
 const BURST_REPORTS_MAX: u64 = 1_000_000_000;
+/// How many deployments a device without any desired document may be allowed.
+const UNSOLICITED_RANGE: RangeInclusive<u64> = 0..=DEPLOYMENTS_PER_DEVICE_MAX as u64;
 
 const GUIDE: &str = "\
 Each partition must belong to exactly one running process. One process owns all 16 unless told otherwise;
 two share the work as `--partitions 0-7` and `--partitions 8-15`.
 
-Ingest keeps nothing on disk: what it knows is in LEDGER and is read from there at the start.
+What ingest knows is in LEDGER and is read from there at the start. With --data-dir it keeps snapshots of it and reads only
+what came later; the folder may be removed at any time.
+
+A device may report what it was targeted with in the last 30 days. One without any desired document may report
+--unsolicited deployments; beyond that its reports go to quarantine (`muster quarantine list`).
 
 Examples:
   muster-ingest
@@ -70,6 +78,14 @@ pub struct Cli {
     #[arg(long, env = "MUSTER_DEVICE_BURST_REPORTS", value_name = "N", default_value = "100000")]
     device_burst_reports: String,
 
+    /// Deployments that a device without any desired document may report within 30 days; 0 to 128
+    #[arg(long, env = "MUSTER_UNSOLICITED", value_name = "COUNT", default_value = "8")]
+    unsolicited: String,
+
+    /// Folder for snapshots, from which the next start knows its devices again; without it all of LEDGER is read
+    #[arg(long, env = "MUSTER_DATA_DIR", value_name = "DIR")]
+    data_dir: Option<PathBuf>,
+
     #[command(flatten)]
     streams: StreamArgs,
 
@@ -86,7 +102,9 @@ pub struct Config {
     pub streams: Streams,
     /// Partitions this process owns.
     pub partitions: Partitions,
-    /// Lease and deadline.
+    /// Folder for snapshots.
+    pub data_dir: Option<PathBuf>,
+    /// Lease, deadline and quota.
     pub rules: Rules,
     /// What a device may send.
     pub quota: Quota,
@@ -117,10 +135,18 @@ impl Cli {
             &self.device_burst_reports,
             BURST_REPORTS_MIN..=BURST_REPORTS_MAX,
         );
+        let unsolicited = problems.number("--unsolicited", &self.unsolicited, UNSOLICITED_RANGE);
         problems.finish(|| {
-            let rules = Rules { lease: lease?, deadline_default: deadline_default? };
-            let quota = Quota::new(reports?, bytes?, burst?);
-            Some(Config { common: common?, streams: streams?, partitions: partitions?, rules, quota })
+            let unsolicited = usize::try_from(unsolicited?).ok()?;
+            let rules = Rules { lease: lease?, deadline_default: deadline_default?, unsolicited };
+            Some(Config {
+                common: common?,
+                streams: streams?,
+                partitions: partitions?,
+                data_dir: self.data_dir,
+                rules,
+                quota: Quota::new(reports?, bytes?, burst?),
+            })
         })
     }
 }
@@ -146,6 +172,7 @@ mod tests {
             "--partitions=0-16",
             "--lease=0s",
             "--deadline-default=soon",
+            "--unsolicited=129",
             "--http-addr=here",
             "--uplink-max-bytes=much",
             "--replicas=2",
@@ -158,6 +185,7 @@ mod tests {
             "--partitions",
             "--lease",
             "--deadline-default",
+            "--unsolicited",
             "--http-addr",
             "--uplink-max-bytes",
             "--replicas",

@@ -9,6 +9,7 @@ mod facts;
 mod hearing;
 mod quarantine;
 mod receipts;
+mod saving;
 mod session;
 mod standby;
 mod telling;
@@ -18,22 +19,26 @@ use std::time::Duration;
 
 use fastrand::Rng;
 use muster_bus::{Bus, PublishError};
+use muster_contract::DeviceKey;
 use muster_domain::border::Border;
 use muster_domain::trim::Quota;
 use muster_service::backoff::FullJitter;
 use muster_service::clock::Clock;
 use muster_service::error::chain;
 use muster_service::health::Latch;
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use self::session::Session;
 pub use self::standby::TAKEN_WITHIN;
 use self::standby::Waiting;
 use self::telling::Teller;
-use crate::desired::Wishes;
+use crate::desired::{Documents, Wishes};
 use crate::error::PartitionError;
+use crate::follow::LedgerFollower;
 use crate::metrics::PartitionMetrics;
 use crate::outlet::HighWater;
+use crate::snapshot::{Origin, Snapshots};
 use crate::trim::Trim;
 
 /// Least and longest upper bound of the delay before a partition is taken again.
@@ -54,6 +59,10 @@ pub struct Around {
     pub name: Arc<str>,
     /// What a device may send.
     pub quota: Quota,
+    /// Reads LEDGER for the partitions that are not this process's.
+    pub follower: Arc<LedgerFollower>,
+    /// Where snapshots are kept, if anywhere, and of which LEDGER.
+    pub snapshots: Option<(Snapshots, Origin)>,
 }
 
 /// One partition and all state of its devices.
@@ -66,6 +75,7 @@ pub struct Partition {
     read_after: u64,
     waiting: Waiting,
     desired: Arc<Wishes>,
+    documents: Documents,
     metrics: PartitionMetrics,
     teller: Teller,
     trim: Arc<Trim>,
@@ -91,11 +101,12 @@ impl Partition {
         number: u16,
         around: Around,
         (border, read_after): (Border, u64),
-        desired: Arc<Wishes>,
+        (desired, read_to): (Arc<Wishes>, watch::Receiver<u64>),
         metrics: PartitionMetrics,
         ready: Latch,
     ) -> Self {
         let trim = Arc::new(Trim::new(around.quota));
+        let documents = Documents::new(around.bus.clone(), desired.clone(), read_to);
         Self {
             number,
             around,
@@ -103,6 +114,7 @@ impl Partition {
             read_after,
             waiting: Waiting::default(),
             desired,
+            documents,
             metrics,
             teller: Teller::default(),
             trim,
@@ -132,6 +144,12 @@ impl Partition {
                 return Ok(());
             }
         }
+    }
+
+    /// Hands every document of a device to the border; false where that cannot be made sure of.
+    async fn learn_documents(&mut self, key: &DeviceKey) -> bool {
+        self.metrics.all.document_lookups.inc();
+        self.documents.learn(key, &mut self.border).await
     }
 
     /// Forgets what is under way: LEDGER will be asked what became of it.

@@ -1,5 +1,8 @@
 //! Why ingest cannot start, or cannot go on. What may pass is handled where it happens.
 
+use std::io;
+use std::path::PathBuf;
+
 use muster_bus::{ConnectError, ReadError, TopologyError};
 
 /// Why ingest cannot start.
@@ -11,6 +14,15 @@ pub enum StartError {
     /// The streams are not what they should be.
     #[error("cannot work with the streams")]
     Topology(#[from] TopologyError),
+    /// There is no place for snapshots.
+    #[error("cannot make the folder {} for snapshots; give another --data-dir, or none", folder.display())]
+    DataDir {
+        /// The folder.
+        folder: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
     /// LEDGER cannot be read.
     #[error("cannot read what LEDGER holds")]
     Restore(#[from] ReadError),

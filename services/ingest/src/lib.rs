@@ -8,11 +8,11 @@
 //! ```
 //!
 //! One task a partition owns all state of its devices; there are no locks. LEDGER is the only memory: the state is
-//! rebuilt from it at the start, and read again from it whenever the fate of a publication is unknown. A report is
+//! rebuilt from it at the start (sooner by a snapshot of it), and read again from it whenever the fate of a publication is unknown. A report is
 //! acknowledged last, when everything it led to is in LEDGER.
 //!
 //! Reading order: [`consume`] (the corridor), then [`intake`], [`presence`], [`desired`], [`elders`] (what comes in),
-//! [`outlet`], [`letter`] (what goes out), [`ownership`] (whose a partition is), [`restore`], [`trim`], [`guard`], [`lag`]
+//! [`outlet`], [`letter`] (what goes out), [`ownership`] (whose a partition is), [`restore`], [`follow`], [`snapshot`], [`trim`], [`guard`], [`lag`]
 //! (beside it), and [`app`] (how it is put together). The rules are
 //! `muster_domain::border`.
 
@@ -22,6 +22,7 @@ pub mod consume;
 pub mod desired;
 pub mod elders;
 pub mod error;
+pub mod follow;
 pub mod guard;
 pub mod intake;
 pub mod lag;
@@ -32,4 +33,5 @@ pub mod ownership;
 pub mod partitions;
 pub mod presence;
 pub mod restore;
+pub mod snapshot;
 pub mod trim;

@@ -30,6 +30,8 @@ pub struct Metrics {
     pub rewinds: Counter,
     /// Facts that LEDGER refused for good.
     pub unstorable: Counter,
+    /// Times the documents of a device were read before one of its reports was judged.
+    pub document_lookups: Counter,
     /// Acknowledged reports removed from UPLINK.
     pub trimmed: Counter,
     lag: Family<PartitionLabels, Gauge>,
@@ -130,6 +132,11 @@ impl Metrics {
             registry.register("receipts", "Receipts that DOWNLINK confirmed", all.receipts);
             registry.register("rewinds", "Times a partition read LEDGER again", all.rewinds);
             registry.register("unstorable", "Facts that LEDGER refused for good", all.unstorable);
+            registry.register(
+                "document_lookups",
+                "Times a device's documents were read before a report of a deployment that they did not name was judged",
+                all.document_lookups,
+            );
             registry.register("trimmed", "Acknowledged reports removed from UPLINK", all.trimmed);
             registry.register("lag", "Reports that wait in UPLINK", all.lag);
             registry.register("unconfirmed", "Facts that LEDGER has yet to confirm", all.unconfirmed);

@@ -1,4 +1,5 @@
-//! LEDGER read into borders: all of it at the start, its end whenever the fate of a publication is unknown.
+//! LEDGER read into borders: all of it at the start, its end whenever the fate of a publication is unknown. Always by a
+//! consumer without a subject filter: what does not concern a border is left out here, not by the server.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -12,21 +13,9 @@ use muster_service::error::chain;
 use tokio::time::timeout;
 
 /// Facts read at once.
-const BATCH: usize = 1000;
+pub(crate) const BATCH: usize = 1000;
 /// How long LEDGER may be silent while something is known to wait in it.
-const PATIENCE: Duration = Duration::from_secs(60);
-/// What ingest itself publishes.
-const SUBJECTS: [&str; 8] = [
-    "muster.status.>",
-    "muster.device.>",
-    "muster.liveness.>",
-    "muster.deadline.>",
-    "muster.incident.>",
-    "muster.quarantine.>",
-    "muster.verdict.>",
-    "muster.owner.>",
-];
-
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 /// How far LEDGER was read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Restored {
@@ -38,18 +27,18 @@ pub struct Restored {
     pub facts: u64,
 }
 
-/// Reads all of LEDGER into the borders of some partitions.
+/// Reads LEDGER after a position into the borders of some partitions, once for all of them.
 ///
 /// # Errors
 /// LEDGER cannot be read.
-pub async fn all(bus: &Bus, borders: &mut BTreeMap<u16, Border>) -> Result<Restored, ReadError> {
+pub async fn all(bus: &Bus, borders: &mut BTreeMap<u16, Border>, after: u64) -> Result<Restored, ReadError> {
     let owned: BTreeSet<u16> = borders.keys().copied().collect();
     let take = |subject: &LedgerSubject, fact: &Fact, at: Timestamp| match partition(subject) {
         Some(partition) => borders.get_mut(&partition).into_iter().for_each(|b| b.restore(subject, fact, at)),
         // Nobody's: whichever partition meets the same again shall recognise it.
         None => borders.values_mut().for_each(|border| border.restore(subject, fact, at)),
     };
-    read(bus, Span { after: 0, through: 0 }, |partition| owned.contains(&partition), take).await
+    read(bus, Span { after, through: 0 }, |partition| owned.contains(&partition), take).await
 }
 
 /// Reads the end of LEDGER into the border of one partition. What follows `after` may have aged out, in a fleet that
@@ -71,7 +60,8 @@ pub struct Span {
     pub through: u64,
 }
 
-fn partition(subject: &LedgerSubject) -> Option<u16> {
+/// The partition of a fact; none where its sender has no valid name.
+pub(crate) fn partition(subject: &LedgerSubject) -> Option<u16> {
     subject.device().map(partition_of)
 }
 
@@ -99,7 +89,7 @@ async fn read_on(
     wanted: &impl Fn(u16) -> bool,
     take: &mut impl FnMut(&LedgerSubject, &Fact, Timestamp),
 ) -> Result<Restored, ReadError> {
-    let mut replay = bus.replay(stream::LEDGER, &SUBJECTS, Start::After(after)).await?;
+    let mut replay = bus.replay(stream::LEDGER, &[], Start::After(after)).await?;
     let mut restored = Restored { first: 0, position: after, facts: 0 };
     let silence = |_| ReadError::TimedOut { what: stream::LEDGER.to_owned() };
     loop {
@@ -114,13 +104,19 @@ async fn read_on(
                 restored.first = delivery.stream_seq;
             }
             restored.position = delivery.stream_seq;
-            let subject = LedgerSubject::parse(&delivery.subject);
-            let subject = subject.filter(|subject| partition(subject).is_none_or(wanted));
-            if let Some((subject, fact)) = subject.and_then(|subject| parse(subject, &delivery)) {
+            if let Some((subject, fact)) = read_fact(&delivery, wanted) {
                 take(&subject, &fact, delivery.stored_at);
             }
         }
     }
+}
+
+/// The fact that LEDGER holds, if it concerns one of the wanted partitions or nobody.
+pub(crate) fn read_fact(delivery: &Delivery, wanted: impl Fn(u16) -> bool) -> Option<(LedgerSubject, Fact)> {
+    let subject = LedgerSubject::parse(&delivery.subject)?;
+    // Who owns a partition says nothing of a device.
+    let concerns = !matches!(subject, LedgerSubject::Owner { .. }) && partition(&subject).is_none_or(wanted);
+    concerns.then(|| parse(subject, delivery)).flatten()
 }
 
 /// What no version of ours would have let in says nothing of a device.

@@ -31,6 +31,10 @@ pub const EPOCH_BELIEVED_MAX: u64 = 1 << 40;
 pub const COMPONENTS_MAX: usize = 256;
 /// Deployments of one device.
 pub const DEPLOYMENTS_PER_DEVICE_MAX: usize = 128;
+/// Deployments that a device without any desired document may report, unless the operator of ingest sets another number.
+pub const UNSOLICITED_DEFAULT: usize = 8;
+/// How often a device's epoch may rise within an hour. A device begins an epoch when it has lost its memory.
+pub const EPOCH_RISES_PER_HOUR: usize = 6;
 /// Longest error message, and longest code, source and reason beside it. Whoever writes a longer one cuts it and
 /// says so; a report with a longer one is refused, because views repeat what it says.
 pub const ERROR_MESSAGE_BYTES_MAX: usize = 4 * 1024;
@@ -111,6 +115,7 @@ const _: () = {
     // A quarantined payload grows by a third in base64 and must still fit with its evidence.
     assert!(QUARANTINE_PAYLOAD_BYTES_MAX * 4 / 3 + 16 * 1024 < MESSAGE_BYTES_MAX);
     assert!(COVERED_ROWS_KEPT < OUTBOX_ROWS_DEFAULT);
+    assert!(UNSOLICITED_DEFAULT <= DEPLOYMENTS_PER_DEVICE_MAX);
     assert!(IN_FLIGHT_MAX < COVERED_ROWS_KEPT);
     // A device may have a whole window under way, and as much again, before ingest has removed anything.
     assert!(UPLINK_SHARE as usize >= 2 * IN_FLIGHT_MAX);

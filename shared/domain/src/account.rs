@@ -17,6 +17,7 @@ use muster_contract::limits::{IN_FLIGHT_MAX, OUTBOX_ROWS_DEFAULT, RECEIPT_RANGES
 use muster_contract::receipt::Receipt;
 use muster_contract::version::{ApiVersion, kind};
 use muster_contract::{Epoch, Seq, SeqRanges};
+use serde::{Deserialize, Serialize};
 
 use crate::recent::Recent;
 
@@ -77,7 +78,7 @@ pub enum Admission {
 }
 
 /// What the hub holds of one device's reports.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cursor {
     current: Option<Epoch>,
     /// Ascending by epoch; a page above `current` holds quarantined numbers of an epoch that has yet to open.
@@ -86,7 +87,7 @@ pub struct Cursor {
 }
 
 /// One epoch.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Page {
     epoch: Epoch,
     /// Highest number a good document spoke of.
@@ -241,6 +242,13 @@ impl Cursor {
             missing = missing.truncated(RECEIPT_RANGES_MAX);
         }
         Some(Receipt { api_version: ApiVersion::V1, kind: kind::Receipt::Receipt, epoch, through, missing })
+    }
+
+    /// How many epochs, and how many pieces of all their sets, are remembered.
+    #[cfg(test)]
+    pub(crate) fn size(&self) -> (usize, usize) {
+        let pieces = |page: &Page| page.held.len() + page.quarantined.len() + page.untold.len();
+        (self.pages.len(), self.pages.iter().map(pieces).sum())
     }
 
     fn open(&mut self, epoch: Epoch) {

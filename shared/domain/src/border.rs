@@ -11,19 +11,22 @@
 //! its way is forgotten ([`Border::rewind`]), LEDGER says what did arrive ([`Border::restore`]), and what was not
 //! settled is taken in again.
 //!
-//! Reading order: this file (the shape), `admit` (reports), `refuse` (quarantine), `sums` (too much of it),
-//! `unstorable` (what LEDGER will not take), `requeue` (a second look), `watch` (time), `reassert`, `receipts`;
-//! beneath them `device`, `memory` and `content`. No IO, no clock.
+//! Reading order: this file (the shape), `admit` (reports), `quota` (deployments and epochs of a device), `refuse`
+//! (quarantine), `sums` (too much of it), `unstorable` (what LEDGER will not take), `requeue` (a second look), `watch` (time), `reassert`, `receipts`, `snapshot`;
+//! beneath them `device`, `memory`, `change` and `content`. No IO, no clock.
 
 mod admit;
+mod change;
 mod content;
 mod device;
 mod ids;
 mod memory;
+mod quota;
 mod reassert;
 mod receipts;
 mod refuse;
 mod requeue;
+mod snapshot;
 mod sums;
 mod unstorable;
 mod watch;
@@ -34,17 +37,19 @@ use std::time::Duration;
 use muster_contract::canonical::Digest;
 use muster_contract::desired::DesiredState;
 use muster_contract::fact::Fact;
-use muster_contract::limits::{DEADLINE_DEFAULT, LEASE};
+use muster_contract::limits::{DEADLINE_DEFAULT, LEASE, UNSOLICITED_DEFAULT};
 use muster_contract::presence::Heartbeat;
 use muster_contract::subjects::LedgerSubject;
-use muster_contract::{DeviceKey, Timestamp};
+use muster_contract::{DeploymentId, DeviceKey, Timestamp};
 
 pub use self::admit::{Arrival, Outcome};
+use self::change::Change;
 use self::device::Device;
-use self::memory::Change;
-pub use self::memory::{CLONES_KEPT, OPEN_KEPT, REFUSALS_KEPT, STANDINGS_KEPT};
+pub use self::memory::{CLONES_KEPT, OPEN_KEPT, OVERDUE_KEPT, REFUSALS_KEPT, STANDINGS_KEPT};
+pub use self::quota::SENT_KEPT;
 pub use self::refuse::Refused;
 pub use self::requeue::Judged;
+pub use self::snapshot::{SNAPSHOT_VERSION, SnapshotError};
 use self::sums::Waiting;
 pub use self::sums::{FACTS_PER_MINUTE, SUM_EVERY, SUM_MESSAGES_MAX, UNSETTLED_MAX};
 use self::unstorable::KEPT_SHORT_MAX;
@@ -52,18 +57,20 @@ pub use self::unstorable::Unrecordable;
 pub use self::watch::{ASK_AFTER, ASK_EVERY, BACKLOG_GRACE, GAP_AFTER, REPEAT_AFTER};
 use crate::recent::Recent;
 
-/// The spans of time that are a matter of configuration.
+/// What is a matter of configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rules {
     /// Silence after which a device is stale.
     pub lease: Duration,
     /// Time for a deployment that declares none itself.
     pub deadline_default: Duration,
+    /// Deployments that a device without any desired document may report.
+    pub unsolicited: usize,
 }
 
 impl Default for Rules {
     fn default() -> Self {
-        Self { lease: LEASE, deadline_default: DEADLINE_DEFAULT }
+        Self { lease: LEASE, deadline_default: DEADLINE_DEFAULT, unsolicited: UNSOLICITED_DEFAULT }
     }
 }
 
@@ -109,6 +116,8 @@ pub struct Border {
     kept_short: Recent<Digest, KEPT_SHORT_MAX>,
     /// A message in quarantine is being judged again, and this is why it stays there.
     judging_again: Option<String>,
+    /// Desired documents cannot be read: no report is refused for its deployment.
+    documents_unreadable: bool,
     receipts_due: BTreeSet<(Timestamp, usize)>,
 }
 
@@ -143,12 +152,17 @@ impl Border {
             taking: None,
             kept_short: Recent::default(),
             judging_again: None,
+            documents_unreadable: false,
             receipts_due: BTreeSet::new(),
         }
     }
 
     /// Takes in a fact that LEDGER stored at `stored_at`. Only while nothing is on its way.
     pub fn restore(&mut self, subject: &LedgerSubject, fact: &Fact, stored_at: Timestamp) {
+        if let (Fact::Desired(state), Some(key)) = (fact, subject.device()) {
+            let ids = state.deployments.iter().map(|entry| &entry.id);
+            return self.sent(key, ids, stored_at);
+        }
         let deployment = match subject {
             LedgerSubject::Deadline(_, id) | LedgerSubject::Status(_, id) => Some(id),
             _ => None,
@@ -162,6 +176,17 @@ impl Border {
     pub fn desire(&mut self, key: &DeviceKey, state: &DesiredState, stored_at: Timestamp) {
         let place = self.place(key);
         self.devices[place].desire(state, stored_at, self.rules.deadline_default);
+    }
+
+    /// Records that a desired document with these deployments was sent to a device at a moment.
+    pub fn sent<'a>(
+        &mut self,
+        key: &DeviceKey,
+        deployments: impl Iterator<Item = &'a DeploymentId>,
+        stored_at: Timestamp,
+    ) {
+        let place = self.place(key);
+        self.devices[place].sent.record(deployments, stored_at);
     }
 
     /// Takes in a heartbeat stored at `stored_at`.

@@ -9,6 +9,7 @@ use std::time::Duration;
 use muster_contract::desired::DesiredDeployment;
 use muster_contract::fact::DeadlineKind;
 use muster_contract::{DeploymentId, Generation, State, Timestamp};
+use serde::{Deserialize, Serialize};
 
 use crate::lease::elapsed;
 
@@ -26,7 +27,7 @@ pub struct Target {
 }
 
 /// How far a deployment has come on a device.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Progress {
     /// The generation of its last report.
     pub generation: Generation,

@@ -3,8 +3,10 @@
 
 use std::collections::VecDeque;
 
+use serde::{Deserialize, Serialize};
+
 /// The newest `N` items, oldest first.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Recent<T, const N: usize>(VecDeque<T>);
 
 impl<T, const N: usize> Default for Recent<T, N> {
@@ -28,6 +30,11 @@ impl<T: PartialEq, const N: usize> Recent<T, N> {
     /// True where the item is remembered.
     pub(crate) fn contains(&self, item: &T) -> bool {
         self.0.contains(item)
+    }
+
+    /// The items, oldest first.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
+        self.0.iter()
     }
 
     /// The newest item for which `matches` holds.

@@ -10,7 +10,9 @@ mod full;
 mod losses;
 mod owners;
 mod quarantine;
+mod quotas;
 mod reports;
+mod snapshots;
 mod time;
 mod window;
 

@@ -19,7 +19,7 @@ use crate::crash::{everything_is_held_once, fleet, traffic};
 use crate::{Hub, edit, status, with};
 
 /// A second ingest for the same partitions.
-fn second(hub: &Hub) -> Child {
+pub(crate) fn second(hub: &Hub) -> Child {
     let spec = Spec { name: "second".to_owned(), ..hub.spec.clone() };
     Child::start(spec, hub.dir.path()).unwrap()
 }
@@ -28,7 +28,7 @@ fn log_of(hub: &Hub, name: &str) -> String {
     std::fs::read_to_string(hub.dir.path().join(format!("logs/{name}.log"))).unwrap_or_default()
 }
 
-async fn stands_by(hub: &Hub, name: &str) {
+pub(crate) async fn stands_by(hub: &Hub, name: &str) {
     let log = || async { log_of(hub, name) };
     until("it stands by", log, |log| log.matches("standing by until").count() == 16).await;
 }

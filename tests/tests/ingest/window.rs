@@ -13,7 +13,7 @@ use super::time::{desire, desired};
 use super::*;
 
 /// What a rollup that knows nothing but LEDGER says of everything.
-async fn shown(hub: &Hub, key: &DeviceKey) -> (Vec<String>, DeviceLine) {
+pub(crate) async fn shown(hub: &Hub, key: &DeviceKey) -> (Vec<String>, DeviceLine) {
     let dir = tempfile::tempdir().unwrap();
     let data = dir.path().join("data").display().to_string();
     let args = ["--nats-url", &hub.url, "--data-dir", &data].map(str::to_owned).to_vec();

@@ -31,6 +31,17 @@ pub(super) struct Case {
     held: Result<Option<Delivery>, ReadError>,
 }
 
+impl Case {
+    /// The device whose report the request wants to be judged again.
+    pub(super) fn device(&self) -> Option<DeviceKey> {
+        let subject = LedgerSubject::parse(&self.held.as_ref().ok()?.as_ref()?.subject)?;
+        match (self.request.action, subject) {
+            (QuarantineAction::Requeue, LedgerSubject::Quarantine(key)) => key,
+            _ => None,
+        }
+    }
+}
+
 /// Requests of one partition.
 pub(super) struct Desk {
     bus: Bus,

@@ -1,10 +1,12 @@
 //! One session of a partition: from opening the ways in to the first publication of unknown fate, or to the end.
 
+use std::collections::{BTreeMap, VecDeque};
 use std::pin::pin;
 use std::time::Duration;
 
 use futures_util::FutureExt;
 use muster_bus::{Answering, Bus, Delivery, PublishError, Trace};
+use muster_contract::DeviceKey;
 use muster_contract::limits::PARTITIONS;
 use muster_contract::subjects::stream;
 use muster_service::aside::aside;
@@ -18,6 +20,7 @@ use super::facts::{self, Facts, arrival};
 use super::hearing::{Heard, Hearing, TICK};
 use super::quarantine::{Case, Desk};
 use super::receipts::{self, Answer, Receipts};
+use super::saving::{SAVE_EVERY, Saving};
 use super::standby::Turn;
 use super::{Ending, Partition};
 use crate::desired::Wish;
@@ -42,6 +45,7 @@ pub(super) struct Session<'a> {
     receipts: Receipts,
     hearing: Hearing,
     desk: Desk,
+    saving: Saving,
     claim_seq: u64,
     _answering: Answering,
     own: &'a mut Partition,
@@ -55,6 +59,7 @@ enum Event {
     Receipt(Option<Answer>),
     Tick,
     ReceiptTurn,
+    Save,
     Wish(Box<Wish>),
     Case(Box<Case>),
     Elders(Vec<Elder>),
@@ -70,6 +75,7 @@ impl<'a> Session<'a> {
             claim_seq: turn.claim.seq(),
             facts: Facts::new(own, turn.claim),
             desk: turn.desk,
+            saving: Saving::default(),
             _answering: turn.answering,
             receipts: Receipts::new(&own.around.bus, own.metrics.all.receipts.clone()),
             hearing: Hearing::new(own.around.bus.link(), now),
@@ -88,6 +94,7 @@ impl<'a> Session<'a> {
         let _trimming = AbortOnDropHandle::new(tokio::spawn(trimming));
         let mut usurped = pin!(usurped(bus, number, self.claim_seq));
         let (mut tick, mut turn) = (in_turn(TICK, number), in_turn(receipts::TURN, number));
+        let mut save = in_turn(SAVE_EVERY, number);
         loop {
             let event = tokio::select! {
                 biased;
@@ -105,6 +112,7 @@ impl<'a> Session<'a> {
                     Event::Tick
                 }
                 _ = turn.tick() => Event::ReceiptTurn,
+                _ = save.tick() => Event::Save,
                 wish = self.own.desired.next() => Event::Wish(Box::new(wish)),
                 case = self.desk.next() => Event::Case(Box::new(case)),
                 (way, batch) = &mut heartbeats => {
@@ -138,8 +146,12 @@ impl<'a> Session<'a> {
             Event::Receipt(Some(answer)) => self.receipts.note(&mut self.own.border, answer),
             Event::Tick => self.look(),
             Event::ReceiptTurn => self.send_receipts().await,
-            Event::Wish(wish) => self.own.border.desire(&wish.key, &wish.state, wish.stored_at),
+            Event::Save => self.saving.begin(self.own, self.facts.read_after()),
+            Event::Wish(wish) => wish.apply(&mut self.own.border),
             Event::Case(case) => {
+                if let Some(key) = case.device() {
+                    self.own.learn_documents(&key).await;
+                }
                 let now = self.own.around.clock.now();
                 self.desk.decide(&mut self.own.border, *case, now).await;
             }
@@ -159,18 +171,52 @@ impl<'a> Session<'a> {
 
     async fn take_reports(&mut self, came: Came) -> Result<(), PublishError> {
         self.own.ready.take().into_iter().for_each(Latch::release);
-        aside(came.reports.len(), || self.judge(came.reports));
+        self.judge_all(came.reports).await;
         came.all_to.into_iter().for_each(|at| self.hearing.has_all_to(at));
         self.facts.pass_on(self.own).await
     }
 
-    fn judge(&mut self, reports: Vec<Delivery>) {
+    /// Judges the reports of a batch in their order. A report that the border would refuse for its deployment waits until the
+    /// border knows every document of its device; the documents are read once a device and batch, after the batch has come.
+    async fn judge_all(&mut self, reports: Vec<Delivery>) {
+        let (mut waiting, mut learnt) = (VecDeque::from(reports), BTreeMap::new());
+        loop {
+            let Some(key) = aside(waiting.len(), || self.judge(&mut waiting, &learnt)) else { return };
+            let is_known = self.own.learn_documents(&key).await;
+            learnt.insert(key, is_known);
+        }
+    }
+
+    /// Judges reports up to the first one of a device whose documents must be learnt.
+    fn judge(
+        &mut self,
+        reports: &mut VecDeque<Delivery>,
+        learnt: &BTreeMap<DeviceKey, bool>,
+    ) -> Option<DeviceKey> {
         let now = self.own.around.clock.now();
-        for delivery in reports {
-            let outcome = self.own.border.report(arrival(&delivery, now));
+        while let Some(delivery) = reports.pop_front() {
+            let arrival = arrival(&delivery, now);
+            let mut unreadable = false;
+            if let (Ok(key), Ok(report)) = (&arrival.origin.device, &arrival.parsed)
+                && self.own.border.needs_document(key, report, arrival.stored_at)
+            {
+                match learnt.get(key) {
+                    Some(is_known) => unreadable = !is_known,
+                    None => {
+                        let key = key.clone();
+                        drop(arrival);
+                        reports.push_front(delivery);
+                        return Some(key);
+                    }
+                }
+            }
+            self.own.border.documents_unreadable(unreadable);
+            let outcome = self.own.border.report(arrival);
+            self.own.border.documents_unreadable(false);
             self.own.metrics.report(outcome);
             self.facts.taken(self.own, delivery);
         }
+        None
     }
 
     fn take_heartbeats(&mut self, batch: &[Delivery]) {
@@ -230,6 +276,8 @@ impl<'a> Session<'a> {
             }
         }
         self.facts.acknowledge(self.own).await;
+        self.saving.finish().await;
+        self.saving.begin(self.own, self.facts.read_after());
         if timeout(LAST_RECEIPTS, self.last_receipts()).await.is_err() {
             tracing::info!(
                 partition = self.own.number,
@@ -237,6 +285,7 @@ impl<'a> Session<'a> {
                 "stopping with receipts owed; devices keep their reports until the next one"
             );
         }
+        self.saving.finish().await;
         // An answer to whatever is asked last means that the acknowledgement before it has arrived.
         let _ = self.own.around.bus.stream_state(stream::UPLINK).await;
         Ending::Stopped

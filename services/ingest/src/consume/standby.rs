@@ -5,6 +5,8 @@
 //! taken: within [`TAKEN_WITHIN`] of the owner's death, as far as this waiting goes. A process that has just started and
 //! finds nobody listening at all takes it at once, but from an owner of this moment: on a cluster the word that somebody
 //! listens may still be on its way. To be wrong is safe: LEDGER refuses whoever lost the partition.
+//!
+//! While it waits, a process follows LEDGER once for all of its partitions ([`LedgerFollower`](crate::follow::LedgerFollower)).
 
 use std::time::Duration;
 
@@ -19,7 +21,7 @@ use super::Partition;
 use super::quarantine::Desk;
 use crate::error::PartitionError;
 use crate::ownership::{self, Claim, ClaimError, Record};
-use crate::restore::{self, Span};
+use crate::restore::Span;
 
 /// Time between two questions for the owner.
 const ASK_EVERY: Duration = Duration::from_secs(1);
@@ -31,14 +33,11 @@ const SILENCES: u32 = 3;
 pub const TAKEN_WITHIN: Duration = Duration::from_secs(10);
 /// How long a server of a cluster may take to hear that an owner listens at another one.
 const HEARD_OF_WITHIN: Duration = Duration::from_secs(2);
-/// Time between two readings of the end of LEDGER while standing by: what is left to read at the end is little.
-const READ_EVERY: Duration = Duration::from_secs(60);
 
 const _: () = {
     let asking = (ASK_EVERY.as_secs() + ANSWER_WITHIN.as_secs()) * SILENCES as u64;
     assert!(asking < TAKEN_WITHIN.as_secs());
     assert!(HEARD_OF_WITHIN.as_secs() <= asking);
-    assert!(READ_EVERY.as_secs() > TAKEN_WITHIN.as_secs());
 };
 
 /// A partition that is ours, and that we say so.
@@ -56,7 +55,6 @@ pub(super) struct Waiting {
     /// Somebody else owned it when last seen.
     standing_by: bool,
     silences: u32,
-    read_at: Option<Instant>,
 }
 
 /// Why an attempt failed.
@@ -131,6 +129,8 @@ impl Partition {
             Err(error) => return Err(AttemptError::Claim(error)),
         };
         self.catch_up(claim.position()).await?;
+        self.around.follower.leave(self.number).await;
+        tracing::debug!(partition = self.number, ledger.seq = self.read_after, "LEDGER read to its end");
         let devices = self.border.devices();
         tracing::info!(partition = self.number, ledger.seq = claim.seq(), devices, "the partition is ours");
         let desk = Desk::open(&self.around.bus, self.number).await?;
@@ -144,9 +144,7 @@ impl Partition {
         match asked {
             Ok(name) => {
                 self.stand_by(&String::from_utf8_lossy(&name));
-                if self.waiting.read_at.is_none_or(|at| at.elapsed() >= READ_EVERY) {
-                    self.catch_up(0).await?;
-                }
+                self.catch_up(0).await?;
             }
             Err(RequestError::NoResponders { .. })
                 if !self.waiting.standing_by && !is_of_this_moment(record, self.around.clock.now()) =>
@@ -186,16 +184,9 @@ impl Partition {
     /// Reads what LEDGER holds beyond what is known.
     async fn catch_up(&mut self, through: u64) -> Result<(), ReadError> {
         let span = Span { after: self.read_after, through };
-        let restored = restore::tail(&self.around.bus, self.number, &mut self.border, span).await?;
-        self.read_after = restored.position;
-        self.around.high_water.reached(restored.position);
-        self.waiting.read_at = Some(Instant::now());
-        tracing::debug!(
-            partition = self.number,
-            facts = restored.facts,
-            ledger.seq = restored.position,
-            "LEDGER read again"
-        );
+        let follower = &self.around.follower;
+        self.read_after = follower.catch_up(self.number, &mut self.border, span).await?;
+        self.around.high_water.reached(self.read_after);
         Ok(())
     }
 
@@ -205,7 +196,7 @@ impl Partition {
         while let Ok(wish) =
             timeout(until.saturating_duration_since(Instant::now()), self.desired.next()).await
         {
-            self.border.desire(&wish.key, &wish.state, wish.stored_at);
+            wish.apply(&mut self.border);
         }
     }
 }

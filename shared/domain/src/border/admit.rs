@@ -9,6 +9,7 @@
 //! | fork | incident `sequenceFork`, quarantine |
 //! | of an old epoch | quarantine, incident `clone` once for each pair of epochs |
 //! | of an epoch that no device can have | quarantine |
+//! | of a deployment or epoch beyond the device's quota | quarantine |
 //! | scattered, unreadable, against a rule, too large as a fact | quarantine |
 
 use muster_contract::canonical::Digest;
@@ -125,7 +126,11 @@ impl Border {
         if !self.devices[place].believes(epoch) {
             return self.refuse(place, evidence, &Refused::EpochTooFar { epoch }, Some((epoch, seq)));
         }
-        match self.devices[place].latest().cursor.admit(numbers, || content_of(&report)) {
+        let admission = self.devices[place].latest().cursor.admit(numbers, || content_of(&report));
+        if let Err(refused) = self.check_quota(place, &report, admission, evidence.stored_at) {
+            return self.refuse(place, evidence, &refused, Some((epoch, seq)));
+        }
+        match admission {
             Admission::New => self.let_in(place, key, report, evidence, false),
             Admission::NewEpoch { known } => {
                 let what = IncidentKind::Amnesia { known_epoch: known, epoch };

@@ -7,7 +7,9 @@ use muster_contract::limits::EPOCH_BELIEVED_MAX;
 use muster_contract::presence::Heartbeat;
 use muster_contract::{DeviceKey, Epoch, Generation, Timestamp};
 
-use super::memory::{Change, Memory};
+use super::change::Change;
+use super::memory::Memory;
+use super::quota::SentDeployments;
 use super::sums::Sums;
 use crate::deadline::Target;
 use crate::lease::elapsed;
@@ -24,6 +26,8 @@ pub(super) struct Device {
     in_flight: usize,
     pub(super) heard: Heard,
     pub(super) desired: Desired,
+    /// The deployments of its desired documents of the last weeks.
+    pub(super) sent: SentDeployments,
     pub(super) lack: Option<Lack>,
     pub(super) receipts: Receipts,
     /// A liveness fact of unknown fate may yet arrive: the next word must come after it.
@@ -94,6 +98,11 @@ pub(super) struct Receipts {
 impl Device {
     pub(super) fn of(key: DeviceKey) -> Self {
         Self { key: Some(key), ..Self::default() }
+    }
+
+    /// A device of which LEDGER has said this.
+    pub(super) fn restored(key: Option<DeviceKey>, confirmed: Memory) -> Self {
+        Self { key, confirmed, ..Self::default() }
     }
 
     /// What LEDGER holds.
@@ -176,6 +185,7 @@ impl Device {
         stored_at: Timestamp,
         default_limit: Duration,
     ) -> bool {
+        self.sent.record(state.deployments.iter().map(|entry| &entry.id), stored_at);
         if self.desired.generation >= Some(state.generation) {
             return false;
         }

@@ -5,22 +5,26 @@
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use muster_contract::canonical::Digest;
-use muster_contract::fact::{
-    DeviceFact, Fact, Incident, IncidentKind, Liveness, LivenessFact, QuarantineFact, StatusFact,
-};
-use muster_contract::{DeploymentId, Epoch, Generation, Seq, SeqRanges, Timestamp};
+use muster_contract::fact::{Fact, IncidentKind, Liveness, LivenessFact};
+use muster_contract::limits::EPOCH_RISES_PER_HOUR;
+use muster_contract::{DeploymentId, Epoch, Generation, Seq, SeqRanges, State, Timestamp};
+use serde::{Deserialize, Serialize};
 
-use super::content;
+use super::change::Change;
 use super::sums::FACTS_PER_MINUTE;
 use crate::account::{Cursor, Numbers};
 use crate::deadline::Progress;
+use crate::lease::elapsed;
 use crate::recent::Recent;
 
 /// Deployments of one device whose newest report is remembered: many times what it may run at once. Of others a
 /// late report is not marked as late.
 pub const STANDINGS_KEPT: usize = 4 * muster_contract::limits::DEPLOYMENTS_PER_DEVICE_MAX;
+/// Deployments of one device for which a passed deadline is on record.
+pub const OVERDUE_KEPT: usize = STANDINGS_KEPT;
 /// Refused payloads of one device that are recognised when they come again.
 pub const REFUSALS_KEPT: usize = 8;
 /// Pairs of epochs for which a clone is on record.
@@ -31,11 +35,13 @@ const FORKS_KEPT: usize = FACTS_PER_MINUTE as usize;
 /// Messages of one device in quarantine that are said again while they leave it in doubt: the newest.
 pub const OPEN_KEPT: usize = 256;
 
+const HOUR: Duration = Duration::from_secs(60 * 60);
+
 /// What tells a message in quarantine apart from others of its device: when it came, and its number if it has one.
-type Identity = (Timestamp, Option<(Epoch, Seq)>);
+pub(super) type Identity = (Timestamp, Option<(Epoch, Seq)>);
 
 /// What LEDGER has said of one device.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Memory {
     pub(crate) cursor: Cursor,
     pub(crate) told: Option<Told>,
@@ -48,6 +54,7 @@ pub(crate) struct Memory {
     /// Messages of this device in quarantine.
     pub(crate) quarantined: u64,
     /// Those that nobody has decided about, and when LEDGER was told of them last.
+    #[serde(with = "super::snapshot::pairs")]
     open: BTreeMap<Identity, Timestamp>,
     /// The newest heartbeat that LEDGER knows of.
     beat_at: Option<Timestamp>,
@@ -56,12 +63,14 @@ pub(crate) struct Memory {
     forks: Recent<(Epoch, Seq, Digest), FORKS_KEPT>,
     standings: BTreeMap<DeploymentId, Standing>,
     overdue: BTreeMap<DeploymentId, (Generation, Timestamp)>,
+    /// The newest rises of its epoch, each with the moment that its incident names.
+    epoch_rises: Recent<(Epoch, Timestamp), EPOCH_RISES_PER_HOUR>,
     /// The newest word of what the device is: its number, and when it was said last.
     nature: Option<((Epoch, Seq), Timestamp)>,
 }
 
 /// The liveness fact that holds.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Told {
     /// When it was said.
     pub(crate) said_at: Timestamp,
@@ -76,7 +85,7 @@ pub(crate) struct Told {
     pub(crate) storing: bool,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 struct Standing {
     at: (Epoch, Seq),
     progress: Progress,
@@ -84,91 +93,19 @@ struct Standing {
     said_at: Timestamp,
 }
 
-/// What one fact changes.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Change {
-    Received {
-        epoch: Epoch,
-        seq: Seq,
-        head: Seq,
-        coalesced: SeqRanges,
-        content: Digest,
-        /// None for a word of what the device is.
-        progress: Option<(DeploymentId, Progress)>,
-        said_at: Timestamp,
-    },
-    Quarantined {
-        number: Option<(Epoch, Seq)>,
-        /// That one, and those it stands for.
-        numbers: Option<(Epoch, SeqRanges)>,
-        received_at: Timestamp,
-        payload: Option<Digest>,
-        count: u64,
-        said_at: Timestamp,
-    },
-    Liveness {
-        fact: LivenessFact,
-        said_at: Timestamp,
-    },
-    Overdue(DeploymentId, Generation, Timestamp),
-    Incident(IncidentKind),
-    /// A person has decided about a message in quarantine. One of an earlier release does not say which.
-    Verdict(Option<Identity>),
+/// How many things of each kind are remembered.
+#[cfg(test)]
+#[derive(Debug)]
+pub(crate) struct MemorySize {
+    pub(crate) standings: usize,
+    pub(crate) overdue: usize,
+    pub(crate) open_messages: usize,
+    pub(crate) gap_pieces: usize,
 }
 
-impl Change {
-    /// What a fact said at a moment changes; nothing where it is no fact of the border's making.
-    pub(crate) fn of(fact: &Fact, deployment: Option<&DeploymentId>, said_at: Timestamp) -> Option<Self> {
-        match fact {
-            Fact::Desired(_) | Fact::Ownership(_) => None,
-            Fact::Status(fact) => Some(Self::of_status(fact, said_at)),
-            Fact::Device(fact) => Some(Self::of_device(fact, said_at)),
-            Fact::Liveness(fact) => Some(Self::Liveness { fact: fact.clone(), said_at }),
-            Fact::Deadline(fact) => Some(Self::Overdue(deployment?.clone(), fact.generation, said_at)),
-            Fact::Incident(Incident { what, .. }) => Some(Self::Incident(what.clone())),
-            Fact::Quarantine(fact) => Some(Self::of_quarantine(fact, said_at)),
-            Fact::Verdict(fact) => {
-                let identity = fact.received_at.map(|received_at| (received_at, fact.epoch.zip(fact.seq)));
-                Some(Self::Verdict(identity))
-            }
-        }
-    }
-
-    fn of_status(fact: &StatusFact, said_at: Timestamp) -> Self {
-        let progress =
-            Progress { generation: fact.generation, state: fact.status.state, changed_at: fact.received_at };
-        Self::Received {
-            epoch: fact.epoch,
-            seq: fact.seq,
-            head: fact.head,
-            coalesced: fact.coalesced.clone(),
-            content: content::of_status_fact(fact),
-            progress: Some((fact.deployment.clone(), progress)),
-            said_at,
-        }
-    }
-
-    fn of_device(fact: &DeviceFact, said_at: Timestamp) -> Self {
-        Self::Received {
-            epoch: fact.epoch,
-            seq: fact.seq,
-            head: fact.head,
-            coalesced: fact.coalesced.clone(),
-            content: content::of_device_fact(fact),
-            progress: None,
-            said_at,
-        }
-    }
-
-    fn of_quarantine(fact: &QuarantineFact, said_at: Timestamp) -> Self {
-        Self::Quarantined {
-            number: fact.epoch.zip(fact.seq),
-            numbers: fact.numbers(),
-            received_at: fact.received_at,
-            payload: fact.payload().map(|kept| Digest::of_bytes(&kept)),
-            count: fact.count_for_device,
-            said_at,
-        }
+impl Standing {
+    fn is_open(&self) -> bool {
+        self.progress.state != State::Removed
     }
 }
 
@@ -203,8 +140,9 @@ impl Memory {
             Change::Overdue(deployment, generation, said_at) => {
                 let told = self.overdue.entry(deployment.clone()).or_insert((*generation, *said_at));
                 *told = (*told).max((*generation, *said_at));
+                self.bound_overdue();
             }
-            Change::Incident(what) => self.incident(what),
+            Change::Incident(what, at) => self.incident(what, *at),
             Change::Verdict(identity) => identity.iter().for_each(|of| _ = self.open.remove(of)),
         }
         if self.cursor.epoch() != before {
@@ -220,6 +158,33 @@ impl Memory {
     /// How far a deployment has come.
     pub(crate) fn progress(&self, deployment: &DeploymentId) -> Option<&Progress> {
         self.standings.get(deployment).map(|standing| &standing.progress)
+    }
+
+    /// True where a report of this number opens no row that its deployment does not have: the deployment has a standing that
+    /// is not `removed`, or one with the same or a later report.
+    pub(crate) fn has_standing(&self, deployment: &DeploymentId, at: (Epoch, Seq)) -> bool {
+        self.standings.get(deployment).is_some_and(|standing| standing.is_open() || standing.at >= at)
+    }
+
+    /// Deployments with a standing that is not `removed`.
+    pub(crate) fn open_standings(&self) -> impl Iterator<Item = &DeploymentId> {
+        self.standings.iter().filter(|(_, standing)| standing.is_open()).map(|(id, _)| id)
+    }
+
+    /// Deployments with a report within LEDGER's window that ends at `now`, `removed` or not.
+    pub(crate) fn reported_within(
+        &self,
+        window: Duration,
+        now: Timestamp,
+    ) -> impl Iterator<Item = &DeploymentId> {
+        let within = move |standing: &Standing| elapsed(standing.said_at, now) <= window;
+        self.standings.iter().filter(move |(_, standing)| within(standing)).map(|(id, _)| id)
+    }
+
+    /// True where the epoch may rise at a moment.
+    pub(crate) fn may_rise(&self, at: Timestamp) -> bool {
+        self.epoch_rises.iter().filter(|(_, risen_at)| elapsed(*risen_at, at) < HOUR).count()
+            < EPOCH_RISES_PER_HOUR
     }
 
     /// True where a deadline of this generation or a later one is on record.
@@ -298,6 +263,17 @@ impl Memory {
         beyond && self.beat_at.is_none_or(|beat_at| *received_at >= beat_at)
     }
 
+    /// How much is remembered.
+    #[cfg(test)]
+    pub(crate) fn size(&self) -> MemorySize {
+        MemorySize {
+            standings: self.standings.len(),
+            overdue: self.overdue.len(),
+            open_messages: self.open.len(),
+            gap_pieces: self.gap.len(),
+        }
+    }
+
     fn advance(&mut self, deployment: &DeploymentId, mut new: Standing) {
         let Some(standing) = self.standings.get_mut(deployment) else {
             self.standings.insert(deployment.clone(), new);
@@ -318,13 +294,23 @@ impl Memory {
         *standing = new;
     }
 
-    /// The deployment that has been silent for longest makes room.
+    /// Evicts one standing where there are too many: a removed one first, then the one with the oldest report.
     fn bound_standings(&mut self) {
         if self.standings.len() <= STANDINGS_KEPT {
             return;
         }
-        let oldest = self.standings.iter().min_by_key(|(_, standing)| standing.at).map(|(id, _)| id.clone());
+        let age = |(_, standing): &(&DeploymentId, &Standing)| (standing.is_open(), standing.at);
+        let oldest = self.standings.iter().min_by_key(age).map(|(id, _)| id.clone());
         oldest.iter().for_each(|id| _ = self.standings.remove(id));
+    }
+
+    /// Evicts the oldest deadline where there are too many.
+    fn bound_overdue(&mut self) {
+        if self.overdue.len() <= OVERDUE_KEPT {
+            return;
+        }
+        let oldest = self.overdue.iter().min_by_key(|(_, (_, said_at))| *said_at).map(|(id, _)| id.clone());
+        oldest.iter().for_each(|id| _ = self.overdue.remove(id));
     }
 
     fn liveness(&mut self, fact: &LivenessFact, said_at: Timestamp) {
@@ -342,9 +328,14 @@ impl Memory {
         self.beat_at = self.beat_at.max(fact.beat_at);
     }
 
-    fn incident(&mut self, what: &IncidentKind) {
+    fn incident(&mut self, what: &IncidentKind, at: Timestamp) {
         match what {
-            IncidentKind::Amnesia { epoch, .. } => self.cursor.learn(*epoch, 0, None),
+            IncidentKind::Amnesia { epoch, .. } => {
+                self.cursor.learn(*epoch, 0, None);
+                if self.epoch_rises.find(|(known, _)| known == epoch).is_none() {
+                    self.epoch_rises.push((*epoch, at));
+                }
+            }
             IncidentKind::Clone { known_epoch, epoch, .. } => self.clones.push((*known_epoch, *epoch)),
             IncidentKind::SequenceFork { epoch, seq, other, .. } => self.forks.push((*epoch, *seq, *other)),
             IncidentKind::ClockSkew { .. } => self.clock_off = true,

@@ -5,12 +5,16 @@ use muster_contract::canonical::Digest;
 use muster_contract::decode::{self, Violation};
 use muster_contract::fact::{Fact, IncidentKind, QuarantineFact};
 use muster_contract::ids::LabelError;
-use muster_contract::limits::{EPOCH_BELIEVED_MAX, ERROR_MESSAGE_BYTES_MAX, MESSAGE_BYTES_MAX};
+use muster_contract::limits::{
+    DEPLOYMENTS_PER_DEVICE_MAX, EPOCH_BELIEVED_MAX, EPOCH_RISES_PER_HOUR, ERROR_MESSAGE_BYTES_MAX,
+    MESSAGE_BYTES_MAX,
+};
 use muster_contract::state::cut;
 use muster_contract::subjects::LedgerSubject;
 use muster_contract::version::{ApiVersion, kind};
-use muster_contract::{DeviceKey, Epoch, Refusal, Seq, SeqRanges, Timestamp};
+use muster_contract::{DeploymentId, DeviceKey, Epoch, Generation, Refusal, Seq, SeqRanges, Timestamp};
 
+use super::quota::LEDGER_DAYS;
 use super::{Border, Outcome, ids};
 use crate::account::PIECES_MAX;
 
@@ -81,6 +85,60 @@ pub enum Refused {
         /// What the server says.
         words: String,
     },
+    /// The hub never sent its deployment to the device, or long ago.
+    #[error(
+        "deployment {deployment} was not sent to this device within {LEDGER_DAYS} days and has no standing on it; target the \
+         device with it and requeue this message, or correct the device: it reports what it was never told to run"
+    )]
+    NotSent {
+        /// The deployment.
+        deployment: DeploymentId,
+    },
+    /// It speaks of a document that is newer than any the hub has.
+    #[error(
+        "deployment {deployment} is in no document that the hub has for this device, and the report is for generation \
+         {generation}, above the newest one ({known}); publish the device's document again, as after a restored backup: \
+         the device then sends this report again by itself"
+    )]
+    DocumentLost {
+        /// The deployment.
+        deployment: DeploymentId,
+        /// The generation of the report.
+        generation: Generation,
+        /// The newest generation that the hub has.
+        known: Generation,
+    },
+    /// The device has no desired document, and speaks of many deployments already.
+    #[error(
+        "deployment {deployment} is one more than the {most} that a device without a desired document may report within \
+         {LEDGER_DAYS} days; target the device with it, or raise --unsolicited of muster-ingest, then requeue this message"
+    )]
+    Unsolicited {
+        /// The deployment.
+        deployment: DeploymentId,
+        /// How many it may report.
+        most: usize,
+    },
+    /// The device has many deployments beside its current document that it never reported as removed.
+    #[error(
+        "deployment {deployment} would be one more than the {DEPLOYMENTS_PER_DEVICE_MAX} that this device may have beside its \
+         current document; let the device report as removed what it no longer runs, then requeue this message"
+    )]
+    TooManyDeployments {
+        /// The deployment.
+        deployment: DeploymentId,
+    },
+    /// The device's epoch rises too often.
+    #[error(
+        "epoch {epoch} would be the device's {nth}th new one within an hour, {EPOCH_RISES_PER_HOUR} are allowed; its memory is \
+         lost over and over (a failing disk?) or several devices share its name. The hub takes the newest epoch in and asks \
+         for its reports by itself once the oldest rise is an hour ago",
+        nth = EPOCH_RISES_PER_HOUR + 1
+    )]
+    EpochRisesTooOften {
+        /// The epoch of the report.
+        epoch: Epoch,
+    },
     /// Its epoch would fall into too many pieces.
     #[error(
         "with this report the numbers of its epoch would be in more than {PIECES_MAX} pieces; send what is missing \
@@ -93,7 +151,13 @@ impl Refused {
     /// Whether the number counts as quarantined. Not that of a report which may come again and be let in then, and not
     /// one of an epoch that is none.
     const fn counts(&self) -> bool {
-        !matches!(self, Self::Scattered | Self::EpochTooFar { .. })
+        !matches!(
+            self,
+            Self::Scattered
+                | Self::EpochTooFar { .. }
+                | Self::EpochRisesTooOften { .. }
+                | Self::DocumentLost { .. }
+        )
     }
 }
 

@@ -14,6 +14,7 @@ mod failures;
 mod model;
 mod owners;
 mod quarantine;
+mod quota;
 mod time;
 mod views;
 mod window;

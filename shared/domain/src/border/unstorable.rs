@@ -9,7 +9,7 @@ use muster_contract::limits::QUARANTINE_PAYLOAD_BYTES_MAX;
 use muster_contract::subjects::Origin;
 
 use super::admit::{Arrival, Outcome};
-use super::memory::Change;
+use super::change::Change;
 use super::refuse::{Evidence, Refused};
 use super::{Border, UnderWay};
 

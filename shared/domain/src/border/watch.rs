@@ -103,6 +103,7 @@ impl Border {
         let known = device.latest().cursor.epoch();
         if let Some((known_epoch, epoch)) = known.zip(proven_epoch(device, moment))
             && epoch > known_epoch
+            && device.latest().may_rise(now)
         {
             self.raise(place, IncidentKind::Amnesia { known_epoch, epoch }, now);
         }

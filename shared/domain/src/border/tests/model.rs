@@ -280,6 +280,25 @@ impl World {
         }
     }
 
+    /// A border that takes in a snapshot and some of LEDGER again knows what the one that wrote it knows.
+    fn check_snapshot_is_the_same(&self, overlap: usize) {
+        let mut other = Border::new(Rules::default(), self.now);
+        other.restore_snapshot(&self.border.snapshot()).unwrap();
+        for again in [0, overlap.min(self.ledger.len())] {
+            let tail = &self.ledger[self.ledger.len() - again..];
+            tail.iter().for_each(|said| other.restore(&said.subject, &said.fact, self.now));
+            for device in self.border.devices.iter().filter(|device| device.key.is_some()) {
+                let restored = &other.devices[other.places[device.key.as_ref().unwrap()]];
+                let (one, other) = (device.confirmed(), restored.confirmed());
+                let known = |memory: &memory::Memory| {
+                    (memory.cursor.account(20), memory.cursor.receipt(0, 20), memory.gap.clone())
+                };
+                assert_eq!(known(one), known(other), "{:?} after {again} facts again", device.key);
+                assert!(again > 0 || one == other, "{one:?} {other:?}");
+            }
+        }
+    }
+
     fn check_rebuilt_is_the_same(&self) {
         let mut rebuilt = Border::new(Rules::default(), self.now);
         self.ledger.iter().for_each(|said| rebuilt.restore(&said.subject, &said.fact, self.now));
@@ -324,6 +343,7 @@ proptest! {
         uplink in prop::collection::vec(message(), 1..60),
         steps in prop::collection::vec(step(), 1..80),
     ) {
+        let uplink_length = uplink.len();
         let mut world = World::new(uplink);
         for step in &steps {
             world.step(step);
@@ -339,6 +359,7 @@ proptest! {
         world.check_no_poison_is_there_twice();
         world.check_accounts_add_up();
         world.check_rebuilt_is_the_same();
+        world.check_snapshot_is_the_same(uplink_length);
     }
 
     #[test]
