@@ -17,6 +17,7 @@ pub mod frame;
 pub mod groups;
 pub mod history;
 pub mod hubs;
+pub mod incident;
 mod manifests;
 pub mod notice;
 pub mod paint;

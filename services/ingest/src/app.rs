@@ -9,6 +9,7 @@ use clap::Parser;
 use fastrand::Rng;
 use muster_bus::config::PING_INTERVAL;
 use muster_bus::{Bus, BusConfig, LinkHealth, ReadError};
+use muster_contract::subjects::stream;
 use muster_domain::border::Border;
 use muster_service::backoff::FullJitter;
 use muster_service::clock::{Clock, SystemClock};
@@ -21,10 +22,12 @@ use crate::config::{Cli, Config};
 use crate::consume::{Around, Partition};
 use crate::desired::{Follower, Wishes};
 use crate::error::StartError;
+use crate::guard::Guard;
+use crate::incidents::IncidentRecorder;
 use crate::metrics::Metrics;
 use crate::outlet::HighWater;
 use crate::restore::{self, Restored};
-use crate::{guard, lag, ownership, trim};
+use crate::{lag, ownership, trim};
 
 const NAME: &str = "muster-ingest";
 /// Pings in a lease: a dead link is found within three of them, before the lease of anybody runs out.
@@ -83,6 +86,8 @@ pub async fn start_by(clock: Arc<dyn Clock>, config: Config, life: &Life) -> Res
     LinkHealth::register(life.health()).follow(&bus);
     bus.converge().await?;
 
+    // Before anything is read: whatever LEDGER takes its place is another one than was read.
+    let ledger_created_at = bus.stream_state(stream::LEDGER).await?.created_at;
     let (borders, restored) = restored(&bus, &config, clock.as_ref()).await?;
     held.release();
     let high_water = HighWater::default();
@@ -90,6 +95,12 @@ pub async fn start_by(clock: Arc<dyn Clock>, config: Config, life: &Life) -> Res
     let name = ownership::name_of_this_process(&mut Rng::new()).into();
     let around = Around { bus, clock, high_water, name };
     let wishes = partitions(&around, life, &metrics, borders, restored.position);
+    let incidents = IncidentRecorder::new(around.bus.clone(), around.clock.clone());
+    let offered = life.health().latch("recording incidents");
+    life.spawn(Stage::Serve, "incidents", incidents.clone().serve(offered, life.token(Stage::Serve)));
+    let (bus, high_water) = (around.bus.clone(), around.high_water.clone());
+    let guard = Guard { bus, high_water, created_at: ledger_created_at, incidents };
+    life.spawn(Stage::Intake, "guard", guard.watch(life.token(Stage::Intake)));
     followers(&around, life, &metrics, &config, wishes);
     Ok(Handle { restored })
 }
@@ -159,7 +170,6 @@ fn followers(
     let (bus, stop) = (&around.bus, life.token(Stage::Intake));
     let follower = Follower::new(bus.clone(), wishes, Rng::new());
     life.spawn(Stage::Intake, "desired", follower.run(stop.clone()));
-    life.spawn(Stage::Intake, "guard", guard::watch(bus.clone(), around.high_water.clone(), stop.clone()));
     let lags = config.partitions.iter().map(|number| (number, metrics.partition(number).lag)).collect();
     life.spawn(Stage::Intake, "lag", lag::follow(bus.clone(), lags, stop.clone()));
     if config.partitions.contains(trim::TRIMMER) {

@@ -23,6 +23,7 @@ pub mod desired;
 pub mod elders;
 pub mod error;
 pub mod guard;
+pub mod incidents;
 pub mod intake;
 pub mod lag;
 pub mod letter;

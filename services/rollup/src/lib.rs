@@ -17,6 +17,7 @@
 //! together).
 
 pub mod app;
+mod bucket;
 pub mod config;
 pub mod consume;
 pub mod define;

@@ -125,7 +125,7 @@ impl Change {
             Fact::Device(fact) => Some(Self::of_device(fact, said_at)),
             Fact::Liveness(fact) => Some(Self::Liveness { fact: fact.clone(), said_at }),
             Fact::Deadline(fact) => Some(Self::Overdue(deployment?.clone(), fact.generation, said_at)),
-            Fact::Incident(Incident { what, .. }) => Some(Self::Incident(what.clone())),
+            Fact::Incident(Incident { what, .. }) => (!what.is_requested()).then(|| Self::Incident(what.clone())),
             Fact::Quarantine(fact) => Some(Self::of_quarantine(fact, said_at)),
             Fact::Verdict(fact) => {
                 let identity = fact.received_at.map(|received_at| (received_at, fact.epoch.zip(fact.seq)));
@@ -356,6 +356,12 @@ impl Memory {
             IncidentKind::RetiredButAlive { generation } => {
                 self.retired_alive = self.retired_alive.max(Some(*generation));
             }
+            // Services request these; nothing of a device's account follows from them.
+            IncidentKind::ForeignDocument { .. }
+            | IncidentKind::ForeignView { .. }
+            | IncidentKind::LedgerReplaced { .. }
+            | IncidentKind::ConnectionsExceeded { .. }
+            | IncidentKind::LedgerNearlyFull { .. } => {}
         }
     }
 }
