@@ -25,6 +25,7 @@ pub mod devices;
 pub mod groups;
 pub mod history;
 pub mod hubs;
+pub mod incidents;
 pub mod publish;
 pub mod quarantine;
 pub mod status;

@@ -31,6 +31,7 @@ use crate::history::point::Points;
 use crate::history::store::Checkpoints;
 use crate::history::thinning::Room;
 use crate::history::{self, recall};
+use crate::incidents::HubIncidents;
 use crate::metrics::Metrics;
 use crate::notify::desk::NotifyDesk;
 use crate::notify::metrics::NotifyMetrics;
@@ -96,8 +97,8 @@ pub async fn start(config: Config, life: &Life) -> Result<Handle, StartError> {
     let bus = Bus::connect(bus, &life.stop_token()).await?;
     LinkHealth::register(life.health()).follow(&bus);
     bus.converge_streams().await?;
-    let (incidents, requests) = IncidentReporter::new(bus.clone(), Rng::new());
-    life.spawn(Stage::Publish, "incidents", requests.run(life.token(Stage::Publish)));
+    let (incidents, requests) = IncidentReporter::new();
+    life.spawn(Stage::Publish, "incidents", requests.run(bus.clone(), Rng::new(), life.token(Stage::Publish)));
     let ledger = ledger_state(&bus).await;
     let created_at = ledger.created_at;
     let (store, fleet) = begin_with(store, found, &ledger, &incidents)?;
@@ -120,6 +121,11 @@ pub async fn start(config: Config, life: &Life) -> Result<Handle, StartError> {
     life.spawn(Stage::Publish, "snapshots", snapshots.run(life.token(Stage::Publish)));
     let definer = Definer::new(bus.clone(), Arc::new(SystemClock));
     life.spawn(Stage::Serve, "view requests", definer.serve(defining, life.token(Stage::Serve)));
+    let offered_incidents = life.health().latch("answering questions about incidents");
+    let hub_incidents = HubIncidents::new(bus.clone(), present.clone(), Arc::new(SystemClock));
+    life.spawn(Stage::Intake, "incidents of the hub", hub_incidents.clone().follow(life.token(Stage::Intake)));
+    let answering = hub_incidents.serve(offered_incidents, life.token(Stage::Serve));
+    life.spawn(Stage::Serve, "questions about incidents", answering);
     let notices = notify(&bus, &present, life);
     let (recall, maker) =
         recall::pair(bus.clone(), present.clone(), archive, metrics.clone(), config.checkpoints.facts);

@@ -24,6 +24,7 @@ pub mod define;
 pub mod definitions;
 pub mod error;
 pub mod history;
+mod incidents;
 pub mod metrics;
 pub mod notify;
 pub mod present;

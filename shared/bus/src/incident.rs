@@ -36,9 +36,7 @@ pub struct IncidentReporter {
 /// The task that has ingest record what was reported.
 #[derive(Debug)]
 pub struct IncidentRequests {
-    bus: Bus,
     requests: mpsc::Receiver<IncidentRequest>,
-    rng: Rng,
 }
 
 /// What ingest answered.
@@ -51,9 +49,9 @@ enum Answer {
 
 impl IncidentReporter {
     /// A reporter and its task, which is to be [run](IncidentRequests::run).
-    pub fn new(bus: Bus, rng: Rng) -> (Self, IncidentRequests) {
+    pub fn new() -> (Self, IncidentRequests) {
         let (sender, requests) = mpsc::channel(WAITING_MAX);
-        (Self { requests: sender }, IncidentRequests { bus, requests, rng })
+        (Self { requests: sender }, IncidentRequests { requests })
     }
 
     /// Logs an incident of a device, or of the hub, and has it recorded.
@@ -68,32 +66,38 @@ impl IncidentReporter {
 
 impl IncidentRequests {
     /// Requests what is reported until `stop`. The incident under way when that comes may be lost.
-    pub async fn run(mut self, stop: CancellationToken) {
+    pub async fn run(mut self, bus: Bus, mut rng: Rng, stop: CancellationToken) {
         let requesting = async {
             while let Some(request) = self.requests.recv().await {
-                self.record(&request).await;
+                record(&bus, &mut rng, &request).await;
             }
         };
         stop.run_until_cancelled(requesting).await;
     }
 
-    async fn record(&mut self, request: &IncidentRequest) {
-        let mut retry = FullJitter::new(RETRY_MIN, RETRY_MAX);
-        loop {
-            match ask(&self.bus, request).await {
-                Answer::Recorded(answer) => {
-                    tracing::debug!(ledger.seq = answer.ledger_seq, "incident recorded");
-                    return;
-                }
-                Answer::Refused(error) => {
-                    tracing::error!(error, "ingest refuses to record an incident");
-                    return;
-                }
-                Answer::Retry(error) => {
-                    let retry_in = retry.next(&mut self.rng);
-                    tracing::debug!(error, ?retry_in, "cannot record an incident yet");
-                    tokio::time::sleep(retry_in).await;
-                }
+    /// What was reported and not requested yet, for whoever stands in for ingest in a test.
+    pub fn reported(&mut self) -> Vec<IncidentRequest> {
+        std::iter::from_fn(|| self.requests.try_recv().ok()).collect()
+    }
+}
+
+/// Requests an incident until ingest has answered.
+async fn record(bus: &Bus, rng: &mut Rng, request: &IncidentRequest) {
+    let mut retry = FullJitter::new(RETRY_MIN, RETRY_MAX);
+    loop {
+        match ask(bus, request).await {
+            Answer::Recorded(answer) => {
+                tracing::debug!(ledger.seq = answer.ledger_seq, "incident recorded");
+                return;
+            }
+            Answer::Refused(error) => {
+                tracing::error!(error, "ingest refuses to record an incident");
+                return;
+            }
+            Answer::Retry(error) => {
+                let retry_in = retry.next(rng);
+                tracing::debug!(error, ?retry_in, "cannot record an incident yet");
+                tokio::time::sleep(retry_in).await;
             }
         }
     }

@@ -163,7 +163,7 @@ pub enum ForeignDocument {
     Empty,
     /// It is no document of the contract.
     Unreadable,
-    /// The digest of a deployment is not the digest of its content.
+    /// It has the shape of a document and breaks a rule of it, as a digest that is not the content's.
     Damaged,
     /// Its headers do not name a publisher, this device and this generation as a publisher's do.
     NotPublished,

@@ -6,6 +6,7 @@ use muster_contract::credential::Credential;
 use muster_contract::decode::{self, Document};
 use muster_contract::defined::{DefinedView, ViewDefinition};
 use muster_contract::desired::DesiredState;
+use muster_contract::incident::{IncidentAnswer, IncidentRequest, IncidentsAnswer};
 use muster_contract::fact::{
     DeadlineFact, DeviceFact, Incident, LivenessFact, Ownership, QuarantineFact, StatusFact,
 };
@@ -72,7 +73,10 @@ pub const DOCUMENTS: [Shape; 19] = [
 ];
 
 /// Requests and answers of the query service, the publisher and ingest.
-pub const MESSAGES: [Shape; 29] = [
+pub const MESSAGES: [Shape; 32] = [
+    message::<IncidentRequest>("IncidentRequest"),
+    message::<IncidentAnswer>("IncidentAnswer"),
+    message::<IncidentsAnswer>("IncidentsAnswer"),
     message::<Query>("Query"),
     message::<DeploymentAnswer>("DeploymentAnswer"),
     message::<DeploymentsAnswer>("DeploymentsAnswer"),
