@@ -25,6 +25,7 @@ pub mod place;
 pub mod publisher;
 pub mod quarantine;
 pub mod resource_group;
+pub mod restore;
 pub mod silence;
 pub mod streams;
 pub mod table;

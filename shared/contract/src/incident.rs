@@ -337,6 +337,13 @@ pub struct HubIncident {
     pub incident: Incident,
 }
 
+impl HubIncident {
+    /// Whether LEDGER was replaced.
+    pub const fn is_ledger_replaced(&self) -> bool {
+        matches!(self.incident.what, IncidentKind::LedgerReplaced { .. })
+    }
+}
+
 fn is_zero(number: &u64) -> bool {
     *number == 0
 }
