@@ -135,7 +135,8 @@ async fn an_incident_is_recorded_before_it_is_answered_and_its_rate_is_bounded()
         serde_json::from_value(hub.request(REQUEST_INCIDENT, &view(1)).await).unwrap();
     let at = hub.bus.at(stream::LEDGER, answer.ledger_seq.unwrap()).await.unwrap().unwrap();
     assert_eq!(at.subject, "muster.incident._._");
-    let mut document = json!({"type": "foreignDocument", "downlinkSeq": 9, "cause": "empty", "reason": "empty"});
+    let mut document =
+        json!({"type": "foreignDocument", "downlinkSeq": 9, "cause": "empty", "reason": "empty"});
     (document["site"], document["device"]) = (json!("plant7"), json!("press-4"));
     hub.request(REQUEST_INCIDENT, &document).await;
     let of_device = hub.fact(&LedgerSubject::Incident(Some(key()))).await.unwrap();
@@ -187,7 +188,10 @@ async fn a_deleted_ledger_is_an_incident_and_what_can_be_rebuilt_is_rebuilt() {
         hub.beat(&key, 2).await;
         hub.receipt(&key).await
     };
-    until("the receipt asks again", asked, |seen| *seen == Some((2, "1-2".to_owned())) || *seen == Some((0, String::new()))).await;
+    until("the receipt asks again", asked, |seen| {
+        *seen == Some((2, "1-2".to_owned())) || *seen == Some((0, String::new()))
+    })
+    .await;
     for seq in 1..=2 {
         hub.report(&key, seq, 2).await;
     }
@@ -245,8 +249,10 @@ fn what_restore_says_is_on_record() {
     golden("restore-nothing-missing", &render::restore::report(&whole, now()));
 
     let incidents: IncidentsAnswer = example("IncidentsAnswer.one");
-    let replaced = HubIncident { incident: example("Incident.ledger-replaced"), ..incidents.incidents[0].clone() };
-    let answers = Answers { publisher: None, views_read_to: Some(9_000), incidents: vec![replaced], ..answers };
+    let replaced =
+        HubIncident { incident: example("Incident.ledger-replaced"), ..incidents.incidents[0].clone() };
+    let answers =
+        Answers { publisher: None, views_read_to: Some(9_000), incidents: vec![replaced], ..answers };
     let seen = [Seen::NotVisible, present(471), Seen::Missing, Seen::NotVisible, Seen::Missing, present(2)];
     let broken = RestoreReport::of(seen, answers);
     assert!(whole.complete && !broken.complete);

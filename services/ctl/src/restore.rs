@@ -196,7 +196,9 @@ fn steps(streams: &[StreamLine], answers: &Answers) -> Vec<Step> {
         Seen::Present { last_seq, .. } if line.name == stream::LEDGER => Some(last_seq),
         _ => None,
     });
-    if let (Some(last_seq), Some(read_to)) = (last_seq, answers.views_read_to.filter(|to| Some(*to) > last_seq)) {
+    if let (Some(last_seq), Some(read_to)) =
+        (last_seq, answers.views_read_to.filter(|to| Some(*to) > last_seq))
+    {
         let what = format!(
             "the views are of LEDGER {read_to}, and LEDGER ends at {last_seq}: it was set back or replaced. A rollup that runs \
              writes them anew"
@@ -206,17 +208,21 @@ fn steps(streams: &[StreamLine], answers: &Answers) -> Vec<Step> {
     if let Some(incident) = answers.incidents.iter().find(|incident| incident.is_ledger_replaced()) {
         let at = incident.incident.at;
         let what = format!(
-            "LEDGER was replaced at {at}: devices send again what their outboxes keep. `muster audit` says when every \
-             report is accounted for; set the snapshot of before aside where it is needed"
+            "LEDGER was replaced at {at}: devices send again what their outboxes keep, and the rollup keeps the snapshot of \
+             the old LEDGER as *.set-aside in --data-dir. `muster audit` says which reports are not in yet"
         );
         add(what, Some("muster audit"));
     }
     if answers.rollup_read_to.is_none() {
-        add("the rollup does not answer: it rebuilds the views from LEDGER".to_owned(), Some("systemctl start muster-rollup"));
+        add(
+            "the rollup does not answer: it rebuilds the views from LEDGER".to_owned(),
+            Some("systemctl start muster-rollup"),
+        );
     }
     match &answers.publisher {
         None => add(
-            "the publisher does not answer: it rebuilds DOWNLINK from Git and from LEDGER's copies".to_owned(),
+            "the publisher does not answer: it rebuilds DOWNLINK from Git and from LEDGER's copies"
+                .to_owned(),
             Some("systemctl start muster-publisher"),
         ),
         Some(publisher) if !publisher.unreadable.is_empty() => {

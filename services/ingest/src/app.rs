@@ -9,6 +9,7 @@ use clap::Parser;
 use fastrand::Rng;
 use muster_bus::config::PING_INTERVAL;
 use muster_bus::{Bus, BusConfig, LinkHealth, ReadError};
+use muster_contract::Timestamp;
 use muster_contract::subjects::stream;
 use muster_domain::border::Border;
 use muster_service::backoff::FullJitter;
@@ -86,9 +87,7 @@ pub async fn start_by(clock: Arc<dyn Clock>, config: Config, life: &Life) -> Res
     LinkHealth::register(life.health()).follow(&bus);
     bus.converge().await?;
 
-    // Before anything is read: whatever LEDGER takes its place is another one than was read.
-    let ledger_created_at = bus.stream_state(stream::LEDGER).await?.created_at;
-    let (borders, restored) = restored(&bus, &config, clock.as_ref()).await?;
+    let (borders, restored, ledger_created_at) = restored(&bus, &config, clock.as_ref()).await?;
     held.release();
     let high_water = HighWater::default();
     high_water.reached(restored.position);
@@ -105,19 +104,24 @@ pub async fn start_by(clock: Arc<dyn Clock>, config: Config, life: &Life) -> Res
     Ok(Handle { restored })
 }
 
-/// A border a partition with what LEDGER holds, asking for as long as it takes.
+/// A border a partition with what LEDGER holds, and when LEDGER was created, asking for as long as it takes.
 async fn restored(
     bus: &Bus,
     config: &Config,
     clock: &dyn Clock,
-) -> Result<(BTreeMap<u16, Border>, Restored), ReadError> {
+) -> Result<(BTreeMap<u16, Border>, Restored, Timestamp), ReadError> {
     let (mut retry, mut chance) = (FullJitter::new(RETRY_MIN, RETRY_MAX), Rng::new());
     loop {
         let begun = Instant::now();
         let new = |partition| (partition, Border::new(config.rules, clock.now()));
         let mut borders: BTreeMap<u16, Border> = config.partitions.iter().map(new).collect();
-        match restore::all(bus, &mut borders).await {
-            Ok(restored) => {
+        let reading = async {
+            // Before anything is read: whatever LEDGER takes its place is another one than was read.
+            let created_at = bus.stream_state(stream::LEDGER).await?.created_at;
+            Ok::<_, ReadError>((restore::all(bus, &mut borders).await?, created_at))
+        };
+        match reading.await {
+            Ok((restored, created_at)) => {
                 tracing::info!(
                     partitions = %config.partitions,
                     devices = borders.values().map(Border::devices).sum::<usize>(),
@@ -127,7 +131,7 @@ async fn restored(
                     ledger.seq = restored.position,
                     "LEDGER read: this is what is known of the devices of these partitions"
                 );
-                return Ok((borders, restored));
+                return Ok((borders, restored, created_at));
             }
             Err(error) if error.is_transient() => {
                 let retry_in = retry.next(&mut chance);

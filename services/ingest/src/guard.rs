@@ -30,12 +30,15 @@ const LOOK_MAX: Duration = Duration::from_secs(10);
 const RECORD_MAX: Duration = Duration::from_secs(5);
 /// How long the last check may take while the process stops.
 const LAST_CHECK_MAX: Duration = Duration::from_secs(2);
+/// Time after which a LEDGER that ends before what is known is looked at once more.
+const CONFIRM_AFTER: Duration = Duration::from_millis(1_500);
 /// Least and longest upper bound of the delay before LEDGER is looked at again.
 const RETRY_MIN: Duration = Duration::from_millis(50);
 /// See [`RETRY_MIN`].
 const RETRY_MAX: Duration = Duration::from_secs(5);
 
 const _: () = assert!(CHECK_EVERY.as_secs() < LOOK_EVERY.as_secs());
+const _: () = assert!(CONFIRM_AFTER.as_millis() < LAST_CHECK_MAX.as_millis());
 const _: () = {
     let stopping = LAST_CHECK_MAX.as_secs() + RECORD_MAX.as_secs();
     assert!(stopping < muster_service::life::DRAIN_DEADLINE.as_secs());
@@ -96,8 +99,15 @@ impl Guard {
         // Taken first: what is confirmed while LEDGER answers may be above what it answers.
         let known = self.high_water.now();
         let (mut retry, mut chance) = (FullJitter::new(RETRY_MIN, RETRY_MAX), Rng::new());
+        let mut is_second = false;
         loop {
             match self.bus.stream_state(stream::LEDGER).await {
+                // A replica that was just elected may still have to catch up with what it has confirmed.
+                Ok(ledger) if self.is_behind(known, &ledger) && !is_second => {
+                    is_second = true;
+                    tokio::time::sleep(CONFIRM_AFTER).await;
+                    continue;
+                }
                 Ok(ledger) => return self.compare(known, &ledger).await,
                 Err(ReadError::Missing { .. }) => {
                     tracing::error!("LEDGER is gone, or nobody leads it; making it if it is missing");
@@ -108,6 +118,10 @@ impl Guard {
             }
             tokio::time::sleep(retry.next(&mut chance)).await;
         }
+    }
+
+    fn is_behind(&self, known: u64, ledger: &StreamState) -> bool {
+        ledger.created_at == self.created_at && ledger.last_seq < known
     }
 
     async fn compare(&self, known: u64, ledger: &StreamState) -> Result<(), LedgerReplaced> {

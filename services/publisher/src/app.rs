@@ -90,7 +90,11 @@ pub async fn start(config: Config, life: &Life) -> Result<Handle, StartError> {
 
     let (announcer, desk) = Announcer::new(bus.clone(), around.clone(), Rng::new());
     life.spawn(Stage::Publish, "announce", announcer.run(recovered, life.token(Stage::Publish)));
-    life.spawn(Stage::Publish, "incidents", requests.run(bus.clone(), Rng::new(), life.token(Stage::Publish)));
+    life.spawn(
+        Stage::Publish,
+        "incidents",
+        requests.run(bus.clone(), Rng::new(), life.token(Stage::Publish)),
+    );
     let verifying = verify::run(bus.clone(), desk.clone(), Rng::new(), life.token(Stage::Intake));
     life.spawn(Stage::Intake, "verify", verifying);
     let renewing = renew::run(bus.clone(), desk.clone(), around.clock.clone(), life.token(Stage::Intake));

@@ -170,9 +170,7 @@ async fn while_waiting(replay: &mut Replay, mut take: impl FnMut(Delivery)) -> R
 /// A message with the device it is for. Somebody else's name cannot be a subject of the stream.
 fn addressed(delivery: Delivery) -> Option<(DeviceKey, Message)> {
     match LedgerSubject::parse(&delivery.subject) {
-        Some(LedgerSubject::Desired(key)) => {
-            Some((key, delivery.into()))
-        }
+        Some(LedgerSubject::Desired(key)) => Some((key, delivery.into())),
         _ => {
             tracing::warn!(
                 subject = delivery.subject,

@@ -85,7 +85,8 @@ impl StoredDocument {
         match &before.document {
             Some(document) if now.document.as_ref() == Some(document) => return Ok(now),
             Some(Document { generation: known, .. }) if generation <= *known => {
-                let reason = format!("generation {generation} is not above {known}, which was published before");
+                let reason =
+                    format!("generation {generation} is not above {known}, which was published before");
                 return Err(self.foreign(ForeignDocument::Stale, &reason, true));
             }
             _ => {}

@@ -19,6 +19,8 @@ use crate::foreign::StoredDocument;
 const BATCH: usize = 500;
 /// Time between two looks at how much DOWNLINK holds: what is purged leaves no message.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// Longest time between two listings of all documents: what is missed otherwise is found then.
+const LIST_EVERY: Duration = Duration::from_secs(10 * 60);
 /// Least and longest upper bound of the delay before another attempt to read.
 const RETRY_MIN: Duration = Duration::from_millis(100);
 /// See [`RETRY_MIN`].
@@ -36,8 +38,8 @@ pub(crate) async fn run(bus: Bus, desk: Desk, mut rng: Rng, stop: CancellationTo
         loop {
             match follow(&bus, &desk, &mut last, &mut retry).await {
                 Ok(Ended::NobodyListens) => return,
-                Ok(Ended::Shrunk) => {
-                    tracing::warn!("DOWNLINK holds less than before; looking for documents that are gone");
+                Ok(Ended::Relist) => {
+                    tracing::debug!("looking for documents that are gone");
                 }
                 Err(error) => {
                     let retry_in = retry.next(&mut rng);
@@ -54,8 +56,8 @@ pub(crate) async fn run(bus: Bus, desk: Desk, mut rng: Rng, stop: CancellationTo
 /// Why following ended well.
 enum Ended {
     NobodyListens,
-    /// DOWNLINK has lost something, or is another one: it is to be read again.
-    Shrunk,
+    /// DOWNLINK has lost something, is another one, or was listed long ago: it is to be listed again.
+    Relist,
 }
 
 async fn follow(
@@ -79,6 +81,7 @@ async fn follow(
     if !desk.listed(devices).await {
         return Ok(Ended::NobodyListens);
     }
+    let list_at = Instant::now() + LIST_EVERY;
     let mut look = interval_at(Instant::now() + LOOK_EVERY, LOOK_EVERY);
     look.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
@@ -88,9 +91,11 @@ async fn follow(
                     return Ok(Ended::NobodyListens);
                 }
             }
-            _ = look.tick() => if has_shrunk(bus, last).await? {
-                return Ok(Ended::Shrunk);
-            },
+            _ = look.tick() => {}
+        }
+        // Also after documents: one that is purged before the next look would be missed.
+        if has_shrunk(bus, last).await? || Instant::now() >= list_at {
+            return Ok(Ended::Relist);
         }
     }
 }

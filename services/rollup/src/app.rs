@@ -98,7 +98,11 @@ pub async fn start(config: Config, life: &Life) -> Result<Handle, StartError> {
     LinkHealth::register(life.health()).follow(&bus);
     bus.converge_streams().await?;
     let (incidents, requests) = IncidentReporter::new();
-    life.spawn(Stage::Publish, "incidents", requests.run(bus.clone(), Rng::new(), life.token(Stage::Publish)));
+    life.spawn(
+        Stage::Publish,
+        "incidents",
+        requests.run(bus.clone(), Rng::new(), life.token(Stage::Publish)),
+    );
     let ledger = ledger_state(&bus).await;
     let created_at = ledger.created_at;
     let (store, fleet) = begin_with(store, found, &ledger, &incidents)?;
@@ -123,7 +127,11 @@ pub async fn start(config: Config, life: &Life) -> Result<Handle, StartError> {
     life.spawn(Stage::Serve, "view requests", definer.serve(defining, life.token(Stage::Serve)));
     let offered_incidents = life.health().latch("answering questions about incidents");
     let hub_incidents = HubIncidents::new(bus.clone(), present.clone(), Arc::new(SystemClock));
-    life.spawn(Stage::Intake, "incidents of the hub", hub_incidents.clone().follow(life.token(Stage::Intake)));
+    life.spawn(
+        Stage::Intake,
+        "incidents of the hub",
+        hub_incidents.clone().follow(life.token(Stage::Intake)),
+    );
     let answering = hub_incidents.serve(offered_incidents, life.token(Stage::Serve));
     life.spawn(Stage::Serve, "questions about incidents", answering);
     let notices = notify(&bus, &present, life);
@@ -236,7 +244,10 @@ fn warn_of(damage: &Damage, aside: &Path) {
 }
 
 /// The incident of a LEDGER that takes the place of another, which was created and known up to this.
-pub(crate) const fn replaced((known_created_at, known_seq): (Timestamp, u64), ledger: &StreamState) -> IncidentKind {
+pub(crate) const fn replaced(
+    (known_created_at, known_seq): (Timestamp, u64),
+    ledger: &StreamState,
+) -> IncidentKind {
     let StreamState { created_at, last_seq, .. } = *ledger;
     IncidentKind::LedgerReplaced { known_created_at, known_seq, created_at, last_seq }
 }

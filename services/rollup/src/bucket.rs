@@ -13,7 +13,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval_at};
 use tokio_util::sync::CancellationToken;
 
 /// Time between two looks at how much the bucket holds: entries that are purged leave no message.
-const LOOK_EVERY: Duration = Duration::from_millis(500);
+const LOOK_EVERY: Duration = Duration::from_millis(250);
 /// Entries read at once.
 const BATCH_MAX: usize = 256;
 /// Events that wait for the publisher; the bus keeps the rest.

@@ -186,7 +186,8 @@ impl Consumer {
         loop {
             match self.bus.stream_state(stream::LEDGER).await {
                 Ok(ledger) => {
-                    let known = self.present.look(|now| (now.origin.created_at, now.fleet.as_of().ledger_seq));
+                    let known =
+                        self.present.look(|now| (now.origin.created_at, now.fleet.as_of().ledger_seq));
                     self.incidents.report(None, replaced(known, &ledger));
                     return self.present.start_over(ledger.created_at);
                 }

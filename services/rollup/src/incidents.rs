@@ -71,9 +71,8 @@ impl ByType {
 
     /// What is shown now, the newest first.
     fn shown(&self, now: Timestamp) -> Vec<HubIncident> {
-        let is_shown = |at: Timestamp| {
-            now.duration_since(at).as_secs() < HUB_INCIDENT_SHOWN_SECONDS.cast_signed()
-        };
+        let is_shown =
+            |at: Timestamp| now.duration_since(at).as_secs() < HUB_INCIDENT_SHOWN_SECONDS.cast_signed();
         let shown = self.0.values().filter(|known| is_shown(known.newest.1.at)).map(|known| {
             let times = known.times.iter().filter(|(at, _)| is_shown(*at));
             let count = times.map(|(_, count)| *count).fold(0, u64::saturating_add);

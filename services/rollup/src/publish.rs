@@ -16,7 +16,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use fastrand::Rng;
 use muster_bus::{
-    Board, Bus, Decision, Held, IncidentReporter, LEARN_EVERY, Reader, Signed, ViewEntry, WRITE_INTERVAL, Write,
+    Board, Bus, Decision, Held, IncidentReporter, LEARN_EVERY, Reader, Signed, ViewEntry, WRITE_INTERVAL,
+    Write,
 };
 use muster_contract::canonical::Digest;
 use muster_contract::decode::{Document, to_bytes};
@@ -329,7 +330,7 @@ impl Publisher {
             };
             let held = self.board.held(&key);
             if held.disputes(view.as_ref().map(|(digest, _)| *digest), as_of) {
-                held.suspect = Some(ForeignView::Contradicts);
+                held.suspect.get_or_insert(ForeignView::Contradicts);
                 self.metrics.view(ViewResult::Disputed);
                 tracing::error!(view = %key, ledger.seq = as_of.ledger_seq, "another rollup has read to the same fact and says something else: `muster verify` tells which is wrong");
             }

@@ -99,9 +99,7 @@ impl Held {
         match (&entry.value, entry.read_to) {
             (Some(value), _) => match signed(&entry.key, value) {
                 Ok(view) => Self::new(entry.revision, Content::View(view)),
-                Err(cause) => {
-                    Self { suspect: Some(cause), ..Self::new(entry.revision, Content::Unknown) }
-                }
+                Err(cause) => Self { suspect: Some(cause), ..Self::new(entry.revision, Content::Unknown) },
             },
             (None, Some(read_to)) => Self::new(entry.revision, Content::Deleted(read_to)),
             (None, None) => Self::new(entry.revision, Content::Nothing),
@@ -211,13 +209,7 @@ impl Held {
 
 impl Bus {
     /// Writes a view, or deletes it, in place of the revision that is expected. Who was overtaken learns by whom.
-    pub async fn view_write(
-        &self,
-        key: &str,
-        view: Option<Bytes>,
-        expected: u64,
-        read_to: u64,
-    ) -> Written {
+    pub async fn view_write(&self, key: &str, view: Option<Bytes>, expected: u64, read_to: u64) -> Written {
         let done = match view {
             Some(bytes) => self.view_put(key, bytes, Some(expected)).await,
             None => {

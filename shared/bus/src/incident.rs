@@ -59,7 +59,9 @@ impl IncidentReporter {
         let device = key.as_ref().map(ToString::to_string);
         tracing::error!(device, incident = ?what, "incident");
         if self.requests.try_send(IncidentRequest::new(key, what)).is_err() {
-            tracing::warn!("cannot record the incident: too many wait for ingest, or the service is stopping");
+            tracing::warn!(
+                "cannot record the incident: too many wait for ingest, or the service is stopping"
+            );
         }
     }
 }
@@ -114,6 +116,5 @@ async fn ask(bus: &Bus, request: &IncidentRequest) -> Answer {
         let is_final = error.code == ErrorCode::BadRequest;
         return if is_final { Answer::Refused(error.message) } else { Answer::Retry(error.message) };
     }
-    serde_json::from_slice(&answer)
-        .map_or_else(|error| Answer::Retry(error.to_string()), Answer::Recorded)
+    serde_json::from_slice(&answer).map_or_else(|error| Answer::Retry(error.to_string()), Answer::Recorded)
 }

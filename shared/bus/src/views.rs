@@ -140,7 +140,11 @@ impl ViewWatch {
         if gone.is_empty() {
             return None;
         }
-        Some(gone.into_iter().map(|key| ViewEntry { key, value: None, revision: 0, read_to: None, pending: 0 }).collect())
+        Some(
+            gone.into_iter()
+                .map(|key| ViewEntry { key, value: None, revision: 0, read_to: None, pending: 0 })
+                .collect(),
+        )
     }
 }
 

@@ -377,7 +377,8 @@ mod tests {
     #[test]
     fn the_same_occurrence_has_the_same_name_and_another_has_another() {
         let view = |revision| {
-            let what = IncidentKind::ForeignView { key: "fleet".to_owned(), revision, cause: ForeignView::NoView };
+            let what =
+                IncidentKind::ForeignView { key: "fleet".to_owned(), revision, cause: ForeignView::NoView };
             IncidentRequest::new(None, what).id()
         };
         assert_eq!(view(7), "incident.foreignView.fleet.7");

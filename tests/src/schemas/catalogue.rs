@@ -6,7 +6,6 @@ use muster_contract::credential::Credential;
 use muster_contract::decode::{self, Document};
 use muster_contract::defined::{DefinedView, ViewDefinition};
 use muster_contract::desired::DesiredState;
-use muster_contract::incident::{IncidentAnswer, IncidentRequest, IncidentsAnswer};
 use muster_contract::fact::{
     DeadlineFact, DeviceFact, Incident, LivenessFact, Ownership, QuarantineFact, StatusFact,
 };
@@ -14,6 +13,7 @@ use muster_contract::groups::{
     GroupQuery, GroupView, GroupsAnswer, LabelsAnswer, RemoveViewRequest, ViewAnswer, ViewsAnswer,
 };
 use muster_contract::history::{DiffAnswer, DiffQuery, DigestsAnswer, MomentAnswer, VerifyAnswer};
+use muster_contract::incident::{IncidentAnswer, IncidentRequest, IncidentsAnswer};
 use muster_contract::notify::{
     ConfirmRequest, Notice, Subscription, SubscriptionAnswer, SubscriptionRecord, SubscriptionsAnswer,
     SubscriptionsQuery, UnsubscribeRequest,

@@ -104,8 +104,10 @@ async fn documents_that_are_purged_come_back_and_so_does_a_deleted_downlink() {
         apply(&stage, device, deployment("web", "run")).await.unwrap();
     }
     stage.purge("a/two").await;
-    let is_back = |wanted: u64| move |seen: &Option<(u64, Vec<String>)>| {
-        seen.as_ref().is_some_and(|(generation, _)| *generation >= wanted)
+    let is_back = |wanted: u64| {
+        move |seen: &Option<(u64, Vec<String>)>| {
+            seen.as_ref().is_some_and(|(generation, _)| *generation >= wanted)
+        }
     };
     within(REPLACED_WITHIN, "one comes back", async || shown(&stage, "a/two").await, is_back(2)).await;
     reported(&incidents, "a/two", ForeignDocument::Missing).await;

@@ -34,17 +34,27 @@ pub fn incident(incident: &Incident, now: Timestamp) -> String {
             format!("retired in generation {generation}, but alive")
         }
         IncidentKind::ForeignDocument { downlink_seq, reason, .. } => {
-            format!("foreign document in DOWNLINK at {downlink_seq}: {}; the publisher replaces it", clean(reason))
+            format!(
+                "foreign document in DOWNLINK at {downlink_seq}: {}; the publisher replaces it",
+                clean(reason)
+            )
         }
         IncidentKind::ForeignView { key, cause, .. } => {
-            format!("foreign entry in the bucket views: {} ({}); the rollup mends it", clean(key), foreign_view(*cause))
+            format!(
+                "foreign entry in the bucket views: {} ({}); the rollup mends it",
+                clean(key),
+                foreign_view(*cause)
+            )
         }
         IncidentKind::LedgerReplaced { known_created_at, known_seq, created_at, .. } => format!(
             "LEDGER was replaced: it was created {created_at}; the one of {known_created_at}, read to {known_seq}, is gone. \
              `muster restore` says what can be rebuilt"
         ),
         IncidentKind::ConnectionsExceeded { user, connections, limit, disconnected } => {
-            format!("{connections} connections of {}, {limit} are allowed: {disconnected} were closed", clean(user))
+            format!(
+                "{connections} connections of {}, {limit} are allowed: {disconnected} were closed",
+                clean(user)
+            )
         }
         IncidentKind::LedgerNearlyFull { bytes, bytes_max } => {
             format!("LEDGER is nearly full: {bytes} of {bytes_max} bytes")

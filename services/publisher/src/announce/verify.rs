@@ -4,8 +4,8 @@
 use std::collections::BTreeSet;
 
 use futures_util::future::join_all;
-use muster_contract::incident::{ForeignDocument, IncidentKind};
 use muster_contract::DeviceKey;
+use muster_contract::incident::{ForeignDocument, IncidentKind};
 use muster_service::error::chain;
 use tokio::time::Instant;
 
@@ -62,7 +62,8 @@ impl<D: Downlink> Announcer<D> {
         let (key, sequence) = (&document.key, document.message.sequence);
         self.report(key, sequence, &foreign);
         let Foreign { reason, generation, is_readable, .. } = foreign;
-        let held = Held { sequence, stands: false, unreadable: Some(reason), ..before.clone() }.above(generation);
+        let held =
+            Held { sequence, stands: false, unreadable: Some(reason), ..before.clone() }.above(generation);
         let held = if held.document.is_none() && is_readable { held.retired() } else { held };
         self.roster.verified(key, held);
     }
@@ -86,7 +87,9 @@ impl<D: Downlink> Announcer<D> {
                     Ok(None) => self.restore(key),
                     // It was published meanwhile.
                     Ok(Some(_)) => {}
-                    Err(error) => tracing::warn!(device = %key, error = chain(&error), "cannot read a document"),
+                    Err(error) => {
+                        tracing::warn!(device = %key, error = chain(&error), "cannot read a document")
+                    }
                 }
             }
         }

@@ -283,8 +283,7 @@ impl Ledger {
     }
 
     pub(crate) fn incident(&mut self, device: &str, what: IncidentKind) -> &mut Self {
-        let fact =
-            Incident::new(self.next_at(), what);
+        let fact = Incident::new(self.next_at(), what);
         self.push(LedgerSubject::Incident(Some(key(device))), Fact::Incident(fact))
     }
 
