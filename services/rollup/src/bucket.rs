@@ -77,7 +77,8 @@ impl BucketWatch {
 
     /// Ends well only when nobody wants to know any more.
     async fn follow(&mut self, mut watch: ViewWatch) -> Result<(), ReadError> {
-        let mut look = interval_at(Instant::now() + LOOK_EVERY, LOOK_EVERY);
+        // The first look is at once: what is purged before it would be missed.
+        let mut look = interval_at(Instant::now(), LOOK_EVERY);
         look.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             let event = tokio::select! {
