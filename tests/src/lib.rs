@@ -6,7 +6,7 @@
 //! [`thin`], a link for it;
 //! [`wait`], waiting for facts; [`golden`] files; [`python`], examples in another language; [`schemas`], the documents of
 //! `schemas/` as the code has them; [`streams`], changed behind the backs of those who use them; [`watching`], a watch that
-//! runs beside a system; [`later`], an ingest to which everything is old; and [`mod@bench`], what is measured and how it is told.
+//! runs beside a system; [`incidents`], what services report; [`later`], an ingest to which everything is old; and [`mod@bench`], what is measured and how it is told.
 //!
 //! Nothing here ships.
 
@@ -18,6 +18,7 @@ pub mod containers;
 pub mod envelope;
 pub mod golden;
 pub mod guarded;
+pub mod incidents;
 pub mod later;
 pub mod leaf;
 pub mod ledger;

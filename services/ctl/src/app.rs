@@ -16,8 +16,8 @@ use crate::error::{CtlError, NO, USAGE, YES};
 use crate::session::Session;
 use crate::terminal::Terminal;
 use crate::{
-    audit, auth, defined, devices, groups, history, hubs, publish, quarantine, reach, status, streams, watch,
-    why,
+    audit, auth, defined, devices, groups, history, hubs, incidents, publish, quarantine, reach, restore,
+    status, streams, watch, why,
 };
 
 /// Runs the command line of this process. It sets up no log: standard error is for what the person is told.
@@ -97,8 +97,12 @@ async fn decide(office: &mut Office<'_>, command: Command) -> Result<(), CtlErro
 }
 
 async fn ask(session: &mut Session<'_>, command: Command, export: Option<Export>) -> Result<bool, CtlError> {
+    if command.is_about_now() {
+        incidents::say(session).await;
+    }
     match command {
         Command::Audit(args) => return audit::run(session, args.site).await,
+        Command::Restore => return restore::run(session).await,
         Command::Status(args) => status::run(session, args, export).await?,
         Command::Devices(args) => devices::list(session, args).await?,
         Command::Device(args) => devices::one(session, args).await?,

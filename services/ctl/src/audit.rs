@@ -7,6 +7,7 @@ mod gather;
 use muster_contract::defined::{DefinedView, Part};
 use muster_contract::fact::Account;
 use muster_contract::groups::GroupView;
+use muster_contract::incident::HubIncident;
 use muster_contract::query::DeviceLine;
 use muster_contract::subjects::ViewKey;
 use muster_contract::view::{AsOf, Counts, DeploymentView, FleetView, SiteView, Split, content_digest};
@@ -30,6 +31,9 @@ pub struct Audit {
     pub devices: Vec<DeviceAudit>,
     /// The views.
     pub views: Vec<ViewAudit>,
+    /// Incidents of the hub within a day.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub incidents: Vec<HubIncident>,
 }
 
 /// The accounting in numbers.
@@ -119,7 +123,19 @@ impl Audit {
         let explained = !devices.is_empty()
             && devices.iter().all(|line| line.verdict.is_explained())
             && views.iter().all(|view| view.verdict == ViewVerdict::Right);
-        Self { explained, as_of, totals, devices, views }
+        Self { explained, as_of, totals, devices, views, incidents: Vec::new() }
+    }
+
+    /// The same with the incidents of the hub. A LEDGER that was replaced leaves unexplained what it held.
+    #[must_use]
+    pub fn with_incidents(self, incidents: Vec<HubIncident>) -> Self {
+        let explained = self.explained && !incidents.iter().any(HubIncident::is_ledger_replaced);
+        Self { explained, incidents, ..self }
+    }
+
+    /// Whether LEDGER was replaced within a day.
+    pub fn is_ledger_replaced(&self) -> bool {
+        self.incidents.iter().any(HubIncident::is_ledger_replaced)
     }
 }
 

@@ -77,6 +77,15 @@ Examples:
   muster audit --site plant7             the devices of one site
   muster audit --format json | jq .totals";
 
+const RESTORE_HELP: &str = "\
+Looks at the streams and the services and changes nothing. Streams that the credentials do not show are named as not
+visible; the answers of the services say then whether they work. Exit code 1: something is missing, or LEDGER was replaced
+within 24 hours.
+
+Examples:
+  muster restore
+  muster restore --format json | jq '.steps[].command'";
+
 const QUARANTINE_EXAMPLES: &str = "\
 Examples:
   muster quarantine list
@@ -196,6 +205,9 @@ pub enum Command {
     /// Is every report accounted for, and every view right?
     #[command(after_help = AUDIT_EXAMPLES)]
     Audit(SiteArgs),
+    /// What of the hub is missing, and what can be rebuilt from where
+    #[command(after_help = RESTORE_HELP)]
+    Restore,
     /// Messages that could not be let in, and why
     #[command(subcommand, after_help = QUARANTINE_EXAMPLES)]
     Quarantine(QuarantineCommand),
@@ -234,6 +246,17 @@ pub enum Command {
 }
 
 impl Command {
+    /// Whether the answer is one about the present of the fleet, which incidents of the hub stand above.
+    pub fn is_about_now(&self) -> bool {
+        match self {
+            Self::Status(_) | Self::Devices(_) | Self::Site { .. } | Self::Fleet { .. } | Self::Why(_) => {
+                self.point().is_none_or(|point| *point == PointArgs::default())
+            }
+            Self::Audit(_) | Self::Watch(_) => true,
+            _ => false,
+        }
+    }
+
     /// When it is about, of those that can be about the past.
     const fn point(&self) -> Option<&PointArgs> {
         match self {

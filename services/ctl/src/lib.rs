@@ -3,7 +3,7 @@
 //! [`config`] is the command line, [`context`] the nats CLI's settings, [`app`] goes from a command line to an exit code.
 //! [`reach`] connects, [`ask`] puts questions to the services, [`notices`] follows what they tell, a [`session`] shows the
 //! answers. The commands: [`status`], [`devices`], [`watch`], [`history`], [`audit`], [`quarantine`], [`publish`],
-//! [`groups`], [`defined`], [`hubs`]. [`render`] turns answers into text and is pure; [`terminal`] is where text goes. [`auth`]
+//! [`groups`], [`defined`], [`hubs`], [`restore`], and [`incidents`] above each answer. [`render`] turns answers into text and is pure; [`terminal`] is where text goes. [`auth`]
 //! decides who may do what on the bus, in a directory of keys. Nothing else here creates or changes anything, but by request
 //! to the publisher.
 
@@ -25,8 +25,10 @@ pub mod devices;
 pub mod groups;
 pub mod history;
 pub mod hubs;
+pub mod incidents;
 pub mod publish;
 pub mod quarantine;
+pub mod restore;
 pub mod status;
 pub mod streams;
 pub mod watch;

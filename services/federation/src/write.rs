@@ -195,7 +195,7 @@ impl Writer {
                 let written = self
                     .board
                     .bus()
-                    .view_write(&entry.key, Some(view.to_string().into()), entry.revision)
+                    .view_write(&entry.key, Some(view.to_string().into()), entry.revision, 0)
                     .await;
                 match written {
                     Written::Failed(error) => {
@@ -325,7 +325,7 @@ impl Writer {
                 Decision::Wait | Decision::Put | Decision::Delete => {
                     let as_of = if key == Key::Hubs { NOTHING_READ } else { as_of };
                     let view = view.map(|(digest, bytes)| (Signed { digest, as_of }, bytes));
-                    writes.push(Write { key, view, expected: held.revision });
+                    writes.push(Write { key, view, expected: held.revision, read_to: 0 });
                 }
             }
         }

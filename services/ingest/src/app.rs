@@ -9,6 +9,8 @@ use clap::Parser;
 use fastrand::Rng;
 use muster_bus::config::PING_INTERVAL;
 use muster_bus::{Bus, BusConfig, LinkHealth, ReadError};
+use muster_contract::Timestamp;
+use muster_contract::subjects::stream;
 use muster_domain::border::Border;
 use muster_service::backoff::FullJitter;
 use muster_service::clock::{Clock, SystemClock};
@@ -23,11 +25,13 @@ use crate::consume::{Around, Partition};
 use crate::desired::{Follower, Wishes};
 use crate::error::StartError;
 use crate::follow::LedgerFollower;
+use crate::guard::Guard;
+use crate::incidents::IncidentRecorder;
 use crate::metrics::Metrics;
 use crate::outlet::HighWater;
 use crate::restore::{self, Restored};
 use crate::snapshot::{Origin, Snapshots};
-use crate::{guard, lag, ownership};
+use crate::{lag, ownership};
 
 const NAME: &str = "muster-ingest";
 /// Pings in a lease: a dead link is found within three of them, before the lease of anybody runs out.
@@ -93,37 +97,47 @@ pub async fn start_by(clock: Arc<dyn Clock>, config: Config, life: &Life) -> Res
         ),
         None => None,
     };
-    let (borders, restored) = restored(&bus, &config, snapshots.as_ref(), clock.as_ref()).await?;
+    let (borders, restored, ledger_created_at) =
+        restored(&bus, &config, snapshots.as_ref(), clock.as_ref()).await?;
     held.release();
     let high_water = HighWater::default();
     high_water.reached(restored.position);
     let name = ownership::name_of_this_process(&mut Rng::new()).into();
     let follower = LedgerFollower::new(bus.clone(), config.partitions.iter(), restored.position);
-    let snapshots = match snapshots {
-        Some(snapshots) => Some((snapshots, Origin::read(&bus).await?)),
-        None => None,
-    };
+    let snapshots = snapshots.map(|snapshots| (snapshots, Origin::of(ledger_created_at)));
     let quota = config.quota;
     let around = Around { bus, clock, high_water, name, quota, follower: follower.into(), snapshots };
     let (read_to, documents) = watch::channel(0);
     let wishes = partitions(&around, life, &metrics, borders, restored.position, &documents);
+    let incidents = IncidentRecorder::new(around.bus.clone(), around.clock.clone());
+    let offered = life.health().latch("recording incidents");
+    life.spawn(Stage::Serve, "incidents", incidents.clone().serve(offered, life.token(Stage::Serve)));
+    let (bus, high_water) = (around.bus.clone(), around.high_water.clone());
+    let guard = Guard { bus, high_water, created_at: ledger_created_at, incidents };
+    life.spawn(Stage::Intake, "guard", guard.watch(life.token(Stage::Intake)));
     let follower = Follower::new(around.bus.clone(), wishes, read_to, Rng::new());
     followers(&around, life, &metrics, &config, follower);
     Ok(Handle { restored })
 }
 
-/// A border a partition with what LEDGER holds, asking for as long as it takes.
+/// A border a partition with what LEDGER holds, and when LEDGER was created, asking for as long as it takes.
 async fn restored(
     bus: &Bus,
     config: &Config,
     snapshots: Option<&Snapshots>,
     clock: &dyn Clock,
-) -> Result<(BTreeMap<u16, Border>, Restored), ReadError> {
+) -> Result<(BTreeMap<u16, Border>, Restored, Timestamp), ReadError> {
     let (mut retry, mut chance) = (FullJitter::new(RETRY_MIN, RETRY_MAX), Rng::new());
     loop {
         let begun = Instant::now();
-        match read_all(bus, config, snapshots, clock).await {
-            Ok((borders, restored)) => {
+        let reading = async {
+            // Before anything is read: a LEDGER that takes its place is another one than was read.
+            let created_at = bus.stream_state(stream::LEDGER).await?.created_at;
+            let (borders, restored) = read_all(bus, config, snapshots, clock).await?;
+            Ok::<_, ReadError>((borders, restored, created_at))
+        };
+        match reading.await {
+            Ok((borders, restored, created_at)) => {
                 tracing::info!(
                     partitions = %config.partitions,
                     devices = borders.values().map(Border::devices).sum::<usize>(),
@@ -133,7 +147,7 @@ async fn restored(
                     ledger.seq = restored.position,
                     "LEDGER read: this is what is known of the devices of these partitions"
                 );
-                return Ok((borders, restored));
+                return Ok((borders, restored, created_at));
             }
             Err(error) if error.is_transient() => {
                 let retry_in = retry.next(&mut chance);
@@ -195,7 +209,6 @@ fn partitions(
 fn followers(around: &Around, life: &Life, metrics: &Metrics, config: &Config, follower: Follower) {
     let (bus, stop) = (&around.bus, life.token(Stage::Intake));
     life.spawn(Stage::Intake, "desired", follower.run(stop.clone()));
-    life.spawn(Stage::Intake, "guard", guard::watch(bus.clone(), around.high_water.clone(), stop.clone()));
     let lags = config.partitions.iter().map(|number| (number, metrics.partition(number).lag)).collect();
     life.spawn(Stage::Intake, "lag", lag::follow(bus.clone(), lags, stop));
 }

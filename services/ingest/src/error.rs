@@ -39,13 +39,13 @@ pub struct PartitionError {
     pub source: ReadError,
 }
 
-/// LEDGER was set back to an older state, and this process knows too much.
+/// LEDGER is another one than this process has read, or was set back to an older state: this process knows too much.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "LEDGER ends at {ends_at}, but {known} was known to be in it: it was set back to an older state. Start again: what \
-     LEDGER holds is read anew, and devices send again what it lacks"
+    "LEDGER ends at {ends_at}, and {known} was known to be in it: it was deleted, recreated or set back to an older state. \
+     Start again: what LEDGER holds is read anew, and devices send again what it lacks"
 )]
-pub struct SetBack {
+pub struct LedgerReplaced {
     /// The highest position known.
     pub known: u64,
     /// Where LEDGER ends now.

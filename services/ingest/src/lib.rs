@@ -24,6 +24,7 @@ pub mod elders;
 pub mod error;
 pub mod follow;
 pub mod guard;
+pub mod incidents;
 pub mod intake;
 pub mod lag;
 pub mod letter;

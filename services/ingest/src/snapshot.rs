@@ -65,12 +65,9 @@ pub struct Origin {
 }
 
 impl Origin {
-    /// The LEDGER there is now.
-    ///
-    /// # Errors
-    /// LEDGER cannot be read.
-    pub async fn read(bus: &Bus) -> Result<Self, ReadError> {
-        Ok(Self { created_at: bus.stream_state(stream::LEDGER).await?.created_at })
+    /// The LEDGER that was created then.
+    pub const fn of(created_at: Timestamp) -> Self {
+        Self { created_at }
     }
 }
 

@@ -7,6 +7,7 @@
 mod change;
 mod desk;
 mod reading;
+mod verify;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -14,7 +15,7 @@ use std::time::Duration;
 
 use fastrand::Rng;
 use futures_util::future::join_all;
-use muster_bus::{PublishError, PublishErrorKind, Trace};
+use muster_bus::{IncidentReporter, PublishError, PublishErrorKind, Trace};
 use muster_contract::DeviceKey;
 use muster_contract::query::SomeDevices;
 use muster_service::backoff::FullJitter;
@@ -56,6 +57,8 @@ pub struct Surroundings {
     pub status: Arc<Status>,
     /// What is counted.
     pub metrics: Metrics,
+    /// Where foreign documents are reported.
+    pub incidents: IncidentReporter,
     /// Whether there is a Git source.
     pub git: bool,
 }
@@ -79,6 +82,8 @@ pub struct Announcer<D> {
     trouble: Option<String>,
     /// When a device's word alone had its document published again.
     said_again: BTreeMap<DeviceKey, Instant>,
+    /// When a document was last replaced because it says something else of the commit that it names.
+    contradicted: BTreeMap<DeviceKey, Instant>,
     /// Devices without a folder that the log has named.
     told_left_over: BTreeSet<DeviceKey>,
 }
@@ -109,6 +114,7 @@ impl<D: Downlink> Announcer<D> {
             commit_under_way: false,
             trouble: None,
             said_again: BTreeMap::new(),
+            contradicted: BTreeMap::new(),
             told_left_over: BTreeSet::new(),
         };
         (announcer, desk)
@@ -159,6 +165,16 @@ impl<D: Downlink> Announcer<D> {
             Order::Heard(beats) => {
                 let before = self.open();
                 self.heard(beats).await;
+                self.tell_if_other_than(before);
+            }
+            Order::Verify(documents, is_new) => {
+                let before = self.open();
+                self.verify(documents, is_new);
+                self.tell_if_other_than(before);
+            }
+            Order::Listed(devices) => {
+                let before = self.open();
+                self.listed(&devices).await;
                 self.tell_if_other_than(before);
             }
             Order::InLedger(copies) => self.in_ledger(copies),

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use clap::Parser;
 use fastrand::Rng;
-use muster_bus::{Bus, BusConfig, Call, Fault, LinkHealth};
+use muster_bus::{Bus, BusConfig, Call, Fault, IncidentReporter, LinkHealth};
 use muster_contract::query::ErrorBody;
 use muster_service::clock::SystemClock;
 use muster_service::exit;
@@ -29,6 +29,7 @@ use crate::presence::Heartbeats;
 use crate::renew;
 use crate::requests::{self, Ask};
 use crate::status::Status;
+use crate::verify;
 
 const NAME: &str = "muster-publisher";
 /// Bytes of a request that is understood where it comes in: its documents are parsed well within a millisecond.
@@ -70,8 +71,9 @@ pub async fn start(config: Config, life: &Life) -> Result<Handle, StartError> {
     let metrics = Metrics::register(life.health());
     let source = config.git.as_ref().map(|git| (&git.url, &git.branch));
     let status = Arc::new(Status::new(source));
-    let around =
-        Surroundings { clock: Arc::new(SystemClock), status: status.clone(), metrics, git: source.is_some() };
+    let (incidents, requests) = IncidentReporter::new();
+    let (clock, git) = (Arc::new(SystemClock), source.is_some());
+    let around = Surroundings { clock, status: status.clone(), metrics, incidents, git };
     let (place, mirror) = place(&config)?;
 
     let bus = BusConfig {
@@ -88,6 +90,13 @@ pub async fn start(config: Config, life: &Life) -> Result<Handle, StartError> {
 
     let (announcer, desk) = Announcer::new(bus.clone(), around.clone(), Rng::new());
     life.spawn(Stage::Publish, "announce", announcer.run(recovered, life.token(Stage::Publish)));
+    life.spawn(
+        Stage::Publish,
+        "incidents",
+        requests.run(bus.clone(), Rng::new(), life.token(Stage::Publish)),
+    );
+    let verifying = verify::run(bus.clone(), desk.clone(), Rng::new(), life.token(Stage::Intake));
+    life.spawn(Stage::Intake, "verify", verifying);
     let renewing = renew::run(bus.clone(), desk.clone(), around.clock.clone(), life.token(Stage::Intake));
     life.spawn(Stage::Intake, "renew", renewing);
     let counter = Counter { desk: desk.clone(), status: status.clone() };

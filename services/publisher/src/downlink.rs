@@ -11,9 +11,11 @@ use muster_bus::event::attributes;
 use muster_bus::{Bus, Delivery, Outgoing, PublishError, ReadError, Replay, Start, Trace};
 use muster_contract::decode::{self, Document};
 use muster_contract::desired::DesiredState;
+use muster_contract::headers::{CE_ID, CE_SOURCE};
 use muster_contract::subjects::{LedgerSubject, desired, stream};
 use muster_contract::{DeviceKey, Generation};
 
+use crate::foreign::name;
 use crate::held::claimed;
 
 /// Documents under way at once: enough to fill the link, few enough to be confirmed within a second.
@@ -22,7 +24,8 @@ const IN_FLIGHT: usize = 256;
 const BATCH: usize = 1000;
 /// The documents of all devices.
 const EVERYBODY: &str = "muster.desired.>";
-const EVENT_SOURCE: &str = "muster-publisher";
+/// Who publishes, as CloudEvents ask.
+pub(crate) const EVENT_SOURCE: &str = "muster-publisher";
 
 /// The last message of a device's subject.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,6 +34,17 @@ pub struct Message {
     pub sequence: u64,
     /// The document, if it is one.
     pub payload: Bytes,
+    /// The name that a publisher gave it, if one says so.
+    pub published_as: Option<String>,
+}
+
+impl From<Delivery> for Message {
+    fn from(delivery: Delivery) -> Self {
+        let Delivery { payload, stream_seq: sequence, headers, .. } = delivery;
+        let is_publishers = headers.get(CE_SOURCE) == Some(EVENT_SOURCE);
+        let published_as = headers.get(CE_ID).filter(|_| is_publishers).map(str::to_owned);
+        Self { sequence, payload, published_as }
+    }
 }
 
 /// What DOWNLINK holds of one device.
@@ -121,7 +135,7 @@ impl Downlink for Bus {
 
     async fn last(&self, key: &DeviceKey) -> Result<Option<Message>, ReadError> {
         let last = Self::last(self, stream::DOWNLINK, &desired(key)).await?;
-        Ok(last.map(|last| Message { sequence: last.stream_seq, payload: last.payload }))
+        Ok(last.map(Message::from))
     }
 
     async fn reported(&self, key: &DeviceKey) -> Result<bool, ReadError> {
@@ -156,9 +170,7 @@ async fn while_waiting(replay: &mut Replay, mut take: impl FnMut(Delivery)) -> R
 /// A message with the device it is for. Somebody else's name cannot be a subject of the stream.
 fn addressed(delivery: Delivery) -> Option<(DeviceKey, Message)> {
     match LedgerSubject::parse(&delivery.subject) {
-        Some(LedgerSubject::Desired(key)) => {
-            Some((key, Message { sequence: delivery.stream_seq, payload: delivery.payload }))
-        }
+        Some(LedgerSubject::Desired(key)) => Some((key, delivery.into())),
         _ => {
             tracing::warn!(
                 subject = delivery.subject,
@@ -172,7 +184,7 @@ fn addressed(delivery: Delivery) -> Option<(DeviceKey, Message)> {
 impl Letter {
     fn outgoing(&self) -> Outgoing {
         let Self { key, document, expected_sequence, trace } = self;
-        let id = format!("{}.{}.{}", key.site, key.device, document.generation);
+        let id = name(key, document.generation);
         Outgoing {
             headers: attributes(EVENT_SOURCE, DesiredState::KIND, &id, *trace),
             expected_stream: Some(stream::DOWNLINK),

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use muster_contract::desired::{DesiredState, Source};
+use muster_contract::desired::{DesiredState, Source, SourceKind};
 use muster_contract::labels::Labels;
 use muster_contract::{Generation, Refusal, decode};
 use serde::Deserialize;
@@ -16,6 +16,9 @@ use crate::content::{Content, Interner};
 /// Highest generation that is believed where no readable document says it: a device given one a millisecond would need
 /// 34 years. A slip or a lie above it would use up the generations of the device for good.
 const BELIEVED_MAX: u64 = 1 << 40;
+
+/// The revision of a document that retires a device because a foreign document was all that there was of it.
+const FOREIGN_REVISION: &str = "foreign-document";
 
 /// The state of a device's subject. The default is that of a subject without any document.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -120,6 +123,20 @@ impl Held {
             }
         }
         self.above(claimed(payload))
+    }
+
+    /// The same where nothing is known of the device but that somebody else published for it: it is to be retired.
+    #[must_use]
+    pub fn retired(self) -> Self {
+        let source = Source { kind: SourceKind::Api, revision: FOREIGN_REVISION.to_owned() };
+        let document = Document {
+            generation: Generation::FIRST,
+            retired: true,
+            source,
+            labels: Arc::default(),
+            entries: Vec::new(),
+        };
+        Self { document: Some(document), stands: false, ..self }
     }
 
     /// Whether the document must be published again, above: a device that restarts would not find it, or one that is

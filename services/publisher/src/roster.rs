@@ -148,6 +148,25 @@ impl Roster {
         self.held.insert(key.clone(), held);
     }
 
+    /// A device's subject was verified: what DOWNLINK lacks, or holds in the place of our document, is due.
+    pub fn verified(&mut self, key: &DeviceKey, held: Held) {
+        let is_due = held.is_due_again();
+        self.read_again(key, held);
+        if is_due {
+            self.due.insert(key.clone());
+        }
+    }
+
+    /// The devices whose documents DOWNLINK is known to hold.
+    pub fn published(&self) -> impl Iterator<Item = &DeviceKey> {
+        self.held.iter().filter(|(_, held)| held.document.is_some() && held.sequence > 0).map(|(key, _)| key)
+    }
+
+    /// The commit that was taken last, unless another publisher knows a newer one for the device.
+    pub fn fleet_of(&self, key: &DeviceKey) -> Option<&Fleet> {
+        self.fleet.as_ref().filter(|_| !self.ahead.has(key))
+    }
+
     /// True where a device says that it is past everything known to be published for it.
     pub fn is_behind(&self, key: &DeviceKey, generation: Generation) -> bool {
         self.held.get(key).and_then(|held| held.generation) < Some(generation)

@@ -8,8 +8,12 @@ use std::time::Duration;
 
 use clap::Parser;
 use fastrand::Rng;
-use muster_bus::{Bus, BusConfig, Keeper, KeeperMetrics, LinkHealth, MirrorSettings, ReadError};
+use muster_bus::{
+    Bus, BusConfig, IncidentReporter, Keeper, KeeperMetrics, LinkHealth, MirrorSettings, ReadError,
+    StreamState,
+};
 use muster_contract::Timestamp;
+use muster_contract::incident::IncidentKind;
 use muster_contract::subjects::stream;
 use muster_domain::fold::Fleet;
 use muster_service::backoff::FullJitter;
@@ -28,6 +32,7 @@ use crate::history::point::Points;
 use crate::history::store::Checkpoints;
 use crate::history::thinning::Room;
 use crate::history::{self, recall};
+use crate::incidents::HubIncidents;
 use crate::metrics::Metrics;
 use crate::notify::desk::NotifyDesk;
 use crate::notify::metrics::NotifyMetrics;
@@ -93,8 +98,15 @@ pub async fn start(config: Config, life: &Life) -> Result<Handle, StartError> {
     let bus = Bus::connect(bus, &life.stop_token()).await?;
     LinkHealth::register(life.health()).follow(&bus);
     bus.converge_streams().await?;
-    let created_at = ledger_created_at(&bus).await;
-    let (store, fleet) = begin_with(store, found, created_at)?;
+    let (incidents, requests) = IncidentReporter::new();
+    life.spawn(
+        Stage::Publish,
+        "incidents",
+        requests.run(bus.clone(), Rng::new(), life.token(Stage::Publish)),
+    );
+    let ledger = ledger_state(&bus).await;
+    let created_at = ledger.created_at;
+    let (store, fleet) = begin_with(store, found, &ledger, &incidents)?;
     let present = Arc::new(Present::new(created_at, fleet));
     let checkpoints = open_checkpoints(config.data_dir, created_at, config.room).await?;
     let archive = Arc::new(Archive::new(checkpoints, present.look(|now| now.origin)));
@@ -103,15 +115,26 @@ pub async fn start(config: Config, life: &Life) -> Result<Handle, StartError> {
     let cadences = [config.cadence, config.checkpoints];
     let snapshots = Snapshots::new(present.clone(), store, archive.clone(), cadences, metrics.clone());
 
-    let consumer = Consumer::new(bus.clone(), present.clone(), metrics.clone(), Rng::new());
+    let consumer =
+        Consumer::new(bus.clone(), present.clone(), metrics.clone(), incidents.clone(), Rng::new());
     life.spawn(Stage::Intake, "consume", consumer.run(caught_up, life.token(Stage::Intake)));
     let definitions = Definitions::new(bus.clone(), present.clone(), Rng::new());
     life.spawn(Stage::Intake, "definitions", definitions.run(life.token(Stage::Intake)));
-    let publisher = Publisher::new(bus.clone(), present.clone(), metrics.clone(), Rng::new());
+    let publisher =
+        Publisher::new(bus.clone(), present.clone(), metrics.clone(), incidents.clone(), Rng::new());
     life.spawn(Stage::Publish, "views", publisher.run(life.token(Stage::Publish)));
     life.spawn(Stage::Publish, "snapshots", snapshots.run(life.token(Stage::Publish)));
     let definer = Definer::new(bus.clone(), Arc::new(SystemClock));
     life.spawn(Stage::Serve, "view requests", definer.serve(defining, life.token(Stage::Serve)));
+    let offered_incidents = life.health().latch("answering questions about incidents");
+    let hub_incidents = HubIncidents::new(bus.clone(), present.clone(), Arc::new(SystemClock));
+    life.spawn(
+        Stage::Intake,
+        "incidents of the hub",
+        hub_incidents.clone().follow(life.token(Stage::Intake)),
+    );
+    let answering = hub_incidents.serve(offered_incidents, life.token(Stage::Serve));
+    life.spawn(Stage::Serve, "questions about incidents", answering);
     let notices = notify(&bus, &present, life);
     let (recall, maker) =
         recall::pair(bus.clone(), present.clone(), archive, metrics.clone(), config.checkpoints.facts);
@@ -183,7 +206,13 @@ async fn blocking<T: Send + 'static>(
 }
 
 /// The fold to go on from, and the store that holds it. A snapshot of another LEDGER is set aside.
-fn begin_with(store: Store, found: Found, created_at: Timestamp) -> Result<(Store, Fleet), StartError> {
+fn begin_with(
+    store: Store,
+    found: Found,
+    ledger: &StreamState,
+    incidents: &IncidentReporter,
+) -> Result<(Store, Fleet), StartError> {
+    let created_at = ledger.created_at;
     match found {
         Found::Nothing => {
             tracing::info!(path = %store.path().display(), "no snapshot yet: reading LEDGER from its start");
@@ -193,7 +222,8 @@ fn begin_with(store: Store, found: Found, created_at: Timestamp) -> Result<(Stor
             warn_of(&damage, &to);
             Ok((store, Fleet::default()))
         }
-        Found::Snapshot { created_at: of, .. } if of != created_at => {
+        Found::Snapshot { created_at: of, fleet } if of != created_at => {
+            incidents.report(None, replaced((of, fleet.as_of().ledger_seq), ledger));
             let (store, to) = store.set_aside()?;
             warn_of(&Damage::OtherLedger { of, now: created_at }, &to);
             Ok((store, Fleet::default()))
@@ -214,12 +244,21 @@ fn warn_of(damage: &Damage, aside: &Path) {
     );
 }
 
-/// When LEDGER was created, as soon as that can be known.
-async fn ledger_created_at(bus: &Bus) -> Timestamp {
+/// The incident of a LEDGER that takes the place of another, which was created and known up to this.
+pub(crate) const fn replaced(
+    (known_created_at, known_seq): (Timestamp, u64),
+    ledger: &StreamState,
+) -> IncidentKind {
+    let StreamState { created_at, last_seq, .. } = *ledger;
+    IncidentKind::LedgerReplaced { known_created_at, known_seq, created_at, last_seq }
+}
+
+/// The state of LEDGER, as soon as that can be known.
+async fn ledger_state(bus: &Bus) -> StreamState {
     let (mut retry, mut chance) = (FullJitter::new(LOOK_MIN, LOOK_MAX), Rng::new());
     loop {
         let error: ReadError = match bus.stream_state(stream::LEDGER).await {
-            Ok(state) => return state.created_at,
+            Ok(state) => return state,
             Err(error) => error,
         };
         let retry_in = retry.next(&mut chance);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fastrand::Rng;
-use muster_bus::{Bus, Delivery, ReadError, Replay, Start};
+use muster_bus::{Bus, Delivery, IncidentReporter, ReadError, Replay, Start};
 use muster_contract::checked::Checked;
 use muster_contract::subjects::stream;
 use muster_domain::fold::{Outcome, Position};
@@ -15,6 +15,7 @@ use muster_service::error::chain;
 use muster_service::health::Latch;
 use tokio_util::sync::CancellationToken;
 
+use crate::app::replaced;
 use crate::history::tail::{self, BATCH_MAX, Read};
 use crate::metrics::{FactOutcome, Metrics};
 use crate::present::Present;
@@ -30,14 +31,21 @@ pub struct Consumer {
     bus: Bus,
     present: Arc<Present>,
     metrics: Metrics,
+    incidents: IncidentReporter,
     chance: Rng,
     checked: Checked,
 }
 
 impl Consumer {
     /// A reader that goes on where the present ends.
-    pub fn new(bus: Bus, present: Arc<Present>, metrics: Metrics, chance: Rng) -> Self {
-        Self { bus, present, metrics, chance, checked: Checked::default() }
+    pub fn new(
+        bus: Bus,
+        present: Arc<Present>,
+        metrics: Metrics,
+        incidents: IncidentReporter,
+        chance: Rng,
+    ) -> Self {
+        Self { bus, present, metrics, incidents, chance, checked: Checked::default() }
     }
 
     /// Reads until `stop`. The latch is released when everything that LEDGER held at the start is read.
@@ -177,7 +185,12 @@ impl Consumer {
         let mut retry = FullJitter::new(RETRY_MIN, RETRY_MAX);
         loop {
             match self.bus.stream_state(stream::LEDGER).await {
-                Ok(ledger) => return self.present.start_over(ledger.created_at),
+                Ok(ledger) => {
+                    let known =
+                        self.present.look(|now| (now.origin.created_at, now.fleet.as_of().ledger_seq));
+                    self.incidents.report(None, replaced(known, &ledger));
+                    return self.present.start_over(ledger.created_at);
+                }
                 Err(error) => {
                     let retry_in = retry.next(&mut self.chance);
                     tracing::warn!(error = chain(&error), ?retry_in, "cannot see LEDGER yet");

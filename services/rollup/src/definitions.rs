@@ -184,7 +184,7 @@ mod tests {
             let document =
                 format!(r#"{{"apiVersion": "muster/v1", "kind": "ViewDefinition", "name": "{name}"}}"#);
             let (key, value) = (definition_key(&name), Some(Bytes::from(document)));
-            take(&mut held, &ViewEntry { key, value, revision, pending: 0 });
+            take(&mut held, &ViewEntry { key, value, revision, read_to: None, pending: 0 });
         };
         for number in 0..DEFINED_VIEWS_MAX as u64 {
             define(&format!("view-{number:02}"), number + 1);

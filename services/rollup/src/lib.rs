@@ -17,12 +17,14 @@
 //! together).
 
 pub mod app;
+mod bucket;
 pub mod config;
 pub mod consume;
 pub mod define;
 pub mod definitions;
 pub mod error;
 pub mod history;
+mod incidents;
 pub mod metrics;
 pub mod notify;
 pub mod present;

@@ -2,6 +2,10 @@
 //! final state. A view whose digest did not change is not written; one that is gone is deleted, also if an
 //! earlier life left it behind.
 //!
+//! The writer watches the bucket ([`BucketWatch`]): it removes a key that is none of its views, and puts its own view in the
+//! place of a value that it did not write, both at once, and reports the incident. Another rollup's views are left as they
+//! are: they are right for the moment that they are of.
+//!
 //! Nothing is written until LEDGER was read to its end: a view must not go back in time. What the bucket holds, what
 //! follows from it, and writing it, are [`Held`]'s and [`Board`]'s.
 
@@ -11,17 +15,23 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use fastrand::Rng;
-use muster_bus::{Board, Bus, Decision, Held, LEARN_EVERY, Reader, Signed, WRITE_INTERVAL, Write};
+use muster_bus::{
+    Board, Bus, Decision, Held, IncidentReporter, LEARN_EVERY, Reader, Signed, ViewEntry, WRITE_INTERVAL,
+    Write,
+};
 use muster_contract::canonical::Digest;
 use muster_contract::decode::{Document, to_bytes};
-use muster_contract::subjects::ViewKey;
+use muster_contract::incident::{ForeignView, IncidentKind};
+use muster_contract::state::cut;
 use muster_contract::subjects::stream::LEDGER;
+use muster_contract::subjects::{ViewKey, defined_by};
 use muster_domain::fold::{Fleet, Shown, Unsigned};
 use muster_service::error::chain;
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 
+use crate::bucket::{BucketEvent, BucketWatch};
 use crate::metrics::{Metrics, ViewResult};
 use crate::present::{AHEAD_ASK, Now, Origin, Present};
 
@@ -34,6 +44,9 @@ const REST: u32 = 4;
 const REST_MAX: Duration = Duration::from_secs(1);
 /// Attempts to write what is due when the process ends.
 const FINISH_ATTEMPTS_MAX: usize = 3;
+
+/// Bytes of a foreign key that an incident names.
+const FOREIGN_KEY_BYTES_MAX: usize = 256;
 
 /// The bucket holds views, and what people have defined, which is not the rollup's.
 const READER: Reader<ViewKey> = Reader { key: ViewKey::parse, holds: |_, entry| Held::read(Some(entry)) };
@@ -50,11 +63,25 @@ pub struct Publisher {
     learn_every: Duration,
     /// Nothing is written until then.
     rest_until: Instant,
+    incidents: IncidentReporter,
+    /// What is seen of the bucket.
+    bucket: Option<mpsc::Receiver<BucketEvent>>,
+    /// Of that, what is to be taken in.
+    seen: Option<BucketEvent>,
+    /// LEDGER's last sequence, as far as it was asked for.
+    ledger_end: u64,
+    learn_at: Instant,
 }
 
 impl Publisher {
     /// A writer of the present's views.
-    pub fn new(bus: Bus, present: Arc<Present>, metrics: Metrics, chance: Rng) -> Self {
+    pub fn new(
+        bus: Bus,
+        present: Arc<Present>,
+        metrics: Metrics,
+        incidents: IncidentReporter,
+        chance: Rng,
+    ) -> Self {
         let board = Board::new(bus, chance);
         Self {
             board,
@@ -64,6 +91,11 @@ impl Publisher {
             knew_definitions: false,
             learn_every: LEARN_EVERY,
             rest_until: Instant::now(),
+            incidents,
+            bucket: None,
+            seen: None,
+            ledger_end: 0,
+            learn_at: Instant::now(),
         }
     }
 
@@ -78,26 +110,33 @@ impl Publisher {
         if stop.run_until_cancelled(self.begin()).await.is_none() {
             return;
         }
-        let mut learn_at = Instant::now() + self.learn_every;
+        let (watch, events) = BucketWatch::new(self.board.bus().clone(), Rng::new());
+        let watching = tokio::spawn(watch.run(stop.clone()));
+        self.bucket = Some(events);
+        self.learn_at = Instant::now() + self.learn_every;
         loop {
             let wait = async {
                 // First: where a view is due at every turn, the wait is over before the time is.
-                let is_time = Instant::now() >= learn_at;
+                let (is_time, learn_at) = (Instant::now() >= self.learn_at, self.learn_at);
                 !is_time && timeout_at(learn_at, self.wait(&mut read_to, &mut caught_up)).await.is_ok()
             };
             match stop.run_until_cancelled(wait).await {
                 None => break,
                 // Not cancelled in the middle: what is under way would be unknown.
-                Some(true) => self.write_due().await,
+                Some(true) => match self.seen.take() {
+                    Some(event) => self.inspect(event).await,
+                    None => self.write_due().await,
+                },
                 Some(false) => {
                     if let Some(Err(error)) = stop.run_until_cancelled(self.board.learn(&READER)).await {
                         tracing::debug!(error = chain(&error), "cannot read the views again; trying later");
                     }
-                    learn_at = Instant::now() + self.learn_every;
+                    self.learn_at = Instant::now() + self.learn_every;
                 }
             }
         }
         self.finish().await;
+        watching.abort();
     }
 
     /// Waits until there is something true to say, and learns what the bucket says already.
@@ -110,7 +149,7 @@ impl Publisher {
         self.board.learn_at_last(&READER).await;
     }
 
-    /// Waits until a view is due. Cancel-safe.
+    /// Waits until a view is due, or something of the bucket was seen. Cancel-safe.
     async fn wait(&mut self, read_to: &mut watch::Receiver<u64>, caught_up: &mut watch::Receiver<bool>) {
         loop {
             // Before looking, so that what changes while looking is seen by the next turn.
@@ -128,12 +167,96 @@ impl Publisher {
                     None => std::future::pending().await,
                 }
             };
+            let bucket = async {
+                match &mut self.bucket {
+                    Some(bucket) => bucket.recv().await,
+                    None => None,
+                }
+            };
             tokio::select! {
                 // These end with an error only when the present is gone, and this task holds it.
                 _ = read_to.changed() => {}
                 _ = caught_up.changed() => {}
+                Some(event) = bucket => {
+                    self.seen = Some(event);
+                    return;
+                }
                 () = timer => {}
             }
+        }
+    }
+
+    /// Takes in what was seen of the bucket. Where something foreign came, more may be gone with it: the bucket is read again.
+    async fn inspect(&mut self, event: BucketEvent) {
+        let mut is_whole = true;
+        match event {
+            BucketEvent::Entries(entries) => {
+                for entry in entries {
+                    is_whole &= self.inspect_entry(&entry).await;
+                }
+            }
+            BucketEvent::Shrunk => is_whole = false,
+        }
+        if !is_whole {
+            self.learn_at = Instant::now();
+        }
+    }
+
+    /// False where something foreign came.
+    async fn inspect_entry(&mut self, entry: &ViewEntry) -> bool {
+        let Some(key) = ViewKey::parse(&entry.key) else { return self.inspect_foreign_key(entry).await };
+        let held = *self.board.held(&key);
+        // The writer's own, or older than what it knows.
+        if entry.revision > 0 && entry.revision <= held.revision {
+            return true;
+        }
+        let next = held.followed_by(entry, self.ledger_end);
+        let next = if next.suspect == Some(ForeignView::Unreached) {
+            // LEDGER may have gone on since it was asked.
+            self.ask_ledger_end().await;
+            held.followed_by(entry, self.ledger_end)
+        } else {
+            next
+        };
+        self.board.held.insert(key.clone(), next);
+        self.board.due.insert(key, Instant::now());
+        next.suspect.is_none_or(|cause| cause == ForeignView::Key)
+    }
+
+    /// A key that is no view's. What people define is theirs.
+    async fn inspect_foreign_key(&mut self, entry: &ViewEntry) -> bool {
+        if entry.value.is_none() || defined_by(&entry.key).is_some() {
+            return true;
+        }
+        self.report(&entry.key, entry.revision, ForeignView::Key);
+        if let Err(error) = self.board.bus().view_delete(&entry.key, None).await {
+            // Met again by the next reading of the watch.
+            tracing::warn!(view = entry.key, error = chain(&error), "cannot remove a foreign key");
+        }
+        false
+    }
+
+    async fn ask_ledger_end(&mut self) {
+        match self.board.bus().stream_state(LEDGER).await {
+            Ok(ledger) => self.ledger_end = ledger.last_seq,
+            Err(error) => tracing::debug!(error = chain(&error), "cannot see LEDGER's end"),
+        }
+    }
+
+    fn report(&self, key: &str, revision: u64, cause: ForeignView) {
+        let key = cut(key.to_owned(), FOREIGN_KEY_BYTES_MAX);
+        self.incidents.report(None, IncidentKind::ForeignView { key, revision, cause });
+    }
+
+    /// The writer puts its own view, or nothing, in the place of an entry: says so where the entry cannot be a rollup's.
+    fn report_replaced(&mut self, key: &ViewKey, is_put: bool) {
+        let held = self.board.held(key);
+        let (revision, suspect) = (held.revision, held.suspect.take());
+        match suspect {
+            // Another rollup was first with a new view.
+            None => {}
+            Some(ForeignView::Key) if is_put => {}
+            Some(cause) => self.report(&key.to_string(), revision, cause),
         }
     }
 
@@ -207,15 +330,21 @@ impl Publisher {
             };
             let held = self.board.held(&key);
             if held.disputes(view.as_ref().map(|(digest, _)| *digest), as_of) {
+                held.suspect.get_or_insert(ForeignView::Contradicts);
                 self.metrics.view(ViewResult::Disputed);
                 tracing::error!(view = %key, ledger.seq = as_of.ledger_seq, "another rollup has read to the same fact and says something else: `muster verify` tells which is wrong");
             }
             match held.decide(view.as_ref().map(|(digest, _)| *digest), as_of, now) {
-                Decision::Leave => self.metrics.view(ViewResult::Unchanged),
+                Decision::Leave => {
+                    held.suspect = None;
+                    self.metrics.view(ViewResult::Unchanged);
+                }
                 Decision::Wait => _ = self.board.due.insert(key, now + WRITE_INTERVAL),
-                Decision::Put | Decision::Delete => {
+                decision @ (Decision::Put | Decision::Delete) => {
+                    let (expected, read_to) = (held.revision, as_of.ledger_seq);
+                    self.report_replaced(&key, decision == Decision::Put);
                     let view = view.map(|(digest, bytes)| (Signed { digest, as_of }, bytes));
-                    writes.push(Write { key, view, expected: held.revision });
+                    writes.push(Write { key, view, expected, read_to });
                 }
             }
         }

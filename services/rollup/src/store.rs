@@ -211,6 +211,10 @@ impl Store {
     /// # Errors
     /// What a person has to mend; the snapshot is as it was then.
     pub fn save(&mut self, changes: &Changes) -> Result<(), StoreError> {
+        if changes.afresh && holds_devices(&self.connection) {
+            let aside = copy_aside(&self.connection, &self.path)?;
+            tracing::warn!(aside = %aside.display(), "LEDGER is another one: the snapshot of the one before is set aside");
+        }
         let saved = self
             .connection
             .transaction()
@@ -287,6 +291,28 @@ pub(crate) fn put_aside(path: &Path) -> Result<PathBuf, StoreError> {
         }
     }
     Ok(aside)
+}
+
+/// Copies an open file aside, in the place of an earlier one there; gives the place of the copy.
+pub(crate) fn copy_aside(connection: &Connection, path: &Path) -> Result<PathBuf, StoreError> {
+    let aside = with_suffix(path, ASIDE);
+    for old in COMPANIONS.iter().map(|companion| with_suffix(&aside, companion)).chain([aside.clone()]) {
+        match fs::remove_file(&old) {
+            Err(source) if source.kind() != io::ErrorKind::NotFound => {
+                return Err(StoreError::Directory { path: old, source });
+            }
+            _ => {}
+        }
+    }
+    let name = aside.to_string_lossy();
+    connection.execute("VACUUM INTO ?1", [name.as_ref()]).map_err(|source| write_error(&aside, source))?;
+    Ok(aside)
+}
+
+/// Whether a snapshot is worth keeping: one without any device is not.
+fn holds_devices(connection: &Connection) -> bool {
+    let any = "SELECT EXISTS (SELECT 1 FROM device)";
+    connection.query_row(any, (), |row| row.get::<_, bool>(0)).unwrap_or(false)
 }
 
 /// Opens a file for this process alone. NORMAL is enough: after a power cut the snapshot is an older one, but whole.

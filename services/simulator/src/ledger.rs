@@ -7,7 +7,7 @@ use std::time::Duration;
 use muster_bus::{Bus, Delivery, ReadError, Start};
 use muster_contract::canonical::Digest;
 use muster_contract::decode::Refusal;
-use muster_contract::fact::{Fact, IncidentKind, QuarantineFact};
+use muster_contract::fact::{Fact, QuarantineFact};
 use muster_contract::subjects::{LedgerSubject, ViewKey, stream};
 use muster_contract::{DeviceKey, SeqRanges, Timestamp};
 use muster_domain::fold::{Fleet, Position};
@@ -127,7 +127,7 @@ impl Recount {
                 self.report(entry.seq, device, spoken, &fact.coalesced);
             }
             Fact::Quarantine(fact) => self.quarantine(entry.seq, device, fact),
-            Fact::Incident(incident) => *self.incidents.entry(name(&incident.what)).or_default() += 1,
+            Fact::Incident(incident) => *self.incidents.entry(incident.what.name()).or_default() += 1,
             _ => {}
         }
     }
@@ -225,18 +225,6 @@ pub async fn shown(bus: &Bus) -> Result<BTreeMap<String, Option<Digest>>, ReadEr
 
 fn digest(view: &[u8]) -> Option<Digest> {
     serde_json::from_slice::<serde_json::Value>(view).ok()?["digest"].as_str()?.parse().ok()
-}
-
-const fn name(incident: &IncidentKind) -> &'static str {
-    match incident {
-        IncidentKind::Amnesia { .. } => "amnesia",
-        IncidentKind::Clone { .. } => "clone",
-        IncidentKind::SequenceFork { .. } => "sequenceFork",
-        IncidentKind::ClockSkew { .. } => "clockSkew",
-        IncidentKind::Gap { .. } => "gap",
-        IncidentKind::GapClosed { .. } => "gapClosed",
-        IncidentKind::RetiredButAlive { .. } => "retiredButAlive",
-    }
 }
 
 #[cfg(test)]

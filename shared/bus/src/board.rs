@@ -67,6 +67,8 @@ pub struct Write<K> {
     pub view: Option<(Signed, Bytes)>,
     /// The revision that its writer knows of.
     pub expected: u64,
+    /// Up to where in LEDGER its writer has read; 0 where it reads none.
+    pub read_to: u64,
 }
 
 /// How a write went.
@@ -157,7 +159,8 @@ impl<K: Ord + Clone + Display> Board<K> {
         let results: Vec<_> = stream::iter(writes)
             .map(|write| async move {
                 let view = write.view.as_ref().map(|(_, bytes)| bytes.clone());
-                let written = bus.view_write(&write.key.to_string(), view, write.expected).await;
+                let (key, read_to) = (write.key.to_string(), write.read_to);
+                let written = bus.view_write(&key, view, write.expected, read_to).await;
                 (write, written)
             })
             .buffer_unordered(IN_FLIGHT_MAX)

@@ -6,13 +6,19 @@
 //! caught up with it, however long that takes: a standby that lags must not write what is older. Only where what is read
 //! ends before it, what is there was derived from something else (a LEDGER restored from a backup has lower sequences), and
 //! it is written over. How far there is anything to read, its writer finds out now and then.
+//!
+//! A value counts as a view only if its digest is the digest of its content and it is of its key. What is anything else, and
+//! what cannot follow on what was there, is suspect: the writer that puts its own view in its place reports it.
 
 use std::time::Duration;
 
 use bytes::Bytes;
 use muster_contract::canonical::Digest;
-use muster_contract::view::AsOf;
+use muster_contract::incident::ForeignView;
+use muster_contract::subjects::ViewKey;
+use muster_contract::view::{AsOf, content_digest};
 use serde::Deserialize;
+use serde_json::Value;
 use tokio::time::Instant;
 
 use crate::bus::Bus;
@@ -27,6 +33,8 @@ pub struct Held {
     content: Content,
     /// When it was last written by this process.
     pub written_at: Option<Instant>,
+    /// What is wrong with the entry, if it cannot be a rollup's.
+    pub suspect: Option<ForeignView>,
     /// Since when it has been left alone because it has read further, or since there was last seen to be as much to read.
     ahead_since: Option<Instant>,
 }
@@ -35,6 +43,8 @@ pub struct Held {
 enum Content {
     /// No view.
     Nothing,
+    /// A view was deleted by a writer that had read up to this sequence.
+    Deleted(u64),
     /// A view.
     View(Signed),
     /// Something else, or not known.
@@ -77,26 +87,70 @@ pub enum Decision {
 
 impl Held {
     /// A key that was never written.
-    pub const NOTHING: Self =
-        Self { revision: 0, content: Content::Nothing, written_at: None, ahead_since: None };
+    pub const NOTHING: Self = Self::new(0, Content::Nothing);
+
+    const fn new(revision: u64, content: Content) -> Self {
+        Self { revision, content, written_at: None, suspect: None, ahead_since: None }
+    }
 
     /// What was read of the bucket; `None` where the key has no entry.
     pub fn read(entry: Option<&ViewEntry>) -> Self {
         let Some(entry) = entry else { return Self::NOTHING };
-        let view = entry.value.as_ref().map(|value| serde_json::from_slice(value));
-        let content = view.map_or(Content::Nothing, |view| view.map_or(Content::Unknown, Content::View));
-        Self { revision: entry.revision, content, ..Self::NOTHING }
+        match (&entry.value, entry.read_to) {
+            (Some(value), _) => match signed(&entry.key, value) {
+                Ok(view) => Self::new(entry.revision, Content::View(view)),
+                Err(cause) => Self { suspect: Some(cause), ..Self::new(entry.revision, Content::Unknown) },
+            },
+            (None, Some(read_to)) => Self::new(entry.revision, Content::Deleted(read_to)),
+            (None, None) => Self::new(entry.revision, Content::Nothing),
+        }
+    }
+
+    /// An entry that comes in the place of this one: suspect also where no rollup would have written it then. `end` is
+    /// LEDGER's last sequence, as far as it is known.
+    #[must_use]
+    pub fn followed_by(&self, entry: &ViewEntry, end: u64) -> Self {
+        let mut next = Self { written_at: self.written_at, ..Self::read(Some(entry)) };
+        match (self.read_to(), next.content) {
+            (_, Content::View(_) | Content::Deleted(_)) if next.read_to() > Some(end) => {
+                (next.content, next.suspect) = (Content::Unknown, Some(ForeignView::Unreached));
+            }
+            (before, Content::View(_)) if next.read_to() < before => next.suspect = Some(ForeignView::Stale),
+            (_, Content::View(_)) if matches!(self.content, Content::Nothing) => {
+                // Unless it turns out to be a view.
+                next.suspect = Some(ForeignView::Key);
+            }
+            (_, Content::Nothing) if self.says_something() => {
+                let is_mark = entry.revision > 0;
+                next.suspect = Some(if is_mark { ForeignView::Deleted } else { ForeignView::Missing });
+            }
+            _ => {}
+        }
+        next
+    }
+
+    /// Up to where its writer had read.
+    pub const fn read_to(&self) -> Option<u64> {
+        match self.content {
+            Content::View(view) => Some(view.as_of.ledger_seq),
+            Content::Deleted(read_to) => Some(read_to),
+            Content::Nothing | Content::Unknown => None,
+        }
+    }
+
+    const fn says_something(&self) -> bool {
+        matches!(self.content, Content::View(_) | Content::Unknown)
     }
 
     /// What this process has written: a view, or none.
     pub fn written(revision: u64, view: Option<Signed>, at: Instant) -> Self {
         let content = view.map_or(Content::Nothing, Content::View);
-        Self { revision, content, written_at: Some(at), ahead_since: None }
+        Self { written_at: Some(at), ..Self::new(revision, content) }
     }
 
     /// A view that somebody knows to be there.
     pub const fn holding(revision: u64, view: Signed) -> Self {
-        Self { revision, content: Content::View(view), written_at: None, ahead_since: None }
+        Self::new(revision, Content::View(view))
     }
 
     /// The same after a write of unknown fate.
@@ -113,17 +167,15 @@ impl Held {
 
     /// What is to be done so that it says `wanted`, as of a moment.
     pub fn decide(&mut self, wanted: Option<Digest>, as_of: AsOf, now: Instant) -> Decision {
-        let (there, ahead) = match self.content {
-            Content::View(view) => (Some(view.digest), view.as_of.ledger_seq > as_of.ledger_seq),
-            Content::Nothing | Content::Unknown => (None, false),
-        };
+        let there = if let Content::View(view) = self.content { Some(view.digest) } else { None };
+        let ahead = self.read_to() > Some(as_of.ledger_seq);
         if ahead && there != wanted {
             self.ahead_since.get_or_insert(now);
             return Decision::Wait;
         }
         self.ahead_since = None;
         match (wanted, self.content) {
-            (None, Content::Nothing) => Decision::Leave,
+            (None, Content::Nothing | Content::Deleted(_)) => Decision::Leave,
             (None, _) => Decision::Delete,
             (Some(_), _) if there == wanted => Decision::Leave,
             (Some(_), _) => Decision::Put,
@@ -139,28 +191,31 @@ impl Held {
 
     /// Takes in where that ends, found out after this was read: what has read beyond it has read something else.
     pub fn judge(&mut self, end: u64, now: Instant) {
-        match self.content {
-            Content::View(view) if view.as_of.ledger_seq > end => {
-                (self.content, self.ahead_since) = (Content::Unknown, None);
-            }
-            _ => self.ahead_since = Some(now),
+        if self.read_to() > Some(end) {
+            (self.content, self.ahead_since) = (Content::Unknown, None);
+        } else {
+            self.ahead_since = Some(now);
         }
     }
 
     /// The bucket has no entry of it any more. True where it had said something.
     pub fn vanish(&mut self) -> bool {
-        let said = !matches!(self.content, Content::Nothing);
-        *self = Self { written_at: self.written_at, ..Self::NOTHING };
+        let said = self.says_something();
+        let suspect = said.then_some(ForeignView::Missing);
+        *self = Self { written_at: self.written_at, suspect, ..Self::NOTHING };
         said
     }
 }
 
 impl Bus {
     /// Writes a view, or deletes it, in place of the revision that is expected. Who was overtaken learns by whom.
-    pub async fn view_write(&self, key: &str, view: Option<Bytes>, expected: u64) -> Written {
+    pub async fn view_write(&self, key: &str, view: Option<Bytes>, expected: u64, read_to: u64) -> Written {
         let done = match view {
             Some(bytes) => self.view_put(key, bytes, Some(expected)).await,
-            None => self.view_delete(key, Some(expected)).await,
+            None => {
+                let read_to = (read_to > 0).then_some(read_to);
+                self.view_delete_as_of(key, Some(expected), read_to).await
+            }
         };
         match done {
             Ok(revision) => Written::As(revision),
@@ -170,6 +225,34 @@ impl Bus {
             },
             Err(error) => Written::Failed(error),
         }
+    }
+}
+
+/// What tells a view from another, if the value is a view of this key.
+fn signed(key: &str, value: &[u8]) -> Result<Signed, ForeignView> {
+    let value: Value = serde_json::from_slice(value).map_err(|_| ForeignView::NoView)?;
+    let view = Signed::deserialize(&value).map_err(|_| ForeignView::NoView)?;
+    if !is_of_key(key, &value) {
+        return Err(ForeignView::NoView);
+    }
+    if content_digest(&value) != view.digest {
+        return Err(ForeignView::Damaged);
+    }
+    Ok(view)
+}
+
+/// Whether a value names the view of its key. Any value is of a key that is no view's.
+fn is_of_key(key: &str, value: &Value) -> bool {
+    let says = |field: &str, wanted: &str| value[field] == wanted;
+    match ViewKey::parse(key) {
+        Some(ViewKey::Deployment(id)) => says("kind", "DeploymentView") && says("deployment", id.as_str()),
+        Some(ViewKey::Site(site)) => says("kind", "SiteView") && says("site", site.as_str()),
+        Some(ViewKey::Fleet) => says("kind", "FleetView"),
+        Some(ViewKey::Group(label, group)) => {
+            says("kind", "GroupView") && says("label", label.as_str()) && says("value", group.as_str())
+        }
+        Some(ViewKey::Defined(name)) => says("kind", "DefinedView") && says("name", name.as_str()),
+        None => true,
     }
 }
 

@@ -19,6 +19,8 @@ const OPERATION: &str = "KV-Operation";
 const ROLLUP: &str = "Nats-Rollup";
 /// When the server removes the message by itself.
 const TTL: &str = "Nats-TTL";
+/// Of a deletion, up to where in LEDGER its writer had read: a mark without it is no rollup's.
+const READ_TO: &str = "Muster-Read-To";
 /// How long the mark of a deleted view stays for those who were away: a day.
 const TOMBSTONE_TTL: &str = "24h";
 
@@ -34,6 +36,8 @@ pub struct ViewEntry {
     pub value: Option<Bytes>,
     /// Rises with every write to the bucket; 0 where no write tells of it.
     pub revision: u64,
+    /// Of a deletion by a rollup, up to where in LEDGER it had read.
+    pub read_to: Option<u64>,
     /// Entries still to come before the watch shows the present; 0 means it does.
     pub pending: u64,
 }
@@ -136,7 +140,11 @@ impl ViewWatch {
         if gone.is_empty() {
             return None;
         }
-        Some(gone.into_iter().map(|key| ViewEntry { key, value: None, revision: 0, pending: 0 }).collect())
+        Some(
+            gone.into_iter()
+                .map(|key| ViewEntry { key, value: None, revision: 0, read_to: None, pending: 0 })
+                .collect(),
+        )
     }
 }
 
@@ -154,7 +162,20 @@ impl Bus {
     /// Deletes a key at the revision that is expected, or at any; the mark's revision. The mark remains for a day, so that
     /// those who follow the bucket learn of it.
     pub async fn view_delete(&self, key: &str, expected: Option<u64>) -> Result<u64, PublishError> {
+        self.view_delete_as_of(key, expected, None).await
+    }
+
+    /// The same by a writer of views, who says up to where in LEDGER it has read.
+    pub async fn view_delete_as_of(
+        &self,
+        key: &str,
+        expected: Option<u64>,
+        read_to: Option<u64>,
+    ) -> Result<u64, PublishError> {
         let mut tombstone = put(key, Bytes::new(), expected);
+        if let Some(read_to) = read_to {
+            tombstone.headers.insert(READ_TO, read_to.to_string());
+        }
         tombstone.headers.insert(OPERATION, "PURGE");
         tombstone.headers.insert(ROLLUP, "sub");
         tombstone.headers.insert(TTL, TOMBSTONE_TTL);
@@ -200,7 +221,8 @@ impl From<Delivery> for ViewEntry {
         let deleted = [OPERATION, "Nats-Marker-Reason"]
             .iter()
             .any(|name| delivery.headers.get(name).is_some_and(|op| op != "PUT"));
+        let read_to = delivery.headers.get(READ_TO).filter(|_| deleted).and_then(|text| text.parse().ok());
         let Delivery { payload, stream_seq, pending, .. } = delivery;
-        Self { key, value: (!deleted).then_some(payload), revision: stream_seq, pending }
+        Self { key, value: (!deleted).then_some(payload), revision: stream_seq, read_to, pending }
     }
 }

@@ -23,6 +23,7 @@ use crate::state::{ComponentStatus, DeploymentStatus};
 use crate::subjects::LedgerSubject;
 use crate::version::{ApiVersion, kind};
 
+pub use crate::incident::{Incident, IncidentKind};
 pub use crate::ownership::Ownership;
 
 /// How a fact reached the hub.
@@ -293,82 +294,10 @@ impl QuarantineFact {
     }
 }
 
-/// `muster.incident.<site>.<device>`: something about a device that a person should know.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct Incident {
-    /// `muster/v1`
-    pub api_version: ApiVersion,
-    /// `Incident`
-    pub kind: kind::Incident,
-    /// When the hub saw it.
-    pub at: Timestamp,
-    /// What it is, with its evidence.
-    #[serde(flatten)]
-    pub what: IncidentKind,
-}
-
-/// The incidents, each with its evidence.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(tag = "type", rename_all = "camelCase", rename_all_fields = "camelCase")]
-pub enum IncidentKind {
-    /// The device lost its memory and began a new epoch.
-    Amnesia {
-        /// The epoch known before.
-        known_epoch: Epoch,
-        /// The new one.
-        epoch: Epoch,
-    },
-    /// An older epoch spoke after a newer one: two devices share one identity, or one was restored from a copy.
-    Clone {
-        /// The epoch known.
-        known_epoch: Epoch,
-        /// The older one that spoke.
-        epoch: Epoch,
-        /// Its number.
-        seq: Seq,
-    },
-    /// One number came with two contents.
-    SequenceFork {
-        /// The epoch.
-        epoch: Epoch,
-        /// The number.
-        seq: Seq,
-        /// Digest of the content held.
-        held: Digest,
-        /// Digest of the other content.
-        other: Digest,
-    },
-    /// The device's clock is off.
-    ClockSkew {
-        /// Seconds the device is ahead of the hub (negative: behind).
-        seconds: i64,
-    },
-    /// Numbers are missing although later ones came.
-    Gap {
-        /// The epoch.
-        epoch: Epoch,
-        /// The numbers.
-        missing: SeqRanges,
-    },
-    /// Nothing is missing any more.
-    GapClosed {
-        /// The epoch.
-        epoch: Epoch,
-        /// Everything up to here is held.
-        through: u64,
-    },
-    /// A device that was retired still reports.
-    RetiredButAlive {
-        /// The generation that retired it.
-        generation: Generation,
-    },
-}
-
 macro_rules! documents {
     ($($name:ident),+) => { $( impl Document for $name { const KIND: &'static str = stringify!($name); } )+ };
 }
-documents!(DeviceFact, LivenessFact, DeadlineFact, QuarantineFact, Incident, Ownership);
+documents!(DeviceFact, LivenessFact, DeadlineFact, QuarantineFact, Ownership);
 
 impl Document for StatusFact {
     const KIND: &'static str = "StatusFact";

@@ -5,7 +5,7 @@
 //! live in `muster-domain`, the bus in `muster-bus`.
 //!
 //! Reading order: [`ids`] and [`limits`], then [`subjects`], then the documents in the order in which they
-//! travel: [`desired`] → [`report`] → [`fact`] → [`view`], with [`presence`], [`receipt`], [`credential`], [`query`] (read by
+//! travel: [`desired`] → [`report`] → [`fact`] → [`view`], with [`presence`], [`receipt`], [`credential`], [`incident`], [`query`] (read by
 //! [`question`]; it names a [`commit`]), [`status`], [`why`], [`silence`], [`history`], [`actions`] and [`notify`] beside them. [`decode`] is the door, [`canonical`] the digest.
 
 pub mod actions;
@@ -21,6 +21,7 @@ pub mod groups;
 pub mod headers;
 pub mod history;
 pub mod ids;
+pub mod incident;
 pub mod labels;
 pub mod limits;
 pub mod manifest;

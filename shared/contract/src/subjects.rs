@@ -98,6 +98,9 @@ pub fn judge_quarantine(partition: u16) -> String {
     format!("{INGEST_PREFIX}.quarantine.{partition}")
 }
 
+/// `muster.ingest.incident`: a service of the hub has seen something that a person should know.
+pub const REQUEST_INCIDENT: &str = "muster.ingest.incident";
+
 /// `muster.ingest.<verb>`: requests to ingest.
 pub const INGEST_PREFIX: &str = "muster.ingest";
 
@@ -145,8 +148,8 @@ pub enum LedgerSubject {
     Liveness(DeviceKey),
     /// `muster.deadline.<site>.<device>.<deployment>`
     Deadline(DeviceKey, DeploymentId),
-    /// `muster.incident.<site>.<device>`
-    Incident(DeviceKey),
+    /// `muster.incident.<site>.<device>`; [`NOBODY`] twice where it is about the hub.
+    Incident(Option<DeviceKey>),
     /// `muster.quarantine.<site>.<device>`; [`NOBODY`] twice where the sender's name is no identifier.
     Quarantine(Option<DeviceKey>),
     /// `muster.verdict.<site>.<device>`, of a message in quarantine; [`NOBODY`] twice as there.
@@ -174,6 +177,7 @@ impl LedgerSubject {
         }
         match (room, site, device, deployment) {
             ("quarantine", NOBODY, NOBODY, None) => return Some(Self::Quarantine(None)),
+            ("incident", NOBODY, NOBODY, None) => return Some(Self::Incident(None)),
             ("verdict", NOBODY, NOBODY, None) => return Some(Self::Verdict(None)),
             ("owner", partition, lane, None) => {
                 return Some(Self::Owner { partition: partition.parse().ok()?, lane: lane.parse().ok()? });
@@ -187,7 +191,7 @@ impl LedgerSubject {
             ("device", None) => Some(Self::Device(key)),
             ("liveness", None) => Some(Self::Liveness(key)),
             ("deadline", Some(id)) => Some(Self::Deadline(key, id.parse().ok()?)),
-            ("incident", None) => Some(Self::Incident(key)),
+            ("incident", None) => Some(Self::Incident(Some(key))),
             ("quarantine", None) => Some(Self::Quarantine(Some(key))),
             ("verdict", None) => Some(Self::Verdict(Some(key))),
             _ => None,
@@ -201,9 +205,8 @@ impl LedgerSubject {
             | Self::Status(key, _)
             | Self::Device(key)
             | Self::Liveness(key)
-            | Self::Deadline(key, _)
-            | Self::Incident(key) => Some(key),
-            Self::Quarantine(key) | Self::Verdict(key) => key.as_ref(),
+            | Self::Deadline(key, _) => Some(key),
+            Self::Incident(key) | Self::Quarantine(key) | Self::Verdict(key) => key.as_ref(),
             Self::Owner { .. } => None,
         }
     }
@@ -218,7 +221,8 @@ impl fmt::Display for LedgerSubject {
             Self::Device(key) => write("device", key),
             Self::Liveness(key) => write("liveness", key),
             Self::Deadline(key, id) => write("deadline", key).and_then(|()| write!(f, ".{id}")),
-            Self::Incident(key) => write("incident", key),
+            Self::Incident(Some(key)) => write("incident", key),
+            Self::Incident(None) => write!(f, "muster.incident.{NOBODY}.{NOBODY}"),
             Self::Quarantine(Some(key)) => write("quarantine", key),
             Self::Quarantine(None) => write!(f, "muster.quarantine.{NOBODY}.{NOBODY}"),
             Self::Verdict(Some(key)) => write("verdict", key),
@@ -299,6 +303,7 @@ mod tests {
             "muster.liveness.plant7.press-4",
             "muster.deadline.plant7.press-4.web",
             "muster.incident.plant7.press-4",
+            "muster.incident._._",
             "muster.quarantine.plant7.press-4",
             "muster.quarantine._._",
             "muster.verdict.plant7.press-4",

@@ -158,7 +158,9 @@ const READ_PRESENCE: [&str; 3] = [
 /// Who owns a partition, and what an operator decided about a message in quarantine.
 const INGEST_RECORDS: [&str; 3] = ["muster.owner.*.*", "muster.verdict.*.*", "muster.ingest.owner.*"];
 /// Owners ask each other whether they are alive, and answer for the quarantine.
-const INGEST_ANSWERS: [&str; 2] = ["muster.ingest.owner.*", QUARANTINE_REQUESTS];
+const INGEST_ANSWERS: [&str; 3] = ["muster.ingest.owner.*", QUARANTINE_REQUESTS, INCIDENT_REQUESTS];
+/// Services report incidents to ingest, which alone records them.
+const INCIDENT_REQUESTS: &str = "muster.ingest.incident";
 /// Requests to requeue or drop a message in quarantine.
 const QUARANTINE_REQUESTS: &str = "muster.ingest.quarantine.*";
 const INGEST_FACTS: [&str; 7] = [
@@ -206,7 +208,7 @@ impl Role {
                     &READ_DESIRED,
                     &READ_LEDGER_OF_DESIRED,
                     &READ_PRESENCE,
-                    &["muster.desired.*.*"],
+                    &["muster.desired.*.*", INCIDENT_REQUESTS],
                     &ANSWERS,
                 ],
                 vec![&[OWN_INBOX, PUBLISHER_REQUESTS], &DISCOVERY],
@@ -225,7 +227,14 @@ impl Role {
                 vec![&[OWN_INBOX], &INGEST_ANSWERS, &DISCOVERY],
             ),
             Self::Rollup => (
-                vec![&CONVERGE_STREAMS, &READ_LEDGER, &READ_VIEWS, &KEEP_NOTICES, &["$KV.views.>"], &ANSWERS],
+                vec![
+                    &CONVERGE_STREAMS,
+                    &READ_LEDGER,
+                    &READ_VIEWS,
+                    &KEEP_NOTICES,
+                    &["$KV.views.>", INCIDENT_REQUESTS],
+                    &ANSWERS,
+                ],
                 vec![&[OWN_INBOX, QUERIES, NOTIFY_REQUESTS, VIEW_REQUESTS], &DISCOVERY],
             ),
             Self::Keeper => (vec![&KEEP_MIRRORS], vec![&[OWN_INBOX]]),

@@ -13,6 +13,7 @@ use muster_contract::groups::{
     GroupQuery, GroupView, GroupsAnswer, LabelsAnswer, RemoveViewRequest, ViewAnswer, ViewsAnswer,
 };
 use muster_contract::history::{DiffAnswer, DiffQuery, DigestsAnswer, MomentAnswer, VerifyAnswer};
+use muster_contract::incident::{IncidentAnswer, IncidentRequest, IncidentsAnswer};
 use muster_contract::notify::{
     ConfirmRequest, Notice, Subscription, SubscriptionAnswer, SubscriptionRecord, SubscriptionsAnswer,
     SubscriptionsQuery, UnsubscribeRequest,
@@ -72,7 +73,10 @@ pub const DOCUMENTS: [Shape; 19] = [
 ];
 
 /// Requests and answers of the query service, the publisher and ingest.
-pub const MESSAGES: [Shape; 29] = [
+pub const MESSAGES: [Shape; 32] = [
+    message::<IncidentRequest>("IncidentRequest"),
+    message::<IncidentAnswer>("IncidentAnswer"),
+    message::<IncidentsAnswer>("IncidentsAnswer"),
     message::<Query>("Query"),
     message::<DeploymentAnswer>("DeploymentAnswer"),
     message::<DeploymentsAnswer>("DeploymentsAnswer"),

@@ -215,9 +215,7 @@ async fn another_writer_is_read_before_anything_is_published_over_it() {
     let key: DeviceKey = "a/one".parse().unwrap();
     let mut theirs = stage.document("a/one").await;
     theirs.generation = muster_contract::Generation::new(40).unwrap();
-    let bytes = decode::to_bytes(&theirs);
-    let message = muster_bus::Outgoing::new(muster_contract::subjects::desired(&key), bytes);
-    stage.bus.publish(message).await.unwrap();
+    stage.publish_as_a_publisher(&key, &theirs).await;
 
     stage.write("sites/a/one/web.yaml", "web", "second");
     publisher.applied(&stage.commit().await).await;

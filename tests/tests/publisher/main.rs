@@ -5,6 +5,7 @@
 
 mod commits;
 mod crashes;
+mod foreign;
 mod ledger;
 mod recovery;
 mod renewal;

@@ -52,8 +52,9 @@ async fn garbage_in_a_devices_subject_does_not_start_its_generations_anew() {
     let answer = apply(&stage, "south-yard/gate-1", deployment("db", "run")).await.unwrap();
     assert_eq!((answer.generation.get(), answer.deployments.len()), (12, 2), "what was applied is kept");
     garbage(&stage, "south-yard/gate-1").await;
+    generation(&stage, "south-yard/gate-1", 13).await;
     let answer = apply(&stage, "south-yard/gate-1", deployment("tap", "run")).await.unwrap();
-    assert_eq!((answer.generation.get(), answer.deployments.len()), (13, 3), "also while it runs");
+    assert_eq!((answer.generation.get(), answer.deployments.len()), (14, 3), "also while it runs");
     publisher.stop().await;
 }
 

@@ -145,6 +145,17 @@ impl Stage {
         (document.generation.get(), shown.collect())
     }
 
+    /// Publishes a document as another publisher would.
+    pub(crate) async fn publish_as_a_publisher(&self, key: &DeviceKey, document: &DesiredState) {
+        let id = format!("{}.{}.{}", key.site, key.device, document.generation);
+        let trace = muster_bus::Trace::of_id(1);
+        let letter = muster_bus::Outgoing {
+            headers: muster_bus::event::attributes("muster-publisher", "DesiredState", id, trace),
+            ..muster_bus::Outgoing::new(subjects::desired(key), decode::to_bytes(document))
+        };
+        self.bus.publish(letter).await.unwrap();
+    }
+
     /// Takes everything of a device out of DOWNLINK, as a lost disk does.
     pub(crate) async fn purge(&self, device: &str) {
         let filter = serde_json::json!({ "filter": subjects::desired(&device.parse().unwrap()) });

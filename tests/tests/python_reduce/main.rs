@@ -214,7 +214,7 @@ fn lot(rng: &mut Rng, seed: u64) -> (LedgerSubject, Fact) {
         12 => (LedgerSubject::Device(key), Fact::Device(capabilities(rng))),
         13..16 => (LedgerSubject::Liveness(key), Fact::Liveness(liveness(rng))),
         16 => (LedgerSubject::Deadline(key, deployment), Fact::Deadline(deadline(rng))),
-        17 => (LedgerSubject::Incident(key), Fact::Incident(example("Incident.gap"))),
+        17 => (LedgerSubject::Incident(Some(key)), Fact::Incident(example("Incident.gap"))),
         18..20 => (LedgerSubject::Quarantine(Some(key)), Fact::Quarantine(quarantine(rng))),
         20 => (LedgerSubject::Verdict(Some(key)), Fact::Verdict(verdict(rng))),
         _ => (LedgerSubject::Quarantine(None), Fact::Quarantine(quarantine(rng))),

@@ -51,7 +51,8 @@ async fn a_view_that_says_something_else_of_the_same_facts_is_counted_as_dispute
     let present = Arc::new(Present::new(Timestamp::UNIX_EPOCH, hub.folded().await));
     present.set_caught_up();
     let (metrics, stop) = (Metrics::default(), CancellationToken::new());
-    let publisher = Publisher::new(hub.bus.clone(), present, metrics.clone(), Rng::new());
+    let (incidents, _) = muster_bus::IncidentReporter::new();
+    let publisher = Publisher::new(hub.bus.clone(), present, metrics.clone(), incidents, Rng::new());
     let task = tokio::spawn(publisher.learning_every(Duration::from_secs(1)).run(stop.clone()));
     let disputed = || async { metrics.views_with(ViewResult::Disputed) };
     hub.bucket_says_what_ledger_gives().await;

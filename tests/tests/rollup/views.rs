@@ -200,8 +200,11 @@ async fn what_the_bucket_has_lost_is_written_again() {
     small_fleet(&hub).await;
     let present = Arc::new(Present::new(Timestamp::UNIX_EPOCH, hub.folded().await));
     present.set_caught_up();
-    let (publisher, stop) =
-        (Publisher::new(hub.bus.clone(), present, Metrics::default(), Rng::new()), CancellationToken::new());
+    let (incidents, _) = muster_bus::IncidentReporter::new();
+    let (publisher, stop) = (
+        Publisher::new(hub.bus.clone(), present, Metrics::default(), incidents, Rng::new()),
+        CancellationToken::new(),
+    );
     let publisher = publisher.learning_every(Duration::from_secs(3));
     let task = tokio::spawn(publisher.run(stop.clone()));
     hub.bucket_says_what_ledger_gives().await;

@@ -13,6 +13,7 @@ use super::{Audit, ViewAudit, ViewVerdict, view_verdict};
 use crate::ask::understood;
 use crate::devices;
 use crate::error::{CtlError, settled};
+use crate::incidents;
 use crate::render;
 use crate::session::Session;
 
@@ -35,7 +36,8 @@ pub async fn run(session: &mut Session<'_>, site: Option<SiteId>) -> Result<bool
         None => all_keys(session, &answer.devices).await?,
     };
     let views = views(session, keys).await?;
-    let audit = Audit::of(answer.as_of, &answer.devices, views);
+    let incidents = incidents::of_hub(session).await;
+    let audit = Audit::of(answer.as_of, &answer.devices, views).with_incidents(incidents);
     let frame = session.frame();
     settled(session.show_own(&audit, |audit, _| render::audit::audit(audit, frame)))?;
     Ok(audit.explained)

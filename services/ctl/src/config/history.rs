@@ -28,7 +28,7 @@ another, LEDGER's window alone is the base, and views are compared with it, not 
 Exit codes: 0 nothing differs; 1 something does; 2 nothing can be said.";
 
 /// When.
-#[derive(Debug, Clone, Copy, Default, Args)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Args)]
 pub struct PointArgs {
     /// As known at this time: with the last fact that LEDGER stored at or before it
     #[arg(long, value_name = "TIME", value_parser = time, conflicts_with = "at_seq")]

@@ -89,6 +89,9 @@ fn answer(audit: &Audit) -> String {
         devices(DeviceVerdict::DoesNotAddUp, "numbers that do not add up"),
         devices(DeviceVerdict::NotInYet, "reports that are not in yet"),
         devices(DeviceVerdict::Unread, "messages in quarantine that may be any report"),
+        audit.is_ledger_replaced().then(|| {
+            "LEDGER was replaced within 24 h: `muster restore` says what can be rebuilt from where".to_owned()
+        }),
         (wrong > 0).then(|| format!("wrong views: {}", of(wrong, audit.views.len(), "view"))),
     ];
     let unheard = devices(DeviceVerdict::NeverHeard, "never heard, so nothing is known of its reports");

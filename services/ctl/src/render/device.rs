@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use anstyle::Style;
-use muster_contract::fact::{Account, Incident, IncidentKind};
+use muster_contract::fact::Account;
 use muster_contract::query::{DeviceAnswer, DeviceLine, DeviceOmitted, DevicesAnswer};
 use muster_contract::view::Freshness;
 use muster_contract::{DeviceKey, Timestamp};
@@ -12,9 +12,10 @@ use serde_json::Value;
 
 use super::deployment::{LINE_TITLES, cells, detail};
 use super::frame::Frame;
+use super::incident::incident;
 use super::paint::{self, BAD, BOLD, DIM, UNSURE, styled};
 use super::table::{Cell, Table};
-use super::words::{age, as_of, clean, freshness, listed, plural, span};
+use super::words::{age, as_of, clean, freshness, listed, plural};
 
 /// The devices, each in a line. `only` are the freshnesses that were asked for; all where there are none.
 pub fn list(answer: &DevicesAnswer, only: &BTreeSet<Freshness>, frame: impl Into<Frame>) -> String {
@@ -228,35 +229,6 @@ fn deployments(answer: &DeviceAnswer, frame: Frame) -> Table {
         table.row_above(cells(line.deployment.to_string(), line, frame), detail(line));
     }
     table.within(frame.width)
-}
-
-/// An incident in words.
-pub fn incident(incident: &Incident, now: Timestamp) -> String {
-    let what = match &incident.what {
-        IncidentKind::Amnesia { known_epoch, epoch } => {
-            format!("amnesia: epoch {epoch} began after {known_epoch}; the device lost its memory")
-        }
-        IncidentKind::Clone { known_epoch, epoch, seq } => {
-            format!("clone: report {seq} of epoch {epoch} came although epoch {known_epoch} is known")
-        }
-        IncidentKind::SequenceFork { epoch, seq, .. } => {
-            format!("sequence fork: report {seq} of epoch {epoch} came with two contents")
-        }
-        IncidentKind::ClockSkew { seconds } => {
-            let side = if *seconds < 0 { "behind" } else { "ahead" };
-            format!("clock skew: {} {side}", span(seconds.unsigned_abs()))
-        }
-        IncidentKind::Gap { epoch, missing } => {
-            format!("gap: reports {missing} of epoch {epoch} are missing")
-        }
-        IncidentKind::GapClosed { epoch, through } => {
-            format!("gap closed: epoch {epoch} is complete through {through}")
-        }
-        IncidentKind::RetiredButAlive { generation } => {
-            format!("retired in generation {generation}, but alive")
-        }
-    };
-    format!("{what}, {}", age(now, incident.at))
 }
 
 #[cfg(test)]

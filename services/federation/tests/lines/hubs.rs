@@ -78,7 +78,7 @@ fn at(ledger: &Ledger, sites: &[&str]) -> Ledger {
         LedgerSubject::Device(key) => LedgerSubject::Device(moved(key)),
         LedgerSubject::Liveness(key) => LedgerSubject::Liveness(moved(key)),
         LedgerSubject::Deadline(key, id) => LedgerSubject::Deadline(moved(key), id.clone()),
-        LedgerSubject::Incident(key) => LedgerSubject::Incident(moved(key)),
+        LedgerSubject::Incident(key) => LedgerSubject::Incident(key.as_ref().map(moved)),
         LedgerSubject::Quarantine(key) => LedgerSubject::Quarantine(key.as_ref().map(moved)),
         LedgerSubject::Verdict(key) => LedgerSubject::Verdict(key.as_ref().map(moved)),
         owner @ LedgerSubject::Owner { .. } => owner.clone(),

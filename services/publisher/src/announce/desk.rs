@@ -10,6 +10,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::timeout;
 
 use crate::copies::LedgerCopy;
+use crate::foreign::StoredDocument;
 use crate::problems::Problems;
 use crate::requests::{Request, not_ready};
 use crate::source::Fleet;
@@ -37,6 +38,10 @@ pub(super) enum Order {
     LastPublished(oneshot::Sender<Option<String>>),
     /// Devices are at these generations.
     Heard(Vec<(DeviceKey, Generation)>),
+    /// DOWNLINK holds these; true where it is another DOWNLINK than before.
+    Verify(Vec<StoredDocument>, bool),
+    /// DOWNLINK holds documents of these devices and of no others.
+    Listed(BTreeSet<DeviceKey>),
     /// LEDGER holds these.
     InLedger(Vec<LedgerCopy>),
     /// What LEDGER holds is read from its beginning.
@@ -120,6 +125,17 @@ impl Desk {
     /// Tells at which generations devices are; false where nobody listens any more.
     pub async fn heard(&self, beats: Vec<(DeviceKey, Generation)>) -> bool {
         self.orders.send(Order::Heard(beats)).await.is_ok()
+    }
+
+    /// Has documents verified as DOWNLINK holds them, of another DOWNLINK than before where it `is_new`; false where nobody
+    /// listens any more.
+    pub async fn verify(&self, documents: Vec<StoredDocument>, is_new: bool) -> bool {
+        self.orders.send(Order::Verify(documents, is_new)).await.is_ok()
+    }
+
+    /// Tells which devices DOWNLINK holds documents of; false where nobody listens any more.
+    pub async fn listed(&self, devices: BTreeSet<DeviceKey>) -> bool {
+        self.orders.send(Order::Listed(devices)).await.is_ok()
     }
 
     /// Tells what LEDGER holds; false where nobody listens any more.

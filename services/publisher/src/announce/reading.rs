@@ -13,6 +13,7 @@ use super::Announcer;
 use crate::content::Interner;
 use crate::copies::LedgerCopy;
 use crate::downlink::{Downlink, Message};
+use crate::foreign::StoredDocument;
 use crate::held::Held;
 use crate::roster::Roster;
 
@@ -72,24 +73,28 @@ impl<D: Downlink> Announcer<D> {
         self.take_in(key, message).await
     }
 
-    /// Takes in the last message of a device.
+    /// Takes in the last message of a device, verified as those that are followed are.
     pub(super) async fn take_in(
         &mut self,
         key: &DeviceKey,
         message: Option<Message>,
     ) -> Result<(), ReadError> {
-        let mut interner = Interner::default();
-        let held = message.map(|message| read(&message, &mut interner)).unwrap_or_default();
-        let mut held = held.after(&self.roster.held(key));
+        let (before, mut interner) = (self.roster.held(key), Interner::default());
+        match message {
+            // As it was, also where it was found to be foreign.
+            Some(message) if message.sequence == before.sequence => return Ok(()),
+            Some(message) => {
+                let document = StoredDocument { key: key.clone(), message };
+                self.verify_one(&document, &before, &mut interner);
+            }
+            None => self.roster.read_again(key, Held::default().after(&before)),
+        }
+        let mut held = self.roster.held(key);
         if held.document.is_none() {
             held = self.dug_out(key, held, &mut interner).await?;
+            self.roster.read_again(key, held.clone());
         }
         warn_of(key, &held);
-        let known = self.roster.ahead();
-        self.roster.read_again(key, held);
-        if self.roster.ahead() > known {
-            say_unseen(key, known == 0);
-        }
         Ok(())
     }
 
@@ -158,7 +163,7 @@ fn read(message: &Message, interner: &mut Interner) -> Held {
 }
 
 /// Says that a device's document is of a commit not known here: loudly of the first, for the fleet may follow.
-fn say_unseen(key: &DeviceKey, is_first: bool) {
+pub(super) fn say_unseen(key: &DeviceKey, is_first: bool) {
     let (site, device) = (&key.site, &key.device);
     if is_first {
         tracing::warn!(

@@ -81,8 +81,12 @@ impl Stored {
     }
 
     fn message(&self, key: &DeviceKey) -> Option<Message> {
-        let garbage = self.garbage.get(key).map(|at| Message { sequence: *at, payload: "garbage".into() });
-        garbage.or_else(|| self.last.get(key).map(message))
+        let garbage = self.garbage.get(key).map(|at| Message {
+            sequence: *at,
+            payload: "garbage".into(),
+            published_as: None,
+        });
+        garbage.or_else(|| self.last.get(key).map(|last| message(key, last)))
     }
 
     fn publish(&mut self, letter: &Letter) -> Result<u64, PublishError> {
@@ -114,8 +118,9 @@ impl Stored {
     }
 }
 
-fn message((sequence, document): &(u64, DesiredState)) -> Message {
-    Message { sequence: *sequence, payload: decode::to_bytes(document).into() }
+fn message(key: &DeviceKey, (sequence, document): &(u64, DesiredState)) -> Message {
+    let published_as = Some(crate::foreign::name(key, document.generation));
+    Message { sequence: *sequence, payload: decode::to_bytes(document).into(), published_as }
 }
 
 impl Downlink for Stream {
@@ -175,6 +180,7 @@ impl Running {
             clock: Arc::new(ManualClock::at(Timestamp::UNIX_EPOCH)),
             status: Arc::new(status),
             metrics: metrics.clone(),
+            incidents: IncidentReporter::new().0,
             git: true,
         };
         let status = around.status.clone();

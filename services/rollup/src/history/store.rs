@@ -18,7 +18,7 @@ use super::gaps::Held;
 use super::pack::{Packed, unpack};
 use super::thinning::{Mark, Room, surplus};
 use crate::restore;
-use crate::store::{Damage, Kind, StoreError, connect, put_aside, write_error};
+use crate::store::{Damage, Kind, StoreError, connect, copy_aside, put_aside, write_error};
 
 /// Name of the file in the data directory.
 const FILE: &str = "history.db";
@@ -266,11 +266,15 @@ impl Checkpoints {
         Ok(())
     }
 
-    /// Drops everything: it is another LEDGER from now on, or the same one with another past.
+    /// Drops everything, after it is copied aside: it is another LEDGER from now on, or the same one with another past.
     ///
     /// # Errors
     /// The file cannot be written.
     pub fn begin_anew(&mut self, created_at: Timestamp) -> Result<(), StoreError> {
+        if !self.marks.is_empty() {
+            let aside = copy_aside(&self.connection, &self.path)?;
+            tracing::warn!(aside = %aside.display(), "LEDGER is another one: the checkpoints of the one before are set aside");
+        }
         let cleared = self.connection.transaction().and_then(|transaction| {
             transaction.execute_batch("DELETE FROM part; DELETE FROM checkpoint;")?;
             transaction.execute("UPDATE ledger SET created_at = ?1", [created_at.to_string()])?;

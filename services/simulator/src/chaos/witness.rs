@@ -110,7 +110,13 @@ mod tests {
 
     fn entry(revision: u64, ledger_seq: u64) -> ViewEntry {
         let value = format!(r#"{{"asOf":{{"ledgerSeq":{ledger_seq}}}}}"#);
-        ViewEntry { key: "fleet".to_owned(), value: Some(value.into_bytes().into()), revision, pending: 0 }
+        ViewEntry {
+            key: "fleet".to_owned(),
+            value: Some(value.into_bytes().into()),
+            revision,
+            read_to: None,
+            pending: 0,
+        }
     }
 
     #[test]

@@ -17,7 +17,6 @@ use muster_contract::fact::{DeviceFact, Fact, Incident, IncidentKind, StatusFact
 use muster_contract::limits::MESSAGE_BYTES_MAX;
 use muster_contract::report::Report;
 use muster_contract::subjects::{LedgerSubject, Origin};
-use muster_contract::version::{ApiVersion, kind};
 use muster_contract::{DeviceKey, Epoch, Refusal, Seq, Timestamp};
 
 use super::refuse::{Evidence, Refused};
@@ -237,8 +236,8 @@ impl Border {
 
     pub(super) fn incident(&mut self, place: usize, key: &DeviceKey, what: IncidentKind, at: Timestamp) {
         let id = ids::incident(key, &what);
-        let fact = Incident { api_version: ApiVersion::V1, kind: kind::Incident::Incident, at, what };
-        self.publish(place, LedgerSubject::Incident(key.clone()), &Fact::Incident(fact), Some(id));
+        let fact = Incident::new(at, what);
+        self.publish(place, LedgerSubject::Incident(Some(key.clone())), &Fact::Incident(fact), Some(id));
     }
 }
 

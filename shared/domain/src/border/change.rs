@@ -51,7 +51,9 @@ impl Change {
             Fact::Device(fact) => Some(Self::of_device(fact, said_at)),
             Fact::Liveness(fact) => Some(Self::Liveness { fact: fact.clone(), said_at }),
             Fact::Deadline(fact) => Some(Self::Overdue(deployment?.clone(), fact.generation, said_at)),
-            Fact::Incident(Incident { what, at, .. }) => Some(Self::Incident(what.clone(), *at)),
+            Fact::Incident(Incident { what, at, .. }) => {
+                (!what.is_requested()).then(|| Self::Incident(what.clone(), *at))
+            }
             Fact::Quarantine(fact) => Some(Self::of_quarantine(fact, said_at)),
             Fact::Verdict(fact) => {
                 let identity = fact.received_at.map(|received_at| (received_at, fact.epoch.zip(fact.seq)));

@@ -68,6 +68,11 @@ pub(super) fn incident(key: &DeviceKey, what: &IncidentKind) -> String {
         }
         IncidentKind::GapClosed { epoch, through } => format!("gap-closed.{epoch}.{through}"),
         IncidentKind::RetiredButAlive { generation } => format!("retired-but-alive.{generation}"),
+        IncidentKind::ForeignDocument { .. }
+        | IncidentKind::ForeignView { .. }
+        | IncidentKind::LedgerReplaced { .. }
+        | IncidentKind::ConnectionsExceeded { .. }
+        | IncidentKind::LedgerNearlyFull { .. } => what.name().to_owned(),
     };
     format!("{}.{}.{evidence}", key.site, key.device)
 }

@@ -347,6 +347,12 @@ impl Memory {
             IncidentKind::RetiredButAlive { generation } => {
                 self.retired_alive = self.retired_alive.max(Some(*generation));
             }
+            // Services request these; nothing of a device's account follows from them.
+            IncidentKind::ForeignDocument { .. }
+            | IncidentKind::ForeignView { .. }
+            | IncidentKind::LedgerReplaced { .. }
+            | IncidentKind::ConnectionsExceeded { .. }
+            | IncidentKind::LedgerNearlyFull { .. } => {}
         }
     }
 }

@@ -110,7 +110,7 @@ impl Fleet {
             (LedgerSubject::Deadline(key, deployment), Fact::Deadline(fact)) => {
                 self.deadline(at, key, deployment, fact)
             }
-            (LedgerSubject::Incident(key), Fact::Incident(fact)) => self.incident(key, fact),
+            (LedgerSubject::Incident(Some(key)), Fact::Incident(fact)) => self.incident(key, fact),
             (LedgerSubject::Quarantine(Some(key)), Fact::Quarantine(fact)) => self.quarantine(at, key, &fact),
             (LedgerSubject::Verdict(Some(key)), Fact::Verdict(fact)) => self.verdict(key, &fact),
             _ => Outcome::Skipped,

@@ -123,7 +123,7 @@ impl Hindsight {
                 self.quarantined(at, key, &fact);
             }
             (LedgerSubject::Verdict(Some(key)), Fact::Verdict(fact)) => self.looked_at(key, &fact),
-            (LedgerSubject::Incident(key), Fact::Incident(incident)) => self.skew(key, &incident),
+            (LedgerSubject::Incident(Some(key)), Fact::Incident(incident)) => self.skew(key, &incident),
             _ => {}
         }
     }

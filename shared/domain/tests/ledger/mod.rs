@@ -283,9 +283,8 @@ impl Ledger {
     }
 
     pub(crate) fn incident(&mut self, device: &str, what: IncidentKind) -> &mut Self {
-        let fact =
-            Incident { api_version: Default::default(), kind: Default::default(), at: self.next_at(), what };
-        self.push(LedgerSubject::Incident(key(device)), Fact::Incident(fact))
+        let fact = Incident::new(self.next_at(), what);
+        self.push(LedgerSubject::Incident(Some(key(device))), Fact::Incident(fact))
     }
 
     pub(crate) fn push(&mut self, subject: LedgerSubject, fact: Fact) -> &mut Self {

@@ -195,9 +195,15 @@ fn ledger() -> Vec<Channel> {
         ),
         fact(
             "incident",
-            LedgerSubject::Incident(key()),
+            LedgerSubject::Incident(Some(key())),
             &["Incident"],
             "What a person should know of a device.",
+        ),
+        fact(
+            "incidentOfHub",
+            LedgerSubject::Incident(None),
+            &["Incident"],
+            "What a person should know of the hub itself.",
         ),
         fact(
             "quarantine",
@@ -290,6 +296,13 @@ fn questions() -> Vec<Channel> {
         request("querySite", query, "site", &["Query"], "The view of one `site`."),
         request("queryFleet", query, "fleet", &["Query"], "The view of everything."),
         request(
+            "queryIncidents",
+            query,
+            "incidents",
+            &["Query"],
+            "Incidents of the hub itself in the last 24 hours, the newest of each type; any payload.",
+        ),
+        request(
             "queryWhy",
             query,
             "why",
@@ -363,6 +376,14 @@ fn requests() -> Vec<Channel> {
             "How the publisher's sources are, and where a commit is; any payload that names none asks for the first alone.",
         ),
         Channel::new(
+            "ingestIncident",
+            subjects::REQUEST_INCIDENT,
+            None,
+            &["IncidentRequest"],
+            "A service of the hub has seen something that a person should know; ingest answers once LEDGER has it. Each type has \
+             a rate limit.",
+        ),
+        Channel::new(
             "ingestQuarantine",
             &subjects::judge_quarantine(0).replace(".0", ".{partition}"),
             None,
@@ -382,7 +403,9 @@ fn answers() -> Value {
     })
 }
 
-const ANSWERS: [&str; 19] = [
+const ANSWERS: [&str; 21] = [
+    "IncidentAnswer",
+    "IncidentsAnswer",
     "QuarantineAnswer",
     "DeploymentAnswer",
     "DeploymentsAnswer",

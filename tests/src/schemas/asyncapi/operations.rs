@@ -13,7 +13,7 @@ enum Action {
 use Action::{Receive, Send};
 
 /// Role, action and channels. A role that is not listed with a channel has no right to it.
-const ROLES: [(&str, Action, &[&str]); 25] = [
+const ROLES: [(&str, Action, &[&str]); 29] = [
     ("device", Send, &["report", "presence"]),
     ("device", Receive, &["desired", "receipt", "credential", "live"]),
     ("publisher", Send, &["desired"]),
@@ -33,6 +33,7 @@ const ROLES: [(&str, Action, &[&str]); 25] = [
             "liveness",
             "deadline",
             "incident",
+            "incidentOfHub",
             "quarantine",
             "quarantineOfNobody",
             "verdict",
@@ -50,13 +51,19 @@ const ROLES: [(&str, Action, &[&str]); 25] = [
             "liveness",
             "deadline",
             "incident",
+            "incidentOfHub",
             "quarantine",
             "quarantineOfNobody",
             "verdict",
             "verdictOfNobody",
         ],
     ),
-    ("ingest", Receive, &["ingestQuarantine"]),
+    ("ingest", Receive, &["ingestQuarantine", "ingestIncident"]),
+    ("publisher", Send, &["ingestIncident"]),
+    ("rollup", Send, &["ingestIncident"]),
+    // Of one hub's LEDGER, like its actions.
+    ("rollup", Receive, &["queryIncidents"]),
+    ("viewer", Send, &["queryIncidents"]),
     ("operator", Send, &["ingestQuarantine"]),
     ("operator", Send, &["credential"]),
     ("rollup", Send, &["deploymentView", "siteView", "fleetView"]),
@@ -76,6 +83,7 @@ const ROLES: [(&str, Action, &[&str]); 25] = [
             "liveness",
             "deadline",
             "incident",
+            "incidentOfHub",
             "quarantine",
             "quarantineOfNobody",
             "verdict",
@@ -146,7 +154,9 @@ const GROUP_REPLIES: [(&str, &str); 7] = [
 ];
 
 /// What answers a request, by its channel.
-const REPLIES: [(&str, &str); 22] = [
+const REPLIES: [(&str, &str); 24] = [
+    ("ingestIncident", "IncidentAnswer"),
+    ("queryIncidents", "IncidentsAnswer"),
     ("ingestQuarantine", "QuarantineAnswer"),
     ("queryDeployment", "DeploymentAnswer"),
     ("queryDeployments", "DeploymentsAnswer"),

@@ -1,0 +1,87 @@
+//! Incidents in words: of a device, and of the hub.
+
+use std::fmt::Write as _;
+
+use muster_contract::Timestamp;
+use muster_contract::fact::{Incident, IncidentKind};
+use muster_contract::incident::{ForeignView, HubIncident};
+
+use super::words::{age, clean, span};
+
+/// An incident in words.
+pub fn incident(incident: &Incident, now: Timestamp) -> String {
+    let what = match &incident.what {
+        IncidentKind::Amnesia { known_epoch, epoch } => {
+            format!("amnesia: epoch {epoch} began after {known_epoch}; the device lost its memory")
+        }
+        IncidentKind::Clone { known_epoch, epoch, seq } => {
+            format!("clone: report {seq} of epoch {epoch} came although epoch {known_epoch} is known")
+        }
+        IncidentKind::SequenceFork { epoch, seq, .. } => {
+            format!("sequence fork: report {seq} of epoch {epoch} came with two contents")
+        }
+        IncidentKind::ClockSkew { seconds } => {
+            let side = if *seconds < 0 { "behind" } else { "ahead" };
+            format!("clock skew: {} {side}", span(seconds.unsigned_abs()))
+        }
+        IncidentKind::Gap { epoch, missing } => {
+            format!("gap: reports {missing} of epoch {epoch} are missing")
+        }
+        IncidentKind::GapClosed { epoch, through } => {
+            format!("gap closed: epoch {epoch} is complete through {through}")
+        }
+        IncidentKind::RetiredButAlive { generation } => {
+            format!("retired in generation {generation}, but alive")
+        }
+        IncidentKind::ForeignDocument { downlink_seq, reason, .. } => {
+            format!(
+                "foreign document in DOWNLINK at {downlink_seq}: {}; the publisher replaces it",
+                clean(reason)
+            )
+        }
+        IncidentKind::ForeignView { key, cause, .. } => {
+            format!(
+                "foreign entry in the bucket views: {} ({}); the rollup mends it",
+                clean(key),
+                foreign_view(*cause)
+            )
+        }
+        IncidentKind::LedgerReplaced { known_created_at, known_seq, created_at, .. } => format!(
+            "LEDGER was replaced: it was created {created_at}; the one of {known_created_at}, read to {known_seq}, is gone. \
+             `muster restore` says what can be rebuilt"
+        ),
+        IncidentKind::ConnectionsExceeded { user, connections, limit, disconnected } => {
+            format!(
+                "{connections} connections of {}, {limit} are allowed: {disconnected} were closed",
+                clean(user)
+            )
+        }
+        IncidentKind::LedgerNearlyFull { bytes, bytes_max } => {
+            format!("LEDGER is nearly full: {bytes} of {bytes_max} bytes")
+        }
+    };
+    format!("{what}, {}", age(now, incident.at))
+}
+
+const fn foreign_view(cause: ForeignView) -> &'static str {
+    match cause {
+        ForeignView::Key => "no view has this key",
+        ForeignView::NoView => "its value was no view",
+        ForeignView::Damaged => "its digest was wrong",
+        ForeignView::Stale => "its value was of an earlier moment",
+        ForeignView::Unreached => "its value was of a moment that LEDGER has not reached",
+        ForeignView::Contradicts => "its value contradicted LEDGER",
+        ForeignView::Deleted => "it was deleted",
+        ForeignView::Missing => "it was missing",
+    }
+}
+
+/// The incidents of the hub, a line each; nothing where there are none.
+pub fn of_hub(incidents: &[HubIncident], now: Timestamp) -> String {
+    let mut text = String::new();
+    for HubIncident { incident: newest, count, .. } in incidents {
+        let times = if *count > 1 { format!(" ({count} in 24 h)") } else { String::new() };
+        let _ = writeln!(text, "incident of the hub: {}{times}", incident(newest, now));
+    }
+    text
+}

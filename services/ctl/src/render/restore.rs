@@ -1,0 +1,68 @@
+//! What of the hub is missing, and what can be rebuilt from where.
+
+use std::fmt::Write as _;
+
+use muster_contract::Timestamp;
+
+use super::incident;
+use super::paint::{BAD, UNSURE, WELL, styled};
+use super::table::{Cell, Table};
+use super::words::{age, plural};
+use crate::restore::{RestoreReport, Seen, StreamLine};
+
+/// The whole report.
+pub fn report(report: &RestoreReport, now: Timestamp) -> String {
+    let mut table = Table::new(&["STREAM", "STATE", "CREATED", ">MESSAGES", ">LAST", "REBUILT FROM", "BY"]);
+    for line in &report.streams {
+        table.row(row(line, now));
+    }
+    let mut text = format!("{}\n", table.within(None));
+    let place = |read_to: Option<u64>| read_to.map_or_else(|| "-".to_owned(), |seq| format!("ledger {seq}"));
+    let publisher = report.publisher.as_ref().map_or_else(
+        || "does not answer".to_owned(),
+        |status| format!("{} with a desired state", plural(status.devices, "device")),
+    );
+    let _ = writeln!(text, "rollup       has read to {}", place(report.rollup_read_to));
+    let _ = writeln!(text, "views        are of {}", place(report.views_read_to));
+    let _ = writeln!(text, "publisher    {publisher}");
+    text += &incident::of_hub(&report.incidents, now);
+    text.push('\n');
+    text += &steps(report);
+    text
+}
+
+fn row(line: &StreamLine, now: Timestamp) -> [Cell; 7] {
+    let dash = || Cell::from("-");
+    let (state, [created, messages, last]) = match line.seen {
+        Seen::Present { created_at, messages, last_seq, .. } => (
+            Cell::styled("present", WELL),
+            [age(now, created_at).into(), Cell::count(messages), Cell::count(last_seq)],
+        ),
+        Seen::Missing => (Cell::styled("missing", BAD), [dash(), dash(), dash()]),
+        Seen::NotVisible => (Cell::styled("not visible", UNSURE), [dash(), dash(), dash()]),
+    };
+    [line.name.into(), state, created, messages, last, line.rebuilt_from.into(), line.rebuilt_by.into()]
+}
+
+fn steps(report: &RestoreReport) -> String {
+    let hidden = report.streams.iter().filter(|line| line.seen == Seen::NotVisible).count() as u64;
+    let mut text = if report.complete {
+        styled(WELL, "Nothing is missing") + ".\n"
+    } else {
+        styled(BAD, "To restore, in this order:") + "\n"
+    };
+    for (at, step) in report.steps.iter().enumerate() {
+        let _ = writeln!(text, "{}. {}", at + 1, step.what);
+        if let Some(command) = &step.command {
+            let _ = writeln!(text, "   $ {command}");
+        }
+    }
+    if hidden > 0 {
+        let _ = writeln!(
+            text,
+            "{} not visible with these credentials: their services say above whether they work.",
+            plural(hidden, "stream")
+        );
+    }
+    text
+}

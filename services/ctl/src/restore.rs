@@ -1,0 +1,284 @@
+//! `muster restore`: what of the hub is missing, and what can be rebuilt from where. It looks and changes nothing.
+//!
+//! The rules are pure; `run` gathers what they need. What the credentials do not show is said to be not visible: on a
+//! secured hub people see LEDGER and the views alone, and learn of the rest from the services' own answers.
+
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use muster_bus::topology::VIEWS_STREAM;
+use muster_bus::{Bus, ReadError, StreamState};
+use muster_contract::Timestamp;
+use muster_contract::incident::HubIncident;
+use muster_contract::query::{PublisherStatus, Query};
+use muster_contract::subjects::{ViewKey, stream};
+use muster_contract::view::FleetView;
+use serde::Serialize;
+use tokio::time::timeout;
+
+use crate::ask::understood;
+use crate::error::CtlError;
+use crate::incidents;
+use crate::render;
+use crate::session::Session;
+
+/// How long a stream may take to be seen: a right that is missing looks like silence.
+const SEEN_WITHIN: Duration = Duration::from_secs(3);
+
+/// The outcome.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RestoreReport {
+    /// Nothing that can be seen is missing, and nothing was replaced within a day.
+    pub complete: bool,
+    /// The streams.
+    pub streams: Vec<StreamLine>,
+    /// Up to where the rollup has read LEDGER, if it answers.
+    pub rollup_read_to: Option<u64>,
+    /// Up to where the fleet's view in the bucket has read, if there is one.
+    pub views_read_to: Option<u64>,
+    /// What the publisher says of itself, if it answers.
+    pub publisher: Option<PublisherStatus>,
+    /// Incidents of the hub within a day.
+    pub incidents: Vec<HubIncident>,
+    /// What to do, in this order.
+    pub steps: Vec<Step>,
+}
+
+/// One stream.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct StreamLine {
+    /// Its name.
+    pub name: &'static str,
+    /// What can be seen of it.
+    #[serde(flatten)]
+    pub seen: Seen,
+    /// From where it is rebuilt.
+    pub rebuilt_from: &'static str,
+    /// By whom.
+    pub rebuilt_by: &'static str,
+    /// What nothing brings back.
+    pub not_rebuilt: &'static str,
+}
+
+/// What can be seen of a stream.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(tag = "state", rename_all = "camelCase", rename_all_fields = "camelCase")]
+pub enum Seen {
+    /// It is there.
+    Present {
+        /// When it was created; of a mirror, when the mirror was.
+        created_at: Timestamp,
+        /// Messages held.
+        messages: u64,
+        /// Bytes held.
+        bytes: u64,
+        /// The first sequence held.
+        first_seq: u64,
+        /// The last sequence ever given.
+        last_seq: u64,
+    },
+    /// There is no such stream.
+    Missing,
+    /// These credentials do not show it, or the server does not answer.
+    NotVisible,
+}
+
+/// Something to do.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Step {
+    /// What is wrong, and what brings it back.
+    pub what: String,
+    /// A command, where there is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub command: Option<String>,
+}
+
+/// How each stream is rebuilt.
+struct Source {
+    name: &'static str,
+    from: &'static str,
+    by: &'static str,
+    not: &'static str,
+}
+
+/// In the order in which they are restored: each can be rebuilt once those before it are there.
+const SOURCES: [Source; 6] = [
+    Source {
+        name: stream::DOWNLINK,
+        from: "Git, LEDGER's copies, the publisher's memory",
+        by: "publisher, at once",
+        not: "requests that LEDGER has not copied",
+    },
+    Source {
+        name: stream::LEDGER,
+        from: "DOWNLINK (desired states), the devices' outboxes (24 h or 10,000 reports each)",
+        by: "any service; ingest asks the devices",
+        not: "older facts; the rollup keeps its last snapshot and checkpoints as *.set-aside in --data-dir",
+    },
+    Source {
+        name: VIEWS_STREAM,
+        from: "LEDGER",
+        by: "rollup, within a second",
+        not: "definitions of views: apply them again",
+    },
+    Source {
+        name: stream::NOTICES,
+        from: "subscribers, who subscribe again",
+        by: "rollup",
+        not: "notices that nobody confirmed",
+    },
+    Source {
+        name: stream::UPLINK,
+        from: "the devices' outboxes",
+        by: "devices, what no receipt covers",
+        not: "nothing is lost",
+    },
+    Source {
+        name: stream::PRESENCE,
+        from: "the devices' heartbeats",
+        by: "devices, within 30 s",
+        not: "nothing is lost",
+    },
+];
+
+/// What the services answer.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Answers {
+    /// See [`RestoreReport::rollup_read_to`].
+    pub rollup_read_to: Option<u64>,
+    /// See [`RestoreReport::views_read_to`].
+    pub views_read_to: Option<u64>,
+    /// See [`RestoreReport::publisher`].
+    pub publisher: Option<PublisherStatus>,
+    /// See [`RestoreReport::incidents`].
+    pub incidents: Vec<HubIncident>,
+}
+
+impl RestoreReport {
+    /// The report of what was seen of each stream, in the order of [`streams`].
+    pub fn of(seen: impl IntoIterator<Item = Seen>, answers: Answers) -> Self {
+        let streams = SOURCES.iter().zip(seen).map(|(source, seen)| StreamLine {
+            name: source.name,
+            seen,
+            rebuilt_from: source.from,
+            rebuilt_by: source.by,
+            not_rebuilt: source.not,
+        });
+        let streams: Vec<_> = streams.collect();
+        let steps = steps(&streams, &answers);
+        let Answers { rollup_read_to, views_read_to, publisher, incidents } = answers;
+        let complete = steps.is_empty();
+        Self { complete, streams, rollup_read_to, views_read_to, publisher, incidents, steps }
+    }
+}
+
+/// The streams that are looked at.
+pub fn streams() -> impl Iterator<Item = &'static str> {
+    SOURCES.iter().map(|source| source.name)
+}
+
+fn steps(streams: &[StreamLine], answers: &Answers) -> Vec<Step> {
+    let mut steps = Vec::new();
+    let mut add = |what: String, command: Option<&str>| {
+        steps.push(Step { what, command: command.map(str::to_owned) });
+    };
+    for line in streams.iter().filter(|line| line.seen == Seen::Missing) {
+        let StreamLine { name, rebuilt_from, rebuilt_by, not_rebuilt, .. } = line;
+        let what = format!(
+            "{name} is missing. Rebuilt from: {rebuilt_from}; by: {rebuilt_by}. Not rebuilt: {not_rebuilt}"
+        );
+        add(what, Some(restart(name)));
+    }
+    let last_seq = streams.iter().find_map(|line| match line.seen {
+        Seen::Present { last_seq, .. } if line.name == stream::LEDGER => Some(last_seq),
+        _ => None,
+    });
+    if let (Some(last_seq), Some(read_to)) =
+        (last_seq, answers.views_read_to.filter(|to| Some(*to) > last_seq))
+    {
+        let what = format!(
+            "the views are of LEDGER {read_to}, and LEDGER ends at {last_seq}: it was set back or replaced. A rollup that runs \
+             writes them anew"
+        );
+        add(what, Some("systemctl restart muster-rollup"));
+    }
+    if let Some(incident) = answers.incidents.iter().find(|incident| incident.is_ledger_replaced()) {
+        let at = incident.incident.at;
+        let what = format!(
+            "LEDGER was replaced at {at}: devices send again what their outboxes keep, and the rollup keeps the snapshot of \
+             the old LEDGER as *.set-aside in --data-dir. `muster audit` says which reports are not in yet"
+        );
+        add(what, Some("muster audit"));
+    }
+    if answers.rollup_read_to.is_none() {
+        add(
+            "the rollup does not answer: it rebuilds the views from LEDGER".to_owned(),
+            Some("systemctl start muster-rollup"),
+        );
+    }
+    match &answers.publisher {
+        None => add(
+            "the publisher does not answer: it rebuilds DOWNLINK from Git and from LEDGER's copies"
+                .to_owned(),
+            Some("systemctl start muster-publisher"),
+        ),
+        Some(publisher) if !publisher.unreadable.is_empty() => {
+            let what = format!(
+                "DOWNLINK holds something unreadable for {} devices of which nothing good is known: give each a folder in Git",
+                publisher.unreadable.count
+            );
+            add(what, Some("muster publisher status"));
+        }
+        Some(_) => {}
+    }
+    steps
+}
+
+/// The service whose start makes a stream, for a service manager.
+fn restart(stream: &str) -> &'static str {
+    match stream {
+        stream::DOWNLINK => "systemctl restart muster-publisher",
+        VIEWS_STREAM | stream::NOTICES => "systemctl restart muster-rollup",
+        _ => "systemctl restart muster-ingest",
+    }
+}
+
+/// Looks at the hub; true where nothing is missing.
+///
+/// # Errors
+/// When the report cannot be shown.
+pub async fn run(session: &mut Session<'_>) -> Result<bool, CtlError> {
+    let bus = session.hub.bus();
+    let seen = join_all(streams().map(|name| look(bus, name))).await;
+    let answers = answers(session).await;
+    let report = RestoreReport::of(seen, answers);
+    session.show_own(&report, render::restore::report)?;
+    Ok(report.complete)
+}
+
+async fn look(bus: &Bus, name: &str) -> Seen {
+    match timeout(SEEN_WITHIN, bus.stream_state(name)).await {
+        Ok(Ok(StreamState { created_at, messages, bytes, first_seq, last_seq, .. })) => {
+            Seen::Present { created_at, messages, bytes, first_seq, last_seq }
+        }
+        Ok(Err(ReadError::Missing { .. })) => Seen::Missing,
+        Ok(Err(_)) | Err(_) => Seen::NotVisible,
+    }
+}
+
+/// Whoever does not answer says nothing; the report says that.
+async fn answers(session: &Session<'_>) -> Answers {
+    let hub = &session.hub;
+    let read_to = |view: FleetView| view.tally.as_of.ledger_seq;
+    let fleet = hub.query("fleet", &Query::default()).await;
+    let rollup_read_to = fleet.and_then(|answer| understood(&answer)).ok().map(read_to);
+    let entry = hub.bus().view_get(&ViewKey::Fleet.to_string()).await.ok().flatten();
+    let value = entry.and_then(|entry| entry.value);
+    let views_read_to = value.and_then(|value| serde_json::from_slice(&value).ok()).map(read_to);
+    let publisher = hub.publisher("status", &Query::default()).await;
+    let publisher = publisher.and_then(|answer| understood(&answer)).ok();
+    Answers { rollup_read_to, views_read_to, publisher, incidents: incidents::of_hub(session).await }
+}

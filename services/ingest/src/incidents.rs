@@ -1,0 +1,190 @@
+//! `muster.ingest.incident`: services of the hub have ingest record what they have seen. Ingest answers once LEDGER holds
+//! the incident. It bounds the rate of each type: what comes faster is counted in the next incident of the type.
+//!
+//! These facts need no fence: they change nothing that a partition's owner knows, and LEDGER recognises an occurrence that
+//! two services report by its name.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use fastrand::Rng;
+use muster_bus::event::attributes;
+use muster_bus::{Bus, Call, EndpointSpec, Fault, Outgoing, PublishError, ServiceSpec, Trace};
+use muster_contract::incident::{Incident, IncidentAnswer, IncidentKind, IncidentRequest};
+use muster_contract::limits::ERROR_MESSAGE_BYTES_MAX;
+use muster_contract::query::{ErrorBody, ErrorCode};
+use muster_contract::subjects::{LedgerSubject, REQUEST_INCIDENT, stream};
+use muster_contract::{Document, Timestamp, decode};
+use muster_service::clock::Clock;
+use muster_service::error::chain;
+use muster_service::health::Latch;
+use tokio_util::sync::CancellationToken;
+
+/// Incidents of one type that are recorded at once.
+const BURST: u32 = 10;
+/// Time in which another one may be recorded: six a minute.
+const REFILL: Duration = Duration::from_secs(10);
+/// Bytes of a request: its longest text, and room for the rest.
+const REQUEST_BYTES_MAX: usize = 4 * ERROR_MESSAGE_BYTES_MAX;
+
+const _: () = assert!(REQUEST_BYTES_MAX > ERROR_MESSAGE_BYTES_MAX + 1024);
+
+const SERVICE: &str = "muster-incidents";
+const EVENT_SOURCE: &str = "muster-ingest";
+
+/// Records incidents. Clones share the limits.
+#[derive(Debug, Clone)]
+pub struct IncidentRecorder {
+    bus: Bus,
+    clock: Arc<dyn Clock>,
+    limits: Arc<Mutex<HashMap<&'static str, RateLimit>>>,
+}
+
+/// How many incidents of one type may be recorded now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct RateLimit {
+    left: u32,
+    refilled_at: Timestamp,
+    /// Those that were not recorded since the last one that was.
+    others: u64,
+}
+
+impl RateLimit {
+    const fn new(now: Timestamp) -> Self {
+        Self { left: BURST, refilled_at: now, others: 0 }
+    }
+
+    /// How many others the incident stands for, if it may be recorded; else it is counted.
+    fn admit(&mut self, now: Timestamp) -> Option<u64> {
+        let passed = now.duration_since(self.refilled_at).as_millis();
+        // A clock that was set back refills nothing, until it has passed where it was.
+        let refills = u32::try_from(passed / REFILL.as_millis() as i128).unwrap_or(0);
+        if refills > 0 {
+            self.left = self.left.saturating_add(refills).min(BURST);
+            self.refilled_at = now;
+        }
+        if self.left == 0 {
+            self.others = self.others.saturating_add(1);
+            return None;
+        }
+        self.left -= 1;
+        Some(std::mem::take(&mut self.others))
+    }
+}
+
+impl IncidentRecorder {
+    /// A recorder that has recorded nothing yet.
+    pub fn new(bus: Bus, clock: Arc<dyn Clock>) -> Self {
+        Self { bus, clock, limits: Arc::default() }
+    }
+
+    /// Answers requests until `stop`; those already taken are answered then.
+    pub async fn serve(self, offered: Latch, stop: CancellationToken) {
+        let bus = self.bus.clone();
+        let handler = move |call| self.clone().handle(call);
+        let spec = ServiceSpec {
+            name: SERVICE,
+            version: env!("CARGO_PKG_VERSION"),
+            description: "Incidents of the hub and of devices, as services see them",
+            endpoints: vec![EndpointSpec { name: "incident", subject: REQUEST_INCIDENT.to_owned() }],
+        };
+        bus.offer(spec, handler, || offered.release(), stop).await;
+    }
+
+    async fn handle(self, call: Call) -> Result<Bytes, Fault> {
+        let request = read(&call.payload)?;
+        let ledger_seq = self.record(&request).await.map_err(|error| {
+            let message = format!("cannot record the incident: {}; ask again", chain(&error));
+            ErrorBody { code: ErrorCode::NotReady, message }
+        })?;
+        // Cannot fail: the answer is an object of a number.
+        Ok(serde_json::to_vec(&IncidentAnswer { ledger_seq }).unwrap_or_default().into())
+    }
+
+    /// Writes an incident into LEDGER; gives where it is, or nothing where it is only counted.
+    ///
+    /// # Errors
+    /// LEDGER has not confirmed it.
+    pub async fn record(&self, request: &IncidentRequest) -> Result<Option<u64>, PublishError> {
+        let now = self.clock.now();
+        let Some(others) = self.admit(&request.what, now) else { return Ok(None) };
+        let stored = self.bus.publish(letter(request, others, now)).await;
+        if stored.is_err() {
+            self.return_admission(&request.what, others);
+        }
+        stored.map(|stored| Some(stored.sequence))
+    }
+
+    fn admit(&self, what: &IncidentKind, now: Timestamp) -> Option<u64> {
+        let mut limits = self.limits.lock().unwrap_or_else(PoisonError::into_inner);
+        limits.entry(what.name()).or_insert_with(|| RateLimit::new(now)).admit(now)
+    }
+
+    /// What was not stored is reported again, and has used up nothing.
+    fn return_admission(&self, what: &IncidentKind, others: u64) {
+        let mut limits = self.limits.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(limit) = limits.get_mut(what.name()) {
+            limit.left = (limit.left + 1).min(BURST);
+            limit.others = limit.others.saturating_add(others);
+        }
+    }
+}
+
+fn read(payload: &[u8]) -> Result<IncidentRequest, ErrorBody> {
+    let bad = |message| ErrorBody { code: ErrorCode::BadRequest, message };
+    if payload.len() > REQUEST_BYTES_MAX {
+        let rule = format!("the request has {} bytes; {REQUEST_BYTES_MAX} are allowed", payload.len());
+        return Err(bad(rule));
+    }
+    let request: IncidentRequest = serde_json::from_slice(payload)
+        .map_err(|error| bad(format!("the request cannot be read: {error}")))?;
+    request.check().map_err(|violation| bad(format!("the request cannot be read: {violation}")))?;
+    Ok(request)
+}
+
+fn letter(request: &IncidentRequest, others: u64, now: Timestamp) -> Outgoing {
+    let mut rng = Rng::new();
+    let fact = Incident { others, ..Incident::new(now, request.what.clone()) };
+    let id = request.id();
+    Outgoing {
+        headers: attributes(EVENT_SOURCE, Incident::KIND, &id, Trace::begin(&mut rng)),
+        message_id: Some(id),
+        expected_stream: Some(stream::LEDGER),
+        ..Outgoing::new(LedgerSubject::Incident(request.key()).to_string(), decode::to_bytes(&fact))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_type_has_a_burst_then_six_a_minute_and_counts_the_rest() {
+        let at = |second: i64| Timestamp::from_second(1_000 + second).unwrap();
+        let mut limit = RateLimit::new(at(0));
+        let recorded = (0..40).filter(|_| limit.admit(at(0)).is_some()).count();
+        assert_eq!(recorded, BURST as usize);
+        assert_eq!(limit.admit(at(9)), None);
+        assert_eq!(limit.admit(at(10)), Some(31));
+        assert_eq!(limit.admit(at(10)), None);
+        assert_eq!(limit.admit(at(5)), None, "a clock that was set back");
+        assert_eq!(limit.admit(at(20)), Some(2));
+        let recorded = (0..40).filter(|_| limit.admit(at(10_000)).is_some()).count();
+        assert_eq!(recorded, BURST as usize);
+    }
+
+    #[test]
+    fn a_request_that_cannot_be_read_is_refused_in_words() {
+        for (payload, words) in [
+            (&br#"{"type":"other"}"#[..], "cannot be read"),
+            (br#"{"type":"clockSkew","seconds":9}"#, "found by ingest itself"),
+            (b"no", "cannot be read"),
+        ] {
+            let refused = read(payload).unwrap_err();
+            assert!(refused.code == ErrorCode::BadRequest && refused.message.contains(words), "{refused:?}");
+        }
+        assert!(read(&[b' '; REQUEST_BYTES_MAX + 1]).is_err());
+    }
+}

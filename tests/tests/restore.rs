@@ -1,0 +1,274 @@
+//! A LEDGER that is deleted under running services: nobody misses it, what can be rebuilt is rebuilt, and `muster restore`
+//! says what can be rebuilt from where. The services run in this process; the device is the test.
+
+#![allow(clippy::unwrap_used, reason = "a failure here is the test's result")]
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::Parser as _;
+use muster_bus::{Bus, Outgoing};
+use muster_contract::canonical::Digest;
+use muster_contract::fact::Fact;
+use muster_contract::incident::{HubIncident, Incident, IncidentAnswer, IncidentKind, IncidentsAnswer};
+use muster_contract::query::{ErrorReply, PublisherStatus};
+use muster_contract::receipt::Receipt;
+use muster_contract::subjects::{self, LedgerSubject, REQUEST_INCIDENT, stream};
+use muster_contract::{DeviceKey, Timestamp, decode};
+use muster_ctl::render;
+use muster_ctl::restore::{Answers, RestoreReport, Seen, streams};
+use muster_service::life::Life;
+use muster_tests::command::muster;
+use muster_tests::golden;
+use muster_tests::schemas::example;
+use muster_tests::server::Server;
+use muster_tests::wait::{soon, until};
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+
+const DRAIN: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// A server, its services, and a connection that may do everything.
+struct Hub {
+    server: Server,
+    bus: Bus,
+    dir: tempfile::TempDir,
+}
+
+impl Hub {
+    async fn start() -> Self {
+        let server = Server::start();
+        let bus = Bus::connect(server.config("test"), &CancellationToken::new()).await.unwrap();
+        bus.converge().await.unwrap();
+        Self { server, bus, dir: tempfile::tempdir().unwrap() }
+    }
+
+    async fn ingest(&self) -> Life {
+        let words = ["muster-ingest", "--nats-url", &self.server.url(), "--lease", "3s"];
+        let config = muster_ingest::config::Cli::try_parse_from(words).unwrap().check().unwrap();
+        let life = Life::new();
+        soon("ingest", muster_ingest::app::start(config, &life)).await.unwrap();
+        ready(&life).await;
+        life
+    }
+
+    async fn rollup(&self) -> Life {
+        let data = self.dir.path().join("rollup").display().to_string();
+        let words = ["muster-rollup", "--nats-url", &self.server.url(), "--data-dir", &data];
+        let config = muster_rollup::config::Cli::try_parse_from(words).unwrap().check().unwrap();
+        let life = Life::new();
+        soon("rollup", muster_rollup::app::start(config, &life)).await.unwrap();
+        ready(&life).await;
+        life
+    }
+
+    async fn publisher(&self) -> (Life, muster_publisher::app::Handle) {
+        let words = ["muster-publisher", "--nats-url", &self.server.url()];
+        let config = muster_publisher::config::Cli::try_parse_from(words).unwrap().check().unwrap();
+        let life = Life::new();
+        let handle = soon("publisher", muster_publisher::app::start(config, &life)).await.unwrap();
+        ready(&life).await;
+        (life, handle)
+    }
+
+    async fn request(&self, subject: &str, request: &Value) -> Value {
+        let answer = self.bus.request(subject, request.to_string().into(), PATIENCE).await.unwrap();
+        serde_json::from_slice(&answer).unwrap()
+    }
+
+    /// The newest fact of a subject.
+    async fn fact(&self, subject: &LedgerSubject) -> Option<Fact> {
+        let last = self.bus.last(stream::LEDGER, &subject.to_string()).await.ok().flatten()?;
+        Fact::parse(subject, &last.payload).ok()
+    }
+
+    async fn hub_incident(&self) -> Option<Incident> {
+        match self.fact(&LedgerSubject::Incident(None)).await? {
+            Fact::Incident(incident) => Some(incident),
+            _ => None,
+        }
+    }
+
+    async fn beat(&self, key: &DeviceKey, head: u64) {
+        let beat = json!({
+            "apiVersion": "muster/v1", "kind": "Heartbeat", "epoch": 1, "head": head, "unsent": 0,
+            "generation": 1, "agentVersion": "test",
+        });
+        let _ = self.bus.publish(Outgoing::new(subjects::presence(key), beat.to_string())).await;
+    }
+
+    async fn report(&self, key: &DeviceKey, seq: u64, head: u64) {
+        let states = ["installing", "installed"];
+        let state = states[usize::from(seq == head)];
+        let report = json!({
+            "apiVersion": "muster/v1", "kind": "StatusReport", "epoch": 1, "seq": seq, "head": head,
+            "observedAt": Timestamp::now().to_string(), "deployment": "web", "generation": 1,
+            "digest": Digest::of_bytes(b"web").to_string(), "status": {"state": state},
+            "components": [{"name": "main", "state": state}], "current": seq == head,
+        });
+        self.bus.publish(Outgoing::new(subjects::report(key), report.to_string())).await.unwrap();
+    }
+
+    /// Which reports of a device the newest receipt asks for; none while there is no receipt.
+    async fn receipt(&self, key: &DeviceKey) -> Option<(u64, String)> {
+        let last = self.bus.last(stream::DOWNLINK, &subjects::receipt(key)).await.ok().flatten()?;
+        let receipt: Receipt = decode::parse(&last.payload).ok()?;
+        Some((receipt.through, receipt.missing.to_string()))
+    }
+}
+
+async fn ready(life: &Life) {
+    until("a service is ready", async || life.health().missing(), Vec::is_empty).await;
+}
+
+fn key() -> DeviceKey {
+    "plant7/press-4".parse().unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_incident_is_recorded_before_it_is_answered_and_its_rate_is_bounded() {
+    let hub = Hub::start().await;
+    let ingest = hub.ingest().await;
+    let view = |revision: u64| json!({"type": "foreignView", "key": "fleet", "revision": revision, "cause": "noView"});
+    let answer: IncidentAnswer =
+        serde_json::from_value(hub.request(REQUEST_INCIDENT, &view(1)).await).unwrap();
+    let at = hub.bus.at(stream::LEDGER, answer.ledger_seq.unwrap()).await.unwrap().unwrap();
+    assert_eq!(at.subject, "muster.incident._._");
+    let mut document =
+        json!({"type": "foreignDocument", "downlinkSeq": 9, "cause": "empty", "reason": "empty"});
+    (document["site"], document["device"]) = (json!("plant7"), json!("press-4"));
+    hub.request(REQUEST_INCIDENT, &document).await;
+    let of_device = hub.fact(&LedgerSubject::Incident(Some(key()))).await.unwrap();
+    assert!(matches!(of_device, Fact::Incident(Incident { what: IncidentKind::ForeignDocument { .. }, .. })));
+
+    let mut recorded = 0;
+    for revision in 2..60 {
+        recorded += u64::from(hub.request(REQUEST_INCIDENT, &view(revision)).await["ledgerSeq"].is_u64());
+    }
+    assert!((9..=20).contains(&recorded), "{recorded} of 58 are recorded");
+    let refused = hub.request(REQUEST_INCIDENT, &json!({"type": "clockSkew", "seconds": 9})).await;
+    let refused: ErrorReply = serde_json::from_value(refused).unwrap();
+    assert!(refused.error.message.contains("found by ingest itself"), "{refused:?}");
+    ingest.drain(DRAIN).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_deleted_ledger_is_an_incident_and_what_can_be_rebuilt_is_rebuilt() {
+    let (hub, key) = (Hub::start().await, key());
+    let (ingest, rollup) = (hub.ingest().await, hub.rollup().await);
+    let (publisher, _handle) = hub.publisher().await;
+    let documents = "id: web\nmetadata: {name: web}\nspec:\n  applicationId: com-example-web\n  deploymentProfile:\n    \
+         type: process\n    components:\n      - name: main\n        properties: {command: run}\n";
+    let apply = json!({"site": "plant7", "device": "press-4", "documents": documents});
+    let answer = hub.request("muster.publisher.apply", &apply).await;
+    assert_eq!(answer["generation"], 1, "{answer}");
+    for seq in 1..=2 {
+        hub.report(&key, seq, 2).await;
+    }
+    let beaten = async || {
+        hub.beat(&key, 2).await;
+        hub.receipt(&key).await
+    };
+    until("the receipt", beaten, |seen| *seen == Some((2, String::new()))).await;
+    let known = hub.bus.stream_state(stream::LEDGER).await.unwrap();
+
+    hub.request("$JS.API.STREAM.DELETE.LEDGER", &json!({})).await;
+    let ended = async || ingest.failure().is_some() && hub.bus.stream_state(stream::LEDGER).await.is_ok();
+    until("ingest makes LEDGER and ends", ended, |ended| *ended).await;
+    ingest.drain(DRAIN).await;
+    let ingest = hub.ingest().await;
+
+    let incident = until("the incident", async || hub.hub_incident().await, Option::is_some).await.unwrap();
+    let IncidentKind::LedgerReplaced { known_created_at, .. } = incident.what else { panic!("{incident:?}") };
+    assert_eq!(known_created_at, known.created_at);
+    let desired = async || hub.fact(&LedgerSubject::Desired(key.clone())).await;
+    until("the desired state, from DOWNLINK", desired, Option::is_some).await;
+    let asked = async || {
+        hub.beat(&key, 2).await;
+        hub.receipt(&key).await
+    };
+    until("the receipt asks again", asked, |seen| {
+        *seen == Some((2, "1-2".to_owned())) || *seen == Some((0, String::new()))
+    })
+    .await;
+    for seq in 1..=2 {
+        hub.report(&key, seq, 2).await;
+    }
+    until("everything is in again", beaten, |seen| *seen == Some((2, String::new()))).await;
+    let view = async || {
+        let entry = hub.bus.view_get("deployment.web").await.ok().flatten()?;
+        let view: Value = serde_json::from_slice(&entry.value?).ok()?;
+        Some(view["targets"].clone())
+    };
+    until("the view", view, |targets| *targets == Some(json!(1))).await;
+
+    let url = hub.server.url();
+    let shown = async || muster(&url, &["status"]).await;
+    let said = until("status", shown, |said| said.err.contains("LEDGER was replaced")).await;
+    assert_eq!(said.code, 0, "{said:?}");
+    let audit = muster(&url, &["audit"]).await;
+    assert!(audit.code == 1 && audit.out.contains("LEDGER was replaced within 24 h"), "{audit:?}");
+    let restore = muster(&url, &["restore", "--format", "json"]).await;
+    let report: Value = serde_json::from_str(&restore.out).unwrap();
+    assert!(restore.code == 1 && report["complete"] == false, "{restore:?}");
+    assert_eq!(report["streams"][1]["state"], "present");
+    assert!(hub.dir.path().join("rollup").exists());
+    for life in [ingest, rollup, publisher] {
+        life.drain(DRAIN).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn restore_names_what_is_missing_and_who_does_not_answer() {
+    let server = Server::start();
+    let said = muster(&server.url(), &["restore"]).await;
+    assert_eq!(said.code, 1, "{said:?}");
+    for words in ["LEDGER is missing", "the rollup does not answer", "the publisher does not answer"] {
+        assert!(said.out.contains(words), "{words}: {}", said.out);
+    }
+}
+
+#[test]
+fn what_restore_says_is_on_record() {
+    let present = |messages| Seen::Present {
+        created_at: now() - Duration::from_secs(7_200),
+        messages,
+        bytes: messages * 900,
+        first_seq: 1,
+        last_seq: messages,
+    };
+    let publisher: PublisherStatus = example("PublisherStatus.without-git");
+    let answers = Answers {
+        rollup_read_to: Some(471),
+        views_read_to: Some(471),
+        publisher: Some(publisher),
+        incidents: Vec::new(),
+    };
+    let whole = RestoreReport::of(streams().map(|_| present(471)), answers.clone());
+    golden("restore-nothing-missing", &render::restore::report(&whole, now()));
+
+    let incidents: IncidentsAnswer = example("IncidentsAnswer.one");
+    let replaced =
+        HubIncident { incident: example("Incident.ledger-replaced"), ..incidents.incidents[0].clone() };
+    let answers =
+        Answers { publisher: None, views_read_to: Some(9_000), incidents: vec![replaced], ..answers };
+    let seen = [Seen::NotVisible, present(471), Seen::Missing, Seen::NotVisible, Seen::Missing, present(2)];
+    let broken = RestoreReport::of(seen, answers);
+    assert!(whole.complete && !broken.complete);
+    golden("restore-broken", &render::restore::report(&broken, now()));
+    let json = serde_json::to_string_pretty(&broken).unwrap() + "\n";
+    golden("restore-json", &json);
+}
+
+fn now() -> Timestamp {
+    "2026-08-22T12:00:00Z".parse().unwrap()
+}
+
+fn golden(name: &str, text: &str) {
+    let plain = anstream::adapter::strip_str(text).to_string();
+    let file: PathBuf = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("golden/ctl/{name}.txt"));
+    if let Some(difference) = golden::difference(&file, &plain, "UPDATE_GOLDEN") {
+        panic!("{difference}to accept: UPDATE_GOLDEN=1 cargo test -p muster-tests --test restore");
+    }
+}
