@@ -16,13 +16,8 @@ use crate::error::{CtlError, NO, USAGE, YES};
 use crate::session::Session;
 use crate::terminal::Terminal;
 use crate::{
-<<<<<<< HEAD
-    audit, auth, defined, devices, groups, history, hubs, incidents, publish, quarantine, reach, restore, status,
-    streams, watch, why,
-=======
     audit, auth, defined, devices, groups, history, hubs, incidents, publish, quarantine, reach, restore,
-    status, watch, why,
->>>>>>> 757e247 (Confirm a LEDGER that is behind, list DOWNLINK after each batch)
+    status, streams, watch, why,
 };
 
 /// Runs the command line of this process. It sets up no log: standard error is for what the person is told.
