@@ -12,6 +12,7 @@ pub mod run;
 pub mod config;
 pub mod exit;
 pub mod health;
+mod http_listener;
 pub mod life;
 pub mod telemetry;
 
