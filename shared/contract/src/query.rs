@@ -95,6 +95,8 @@ pub enum ErrorCode {
     NotFound,
     /// It is there but in the way (another writer won, a source is busy).
     Conflict,
+    /// The requester, or all requesters together, have as much under way as they may; the message names the bound.
+    TooManyRequests,
     /// The service has not caught up yet.
     NotReady,
     /// The service failed.
@@ -108,6 +110,7 @@ impl ErrorCode {
             Self::BadRequest => 400,
             Self::NotFound => 404,
             Self::Conflict => 409,
+            Self::TooManyRequests => 429,
             Self::Internal => 500,
             Self::NotReady => 503,
         }
@@ -471,6 +474,9 @@ pub struct GitStatus {
     /// Why the last poll failed, if it did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
+    /// Since when the repository hangs: it takes requests and gives no answer. Absent once it answers, or refuses.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hanging_since: Option<Timestamp>,
 }
 
 /// A commit that was refused as a whole.

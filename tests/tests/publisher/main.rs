@@ -5,6 +5,7 @@
 
 mod commits;
 mod crashes;
+mod hanging;
 mod ledger;
 mod recovery;
 mod renewal;
