@@ -1,19 +1,23 @@
 //! The past on request: one rebuild at a time, a queue with an end, and the last few points kept for who asks on. Memory
-//! is bounded by that: beside the live fold at most as many as are kept, the one that is being made, and one of which a missing checkpoint is
+//! is bounded by that: beside the live fold at most as many as are kept (for operators, and as many for all others), the one that is being made, and one of which a missing checkpoint is
 //! made while nobody asks ([`fill`](super::fill)).
 //!
 //! Whoever asks waits for a while. A rebuild that takes longer goes on, and the answer until then is how far it is: ask
 //! again, and what was made meanwhile is there.
+//!
+//! Requesters have fair shares: rebuilds wait in a queue of [`WAITING`] that is served round robin by requester, questions wait at
+//! [`ASKERS`] places, and nobody's points push out an operator's.
 
+use std::cmp::Reverse;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use muster_bus::Bus;
+use muster_bus::{Bus, Place, Places, Requester, RequesterBounds};
 use muster_contract::Timestamp;
 use muster_contract::history::VerifyAnswer;
 use muster_contract::query::{ErrorBody, ErrorCode};
-use tokio::sync::mpsc::error::TrySendError;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
+use muster_service::fair::{Exceeded, FairQueue};
+use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 
@@ -24,9 +28,9 @@ use super::verify;
 use crate::metrics::{Metrics, RecallResult};
 use crate::present::{Origin, Present};
 
-/// Rebuilds that wait for their turn, with the one under way.
-const WAITING_MAX: usize = 8;
-/// Points that are kept when they are made.
+/// Rebuilds that wait for their turn: in all, of one requester, and for operators alone.
+const WAITING: RequesterBounds = RequesterBounds::new(8, 3, 2);
+/// Points that are kept when they are made: of those that operators asked for, and of all others. A comparison needs two.
 const KEPT_MAX: usize = 2;
 /// How long a point is kept that nobody asks for.
 const KEPT_FOR: Duration = Duration::from_secs(5 * 60);
@@ -35,9 +39,9 @@ const TOLD_FOR: Duration = Duration::from_secs(5);
 /// How long what was made of the present is the present for whoever asks for that: who was told to ask again finds it, however
 /// many facts have come in meanwhile.
 const NOW_FOR: Duration = Duration::from_secs(5);
-/// Questions that wait at once. Whoever comes beyond is told at once how far it is: the service has room for other
-/// questions.
-const ASKERS_MAX: usize = 16;
+/// Questions that wait at once: in all, of one requester, and for operators alone. Whoever comes beyond is told at once how far
+/// it is: the service has room for other questions.
+const ASKERS: RequesterBounds = RequesterBounds::new(16, 6, 4);
 /// How long one rebuild may take.
 const REBUILD_MAX: Duration = Duration::from_secs(10 * 60);
 /// How long one question waits for it: less than people's programs wait for an answer.
@@ -109,8 +113,11 @@ impl Progress {
 pub struct Recall {
     present: Arc<Present>,
     shelf: Arc<Mutex<Shelf>>,
-    jobs: mpsc::Sender<Job>,
-    room: Arc<Semaphore>,
+    /// Says that something waits.
+    work: Arc<Notify>,
+    places: Places,
+    /// Who asks.
+    requester: Requester,
 }
 
 /// What is made, is being made, or waits.
@@ -118,11 +125,16 @@ pub struct Recall {
 struct Shelf {
     origin: Origin,
     entries: Vec<Entry>,
+    waiting: FairQueue<Requester, Job>,
+    /// Nobody makes anything any more.
+    is_ended: bool,
 }
 
 #[derive(Debug)]
 struct Entry {
     wanted: Wanted,
+    /// Who asked for it first.
+    requester: Requester,
     /// Somebody asked for it as the present.
     of_now: bool,
     stage: watch::Receiver<Stage>,
@@ -145,7 +157,7 @@ pub struct Maker {
     archive: Arc<Archive>,
     metrics: Metrics,
     shelf: Arc<Mutex<Shelf>>,
-    jobs: mpsc::Receiver<Job>,
+    work: Arc<Notify>,
     /// What is done where nobody asks.
     filler: Filler,
 }
@@ -158,16 +170,28 @@ pub fn pair(
     metrics: Metrics,
     facts: u64,
 ) -> (Recall, Maker) {
-    let (jobs, waiting) = mpsc::channel(WAITING_MAX);
     let origin = present.look(|now| now.origin);
-    let shelf = Arc::new(Mutex::new(Shelf { origin, entries: Vec::new() }));
-    let room = Arc::new(Semaphore::new(ASKERS_MAX));
-    let recall = Recall { present: Arc::clone(&present), shelf: Arc::clone(&shelf), jobs, room };
+    let waiting = FairQueue::default();
+    let shelf = Arc::new(Mutex::new(Shelf { origin, entries: Vec::new(), waiting, is_ended: false }));
+    let work = Arc::new(Notify::new());
+    let recall = Recall {
+        present: Arc::clone(&present),
+        shelf: Arc::clone(&shelf),
+        work: Arc::clone(&work),
+        places: Places::new(ASKERS),
+        requester: Requester::Unverified,
+    };
     let filler = Filler::new(bus.clone(), Arc::clone(&present), Arc::clone(&archive), metrics.clone(), facts);
-    (recall, Maker { bus, present, archive, metrics, shelf, jobs: waiting, filler })
+    (recall, Maker { bus, present, archive, metrics, shelf, work, filler })
 }
 
 impl Recall {
+    /// The same for the questions of a requester.
+    #[must_use]
+    pub fn for_requester(self, requester: Requester) -> Self {
+        Self { requester, ..self }
+    }
+
     /// A point of the past, as soon as it is made, or how far it is at `deadline`.
     ///
     /// # Errors
@@ -192,8 +216,8 @@ impl Recall {
 
     /// A place for one who waits, from the first look into LEDGER on; none where as many wait as may. Who has none has no
     /// time: what is not there at once is not waited for.
-    pub fn place(&self) -> Option<OwnedSemaphorePermit> {
-        Arc::clone(&self.room).try_acquire_owned().ok()
+    pub fn place(&self) -> Option<Place> {
+        self.places.enter(&self.requester).ok()
     }
 
     async fn made(&self, asked: Asked, deadline: Instant) -> Result<Made, ErrorBody> {
@@ -220,7 +244,7 @@ impl Recall {
         let origin = self.present.look(|now| now.origin);
         let mut shelf = locked(&self.shelf);
         if shelf.origin != origin {
-            *shelf = Shelf { origin, entries: Vec::new() };
+            (shelf.origin, shelf.entries) = (origin, Vec::new());
         }
         shelf.tidy();
         if let Some(entry) = shelf.find(asked) {
@@ -232,18 +256,15 @@ impl Recall {
         let (progress, stage) = watch::channel(Stage::Waiting);
         let (wanted, of_now) = (asked.wanted, asked.now_since.is_some());
         let job = Job { wanted, origin, progress: Progress(progress) };
-        match self.jobs.try_send(job) {
-            Ok(()) => {}
-            Err(TrySendError::Full(_)) => {
-                let message = format!(
-                    "{WAITING_MAX} points of the past are waiting to be rebuilt, which is as many as may; ask again in a moment"
-                );
-                return Err(not_ready(message));
-            }
-            Err(TrySendError::Closed(_)) => return Err(ending()),
+        if shelf.is_ended {
+            return Err(ending());
         }
+        let requester = self.requester.clone();
+        let queued = shelf.waiting.push(requester.clone(), WAITING.share(&requester), job);
+        queued.map_err(|(_, exceeded)| too_many(exceeded))?;
+        self.work.notify_one();
         let (stage_of, asked_at) = (stage.clone(), Instant::now());
-        shelf.entries.push(Entry { wanted, of_now, stage: stage_of, asked_at, done_at: None });
+        shelf.entries.push(Entry { wanted, requester, of_now, stage: stage_of, asked_at, done_at: None });
         Ok(stage)
     }
 }
@@ -267,15 +288,24 @@ impl Shelf {
             (Stage::Done(Ok(_)), _) => entry.asked_at.elapsed() < KEPT_FOR,
             _ => entry.stage.has_changed().is_ok(),
         });
-        while self.kept() > KEPT_MAX {
-            let made = self.entries.iter().enumerate().filter(|(_, entry)| entry.is_kept());
-            let Some((oldest, _)) = made.min_by_key(|(_, entry)| entry.asked_at) else { return };
-            self.entries.remove(oldest);
+        for operators in [false, true] {
+            while let Some(at) = self.surplus(operators) {
+                self.entries.remove(at);
+            }
         }
     }
 
-    fn kept(&self) -> usize {
-        self.entries.iter().filter(|entry| entry.is_kept()).count()
+    /// The point that is to go of those that operators, or all others, asked for, where more are kept than may be: the oldest of
+    /// the requester that has most of them.
+    fn surplus(&self, of_operators: bool) -> Option<usize> {
+        let is_of = |entry: &Entry| entry.is_kept() && entry.requester.is_operator() == of_operators;
+        let kept: Vec<_> = self.entries.iter().enumerate().filter(|(_, entry)| is_of(entry)).collect();
+        if kept.len() <= KEPT_MAX {
+            return None;
+        }
+        let of = |requester: &Requester| kept.iter().filter(|(_, other)| other.requester == *requester).count();
+        let surplus = kept.iter().min_by_key(|(_, entry)| (Reverse(of(&entry.requester)), entry.asked_at));
+        surplus.map(|(at, _)| *at)
     }
 }
 
@@ -308,13 +338,12 @@ impl Maker {
     /// Makes what is asked for, one after the other, until `stop`. Where nobody asks, what is missing is filled in, as long as
     /// facts are taken in.
     pub async fn run(mut self, stop: CancellationToken, intake: CancellationToken) {
-        while let Some(next) = stop.run_until_cancelled(timeout(self.filler.rest(), self.jobs.recv())).await {
+        while let Some(next) = stop.run_until_cancelled(timeout(self.filler.rest(), self.next_job())).await {
             match next {
-                Ok(Some(job)) => {
+                Ok(job) => {
                     stop.run_until_cancelled(self.make(job)).await;
                     self.filler.give_way();
                 }
-                Ok(None) => return,
                 Err(_) => {
                     if intake.run_until_cancelled(self.filler.step()).await.is_none() {
                         self.filler.end();
@@ -322,6 +351,17 @@ impl Maker {
                 }
             }
             locked(&self.shelf).tidy();
+        }
+    }
+
+    /// The next of what waits, in the requesters' turns. Cancel-safe.
+    async fn next_job(&self) -> Job {
+        loop {
+            let next = locked(&self.shelf).waiting.pop();
+            if let Some((_, job)) = next {
+                return job;
+            }
+            self.work.notified().await;
         }
     }
 
@@ -359,6 +399,15 @@ impl Maker {
     }
 }
 
+impl Drop for Maker {
+    /// Whoever waits is told that nothing is made any more.
+    fn drop(&mut self) {
+        let mut shelf = locked(&self.shelf);
+        shelf.is_ended = true;
+        shelf.waiting.clear();
+    }
+}
+
 /// Entries are whole at any moment, so a panic elsewhere leaves no half of one.
 fn locked(shelf: &Mutex<Shelf>) -> MutexGuard<'_, Shelf> {
     shelf.lock().unwrap_or_else(PoisonError::into_inner)
@@ -366,6 +415,20 @@ fn locked(shelf: &Mutex<Shelf>) -> MutexGuard<'_, Shelf> {
 
 fn not_ready(message: String) -> ErrorBody {
     ErrorBody { code: ErrorCode::NotReady, message }
+}
+
+fn too_many(exceeded: Exceeded) -> ErrorBody {
+    match exceeded {
+        Exceeded::Key(bound) => ErrorBody {
+            code: ErrorCode::TooManyRequests,
+            message: format!(
+                "{bound} points of the past that you asked for wait to be rebuilt, which is as many as one requester may have; ask again when they are answered"
+            ),
+        },
+        Exceeded::All(bound) => not_ready(format!(
+            "{bound} points of the past are waiting to be rebuilt, which is as many as may; ask again in a moment"
+        )),
+    }
 }
 
 fn ending() -> ErrorBody {
@@ -391,7 +454,8 @@ mod tests {
     fn entry(wanted: Wanted, of_now: bool, done: Option<Duration>) -> Entry {
         let (_, stage) = watch::channel(Stage::Waiting);
         let now = Instant::now();
-        Entry { wanted, of_now, stage, asked_at: now, done_at: done.map(|ago| now.checked_sub(ago).unwrap()) }
+        let done_at = done.map(|ago| now.checked_sub(ago).unwrap());
+        Entry { wanted, requester: Requester::Unverified, of_now, stage, asked_at: now, done_at }
     }
 
     fn about(moment: i64, by: u64) -> Wanted {
