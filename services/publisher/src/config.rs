@@ -177,7 +177,9 @@ mod tests {
         ])
         .unwrap_err()
         .to_string();
-        for flag in ["--git-url", "--git-branch", "--git-poll", "--git-timeout", "--git-token-file", "--data-dir"] {
+        for flag in
+            ["--git-url", "--git-branch", "--git-poll", "--git-timeout", "--git-token-file", "--data-dir"]
+        {
             assert!(shown.contains(flag), "{flag} is missing:\n{shown}");
         }
         assert!(!shown.contains("secret"), "{shown}");

@@ -63,7 +63,19 @@ impl Poller {
         chance: Rng,
     ) -> Self {
         let (known, withstood, newest, handed_on, went_back) = (None, None, None, false, false);
-        Self { repository, habits, desk, around, hang, chance, known, withstood, newest, handed_on, went_back }
+        Self {
+            repository,
+            habits,
+            desk,
+            around,
+            hang,
+            chance,
+            known,
+            withstood,
+            newest,
+            handed_on,
+            went_back,
+        }
     }
 
     /// Polls until `stop`. A git under way is ended: what it would have brought comes with the next start.

@@ -22,7 +22,10 @@ impl RequesterBounds {
     /// of the reserve.
     pub const fn new(total: usize, of_requester: usize, operator_reserve: usize) -> Self {
         assert!(of_requester > 0 && operator_reserve > 0 && operator_reserve < total);
-        assert!(2 * of_requester <= total - operator_reserve, "two requesters have their whole share at once");
+        assert!(
+            2 * of_requester <= total - operator_reserve,
+            "two requesters have their whole share at once"
+        );
         Self { total, of_requester, operator_reserve }
     }
 

@@ -29,8 +29,7 @@ impl SilentRemote {
     async fn start() -> Self {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
         let url = format!("http://{}/fleet.git", listener.local_addr().unwrap());
-        let remote =
-            Self { url, taken: Arc::default(), closed: Arc::default(), answers: Arc::default() };
+        let remote = Self { url, taken: Arc::default(), closed: Arc::default(), answers: Arc::default() };
         let (taken, closed, answers) = (remote.taken.clone(), remote.closed.clone(), remote.answers.clone());
         tokio::spawn(async move {
             while let Ok((mut stream, _)) = listener.accept().await {

@@ -11,6 +11,7 @@ mod manifests;
 mod notices;
 mod proof;
 mod restart;
+mod spare;
 mod views;
 
 use std::collections::BTreeMap;

@@ -8,7 +8,8 @@
 //! Requesters have fair shares: rebuilds wait in a queue of [`WAITING`] that is served round robin by requester, questions wait at
 //! [`ASKERS`] places, and nobody's points push out an operator's.
 
-use std::cmp::Reverse;
+mod shelf;
+
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -21,24 +22,16 @@ use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 
+use self::shelf::{Entry, Job, Shelf, Stage};
 use super::archive::Archive;
 use super::fill::Filler;
 use super::rebuild::{Past, Rebuilder};
 use super::verify;
 use crate::metrics::{Metrics, RecallResult};
-use crate::present::{Origin, Present};
+use crate::present::Present;
 
 /// Rebuilds that wait for their turn: in all, of one requester, and for operators alone.
 const WAITING: RequesterBounds = RequesterBounds::new(8, 3, 2);
-/// Points that are kept when they are made: of those that operators asked for, and of all others. A comparison needs two.
-const KEPT_MAX: usize = 2;
-/// How long a point is kept that nobody asks for.
-const KEPT_FOR: Duration = Duration::from_secs(5 * 60);
-/// How long what a comparison found, and why a rebuild failed, is the answer to whoever asks again.
-const TOLD_FOR: Duration = Duration::from_secs(5);
-/// How long what was made of the present is the present for whoever asks for that: who was told to ask again finds it, however
-/// many facts have come in meanwhile.
-const NOW_FOR: Duration = Duration::from_secs(5);
 /// Questions that wait at once: in all, of one requester, and for operators alone. Whoever comes beyond is told at once how far
 /// it is: the service has room for other questions.
 const ASKERS: RequesterBounds = RequesterBounds::new(16, 6, 4);
@@ -89,14 +82,6 @@ pub enum Made {
     Verified(Arc<VerifyAnswer>),
 }
 
-/// How far a rebuild is.
-#[derive(Debug, Clone)]
-enum Stage {
-    Waiting,
-    Reading { at: u64, to: u64 },
-    Done(Result<Made, ErrorBody>),
-}
-
 /// Where a rebuild says how far it is.
 #[derive(Debug)]
 pub struct Progress(watch::Sender<Stage>);
@@ -118,35 +103,6 @@ pub struct Recall {
     places: Places,
     /// Who asks.
     requester: Requester,
-}
-
-/// What is made, is being made, or waits.
-#[derive(Debug)]
-struct Shelf {
-    origin: Origin,
-    entries: Vec<Entry>,
-    waiting: FairQueue<Requester, Job>,
-    /// Nobody makes anything any more.
-    is_ended: bool,
-}
-
-#[derive(Debug)]
-struct Entry {
-    wanted: Wanted,
-    /// Who asked for it first.
-    requester: Requester,
-    /// Somebody asked for it as the present.
-    of_now: bool,
-    stage: watch::Receiver<Stage>,
-    asked_at: Instant,
-    done_at: Option<Instant>,
-}
-
-#[derive(Debug)]
-struct Job {
-    wanted: Wanted,
-    origin: Origin,
-    progress: Progress,
 }
 
 /// Who makes it.
@@ -269,71 +225,6 @@ impl Recall {
     }
 }
 
-impl Shelf {
-    /// What is asked for, or what stands in for it.
-    fn find(&mut self, asked: Asked) -> Option<&mut Entry> {
-        let same = self.entries.iter().position(|entry| entry.wanted == asked.wanted);
-        let at = same.or_else(|| self.entries.iter().position(|entry| entry.stands_in_for(asked)))?;
-        let entry = &mut self.entries[at];
-        entry.of_now |= asked.now_since.is_some();
-        Some(entry)
-    }
-
-    /// Lets go of what was told, of what nobody asked for in a while, and of the least asked for where too much is kept.
-    fn tidy(&mut self) {
-        self.entries.retain(|entry| match (&*entry.stage.borrow(), entry.wanted) {
-            (Stage::Done(Err(_)), _) | (Stage::Done(Ok(_)), Wanted::Verified) => {
-                entry.asked_at.elapsed() < TOLD_FOR
-            }
-            (Stage::Done(Ok(_)), _) => entry.asked_at.elapsed() < KEPT_FOR,
-            _ => entry.stage.has_changed().is_ok(),
-        });
-        for operators in [false, true] {
-            while let Some(at) = self.surplus(operators) {
-                self.entries.remove(at);
-            }
-        }
-    }
-
-    /// The point that is to go of those that operators, or all others, asked for, where more are kept than may be: the oldest of
-    /// the requester that has most of them.
-    fn surplus(&self, of_operators: bool) -> Option<usize> {
-        let is_of = |entry: &Entry| entry.is_kept() && entry.requester.is_operator() == of_operators;
-        let kept: Vec<_> = self.entries.iter().enumerate().filter(|(_, entry)| is_of(entry)).collect();
-        if kept.len() <= KEPT_MAX {
-            return None;
-        }
-        let of = |requester: &Requester| kept.iter().filter(|(_, other)| other.requester == *requester).count();
-        let surplus = kept.iter().min_by_key(|(_, entry)| (Reverse(of(&entry.requester)), entry.asked_at));
-        surplus.map(|(at, _)| *at)
-    }
-}
-
-impl Entry {
-    /// Whether it is what somebody wants who named no end: the same, as of a moment ago.
-    fn stands_in_for(&self, asked: Asked) -> bool {
-        let Some(since) = asked.now_since.filter(|_| self.of_now && self.is_of_this_moment()) else {
-            return false;
-        };
-        match (self.wanted, asked.wanted) {
-            (Wanted::At(by), Wanted::At(now)) => (since..=now).contains(&by),
-            (
-                Wanted::About { moment, then, by },
-                Wanted::About { moment: same_moment, then: same_then, by: now },
-            ) => (moment, then) == (same_moment, same_then) && (since..=now).contains(&by),
-            _ => false,
-        }
-    }
-
-    fn is_of_this_moment(&self) -> bool {
-        self.done_at.is_none_or(|done_at| done_at.elapsed() < NOW_FOR)
-    }
-
-    fn is_kept(&self) -> bool {
-        matches!(&*self.stage.borrow(), Stage::Done(Ok(Made::Past(_))))
-    }
-}
-
 impl Maker {
     /// Makes what is asked for, one after the other, until `stop`. Where nobody asks, what is missing is filled in, as long as
     /// facts are taken in.
@@ -445,42 +336,5 @@ fn too_long() -> ErrorBody {
     )
 }
 
-const _: () = assert!(NOW_FOR.as_millis() > PATIENCE.as_millis());
-
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn entry(wanted: Wanted, of_now: bool, done: Option<Duration>) -> Entry {
-        let (_, stage) = watch::channel(Stage::Waiting);
-        let now = Instant::now();
-        let done_at = done.map(|ago| now.checked_sub(ago).unwrap());
-        Entry { wanted, requester: Requester::Unverified, of_now, stage, asked_at: now, done_at }
-    }
-
-    fn about(moment: i64, by: u64) -> Wanted {
-        Wanted::About { moment: Timestamp::from_second(moment).unwrap(), then: 7, by }
-    }
-
-    #[test]
-    fn who_asks_for_the_present_again_is_answered_of_what_was_made_of_it() {
-        let (recent, long) = (Some(NOW_FOR / 2), Some(NOW_FOR));
-        let now = |wanted| Asked { wanted, now_since: Some(3) };
-        // there, asked for, whether it serves
-        let table = [
-            (entry(Wanted::At(9), true, None), now(Wanted::At(12)), true, "it waits or is read"),
-            (entry(Wanted::At(9), true, recent), now(Wanted::At(12)), true, "it was done a moment ago"),
-            (entry(Wanted::At(9), true, long), now(Wanted::At(12)), false, "it was done long ago"),
-            (entry(Wanted::At(9), false, None), now(Wanted::At(12)), false, "somebody named that fact"),
-            (entry(Wanted::At(9), true, None), Wanted::At(12).into(), false, "this fact is named"),
-            (entry(Wanted::At(2), true, None), now(Wanted::At(12)), false, "it does not know what it must"),
-            (entry(about(5, 9), true, recent), now(about(5, 12)), true, "the same moment"),
-            (entry(about(5, 9), true, recent), now(about(6, 12)), false, "another moment"),
-            (entry(about(5, 9), true, recent), now(Wanted::At(12)), false, "another kind"),
-            (entry(Wanted::Verified, true, None), now(Wanted::At(12)), false, "no point"),
-        ];
-        for (there, asked, serves, why) in table {
-            assert_eq!(there.stands_in_for(asked), serves, "{why}");
-        }
-    }
-}
+mod tests;

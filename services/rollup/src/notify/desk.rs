@@ -69,9 +69,7 @@ impl NotifyDesk {
         let bus = self.bus.clone();
         let handler = move |call: Call| {
             let desk = self.clone();
-            async move {
-                desk.answer(call.endpoint, &call.payload, &call.requester).await.map_err(Fault::from)
-            }
+            async move { desk.answer(call.endpoint, &call.payload, &call.requester).await.map_err(Fault::from) }
         };
         let endpoint = |name| EndpointSpec { name, subject: format!("{NOTIFY_PREFIX}.{name}") };
         let spec = ServiceSpec {
@@ -97,9 +95,7 @@ impl NotifyDesk {
             "subscribe" => json(self.subscribe(read(request)?, requester).await?),
             "confirm" => json(self.confirm(read(request)?, requester).await?),
             "unsubscribe" => json(self.unsubscribe(read(request)?, requester).await?),
-            "list" if request.is_empty() => {
-                json(self.list(&SubscriptionsQuery::default(), requester).await?)
-            }
+            "list" if request.is_empty() => json(self.list(&SubscriptionsQuery::default(), requester).await?),
             "list" => json(self.list(&read(request)?, requester).await?),
             other => Err(bad(format!("there is no request '{other}'"))),
         }

@@ -16,11 +16,8 @@ use muster_contract::question::bad;
 use muster_service::fair::{Exceeded, Share};
 
 /// Subscriptions: in all, of one user, and for operators alone.
-const BOUNDS: RequesterBounds = RequesterBounds::new(
-    SUBSCRIPTIONS_MAX,
-    SUBSCRIPTIONS_OF_USER_MAX,
-    SUBSCRIPTIONS_OPERATOR_RESERVE,
-);
+const BOUNDS: RequesterBounds =
+    RequesterBounds::new(SUBSCRIPTIONS_MAX, SUBSCRIPTIONS_OF_USER_MAX, SUBSCRIPTIONS_OPERATOR_RESERVE);
 
 // Three operators have their whole share of the reserve.
 const _: () = assert!(3 * SUBSCRIPTIONS_OF_USER_MAX <= SUBSCRIPTIONS_OPERATOR_RESERVE);

@@ -345,8 +345,9 @@ mod tests {
     fn a_user_has_its_share_and_operators_have_their_reserve() {
         let mut register = Register::default();
         assert_eq!(fill(&mut register, "a", &user("A", "viewer")), SUBSCRIPTIONS_OF_USER_MAX);
-        let taken: usize =
-            (0..40).map(|at| fill(&mut register, &format!("v{at}"), &user(&format!("V{at}"), "viewer"))).sum();
+        let taken: usize = (0..40)
+            .map(|at| fill(&mut register, &format!("v{at}"), &user(&format!("V{at}"), "viewer")))
+            .sum();
         let open_to_all = SUBSCRIPTIONS_MAX - SUBSCRIPTIONS_OPERATOR_RESERVE;
         assert_eq!(taken, open_to_all - SUBSCRIPTIONS_OF_USER_MAX);
         assert_eq!(fill(&mut register, "o", &user("O", "operator")), SUBSCRIPTIONS_OF_USER_MAX);
@@ -379,7 +380,9 @@ mod tests {
         for number in 2..=SUBSCRIPTIONS_OF_USER_MAX + 1 {
             standby.take(&owned(&format!("a-{number}"), 1 + number as u64, &alice), LEDGER);
         }
-        assert!(standby.reserve(&next, &alice).is_err() && standby.reserve(&next, &user("B", "viewer")).is_ok());
+        assert!(
+            standby.reserve(&next, &alice).is_err() && standby.reserve(&next, &user("B", "viewer")).is_ok()
+        );
         let seen = |requester: &Requester| standby.page(requester, None, usize::MAX).0.len();
         let all = SUBSCRIPTIONS_OF_USER_MAX;
         assert_eq!([&alice, &user("B", "viewer"), &user("O", "operator")].map(seen), [all, 0, all]);

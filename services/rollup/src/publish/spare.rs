@@ -107,7 +107,8 @@ mod tests {
         let ms = Duration::from_millis;
         let mut spare = SpareViews::new(begun);
         // The names' order is not the order of time.
-        (0..3 * TURN_MAX).for_each(|number| spare.insert(key(number), begun + ms((3 * TURN_MAX - number) as u64)));
+        (0..3 * TURN_MAX)
+            .for_each(|number| spare.insert(key(number), begun + ms((3 * TURN_MAX - number) as u64)));
         assert_eq!(spare.next(), Some(begun + ms(1)));
         assert!(spare.take_turn(begun).is_empty(), "none is due yet");
         let now = begun + ms(1000);

@@ -68,7 +68,10 @@ impl Bench {
             assert!(scheduler.running.check(key, running(key)).is_err(), "{key} waits and may run");
         }
         let waiting: usize = scheduler.queue.queues.values().map(VecDeque::len).sum();
-        assert_eq!((scheduler.queued(), scheduler.queue.turns.len()), (waiting, scheduler.queue.queues.len()));
+        assert_eq!(
+            (scheduler.queued(), scheduler.queue.turns.len()),
+            (waiting, scheduler.queue.queues.len())
+        );
         assert!(waiting <= 10);
     }
 }
