@@ -6,6 +6,7 @@
 //! others were in between.
 
 mod change;
+mod owner;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -22,6 +23,7 @@ use crate::version::{ApiVersion, kind};
 use crate::view::{AsOf, DeploymentView, Verdict};
 
 pub use change::{StandingChange, Stood};
+pub use owner::SubscriptionOwner;
 
 /// Least time between two notices, where a subscription does not say.
 pub const WINDOW_DEFAULT_MS: u64 = 3_000;
@@ -245,15 +247,6 @@ pub struct SubscriptionLine {
     pub seen: u64,
     /// The newest notice.
     pub told: u64,
-}
-
-/// The user who made a subscription, as the server vouched for it. The hub writes it; no request has it.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
-pub struct SubscriptionOwner {
-    /// The user's public key.
-    pub key: String,
-    /// The user's name, for people.
-    pub name: String,
 }
 
 /// `muster.subscription.<name>`: a subscription as the bus keeps it, for as long as its lease.

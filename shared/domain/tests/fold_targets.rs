@@ -148,7 +148,8 @@ fn an_invented_deployment_is_no_target_and_goes_with_its_removal() {
     }
     // What is kept against late reports goes once LEDGER holds none that could come.
     let mut fleet = ledger.fold();
-    let held = |fleet: &Fleet| serde_json::to_string(&fleet.record(&key(PRESS))).unwrap().contains("invented");
+    let held =
+        |fleet: &Fleet| serde_json::to_string(&fleet.record(&key(PRESS))).unwrap().contains("invented");
     assert!(held(&fleet));
     let after = ledger::position(ledger.entries.len());
     let next_month = after.stored_at + jiff::SignedDuration::from_hours(24 * 32);

@@ -30,14 +30,17 @@ async fn notify(bus: &Bus, verb: &str, request: &Value) -> Value {
 
 /// One device that shall run `web` and does, as the services put it into LEDGER.
 async fn converged(hub: &Guarded, ingest: &Bus) {
-    let (now, digest) = (Timestamp::now().to_string(), Digest::of_bytes(b"web").to_string());
+    let now = Timestamp::now().to_string();
+    let mut entry = json!({
+        "id": "web", "name": "web", "applicationId": "com.example.web",
+        "profile": {"type": "simulated", "components": [{"name": "main", "properties": {}}]},
+    });
+    let digest = Digest::of_value(&entry).to_string();
+    (entry["targetGeneration"], entry["digest"]) = (json!(1), json!(digest));
     let desired = json!({
         "apiVersion": "muster/v1", "kind": "DesiredState", "generation": 1, "issuedAt": now, "retired": false,
         "source": {"kind": "git", "revision": "c1"},
-        "deployments": [{
-            "id": "web", "name": "web", "applicationId": "com.example.web", "targetGeneration": 1, "digest": digest,
-            "profile": {"type": "simulated", "components": [{"name": "main", "properties": {}}]},
-        }],
+        "deployments": [entry],
     });
     let status = json!({
         "apiVersion": "muster/v1", "kind": "StatusFact", "epoch": 1, "seq": 1, "head": 1, "observedAt": now,
