@@ -70,7 +70,7 @@ impl AskError {
     pub const fn may_pass(&self) -> bool {
         match self {
             Self::NoService { .. } | Self::Request { .. } => true,
-            Self::Refused(body) => matches!(body.code, ErrorCode::NotReady),
+            Self::Refused(body) => matches!(body.code, ErrorCode::NotReady | ErrorCode::TooManyRequests),
             Self::Garbled { .. } | Self::Misunderstood(_) | Self::Endless { .. } => false,
         }
     }
@@ -313,6 +313,7 @@ mod tests {
         let table = [
             (AskError::NoService { service: "muster-rollup", subject: "a".to_owned() }, true),
             (refused(ErrorCode::NotReady), true),
+            (refused(ErrorCode::TooManyRequests), true),
             (refused(ErrorCode::Internal), false),
             (refused(ErrorCode::NotFound), false),
             (refused(ErrorCode::BadRequest), false),

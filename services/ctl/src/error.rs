@@ -197,7 +197,7 @@ impl CtlError {
             Self::Auth(error) if error.is_no() => NO,
             Self::Ask(AskError::Refused(body)) => match body.code {
                 ErrorCode::NotFound | ErrorCode::BadRequest | ErrorCode::Conflict => NO,
-                ErrorCode::NotReady | ErrorCode::Internal => USAGE,
+                ErrorCode::TooManyRequests | ErrorCode::NotReady | ErrorCode::Internal => USAGE,
             },
             _ => USAGE,
         }

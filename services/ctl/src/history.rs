@@ -107,7 +107,10 @@ pub(crate) async fn patiently<T: Serialize>(
             Err(error) => error,
         };
         match &error {
-            AskError::Refused(body) if body.code == ErrorCode::NotReady && Instant::now() < deadline => {
+            AskError::Refused(body)
+                if matches!(body.code, ErrorCode::NotReady | ErrorCode::TooManyRequests)
+                    && Instant::now() < deadline =>
+            {
                 if session.terminal.is_interactive() && told != body.message {
                     told.clone_from(&body.message);
                     session.terminal.say(&format!("muster: {told}\n"));

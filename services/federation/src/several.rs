@@ -329,7 +329,9 @@ impl Names {
 
 /// True where the hub is at fault, and not the question: what is wrong with that is the same at every hub.
 fn is_trouble(fault: &Fault) -> bool {
-    [ErrorCode::NotReady, ErrorCode::Internal].iter().any(|code| fault.code == code.number())
+    [ErrorCode::NotReady, ErrorCode::TooManyRequests, ErrorCode::Internal]
+        .iter()
+        .any(|code| fault.code == code.number())
 }
 
 pub(crate) fn is_not_found(fault: &Fault) -> bool {

@@ -24,7 +24,7 @@ use crate::error::StartError;
 use crate::git::Repository;
 use crate::listening;
 use crate::metrics::Metrics;
-use crate::poll::{Habits, Poller};
+use crate::poll::{Habits, HangReport, Poller};
 use crate::presence::Heartbeats;
 use crate::renew;
 use crate::requests::{self, Ask};
@@ -107,7 +107,8 @@ pub async fn start(config: Config, life: &Life) -> Result<Handle, StartError> {
     let copying = listening::run(bus.clone(), Copies(desk.clone()), Rng::new(), life.token(Stage::Intake));
     life.spawn(Stage::Intake, "copies", copying);
     if let Some(git) = config.git {
-        let poller = poller(git, &place, desk.clone(), around);
+        let hang = HangReport::new(&around, life.health().clone());
+        let poller = poller(git, &place, desk.clone(), around, hang);
         life.spawn(Stage::Intake, "poll", poller.run(life.token(Stage::Intake)));
     }
     Ok(Handle { status, desk, _mirror: mirror })
@@ -123,14 +124,15 @@ fn place(config: &Config) -> Result<(PathBuf, Option<TempDir>), StartError> {
     Ok((private.path().to_owned(), Some(private)))
 }
 
-fn poller(git: GitConfig, place: &Path, desk: Desk, around: Surroundings) -> Poller {
-    let GitConfig { url, branch, poll, token_file, allow_empty } = git;
+fn poller(git: GitConfig, place: &Path, desk: Desk, around: Surroundings, hang: HangReport) -> Poller {
+    let GitConfig { url, branch, poll, timeout, token_file, allow_empty } = git;
     tracing::info!(git.url = %url, git.branch = branch.as_str(), every = ?poll, "watching a Git repository");
     if token_file.is_some() && url.is_clear_text() {
         tracing::warn!(git.url = %url, "the token goes over the network in clear text: use https");
     }
-    let habits = Habits { every: poll, allow_empty };
-    Poller::new(Repository::new(url, branch, token_file, place), habits, desk, around, Rng::new())
+    let habits = Habits { every: poll, timeout, allow_empty };
+    let repository = Repository::new(url, branch, token_file, place).with_remote_timeout(timeout);
+    Poller::new(repository, habits, desk, around, hang, Rng::new())
 }
 
 /// Understands a call. A long one is a lot of YAML, and nobody else waits for it.

@@ -7,12 +7,21 @@ use clap::Parser;
 use muster_service::config::{Common, CommonArgs, Problems, StreamArgs, Streams};
 use muster_service::version::VERSION;
 
-use crate::git::{Branch, GitUrl};
+use crate::git::{Branch, GitUrl, REMOTE_TIMEOUT};
 
 /// Shortest and longest time between two polls.
 const POLL_MIN: Duration = Duration::from_millis(100);
 /// See [`POLL_MIN`].
 const POLL_MAX: Duration = Duration::from_secs(24 * 60 * 60);
+/// Shortest and longest time for one run of git that talks to the repository.
+const TIMEOUT_MIN: Duration = Duration::from_secs(1);
+/// See [`TIMEOUT_MIN`].
+const TIMEOUT_MAX: Duration = Duration::from_secs(60 * 60);
+
+const _: () = assert!(
+    TIMEOUT_MIN.as_millis() <= REMOTE_TIMEOUT.as_millis()
+        && REMOTE_TIMEOUT.as_millis() <= TIMEOUT_MAX.as_millis()
+);
 
 const GUIDE: &str = "\
 The repository:
@@ -48,6 +57,10 @@ pub struct Cli {
     /// Time between two looks at the repository
     #[arg(long, env = "MUSTER_GIT_POLL", value_name = "DURATION", default_value = "2s")]
     git_poll: String,
+
+    /// Time for one run of git that talks to the repository; git is killed then, and started again after a delay
+    #[arg(long, env = "MUSTER_GIT_TIMEOUT", value_name = "DURATION", default_value = "2m")]
+    git_timeout: String,
 
     /// File with the token (or password) of a repository behind http(s)
     #[arg(long, env = "MUSTER_GIT_TOKEN_FILE", value_name = "FILE")]
@@ -90,6 +103,8 @@ pub struct GitConfig {
     pub branch: Branch,
     /// Time between two polls.
     pub poll: Duration,
+    /// Time for one run of git that talks to the repository.
+    pub timeout: Duration,
     /// The file with the token.
     pub token_file: Option<PathBuf>,
     /// Whether a commit without any device is published.
@@ -108,6 +123,7 @@ impl Cli {
         let url = problems.optional("--git-url", self.git_url.as_deref(), Problems::parse::<GitUrl>);
         let branch = problems.parse("--git-branch", &self.git_branch);
         let poll = problems.duration("--git-poll", &self.git_poll, POLL_MIN..=POLL_MAX);
+        let timeout = problems.duration("--git-timeout", &self.git_timeout, TIMEOUT_MIN..=TIMEOUT_MAX);
         let token_file =
             problems.optional("--git-token-file", self.git_token_file.as_deref(), Problems::file);
         let data_dir =
@@ -118,9 +134,9 @@ impl Cli {
             problems.refuse("--git-token-file", token.display(), "needs a --git-url of http:// or https://");
         }
         problems.finish(|| {
-            let (branch, poll, token_file) = (branch?, poll?, token_file?);
+            let (branch, poll, timeout, token_file) = (branch?, poll?, timeout?, token_file?);
             let allow_empty = self.allow_empty;
-            let git = url?.map(|url| GitConfig { url, branch, poll, token_file, allow_empty });
+            let git = url?.map(|url| GitConfig { url, branch, poll, timeout, token_file, allow_empty });
             Some(Config { common: common?, streams: streams?, git, data_dir: data_dir? })
         })
     }
@@ -146,6 +162,7 @@ mod tests {
         assert!(check(&[]).unwrap().git.is_none());
         let git = check(&["--git-url", "/srv/fleet"]).unwrap().git.unwrap();
         assert_eq!((git.branch.as_str(), git.poll, git.token_file), ("main", Duration::from_secs(2), None));
+        assert_eq!(git.timeout, REMOTE_TIMEOUT, "the help text says the constant");
     }
 
     #[test]
@@ -154,12 +171,15 @@ mod tests {
             "--git-url=https://me:secret@git.example/fleet",
             "--git-branch=a b",
             "--git-poll=0s",
+            "--git-timeout=0s",
             "--git-token-file=/no/such/token",
             "--data-dir=",
         ])
         .unwrap_err()
         .to_string();
-        for flag in ["--git-url", "--git-branch", "--git-poll", "--git-token-file", "--data-dir"] {
+        for flag in
+            ["--git-url", "--git-branch", "--git-poll", "--git-timeout", "--git-token-file", "--data-dir"]
+        {
             assert!(shown.contains(flag), "{flag} is missing:\n{shown}");
         }
         assert!(!shown.contains("secret"), "{shown}");

@@ -13,15 +13,18 @@ use std::collections::BTreeSet;
 use std::io;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use muster_contract::canonical::Digest;
 
-use self::command::{Git, LOCAL_LIMIT, REMOTE_LIMIT, in_mirror};
+use self::command::{Git, LOCAL_LIMIT, in_mirror};
 pub use self::error::GitError;
 use self::listing::unexpected;
 pub use self::url::{Branch, GitSettingError, GitUrl};
 use crate::source::Tree;
 
+/// Time for one run of git that talks to the repository, where no setting says otherwise; git is killed then.
+pub const REMOTE_TIMEOUT: Duration = Duration::from_secs(120);
 /// Branches named where the wanted one is missing.
 const OTHERS_MAX: usize = 5;
 /// Digits of a commit's id: of SHA-1 and of SHA-256.
@@ -47,6 +50,7 @@ pub struct Repository {
     url: GitUrl,
     branch: Branch,
     mirror: PathBuf,
+    remote_timeout: Duration,
 }
 
 impl Repository {
@@ -54,7 +58,14 @@ impl Repository {
     pub fn new(url: GitUrl, branch: Branch, token_file: Option<PathBuf>, data_dir: &Path) -> Self {
         let name = Digest::of_bytes(url.for_git().as_bytes()).to_string();
         let mirror = data_dir.join(format!("mirror-{}.git", &name["sha256:".len()..][..16]));
-        Self { git: Git::new(PathBuf::from("git"), &url, token_file), url, branch, mirror }
+        let git = Git::new(PathBuf::from("git"), &url, token_file);
+        Self { git, url, branch, mirror, remote_timeout: REMOTE_TIMEOUT }
+    }
+
+    /// The same, with another time for one run of git that talks to the repository.
+    #[must_use]
+    pub fn with_remote_timeout(self, remote_timeout: Duration) -> Self {
+        Self { remote_timeout, ..self }
     }
 
     /// The files of the branch's commit, or `None` if that is `known`.
@@ -139,7 +150,7 @@ impl Repository {
     }
 
     async fn remote(&self, args: &[&str]) -> Result<String, GitError> {
-        let said = self.git.run(ASK, REMOTE_LIMIT, args).await?;
+        let said = self.git.run(ASK, self.remote_timeout, args).await?;
         String::from_utf8(said).map_err(|error| unexpected(ASK, error.as_bytes()))
     }
 
@@ -172,7 +183,7 @@ impl Repository {
             &url,
             &refspec,
         ];
-        self.git.run(FETCH, REMOTE_LIMIT, args).await?;
+        self.git.run(FETCH, self.remote_timeout, args).await?;
         Ok(())
     }
 

@@ -21,6 +21,8 @@ pub struct Metrics {
     pub poll_failures: Counter,
     /// When the repository was last asked with success.
     pub polled_at: Gauge<f64, AtomicU64>,
+    /// Since when the repository hangs; 0 while it does not.
+    pub hanging_since: Gauge<f64, AtomicU64>,
     /// Devices with a desired state.
     pub devices: Gauge,
     /// Documents that are due.
@@ -71,6 +73,11 @@ impl Metrics {
                 "polled_timestamp_seconds",
                 "When the repository was last asked with success, in seconds since 1970",
                 all.polled_at,
+            );
+            registry.register(
+                "git_hanging_since_timestamp_seconds",
+                "Since when the repository takes requests and gives no answer, in seconds since 1970; 0 while it answers",
+                all.hanging_since,
             );
             registry.register("devices", "Devices with a desired state", all.devices);
             registry.register("due", "Desired states that are still to be published", all.due);

@@ -1,6 +1,8 @@
 //! The corridor from Git to the announcer: ask for the commit, read its files, hand it on. A commit that breaks a
 //! rule is refused as a whole, told once with everything that is wrong with it, and the fleet keeps what it has.
 
+mod hang;
+
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -9,6 +11,7 @@ use muster_service::backoff::FullJitter;
 use muster_service::error::chain;
 use tokio_util::sync::CancellationToken;
 
+pub use self::hang::HangReport;
 use crate::announce::{Desk, Surroundings};
 use crate::git::Repository;
 use crate::metrics::CommitResult;
@@ -23,6 +26,8 @@ const RETRY_MAX: Duration = Duration::from_secs(30);
 pub struct Habits {
     /// Time between two polls.
     pub every: Duration,
+    /// Time for one run of git that talks to the repository.
+    pub timeout: Duration,
     /// Whether a commit without any device is taken.
     pub allow_empty: bool,
 }
@@ -33,6 +38,7 @@ pub struct Poller {
     habits: Habits,
     desk: Desk,
     around: Surroundings,
+    hang: HangReport,
     chance: Rng,
     /// The commit that was dealt with last, good or bad.
     known: Option<String>,
@@ -53,10 +59,23 @@ impl Poller {
         habits: Habits,
         desk: Desk,
         around: Surroundings,
+        hang: HangReport,
         chance: Rng,
     ) -> Self {
         let (known, withstood, newest, handed_on, went_back) = (None, None, None, false, false);
-        Self { repository, habits, desk, around, chance, known, withstood, newest, handed_on, went_back }
+        Self {
+            repository,
+            habits,
+            desk,
+            around,
+            hang,
+            chance,
+            known,
+            withstood,
+            newest,
+            handed_on,
+            went_back,
+        }
     }
 
     /// Polls until `stop`. A git under way is ended: what it would have brought comes with the next start.
@@ -82,7 +101,8 @@ impl Poller {
     async fn poll(&mut self) -> bool {
         // Before the branch is asked: what it says then is no older than what others had published.
         let unseen = self.desk.unseen().await;
-        let polled = self.repository.poll(self.known.as_deref()).await;
+        let polling = self.repository.poll(self.known.as_deref());
+        let polled = self.hang.watch(self.habits.timeout, polling).await;
         if matches!(polled, Ok(Some(_))) {
             self.around.status.moved_on();
         }
@@ -138,7 +158,8 @@ impl Poller {
     async fn look_back(&self, mut unseen: BTreeSet<String>) {
         let is_wanted = !unseen.is_empty() || self.around.status.is_past_wanted();
         let Some(newest) = self.newest.as_ref().filter(|_| is_wanted) else { return };
-        match self.repository.history(newest).await {
+        let reading = self.repository.history(newest);
+        match self.hang.watch(self.habits.timeout, reading).await {
             Ok(history) => {
                 unseen.retain(|commit| history.contains(commit));
                 self.around.status.came_after(newest, history);
@@ -180,7 +201,8 @@ impl Poller {
     /// what it has.
     async fn go_back(&mut self) -> bool {
         if let Some(last) = self.desk.last_published().await {
-            let tree = match self.repository.commit(&last).await {
+            let reading = self.repository.commit(&last);
+            let tree = match self.hang.watch(self.habits.timeout, reading).await {
                 Ok(tree) => tree,
                 Err(error) => {
                     let error = chain(&error);

@@ -43,6 +43,7 @@ impl Status {
             polled_at: None,
             failures: 0,
             error: None,
+            hanging_since: None,
         });
         let status = stand(git, &Census::default(), 0);
         let past = Past::default();
@@ -102,6 +103,16 @@ impl Status {
         let news = known.poll_error != error;
         known.poll_error = error;
         news
+    }
+
+    /// The repository gives no answer since then, or gives one again. Since when it hangs, and whether that is news: the
+    /// first request without an answer counts, however often it was repeated.
+    pub fn hangs(&self, since: Option<Timestamp>) -> (Option<Timestamp>, bool) {
+        let mut known = self.lock();
+        let Some(git) = &mut known.status.git else { return (None, false) };
+        let before = git.hanging_since;
+        git.hanging_since = since.map(|since| before.unwrap_or(since));
+        (git.hanging_since, git.hanging_since != before)
     }
 
     /// A commit was refused.
@@ -245,6 +256,18 @@ mod tests {
         assert!(status.polled(at, None));
         let git = status.answer().git.unwrap();
         assert_eq!((git.error, git.polled_at, git.failures), (None, Some(at), 0));
+    }
+
+    #[test]
+    fn a_hang_counts_from_the_first_request_without_an_answer() {
+        let (status, at) = (status(), Timestamp::UNIX_EPOCH);
+        let later = Timestamp::from_second(60).unwrap();
+        assert_eq!(status.hangs(Some(at)), (Some(at), true));
+        assert_eq!(status.hangs(Some(later)), (Some(at), false));
+        assert_eq!(status.answer().git.unwrap().hanging_since, Some(at));
+        assert_eq!(status.hangs(None), (None, true));
+        assert_eq!(status.hangs(None), (None, false));
+        assert_eq!(Status::new(None).hangs(Some(at)), (None, false));
     }
 
     #[test]

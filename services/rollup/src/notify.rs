@@ -7,6 +7,7 @@
 
 pub mod desk;
 pub mod metrics;
+pub mod ownership;
 pub mod register;
 
 mod compose;

@@ -6,8 +6,12 @@
 //! place of a value that it did not write, both at once, and reports the incident. Another rollup's views are left as they
 //! are: they are right for the moment that they are of.
 //!
+//! Views of deployments that no desired state names come last, with what is spare: see [`spare`].
+//!
 //! Nothing is written until LEDGER was read to its end: a view must not go back in time. What the bucket holds, what
 //! follows from it, and writing it, are [`Held`]'s and [`Board`]'s.
+
+mod spare;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -31,6 +35,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 
+use self::spare::{SpareViews, comes_first};
 use crate::bucket::{BucketEvent, BucketWatch};
 use crate::metrics::{Metrics, ViewResult};
 use crate::present::{AHEAD_ASK, Now, Origin, Present};
@@ -71,6 +76,8 @@ pub struct Publisher {
     /// LEDGER's last sequence, as far as it was asked for.
     ledger_end: u64,
     learn_at: Instant,
+    /// Due views that wait for those on the board.
+    spare: SpareViews,
 }
 
 impl Publisher {
@@ -96,6 +103,7 @@ impl Publisher {
             seen: None,
             ledger_end: 0,
             learn_at: Instant::now(),
+            spare: SpareViews::new(Instant::now()),
         }
     }
 
@@ -131,6 +139,7 @@ impl Publisher {
                     if let Some(Err(error)) = stop.run_until_cancelled(self.board.learn(&READER)).await {
                         tracing::debug!(error = chain(&error), "cannot read the views again; trying later");
                     }
+                    self.set_spare_aside(|_| true);
                     self.learn_at = Instant::now() + self.learn_every;
                 }
             }
@@ -147,6 +156,7 @@ impl Publisher {
         // The fleet's view is there from the start, also of an empty fleet.
         self.board.due.insert(ViewKey::Fleet, Instant::now());
         self.board.learn_at_last(&READER).await;
+        self.set_spare_aside(|_| true);
     }
 
     /// Waits until a view is due, or something of the bucket was seen. Cancel-safe.
@@ -156,8 +166,8 @@ impl Publisher {
             read_to.mark_unchanged();
             let is_caught_up = *caught_up.borrow_and_update();
             self.take_changed();
-            let next = self.board.due.values().min().filter(|_| is_caught_up);
-            let next = next.map(|next| self.rest_until.max(*next));
+            let first = self.board.due.values().min().map(|next| self.rest_until.max(*next));
+            let next = first.into_iter().chain(self.spare.next()).min().filter(|_| is_caught_up);
             if next.is_some_and(|next| next <= Instant::now()) {
                 return;
             }
@@ -266,6 +276,9 @@ impl Publisher {
             |now: &mut Now| (now.origin, now.fleet.knows_definitions(), now.fleet.take_changed_views());
         let (origin, knows_definitions, changed) = self.present.take(look);
         let mut changed: BTreeSet<ViewKey> = changed;
+        if changed.is_empty() && self.origin == Some(origin) && self.knew_definitions == knows_definitions {
+            return;
+        }
         if self.origin.replace(origin) != Some(origin) {
             // Another LEDGER: whatever was written may be gone now.
             changed.extend(self.board.held.keys().cloned());
@@ -274,20 +287,71 @@ impl Publisher {
             // Only now can it be told which of them nobody defines any more.
             changed.extend(self.board.held.keys().filter(|key| matches!(key, ViewKey::Defined(_))).cloned());
         }
-        self.board.changed(changed);
-        self.metrics.views_due.set(self.board.due.len() as i64);
+        self.board.changed(changed.iter().cloned());
+        self.set_spare_aside(|key| changed.contains(key));
+        self.count_due();
     }
 
-    /// Writes what is due now, look by look.
+    /// Has those of the due views wait that do not come first, of all that are `asked` about; one that has waited and comes
+    /// first now waits no more.
+    fn set_spare_aside(&mut self, asked: impl Fn(&ViewKey) -> bool) {
+        let (due, spare) = (&mut self.board.due, &mut self.spare);
+        self.present.look(|now| {
+            due.retain(|key, at| {
+                if !asked(key) {
+                    return true;
+                }
+                if comes_first(&now.fleet, key) {
+                    let since = spare.remove(key);
+                    *at = since.map_or(*at, |since| since.min(*at));
+                    return true;
+                }
+                spare.insert(key.clone(), *at);
+                false
+            });
+        });
+    }
+
+    fn count_due(&self) {
+        self.metrics.views_due.set((self.board.due.len() + self.spare.len()) as i64);
+    }
+
+    /// Writes what is due now, look by look, and then a turn of what is spare.
     async fn write_due(&mut self) {
-        let (begun, due) = (Instant::now(), self.board.due_now());
+        let begun = Instant::now();
+        let due = if self.rest_until <= begun { self.board.due_now() } else { Vec::new() };
         for look in due.chunks(LOOK_MAX) {
-            let (writes, metrics) = (self.look(look), &self.metrics);
-            self.board.write(writes, |fate| metrics.view(fate.into())).await;
+            self.write_look(look).await;
         }
-        self.rest_until = Instant::now() + rest(due.len(), begun.elapsed());
+        if !due.is_empty() {
+            self.rest_until = Instant::now() + rest(due.len(), begun.elapsed());
+        }
+        self.write_spare().await;
         self.judge_doubtful().await;
-        self.metrics.views_due.set(self.board.due.len() as i64);
+        self.count_due();
+    }
+
+    /// Writes a turn of the views that wait for the others.
+    async fn write_spare(&mut self) {
+        let begun = Instant::now();
+        let turn = self.spare.take_turn(begun);
+        if turn.is_empty() {
+            return;
+        }
+        self.board.due.extend(turn.iter().map(|key| (key.clone(), begun)));
+        self.write_look(&turn).await;
+        let again = turn.iter().map(|key| self.board.due.get(key).copied());
+        // Where all of them are due again, the bus takes nothing now.
+        let retry_at = again.min().flatten();
+        self.spare.rest(begun.elapsed(), Instant::now(), retry_at);
+        // Those that are due again wait again.
+        let turn = BTreeSet::from_iter(turn);
+        self.set_spare_aside(|key| turn.contains(key));
+    }
+
+    async fn write_look(&mut self, keys: &[ViewKey]) {
+        let (writes, metrics) = (self.look(keys), &self.metrics);
+        self.board.write(writes, |fate| metrics.view(fate.into())).await;
     }
 
     /// Finds out of views that have read further for long whether LEDGER goes as far at all.
@@ -358,12 +422,14 @@ impl Publisher {
         if !self.present.look(|now| now.caught_up) {
             return;
         }
+        self.board.due.append(&mut self.spare.take_all());
         for _ in 0..FINISH_ATTEMPTS_MAX {
             let Some(next) = self.board.due.values().max().copied() else { return };
             if !self.board.bus().link().borrow().is_up() {
                 break;
             }
             tokio::time::sleep_until(next).await;
+            self.rest_until = Instant::now();
             self.write_due().await;
         }
         if !self.board.due.is_empty() {

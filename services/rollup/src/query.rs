@@ -94,9 +94,10 @@ impl Desk {
 
     async fn handle(self, call: Call) -> Result<Bytes, Fault> {
         let answer = match (self.actions_of(&call), self.past_of(&call)) {
-            (Some(actions), _) => actions.answer(&call.payload).await,
+            (Some(actions), _) => actions.answer(&call.payload, &call.requester).await,
             (None, Some(history)) if self.is_ready() => {
-                history.clone().answer(call.endpoint, call.payload.clone(), self.manifests.as_ref()).await
+                let (question, manifests) = (call.payload.clone(), self.manifests.as_ref());
+                history.clone().answer(call.endpoint, question, manifests, call.requester.clone()).await
             }
             _ if call.endpoint == status::ENDPOINT => {
                 status::answer(&self.present, &call.payload, self.manifests.as_ref()).await

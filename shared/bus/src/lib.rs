@@ -1,9 +1,10 @@
 //! The bus: NATS JetStream as Muster uses it, and the only crate that names `async_nats`.
 //!
-//! Reading order: [`config`] and [`connect`] (a [`Bus`] and its [`Link`]), [`topology`], [`converge`] and
-//! [`upgrade`] (streams as data), [`message`] and [`event`], then the ways in ([`publish`], [`window`]) and the ways out ([`read`],
-//! [`replay`], [`deliveries`] with [`sounding`], [`views`] with [`held`] and [`board`], [`notices`], [`mirror`] with [`keeper`]), and [`request`] with [`serve`] and
-//! [`answering`]. It moves bytes and positions; it parses no document
+//! Reading order: [`config`] and [`connect`] (a [`Bus`] and its [`Link`]), [`topology`], [`converge`] and [`upgrade`]
+//! (streams as data), [`message`] and [`event`], then the ways in ([`publish`], [`window`]) and the ways out ([`read`],
+//! [`replay`], [`deliveries`] with [`sounding`], [`views`] with [`held`] and [`board`], [`notices`], [`mirror`] with
+//! [`keeper`]), and [`request`] with [`serve`] (what each requester may take of it: [`shares`]) and [`answering`]. It moves
+//! bytes and positions; it parses no document
 //! (of a view it reads which one it is) and holds no rule of the domain.
 
 pub mod answering;
@@ -29,6 +30,7 @@ pub mod read;
 pub mod replay;
 pub mod request;
 pub mod serve;
+pub mod shares;
 pub mod sounding;
 pub mod topology;
 pub mod upgrade;
@@ -59,7 +61,7 @@ pub use keeper::{Keeper, KeeperMetrics};
 pub use link::Link;
 pub use message::{Delivery, Headers, Outgoing, Stored};
 pub use mirror::{MIRRORED, MirrorSettings, MirrorState};
-pub use muster_identity::Requester;
+pub use muster_identity::{Requester, Role};
 pub use notices::{NoticeEntry, NoticeGone, NoticeRoom};
 pub use partition::partition_of;
 pub use publish::{PublishError, PublishErrorKind};
@@ -67,6 +69,7 @@ pub use read::{ReadError, StreamState, Subscription};
 pub use replay::{Replay, Start};
 pub use request::RequestError;
 pub use serve::{Call, EndpointSpec, Fault, ServeError, ServiceSpec, Serving};
+pub use shares::{Place, Places, RequesterBounds};
 pub use sounding::Sounding;
 pub use upgrade::StreamShape;
 pub use views::{ViewEntry, ViewWatch};

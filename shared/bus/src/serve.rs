@@ -1,7 +1,11 @@
 //! Serving requests under the NATS service API, discoverable with `$SRV.{PING,INFO,STATS}`.
+//!
+//! Requests beyond those under way wait in a queue that is fair by requester: round robin, bounded for each, and with room kept
+//! for operators ([`crate::shares`]). A request beyond a bound is refused at once.
 
 use std::future::Future;
-use std::sync::Arc;
+use std::panic::AssertUnwindSafe;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_nats::HeaderMap;
@@ -10,19 +14,24 @@ use async_nats::service::{NATS_SERVICE_ERROR, NATS_SERVICE_ERROR_CODE, Request, 
 use bytes::Bytes;
 use fastrand::Rng;
 use futures_util::{FutureExt, StreamExt};
-use muster_contract::query::{ErrorBody, ErrorReply};
+use muster_contract::query::{ErrorBody, ErrorCode, ErrorReply};
 use muster_identity::Requester;
 use muster_service::backoff::FullJitter;
 use muster_service::error::{BoxError, chain};
-use tokio::sync::Semaphore;
+use muster_service::fair::{Exceeded, FairScheduler, Shares, Submitted};
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 
 use crate::bus::Bus;
 use crate::message::Headers;
+use crate::shares::RequesterBounds;
 
-/// Requests of one service under way at once; more wait in the order of arrival.
-const CALLS_AT_ONCE: usize = 64;
+/// Requests of one service under way at once: in all, of one requester, and for operators alone.
+const RUNNING: RequesterBounds = RequesterBounds::new(64, 24, 16);
+/// Requests of one service that wait. In all as many as the client library keeps for a subscription that nobody reads.
+const WAITING: RequesterBounds = RequesterBounds::new(65_536, 256, 4_096);
+const SHARES: Shares<Requester> =
+    Shares { running: |requester| RUNNING.share(requester), queued: |requester| WAITING.share(requester) };
 /// Longest message in an error header; the body has all of it.
 const HEADER_CHARS_MAX: usize = 200;
 /// Least and longest upper bound of the delay before a service is offered again.
@@ -163,65 +172,129 @@ impl Bus {
         let builder = self.wire.client.service_builder().description(spec.description);
         let service = builder.start(spec.name, spec.version).await.map_err(refused)?;
         let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
-        let (handler, room) = (Arc::new(handler), Arc::new(Semaphore::new(CALLS_AT_ONCE)));
+        let dispatcher = Dispatcher {
+            bus: self.clone(),
+            handler: Arc::new(handler),
+            calls: Arc::new(Mutex::new(FairScheduler::new(SHARES))),
+            tasks: tasks.clone(),
+        };
         for EndpointSpec { name, subject } in spec.endpoints {
             let requests = service.endpoint_builder().name(name).add(subject).await.map_err(refused)?;
-            let desk = Desk {
-                bus: self.clone(),
-                endpoint: name,
-                handler: Arc::clone(&handler),
-                room: Arc::clone(&room),
-                tasks: tasks.clone(),
-            };
-            tasks.spawn(desk.attend(requests, stop.clone()));
+            tasks.spawn(attend(name, requests, dispatcher.clone(), stop.clone()));
         }
         Ok(Serving { service, tasks, stop: stop.drop_guard() })
     }
 }
 
-/// Where the requests of one endpoint are taken.
-struct Desk<H> {
-    bus: Bus,
+/// Takes the requests of one endpoint until `stop`.
+async fn attend<H, F>(
     endpoint: &'static str,
+    mut requests: Endpoint,
+    dispatcher: Dispatcher<H>,
+    stop: CancellationToken,
+) where
+    H: Fn(Call) -> F + Send + Sync + 'static,
+    F: Future<Output = Result<Bytes, Fault>> + Send + 'static,
+{
+    while let Some(Some(request)) = stop.run_until_cancelled(requests.next()).await {
+        dispatcher.accept(endpoint, request);
+    }
+    // No new requests; those already here are answered.
+    if requests.stop().await.is_ok() {
+        while let Some(request) = tokio::task::unconstrained(requests.next()).now_or_never().flatten() {
+            dispatcher.accept(endpoint, request);
+        }
+    }
+}
+
+/// A request that is answered, or waits.
+struct Accepted {
+    endpoint: &'static str,
+    requester: Requester,
+    request: Request,
+}
+
+/// Starts the requests of all endpoints of one service in a fair order. Clones share everything.
+struct Dispatcher<H> {
+    bus: Bus,
     handler: Arc<H>,
-    room: Arc<Semaphore>,
+    calls: Arc<Mutex<FairScheduler<Requester, Accepted>>>,
     tasks: TaskTracker,
 }
 
-impl<H, F> Desk<H>
+impl<H> Clone for Dispatcher<H> {
+    fn clone(&self) -> Self {
+        let Self { bus, handler, calls, tasks } = self;
+        Self {
+            bus: bus.clone(),
+            handler: Arc::clone(handler),
+            calls: Arc::clone(calls),
+            tasks: tasks.clone(),
+        }
+    }
+}
+
+impl<H, F> Dispatcher<H>
 where
     H: Fn(Call) -> F + Send + Sync + 'static,
     F: Future<Output = Result<Bytes, Fault>> + Send + 'static,
 {
-    async fn attend(self, mut requests: Endpoint, stop: CancellationToken) {
-        while let Some(Some(request)) = stop.run_until_cancelled(requests.next()).await {
-            self.accept(request).await;
-        }
-        // No new requests; those already here are answered.
-        if requests.stop().await.is_ok() {
-            while let Some(request) = tokio::task::unconstrained(requests.next()).now_or_never().flatten() {
-                self.accept(request).await;
+    fn accept(&self, endpoint: &'static str, request: Request) {
+        let Some(requester) = self.bus.admit(&request.message) else { return };
+        let accepted = Accepted { endpoint, requester: requester.clone(), request };
+        let submitted = self.calls().submit(requester, accepted);
+        match submitted {
+            Submitted::Start(accepted) => self.start(accepted),
+            Submitted::Queued => {}
+            Submitted::Refused(Accepted { endpoint, request, .. }, exceeded) => {
+                let refusal = Err(too_many(exceeded).into());
+                self.tasks.spawn(async move { reply(endpoint, &request, refusal).await });
             }
         }
     }
 
-    async fn accept(&self, request: Request) {
-        let Some(requester) = self.bus.admit(&request.message) else { return };
-        // Never closed, so never refused.
-        let Ok(room) = Arc::clone(&self.room).acquire_owned().await else { return };
-        let answer = (self.handler)(Call {
-            endpoint: self.endpoint,
-            subject: request.message.subject.to_string(),
-            payload: request.message.payload.clone(),
-            headers: Headers(request.message.headers.clone().unwrap_or_default()),
-            requester,
-        });
-        let endpoint = self.endpoint;
+    fn start(&self, accepted: Accepted) {
+        let (dispatcher, Accepted { endpoint, requester, request }) = (self.clone(), accepted);
         self.tasks.spawn(async move {
-            reply(endpoint, &request, answer.await).await;
-            drop(room);
+            let call = Call {
+                endpoint,
+                subject: request.message.subject.to_string(),
+                payload: request.message.payload.clone(),
+                headers: Headers(request.message.headers.clone().unwrap_or_default()),
+                requester: requester.clone(),
+            };
+            let answering = async { reply(endpoint, &request, (dispatcher.handler)(call).await).await };
+            // A handler that panics has said so itself, and holds its place no longer than others.
+            let _ = AssertUnwindSafe(answering).catch_unwind().await;
+            dispatcher.finish(&requester);
         });
     }
+
+    fn finish(&self, requester: &Requester) {
+        self.calls().finish(requester);
+        loop {
+            let next = self.calls().start_next();
+            let Some((_, accepted)) = next else { return };
+            self.start(accepted);
+        }
+    }
+
+    /// It is whole at any moment, so a panic elsewhere leaves no half of it.
+    fn calls(&self) -> MutexGuard<'_, FairScheduler<Requester, Accepted>> {
+        self.calls.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn too_many(exceeded: Exceeded) -> ErrorBody {
+    let message = match exceeded {
+        Exceeded::Key(bound) => format!(
+            "{bound} of your requests wait for an answer, which is as many as one requester may have; wait for the answers, then ask again"
+        ),
+        Exceeded::All(bound) => {
+            format!("{bound} requests wait for an answer, which is as many as may; ask again in a moment")
+        }
+    };
+    ErrorBody { code: ErrorCode::TooManyRequests, message }
 }
 
 async fn reply(endpoint: &str, request: &Request, answer: Result<Bytes, Fault>) {

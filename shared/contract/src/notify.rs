@@ -6,6 +6,7 @@
 //! others were in between.
 
 mod change;
+mod owner;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -22,6 +23,7 @@ use crate::version::{ApiVersion, kind};
 use crate::view::{AsOf, DeploymentView, Verdict};
 
 pub use change::{StandingChange, Stood};
+pub use owner::SubscriptionOwner;
 
 /// Least time between two notices, where a subscription does not say.
 pub const WINDOW_DEFAULT_MS: u64 = 3_000;
@@ -35,8 +37,14 @@ pub const LEASE_DEFAULT_SECONDS: u64 = 7 * 24 * 60 * 60;
 pub const LEASE_MIN_SECONDS: u64 = 5;
 /// Longest lease.
 pub const LEASE_MAX_SECONDS: u64 = 30 * 24 * 60 * 60;
+/// Longest lease of a user who is no operator: a week.
+pub const LEASE_OTHERS_MAX_SECONDS: u64 = 7 * 24 * 60 * 60;
 /// Subscriptions there may be.
 pub const SUBSCRIPTIONS_MAX: usize = 1_000;
+/// Subscriptions that one user may have.
+pub const SUBSCRIPTIONS_OF_USER_MAX: usize = 64;
+/// Subscriptions that only operators may make, of all there may be.
+pub const SUBSCRIPTIONS_OPERATOR_RESERVE: usize = 200;
 /// Targets that one notice lists; it says how many more there are.
 pub const NOTICE_TARGETS_MAX: usize = 200;
 /// Changed standings that one notice lists; it says how many more there are.
@@ -164,6 +172,10 @@ impl Subscription {
     }
 }
 
+const _: () = assert!(
+    LEASE_DEFAULT_SECONDS <= LEASE_OTHERS_MAX_SECONDS && LEASE_OTHERS_MAX_SECONDS <= LEASE_MAX_SECONDS
+);
+
 fn within(path: &str, value: u64, least: u64, most: u64) -> Result<(), Violation> {
     if (least..=most).contains(&value) {
         return Ok(());
@@ -228,6 +240,9 @@ pub struct SubscriptionsAnswer {
 pub struct SubscriptionLine {
     /// What it is about.
     pub subscription: Subscription,
+    /// Whose it is; absent where anybody may change it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owner: Option<SubscriptionOwner>,
     /// The last notice confirmed.
     pub seen: u64,
     /// The newest notice.
@@ -249,6 +264,10 @@ pub struct SubscriptionRecord {
     /// Number of the newest notice when it was made: what was told up to that was told to an earlier one of the same name.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub began: u64,
+    /// Whose it is: nobody else may replace, confirm, list or end it, except that operators may list and end it. Absent where
+    /// nobody vouched for who made it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owner: Option<SubscriptionOwner>,
 }
 
 impl Document for SubscriptionRecord {

@@ -1,6 +1,8 @@
 //! Questions to the query service (`muster.query.*`) and to the publisher (`muster.publisher.*`), and their answers.
 //! An answer is either what was asked for or an [`ErrorReply`].
 
+mod errors;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
@@ -17,6 +19,8 @@ use crate::ranges::SeqRanges;
 use crate::silence::SilentSites;
 use crate::state::{ComponentStatus, DeploymentStatus, State};
 use crate::view::{AsOf, DeploymentView, Freshness, Standing, keyed};
+
+pub use errors::{ErrorBody, ErrorCode, ErrorReply};
 
 /// Rows of one answer, where the request does not say.
 pub const PAGE_DEFAULT: usize = 200;
@@ -67,51 +71,6 @@ pub enum Output {
     All,
     /// And all that is known of each line.
     Detail,
-}
-
-/// What went wrong with a question.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct ErrorReply {
-    /// What went wrong.
-    pub error: ErrorBody,
-}
-
-/// A code for programs and a sentence for people.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct ErrorBody {
-    /// For programs.
-    pub code: ErrorCode,
-    /// For people: what, where and what to do.
-    pub message: String,
-}
-
-/// Codes of errors.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub enum ErrorCode {
-    /// The question itself is wrong.
-    BadRequest,
-    /// There is no such deployment, site or device.
-    NotFound,
-    /// It is there but in the way (another writer won, a source is busy).
-    Conflict,
-    /// The service has not caught up yet.
-    NotReady,
-    /// The service failed.
-    Internal,
-}
-
-impl ErrorCode {
-    /// The number in the header of the reply, as HTTP has it.
-    pub const fn number(self) -> u16 {
-        match self {
-            Self::BadRequest => 400,
-            Self::NotFound => 404,
-            Self::Conflict => 409,
-            Self::Internal => 500,
-            Self::NotReady => 503,
-        }
-    }
 }
 
 /// Answer of `muster.query.deployment`.
@@ -471,6 +430,9 @@ pub struct GitStatus {
     /// Why the last poll failed, if it did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
+    /// Since when the repository hangs: it takes requests and gives no answer. Absent once it answers, or refuses.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hanging_since: Option<Timestamp>,
 }
 
 /// A commit that was refused as a whole.

@@ -126,3 +126,35 @@ fn m29_a_device_that_shall_run_it_no_more_in_the_middle_is_no_target_at_once_and
     assert_eq!(facts, [(EvidenceKind::Desired, ledger.entries.len() as u64)], "the event that did it");
     assert_eq!(change.facts[0].generation.unwrap().get(), 2);
 }
+
+#[test]
+fn an_invented_deployment_is_no_target_and_goes_with_its_removal() {
+    let mut ledger = Ledger::default();
+    ledger.desired(PRESS, 1, &[("web", 1)]).fresh(PRESS, 1, 0).status(PRESS, "web", &Said::default());
+    let views = |fleet: &Fleet| fleet.view_keys().len();
+    let before = views(&ledger.fold());
+    let names: Vec<String> = (0..100).map(|number| format!("invented-{number}")).collect();
+    let is_targeted = |fleet: &Fleet, id: &str| fleet.is_targeted(&id.parse().unwrap());
+    let mut seq = 1;
+    for (components, there) in [(&[("main", Installed)], true), (&[("main", Removed)], false)] {
+        for name in &names {
+            seq += 1;
+            ledger.status(PRESS, name, &Said { seq, components, ..Said::default() });
+        }
+        let fleet = ledger.fold();
+        assert!(is_targeted(&fleet, "web"));
+        assert!(names.iter().all(|name| !is_targeted(&fleet, name) && fleet.has_deployment(name) == there));
+        assert_eq!(views(&fleet), before + if there { names.len() } else { 0 });
+    }
+    // What is kept against late reports goes once LEDGER holds none that could come.
+    let mut fleet = ledger.fold();
+    let held =
+        |fleet: &Fleet| serde_json::to_string(&fleet.record(&key(PRESS))).unwrap().contains("invented");
+    assert!(held(&fleet));
+    let after = ledger::position(ledger.entries.len());
+    let next_month = after.stored_at + jiff::SignedDuration::from_hours(24 * 32);
+    let at = muster_domain::fold::Position { stored_at: next_month, ..after };
+    let entry = ledger.desired(PRESS, 2, &[("web", 1)]).entries.last().unwrap().clone();
+    fleet.apply(at, &entry.subject, entry.fact);
+    assert!(!held(&fleet));
+}

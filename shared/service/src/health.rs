@@ -9,11 +9,9 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt::Write;
-use std::future::IntoFuture;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use axum::Router;
 use axum::extract::State;
@@ -21,17 +19,17 @@ use axum::http::{StatusCode, header};
 use axum::response::IntoResponse;
 use axum::routing::get;
 use prometheus_client::encoding::text::encode;
+use prometheus_client::metrics::counter::Counter;
 use prometheus_client::registry::Registry;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
+use crate::http_listener::HttpListener;
 use crate::life::{Life, Stage};
 
 /// Prefix of every metric's name.
 const METRICS_PREFIX: &str = "muster";
 const METRICS_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-/// Time in which open requests may end once the process has nothing else left to do.
-const CLOSE_GRACE: Duration = Duration::from_secs(1);
 
 /// Why health cannot be served.
 #[derive(Debug, thiserror::Error)]
@@ -131,22 +129,15 @@ pub async fn serve(life: &Life, addr: SocketAddr) -> Result<SocketAddr, Error> {
     let bind = |source| Error::Bind { addr, source };
     let listener = TcpListener::bind(addr).await.map_err(bind)?;
     let local = listener.local_addr().map_err(bind)?;
-    let token = life.token(Stage::Serve);
-    let closing = token.clone().cancelled_owned();
-    let server = axum::serve(listener, router(life.health().clone())).with_graceful_shutdown(closing);
-    life.spawn(Stage::Serve, "http", async move {
-        tokio::select! {
-            ended = server.into_future() => ended,
-            // A client that keeps its connection open must not hold the process up.
-            () = closed(&token) => Ok(()),
-        }
+    let evicted = Counter::default();
+    life.health().metrics(|registry| {
+        let help = "HTTP connections that were closed for newer ones, because as many were open as may be";
+        registry.register("http_evicted_connections", help, evicted.clone());
     });
+    let http = HttpListener::new(router(life.health().clone()), evicted);
+    let token = life.token(Stage::Serve);
+    life.spawn(Stage::Serve, "http", async move { http.serve(listener, token).await });
     Ok(local)
-}
-
-async fn closed(token: &CancellationToken) {
-    token.cancelled().await;
-    tokio::time::sleep(CLOSE_GRACE).await;
 }
 
 fn router(health: Health) -> Router {

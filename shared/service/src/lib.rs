@@ -3,7 +3,7 @@
 //! A service's `main` parses its arguments, checks them ([`config`]) and calls [`run()`], which sets up the log
 //! ([`telemetry`]), serves [`health`], starts the service with its [`life`], waits for a signal and drains. Beside
 //! that: [`clock`] and [`backoff`], the only places where time and delays come from, [`error`] and [`exit`], [`aside`] for
-//! long stretches of work, and [`probe`], a program that asks another process for its health.
+//! long stretches of work, [`fair`] shares by requester, and [`probe`], a program that asks another process for its health.
 //!
 //! This crate knows nothing of NATS, of documents or of any one service.
 
@@ -12,6 +12,7 @@ pub mod run;
 pub mod config;
 pub mod exit;
 pub mod health;
+mod http_listener;
 pub mod life;
 pub mod telemetry;
 
@@ -19,6 +20,7 @@ pub mod aside;
 pub mod backoff;
 pub mod clock;
 pub mod error;
+pub mod fair;
 pub mod probe;
 pub mod version;
 

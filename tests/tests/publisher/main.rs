@@ -6,6 +6,7 @@
 mod commits;
 mod crashes;
 mod foreign;
+mod hanging;
 mod ledger;
 mod recovery;
 mod renewal;

@@ -14,6 +14,7 @@ use muster_contract::{DeviceKey, decode};
 use muster_publisher::announce::Desk;
 use muster_publisher::app::{self, Handle};
 use muster_publisher::config::{Config, GitConfig};
+use muster_publisher::git::REMOTE_TIMEOUT;
 use muster_publisher::status::Status;
 use muster_service::config::{Common, LogFormat, Streams};
 use muster_service::life::{Drained, Life};
@@ -55,12 +56,12 @@ impl Stage {
 
     /// A publisher of the repository.
     pub(crate) async fn publisher(&self) -> Publisher {
-        self.start(Some(self.repository.dir()), false).await
+        self.start(Some(self.repository.dir().to_str().unwrap()), false).await
     }
 
     /// A publisher that takes a commit without any device.
     pub(crate) async fn publisher_that_may_empty_the_fleet(&self) -> Publisher {
-        self.start(Some(self.repository.dir()), true).await
+        self.start(Some(self.repository.dir().to_str().unwrap()), true).await
     }
 
     /// A publisher that takes requests alone.
@@ -70,14 +71,24 @@ impl Stage {
 
     /// A publisher of another copy of the repository.
     pub(crate) async fn publisher_of(&self, copy: &Path) -> Publisher {
-        self.start(Some(copy), false).await
+        self.start(Some(copy.to_str().unwrap()), false).await
     }
 
-    async fn start(&self, repository: Option<&Path>, allow_empty: bool) -> Publisher {
-        let source = |repository: &Path| GitConfig {
-            url: repository.to_str().unwrap().parse().unwrap(),
+    /// A publisher of a repository elsewhere, with a time for each run of git.
+    pub(crate) async fn publisher_of_url(&self, url: &str, timeout: Duration) -> Publisher {
+        self.start_with(Some(url), false, timeout).await
+    }
+
+    async fn start(&self, repository: Option<&str>, allow_empty: bool) -> Publisher {
+        self.start_with(repository, allow_empty, REMOTE_TIMEOUT).await
+    }
+
+    async fn start_with(&self, repository: Option<&str>, allow_empty: bool, timeout: Duration) -> Publisher {
+        let source = |repository: &str| GitConfig {
+            url: repository.parse().unwrap(),
             branch: BRANCH.parse().unwrap(),
             poll: Duration::from_millis(100),
+            timeout,
             token_file: None,
             allow_empty,
         };

@@ -12,6 +12,7 @@ mod manifests;
 mod notices;
 mod proof;
 mod restart;
+mod spare;
 mod views;
 
 use std::collections::BTreeMap;

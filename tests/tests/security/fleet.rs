@@ -106,13 +106,13 @@ fn start(hub: &Guarded, name: &str, binary: &str, args: &[&str]) -> Child {
     Child::start(spec, hub.dir()).unwrap()
 }
 
-fn start_service(hub: &Guarded, role: Role, binary: &str, more: &[&str]) -> Child {
+pub(crate) fn start_service(hub: &Guarded, role: Role, binary: &str, more: &[&str]) -> Child {
     let creds = hub.creds(role).display().to_string();
     start(hub, binary, binary, &[&["--creds", &creds], more].concat())
 }
 
 /// What `muster` answers to somebody with a role.
-fn asked(hub: &Guarded, role: Role, args: &[&str]) -> Result<Value, String> {
+pub(crate) fn asked(hub: &Guarded, role: Role, args: &[&str]) -> Result<Value, String> {
     let creds = hub.creds(role).display().to_string();
     let done = hub.muster(&[&["--format", "json", "--creds", &creds], args].concat());
     let error = String::from_utf8_lossy(&done.stderr).into_owned();

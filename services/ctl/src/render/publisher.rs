@@ -73,6 +73,13 @@ fn source(git: &GitStatus, now: Timestamp) -> String {
     let mut text = format!("git          {}, branch {}\n", clean(&git.url), clean(&git.branch));
     let _ = writeln!(text, "asked        {polled}");
     let _ = writeln!(text, "commit       {}", clean(&applied));
+    if let Some(since) = git.hanging_since {
+        let line = format!(
+            "hangs        since {since} ({}): the repository takes requests and gives no answer",
+            age(now, since)
+        );
+        let _ = writeln!(text, "{}", styled(BAD, &line));
+    }
     if let Some(error) = &git.error {
         let _ = writeln!(text, "{}", styled(BAD, &format!("failed       {}", clean(error))));
     }

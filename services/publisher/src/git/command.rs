@@ -16,8 +16,6 @@ use tokio::process::{Child, ChildStderr, ChildStdout, Command};
 use super::error::GitError;
 use super::url::GitUrl;
 
-/// Time for a run that talks to the repository.
-pub(super) const REMOTE_LIMIT: Duration = Duration::from_secs(120);
 /// Time for a run that reads or writes the mirror only.
 pub(super) const LOCAL_LIMIT: Duration = Duration::from_secs(60);
 /// Time between SIGTERM, which lets git remove its lock files, and SIGKILL.

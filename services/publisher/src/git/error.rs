@@ -102,6 +102,11 @@ pub enum GitError {
 }
 
 impl GitError {
+    /// True where the repository gave no answer in time.
+    pub(crate) const fn is_timeout(&self) -> bool {
+        matches!(self, Self::Slow { .. })
+    }
+
     /// True where a mirror that is damaged would look the same.
     pub(super) const fn may_be_the_mirrors(&self) -> bool {
         matches!(self, Self::Failed { .. } | Self::Talk { .. } | Self::Unexpected { .. })

@@ -1,43 +1,40 @@
 //! The past on request: one rebuild at a time, a queue with an end, and the last few points kept for who asks on. Memory
-//! is bounded by that: beside the live fold at most as many as are kept, the one that is being made, and one of which a missing checkpoint is
+//! is bounded by that: beside the live fold at most as many as are kept (for operators, and as many for all others), the one that is being made, and one of which a missing checkpoint is
 //! made while nobody asks ([`fill`](super::fill)).
 //!
 //! Whoever asks waits for a while. A rebuild that takes longer goes on, and the answer until then is how far it is: ask
 //! again, and what was made meanwhile is there.
+//!
+//! Requesters have fair shares: rebuilds wait in a queue of [`WAITING`] that is served round robin by requester, questions wait at
+//! [`ASKERS`] places, and nobody's points push out an operator's.
+
+mod shelf;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use muster_bus::Bus;
+use muster_bus::{Bus, Place, Places, Requester, RequesterBounds};
 use muster_contract::Timestamp;
 use muster_contract::history::VerifyAnswer;
 use muster_contract::query::{ErrorBody, ErrorCode};
-use tokio::sync::mpsc::error::TrySendError;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
+use muster_service::fair::{Exceeded, FairQueue};
+use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 
+use self::shelf::{Entry, Job, Shelf, Stage};
 use super::archive::Archive;
 use super::fill::Filler;
 use super::rebuild::{Past, Rebuilder};
 use super::verify;
 use crate::metrics::{Metrics, RecallResult};
-use crate::present::{Origin, Present};
+use crate::present::Present;
 
-/// Rebuilds that wait for their turn, with the one under way.
-const WAITING_MAX: usize = 8;
-/// Points that are kept when they are made.
-const KEPT_MAX: usize = 2;
-/// How long a point is kept that nobody asks for.
-const KEPT_FOR: Duration = Duration::from_secs(5 * 60);
-/// How long what a comparison found, and why a rebuild failed, is the answer to whoever asks again.
-const TOLD_FOR: Duration = Duration::from_secs(5);
-/// How long what was made of the present is the present for whoever asks for that: who was told to ask again finds it, however
-/// many facts have come in meanwhile.
-const NOW_FOR: Duration = Duration::from_secs(5);
-/// Questions that wait at once. Whoever comes beyond is told at once how far it is: the service has room for other
-/// questions.
-const ASKERS_MAX: usize = 16;
+/// Rebuilds that wait for their turn: in all, of one requester, and for operators alone.
+const WAITING: RequesterBounds = RequesterBounds::new(8, 3, 2);
+/// Questions that wait at once: in all, of one requester, and for operators alone. Whoever comes beyond is told at once how far
+/// it is: the service has room for other questions.
+const ASKERS: RequesterBounds = RequesterBounds::new(16, 6, 4);
 /// How long one rebuild may take.
 const REBUILD_MAX: Duration = Duration::from_secs(10 * 60);
 /// How long one question waits for it: less than people's programs wait for an answer.
@@ -85,14 +82,6 @@ pub enum Made {
     Verified(Arc<VerifyAnswer>),
 }
 
-/// How far a rebuild is.
-#[derive(Debug, Clone)]
-enum Stage {
-    Waiting,
-    Reading { at: u64, to: u64 },
-    Done(Result<Made, ErrorBody>),
-}
-
 /// Where a rebuild says how far it is.
 #[derive(Debug)]
 pub struct Progress(watch::Sender<Stage>);
@@ -109,32 +98,11 @@ impl Progress {
 pub struct Recall {
     present: Arc<Present>,
     shelf: Arc<Mutex<Shelf>>,
-    jobs: mpsc::Sender<Job>,
-    room: Arc<Semaphore>,
-}
-
-/// What is made, is being made, or waits.
-#[derive(Debug)]
-struct Shelf {
-    origin: Origin,
-    entries: Vec<Entry>,
-}
-
-#[derive(Debug)]
-struct Entry {
-    wanted: Wanted,
-    /// Somebody asked for it as the present.
-    of_now: bool,
-    stage: watch::Receiver<Stage>,
-    asked_at: Instant,
-    done_at: Option<Instant>,
-}
-
-#[derive(Debug)]
-struct Job {
-    wanted: Wanted,
-    origin: Origin,
-    progress: Progress,
+    /// Says that something waits.
+    work: Arc<Notify>,
+    places: Places,
+    /// Who asks.
+    requester: Requester,
 }
 
 /// Who makes it.
@@ -145,7 +113,7 @@ pub struct Maker {
     archive: Arc<Archive>,
     metrics: Metrics,
     shelf: Arc<Mutex<Shelf>>,
-    jobs: mpsc::Receiver<Job>,
+    work: Arc<Notify>,
     /// What is done where nobody asks.
     filler: Filler,
 }
@@ -158,16 +126,28 @@ pub fn pair(
     metrics: Metrics,
     facts: u64,
 ) -> (Recall, Maker) {
-    let (jobs, waiting) = mpsc::channel(WAITING_MAX);
     let origin = present.look(|now| now.origin);
-    let shelf = Arc::new(Mutex::new(Shelf { origin, entries: Vec::new() }));
-    let room = Arc::new(Semaphore::new(ASKERS_MAX));
-    let recall = Recall { present: Arc::clone(&present), shelf: Arc::clone(&shelf), jobs, room };
+    let waiting = FairQueue::default();
+    let shelf = Arc::new(Mutex::new(Shelf { origin, entries: Vec::new(), waiting, is_ended: false }));
+    let work = Arc::new(Notify::new());
+    let recall = Recall {
+        present: Arc::clone(&present),
+        shelf: Arc::clone(&shelf),
+        work: Arc::clone(&work),
+        places: Places::new(ASKERS),
+        requester: Requester::Unverified,
+    };
     let filler = Filler::new(bus.clone(), Arc::clone(&present), Arc::clone(&archive), metrics.clone(), facts);
-    (recall, Maker { bus, present, archive, metrics, shelf, jobs: waiting, filler })
+    (recall, Maker { bus, present, archive, metrics, shelf, work, filler })
 }
 
 impl Recall {
+    /// The same for the questions of a requester.
+    #[must_use]
+    pub fn for_requester(self, requester: Requester) -> Self {
+        Self { requester, ..self }
+    }
+
     /// A point of the past, as soon as it is made, or how far it is at `deadline`.
     ///
     /// # Errors
@@ -192,8 +172,8 @@ impl Recall {
 
     /// A place for one who waits, from the first look into LEDGER on; none where as many wait as may. Who has none has no
     /// time: what is not there at once is not waited for.
-    pub fn place(&self) -> Option<OwnedSemaphorePermit> {
-        Arc::clone(&self.room).try_acquire_owned().ok()
+    pub fn place(&self) -> Option<Place> {
+        self.places.enter(&self.requester).ok()
     }
 
     async fn made(&self, asked: Asked, deadline: Instant) -> Result<Made, ErrorBody> {
@@ -220,7 +200,7 @@ impl Recall {
         let origin = self.present.look(|now| now.origin);
         let mut shelf = locked(&self.shelf);
         if shelf.origin != origin {
-            *shelf = Shelf { origin, entries: Vec::new() };
+            (shelf.origin, shelf.entries) = (origin, Vec::new());
         }
         shelf.tidy();
         if let Some(entry) = shelf.find(asked) {
@@ -232,75 +212,16 @@ impl Recall {
         let (progress, stage) = watch::channel(Stage::Waiting);
         let (wanted, of_now) = (asked.wanted, asked.now_since.is_some());
         let job = Job { wanted, origin, progress: Progress(progress) };
-        match self.jobs.try_send(job) {
-            Ok(()) => {}
-            Err(TrySendError::Full(_)) => {
-                let message = format!(
-                    "{WAITING_MAX} points of the past are waiting to be rebuilt, which is as many as may; ask again in a moment"
-                );
-                return Err(not_ready(message));
-            }
-            Err(TrySendError::Closed(_)) => return Err(ending()),
+        if shelf.is_ended {
+            return Err(ending());
         }
+        let requester = self.requester.clone();
+        let queued = shelf.waiting.push(requester.clone(), WAITING.share(&requester), job);
+        queued.map_err(|(_, exceeded)| too_many(exceeded))?;
+        self.work.notify_one();
         let (stage_of, asked_at) = (stage.clone(), Instant::now());
-        shelf.entries.push(Entry { wanted, of_now, stage: stage_of, asked_at, done_at: None });
+        shelf.entries.push(Entry { wanted, requester, of_now, stage: stage_of, asked_at, done_at: None });
         Ok(stage)
-    }
-}
-
-impl Shelf {
-    /// What is asked for, or what stands in for it.
-    fn find(&mut self, asked: Asked) -> Option<&mut Entry> {
-        let same = self.entries.iter().position(|entry| entry.wanted == asked.wanted);
-        let at = same.or_else(|| self.entries.iter().position(|entry| entry.stands_in_for(asked)))?;
-        let entry = &mut self.entries[at];
-        entry.of_now |= asked.now_since.is_some();
-        Some(entry)
-    }
-
-    /// Lets go of what was told, of what nobody asked for in a while, and of the least asked for where too much is kept.
-    fn tidy(&mut self) {
-        self.entries.retain(|entry| match (&*entry.stage.borrow(), entry.wanted) {
-            (Stage::Done(Err(_)), _) | (Stage::Done(Ok(_)), Wanted::Verified) => {
-                entry.asked_at.elapsed() < TOLD_FOR
-            }
-            (Stage::Done(Ok(_)), _) => entry.asked_at.elapsed() < KEPT_FOR,
-            _ => entry.stage.has_changed().is_ok(),
-        });
-        while self.kept() > KEPT_MAX {
-            let made = self.entries.iter().enumerate().filter(|(_, entry)| entry.is_kept());
-            let Some((oldest, _)) = made.min_by_key(|(_, entry)| entry.asked_at) else { return };
-            self.entries.remove(oldest);
-        }
-    }
-
-    fn kept(&self) -> usize {
-        self.entries.iter().filter(|entry| entry.is_kept()).count()
-    }
-}
-
-impl Entry {
-    /// Whether it is what somebody wants who named no end: the same, as of a moment ago.
-    fn stands_in_for(&self, asked: Asked) -> bool {
-        let Some(since) = asked.now_since.filter(|_| self.of_now && self.is_of_this_moment()) else {
-            return false;
-        };
-        match (self.wanted, asked.wanted) {
-            (Wanted::At(by), Wanted::At(now)) => (since..=now).contains(&by),
-            (
-                Wanted::About { moment, then, by },
-                Wanted::About { moment: same_moment, then: same_then, by: now },
-            ) => (moment, then) == (same_moment, same_then) && (since..=now).contains(&by),
-            _ => false,
-        }
-    }
-
-    fn is_of_this_moment(&self) -> bool {
-        self.done_at.is_none_or(|done_at| done_at.elapsed() < NOW_FOR)
-    }
-
-    fn is_kept(&self) -> bool {
-        matches!(&*self.stage.borrow(), Stage::Done(Ok(Made::Past(_))))
     }
 }
 
@@ -308,13 +229,12 @@ impl Maker {
     /// Makes what is asked for, one after the other, until `stop`. Where nobody asks, what is missing is filled in, as long as
     /// facts are taken in.
     pub async fn run(mut self, stop: CancellationToken, intake: CancellationToken) {
-        while let Some(next) = stop.run_until_cancelled(timeout(self.filler.rest(), self.jobs.recv())).await {
+        while let Some(next) = stop.run_until_cancelled(timeout(self.filler.rest(), self.next_job())).await {
             match next {
-                Ok(Some(job)) => {
+                Ok(job) => {
                     stop.run_until_cancelled(self.make(job)).await;
                     self.filler.give_way();
                 }
-                Ok(None) => return,
                 Err(_) => {
                     if intake.run_until_cancelled(self.filler.step()).await.is_none() {
                         self.filler.end();
@@ -322,6 +242,17 @@ impl Maker {
                 }
             }
             locked(&self.shelf).tidy();
+        }
+    }
+
+    /// The next of what waits, in the requesters' turns. Cancel-safe.
+    async fn next_job(&self) -> Job {
+        loop {
+            let next = locked(&self.shelf).waiting.pop();
+            if let Some((_, job)) = next {
+                return job;
+            }
+            self.work.notified().await;
         }
     }
 
@@ -359,6 +290,15 @@ impl Maker {
     }
 }
 
+impl Drop for Maker {
+    /// Whoever waits is told that nothing is made any more.
+    fn drop(&mut self) {
+        let mut shelf = locked(&self.shelf);
+        shelf.is_ended = true;
+        shelf.waiting.clear();
+    }
+}
+
 /// Entries are whole at any moment, so a panic elsewhere leaves no half of one.
 fn locked(shelf: &Mutex<Shelf>) -> MutexGuard<'_, Shelf> {
     shelf.lock().unwrap_or_else(PoisonError::into_inner)
@@ -366,6 +306,20 @@ fn locked(shelf: &Mutex<Shelf>) -> MutexGuard<'_, Shelf> {
 
 fn not_ready(message: String) -> ErrorBody {
     ErrorBody { code: ErrorCode::NotReady, message }
+}
+
+fn too_many(exceeded: Exceeded) -> ErrorBody {
+    match exceeded {
+        Exceeded::Key(bound) => ErrorBody {
+            code: ErrorCode::TooManyRequests,
+            message: format!(
+                "{bound} points of the past that you asked for wait to be rebuilt, which is as many as one requester may have; ask again when they are answered"
+            ),
+        },
+        Exceeded::All(bound) => not_ready(format!(
+            "{bound} points of the past are waiting to be rebuilt, which is as many as may; ask again in a moment"
+        )),
+    }
 }
 
 fn ending() -> ErrorBody {
@@ -382,41 +336,5 @@ fn too_long() -> ErrorBody {
     )
 }
 
-const _: () = assert!(NOW_FOR.as_millis() > PATIENCE.as_millis());
-
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn entry(wanted: Wanted, of_now: bool, done: Option<Duration>) -> Entry {
-        let (_, stage) = watch::channel(Stage::Waiting);
-        let now = Instant::now();
-        Entry { wanted, of_now, stage, asked_at: now, done_at: done.map(|ago| now.checked_sub(ago).unwrap()) }
-    }
-
-    fn about(moment: i64, by: u64) -> Wanted {
-        Wanted::About { moment: Timestamp::from_second(moment).unwrap(), then: 7, by }
-    }
-
-    #[test]
-    fn who_asks_for_the_present_again_is_answered_of_what_was_made_of_it() {
-        let (recent, long) = (Some(NOW_FOR / 2), Some(NOW_FOR));
-        let now = |wanted| Asked { wanted, now_since: Some(3) };
-        // there, asked for, whether it serves
-        let table = [
-            (entry(Wanted::At(9), true, None), now(Wanted::At(12)), true, "it waits or is read"),
-            (entry(Wanted::At(9), true, recent), now(Wanted::At(12)), true, "it was done a moment ago"),
-            (entry(Wanted::At(9), true, long), now(Wanted::At(12)), false, "it was done long ago"),
-            (entry(Wanted::At(9), false, None), now(Wanted::At(12)), false, "somebody named that fact"),
-            (entry(Wanted::At(9), true, None), Wanted::At(12).into(), false, "this fact is named"),
-            (entry(Wanted::At(2), true, None), now(Wanted::At(12)), false, "it does not know what it must"),
-            (entry(about(5, 9), true, recent), now(about(5, 12)), true, "the same moment"),
-            (entry(about(5, 9), true, recent), now(about(6, 12)), false, "another moment"),
-            (entry(about(5, 9), true, recent), now(Wanted::At(12)), false, "another kind"),
-            (entry(Wanted::Verified, true, None), now(Wanted::At(12)), false, "no point"),
-        ];
-        for (there, asked, serves, why) in table {
-            assert_eq!(there.stands_in_for(asked), serves, "{why}");
-        }
-    }
-}
+mod tests;

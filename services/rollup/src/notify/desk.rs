@@ -1,18 +1,19 @@
 //! Requests about notices (`muster.notify.*`). What is asked for is true once NOTICES has stored it; the notifier, here
-//! or in another rollup, learns of it from there.
+//! or in another rollup, learns of it from there. Whose a name is, and how many a requester may have, is [`super::ownership`]'s.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use muster_bus::{
-    Bus, Call, EndpointSpec, Fault, NoticeEntry, PublishError, PublishErrorKind, ReadError, ServiceSpec,
+    Bus, Call, EndpointSpec, Fault, NoticeEntry, PublishError, PublishErrorKind, ReadError, Requester,
+    ServiceSpec,
 };
 use muster_contract::SubscriptionName;
 use muster_contract::decode::{self, to_bytes};
 use muster_contract::notify::{
-    ConfirmRequest, Notice, SUBSCRIPTIONS_MAX, Subscription, SubscriptionAnswer, SubscriptionRecord,
-    SubscriptionsAnswer, SubscriptionsQuery, UnsubscribeRequest,
+    ConfirmRequest, Notice, Subscription, SubscriptionAnswer, SubscriptionRecord, SubscriptionsAnswer,
+    SubscriptionsQuery, UnsubscribeRequest,
 };
 use muster_contract::query::{ErrorBody, ErrorCode};
 use muster_contract::question::{bad, checked_limit, read};
@@ -24,6 +25,7 @@ use serde::Serialize;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
+use super::ownership::{Action, check_lease, is_allowed, not_yours, owner_of};
 use super::{SharedRegister, held};
 use crate::present::Present;
 
@@ -67,7 +69,7 @@ impl NotifyDesk {
         let bus = self.bus.clone();
         let handler = move |call: Call| {
             let desk = self.clone();
-            async move { desk.answer(call.endpoint, &call.payload).await.map_err(Fault::from) }
+            async move { desk.answer(call.endpoint, &call.payload, &call.requester).await.map_err(Fault::from) }
         };
         let endpoint = |name| EndpointSpec { name, subject: format!("{NOTIFY_PREFIX}.{name}") };
         let spec = ServiceSpec {
@@ -79,42 +81,66 @@ impl NotifyDesk {
         bus.offer(spec, handler, || offered.release(), stop).await;
     }
 
-    async fn answer(&self, endpoint: &str, request: &[u8]) -> Result<Bytes, ErrorBody> {
+    /// The answer to a request, as JSON.
+    ///
+    /// # Errors
+    /// Why there is none, as the requester is to read it.
+    pub async fn answer(
+        &self,
+        endpoint: &str,
+        request: &[u8],
+        requester: &Requester,
+    ) -> Result<Bytes, ErrorBody> {
         match endpoint {
-            "subscribe" => json(self.subscribe(read(request)?).await?),
-            "confirm" => json(self.confirm(read(request)?).await?),
-            "unsubscribe" => json(self.unsubscribe(read(request)?).await?),
-            "list" if request.is_empty() => json(self.list(&SubscriptionsQuery::default()).await?),
-            "list" => json(self.list(&read(request)?).await?),
+            "subscribe" => json(self.subscribe(read(request)?, requester).await?),
+            "confirm" => json(self.confirm(read(request)?, requester).await?),
+            "unsubscribe" => json(self.unsubscribe(read(request)?, requester).await?),
+            "list" if request.is_empty() => json(self.list(&SubscriptionsQuery::default(), requester).await?),
+            "list" => json(self.list(&read(request)?, requester).await?),
             other => Err(bad(format!("there is no request '{other}'"))),
         }
     }
 
     /// Makes a subscription, or takes up one that is there just like this.
-    async fn subscribe(&self, wanted: Subscription) -> Result<SubscriptionAnswer, ErrorBody> {
+    async fn subscribe(
+        &self,
+        wanted: Subscription,
+        requester: &Requester,
+    ) -> Result<SubscriptionAnswer, ErrorBody> {
         wanted.check().map_err(|violation| bad(violation.to_string()))?;
+        check_lease(requester, &wanted)?;
         self.can_be_told(&wanted)?;
         self.known().await?;
         for _ in 0..ATTEMPTS_MAX {
             let Held { record, revision } = self.held(&wanted.name).await?;
             let told = self.told(&wanted.name).await?;
             let (seen, began) = match &record {
+                Some(record) if !is_allowed(requester, record.owner.as_ref(), Action::Change) => {
+                    return Err(not_yours(&wanted.name));
+                }
                 Some(record) if !is_same(&record.subscription, &wanted) => return Err(taken(&wanted.name)),
                 Some(record) => (record.seen, record.began),
                 // What an earlier life of the name was told is not for this one.
                 None => (told, told),
             };
-            if record.is_none() && held(&self.register).live() >= SUBSCRIPTIONS_MAX {
-                let message = format!(
-                    "there are {SUBSCRIPTIONS_MAX} subscriptions, and no more may be; `muster.notify.list` names them"
-                );
-                return Err(ErrorBody { code: ErrorCode::Conflict, message });
-            }
-            let name = wanted.name.clone();
-            match self.write(wanted.clone(), (seen, began), revision).await {
-                Ok(()) => return Ok(SubscriptionAnswer { name, resumed: record.is_some(), seen, told }),
-                Err(error) if error.kind == PublishErrorKind::Conflict => {}
-                Err(error) => return Err(not_written(&error)),
+            let (name, resumed) = (wanted.name.clone(), record.is_some());
+            let owner = match record {
+                Some(record) => record.owner,
+                None => {
+                    held(&self.register).reserve(&name, requester)?;
+                    owner_of(requester)
+                }
+            };
+            let (api_version, kind, subscription) = (Default::default(), Default::default(), wanted.clone());
+            let record = SubscriptionRecord { api_version, kind, subscription, seen, began, owner };
+            match self.write(&record, revision).await {
+                Ok(()) => return Ok(SubscriptionAnswer { name, resumed, seen, told }),
+                Err(error) => {
+                    held(&self.register).release(&name);
+                    if error.kind != PublishErrorKind::Conflict {
+                        return Err(not_written(&error));
+                    }
+                }
             }
         }
         Err(busy(&wanted.name))
@@ -153,17 +179,25 @@ impl NotifyDesk {
     }
 
     /// Remembers how far a subscriber is, and that it is still there.
-    async fn confirm(&self, request: ConfirmRequest) -> Result<SubscriptionAnswer, ErrorBody> {
+    async fn confirm(
+        &self,
+        request: ConfirmRequest,
+        requester: &Requester,
+    ) -> Result<SubscriptionAnswer, ErrorBody> {
         let ConfirmRequest { name, number } = request;
         for _ in 0..ATTEMPTS_MAX {
             let Held { record, revision } = self.held(&name).await?;
-            let record = record.ok_or_else(|| absent(&name))?;
+            let mut record = record.ok_or_else(|| absent(&name))?;
+            if !is_allowed(requester, record.owner.as_ref(), Action::Change) {
+                return Err(not_yours(&name));
+            }
             let told = self.told(&name).await?;
             if number > told {
                 return Err(bad(format!("number: {number} was never told; the newest is {told}")));
             }
-            let seen = record.seen.max(number);
-            match self.write(record.subscription, (seen, record.began), revision).await {
+            record.seen = record.seen.max(number);
+            let seen = record.seen;
+            match self.write(&record, revision).await {
                 Ok(()) => return Ok(SubscriptionAnswer { name, resumed: true, seen, told }),
                 Err(error) if error.kind == PublishErrorKind::Conflict => {}
                 Err(error) => return Err(not_written(&error)),
@@ -172,11 +206,18 @@ impl NotifyDesk {
         Err(busy(&name))
     }
 
-    async fn unsubscribe(&self, request: UnsubscribeRequest) -> Result<SubscriptionAnswer, ErrorBody> {
+    async fn unsubscribe(
+        &self,
+        request: UnsubscribeRequest,
+        requester: &Requester,
+    ) -> Result<SubscriptionAnswer, ErrorBody> {
         let UnsubscribeRequest { name } = request;
         for _ in 0..ATTEMPTS_MAX {
             let Held { record, revision } = self.held(&name).await?;
-            let SubscriptionRecord { seen, .. } = record.ok_or_else(|| absent(&name))?;
+            let SubscriptionRecord { seen, owner, .. } = record.ok_or_else(|| absent(&name))?;
+            if !is_allowed(requester, owner.as_ref(), Action::End) {
+                return Err(not_yours(&name));
+            }
             let told = self.told(&name).await?;
             match self.bus.subscription_end(&name, revision).await {
                 Ok(_) => return Ok(SubscriptionAnswer { name, resumed: true, seen, told }),
@@ -187,24 +228,23 @@ impl NotifyDesk {
         Err(busy(&name))
     }
 
-    async fn list(&self, request: &SubscriptionsQuery) -> Result<SubscriptionsAnswer, ErrorBody> {
+    async fn list(
+        &self,
+        request: &SubscriptionsQuery,
+        requester: &Requester,
+    ) -> Result<SubscriptionsAnswer, ErrorBody> {
         let limit = checked_limit(request.limit)?;
         self.known().await?;
-        let (subscriptions, more) = held(&self.register).page(request.after.as_ref(), limit.min(LINES_MAX));
+        let (subscriptions, more) =
+            held(&self.register).page(requester, request.after.as_ref(), limit.min(LINES_MAX));
         let last = subscriptions.last().map(|line| line.subscription.name.clone());
         Ok(SubscriptionsAnswer { subscriptions, next: last.filter(|_| more) })
     }
 
-    async fn write(
-        &self,
-        subscription: Subscription,
-        (seen, began): (u64, u64),
-        revision: u64,
-    ) -> Result<(), PublishError> {
-        let (name, lease) = (subscription.name.clone(), Duration::from_secs(subscription.lease_seconds));
-        let (api_version, kind) = Default::default();
-        let record = SubscriptionRecord { api_version, kind, subscription, seen, began };
-        self.bus.subscription_put(&name, to_bytes(&record).into(), lease, revision).await.map(drop)
+    async fn write(&self, record: &SubscriptionRecord, revision: u64) -> Result<(), PublishError> {
+        let Subscription { name, lease_seconds, .. } = &record.subscription;
+        let lease = Duration::from_secs(*lease_seconds);
+        self.bus.subscription_put(name, to_bytes(record).into(), lease, revision).await.map(drop)
     }
 
     /// The subscription of a name as the stream has it: this process may not have read of it yet.

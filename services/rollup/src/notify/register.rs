@@ -4,22 +4,27 @@
 
 use std::collections::BTreeMap;
 
-use muster_bus::{NoticeEntry, NoticeGone, NoticeRoom};
+use muster_bus::{NoticeEntry, NoticeGone, NoticeRoom, Requester};
 use muster_contract::SubscriptionName;
 use muster_contract::Timestamp;
 use muster_contract::canonical::Digest;
 use muster_contract::decode;
-use muster_contract::notify::{EndReason, Notice, NoticeEvent, SubscriptionLine, SubscriptionRecord};
+use muster_contract::notify::{
+    EndReason, Notice, NoticeEvent, SubscriptionLine, SubscriptionOwner, SubscriptionRecord,
+};
+use muster_contract::query::ErrorBody;
 use muster_contract::view::AsOf;
 use muster_service::error::chain;
 use tokio::time::Instant;
 
+use super::ownership::{Action, Reserved, is_allowed, owner_of, share, too_many};
 use crate::present::Origin;
 
 /// All subscriptions by name.
 #[derive(Debug, Default)]
 pub struct Register {
     lines: BTreeMap<SubscriptionName, Line>,
+    reserved: Reserved,
     /// All that the stream held is here.
     known: bool,
 }
@@ -74,7 +79,10 @@ impl Register {
         let name: SubscriptionName = entry.name.parse().ok()?;
         let line = self.lines.entry(name.clone()).or_default();
         let due = match entry.room {
-            NoticeRoom::Subscription => line.take_subscription(entry),
+            NoticeRoom::Subscription => {
+                self.reserved.remove(&name);
+                line.take_subscription(entry)
+            }
             NoticeRoom::Notice => line.take_notice(entry, ledger),
         };
         due.then_some(name)
@@ -122,10 +130,44 @@ impl Register {
         self.lines.values().filter(|line| line.record.is_some()).count()
     }
 
-    /// Subscriptions after a name, in order, and whether there are more.
-    pub fn page(&self, after: Option<&SubscriptionName>, limit: usize) -> (Vec<SubscriptionLine>, bool) {
+    /// Counts one more subscription of a requester, which is about to be written.
+    ///
+    /// # Errors
+    /// The bound that refuses, for the requester.
+    pub fn reserve(&mut self, name: &SubscriptionName, requester: &Requester) -> Result<(), ErrorBody> {
+        let owner = owner_of(requester);
+        let (mut of_owner, mut total) = (0, 0);
+        for (_, other) in self.owners().filter(|(other, _)| *other != name) {
+            total += 1;
+            of_owner += usize::from(other.map(|other| &other.key) == owner.as_ref().map(|owner| &owner.key));
+        }
+        share(requester).check(of_owner, total).map_err(too_many)?;
+        self.reserved.insert(name.clone(), owner);
+        Ok(())
+    }
+
+    /// Names that are subscribed or about to be, and whose they are.
+    fn owners(&self) -> impl Iterator<Item = (&SubscriptionName, Option<&SubscriptionOwner>)> {
+        let record = |name| self.lines.get(name).and_then(|line: &Line| line.record.as_ref());
+        let live = self.lines.keys().filter_map(move |name| Some((name, record(name)?.owner.as_ref())));
+        live.chain(self.reserved.iter().filter(move |(name, _)| record(name).is_none()))
+    }
+
+    /// One that was reserved is not in the stream.
+    pub fn release(&mut self, name: &SubscriptionName) {
+        self.reserved.remove(name);
+    }
+
+    /// Subscriptions after a name that a requester may see, in order, and whether there are more.
+    pub fn page(
+        &self,
+        requester: &Requester,
+        after: Option<&SubscriptionName>,
+        limit: usize,
+    ) -> (Vec<SubscriptionLine>, bool) {
         let live = self.lines.iter().filter(|(name, _)| after.is_none_or(|after| *name > after));
-        let mut lines = live.filter_map(|(_, line)| line.shown());
+        let lines = live.filter_map(|(_, line)| line.shown());
+        let mut lines = lines.filter(|line| is_allowed(requester, line.owner.as_ref(), Action::List));
         let page: Vec<_> = lines.by_ref().take(limit).collect();
         (page, lines.next().is_some())
     }
@@ -196,8 +238,8 @@ impl Line {
     }
 
     fn shown(&self) -> Option<SubscriptionLine> {
-        let SubscriptionRecord { subscription, seen, .. } = self.record.clone()?;
-        Some(SubscriptionLine { subscription, seen, told: self.told.map_or(0, |told| told.number) })
+        let SubscriptionRecord { subscription, seen, owner, .. } = self.record.clone()?;
+        Some(SubscriptionLine { subscription, owner, seen, told: self.told.map_or(0, |told| told.number) })
     }
 }
 
@@ -205,8 +247,11 @@ impl Line {
 mod tests {
     use bytes::Bytes;
     use muster_contract::decode::to_bytes;
-    use muster_contract::notify::Subscription;
+    use muster_contract::notify::{
+        SUBSCRIPTIONS_MAX, SUBSCRIPTIONS_OF_USER_MAX, SUBSCRIPTIONS_OPERATOR_RESERVE, Subscription,
+    };
 
+    use super::super::ownership::tests::user;
     use super::*;
 
     const LEDGER: Origin = Origin { created_at: Timestamp::UNIX_EPOCH, restarts: 0 };
@@ -223,6 +268,7 @@ mod tests {
             subscription,
             seen,
             began,
+            owner: None,
         };
         entry(NoticeRoom::Subscription, revision, Ok(to_bytes(&record).into()))
     }
@@ -276,12 +322,79 @@ mod tests {
         }
     }
 
+    fn owned(name: &str, revision: u64, requester: &Requester) -> NoticeEntry {
+        let record = SubscriptionRecord {
+            api_version: Default::default(),
+            kind: Default::default(),
+            subscription: Subscription::named(name.parse().unwrap()),
+            seen: 0,
+            began: 0,
+            owner: owner_of(requester),
+        };
+        let value = Ok(to_bytes(&record).into());
+        NoticeEntry { room: NoticeRoom::Subscription, name: name.to_owned(), value, revision, pending: 0 }
+    }
+
+    /// Subscribes as long as the requester may; how often that went.
+    fn fill(register: &mut Register, prefix: &str, requester: &Requester) -> usize {
+        let names = (0..2 * SUBSCRIPTIONS_MAX).map(|number| format!("{prefix}-{number}"));
+        names.take_while(|name| register.reserve(&name.parse().unwrap(), requester).is_ok()).count()
+    }
+
+    #[test]
+    fn a_user_has_its_share_and_operators_have_their_reserve() {
+        let mut register = Register::default();
+        assert_eq!(fill(&mut register, "a", &user("A", "viewer")), SUBSCRIPTIONS_OF_USER_MAX);
+        let taken: usize = (0..40)
+            .map(|at| fill(&mut register, &format!("v{at}"), &user(&format!("V{at}"), "viewer")))
+            .sum();
+        let open_to_all = SUBSCRIPTIONS_MAX - SUBSCRIPTIONS_OPERATOR_RESERVE;
+        assert_eq!(taken, open_to_all - SUBSCRIPTIONS_OF_USER_MAX);
+        assert_eq!(fill(&mut register, "o", &user("O", "operator")), SUBSCRIPTIONS_OF_USER_MAX);
+        // Nobody vouches for anybody on an open server: one quota, which is the whole.
+        let rest = SUBSCRIPTIONS_OPERATOR_RESERVE - SUBSCRIPTIONS_OF_USER_MAX;
+        assert_eq!(fill(&mut register, "u", &Requester::Unverified), rest);
+        let refused = register.reserve(&"more".parse().unwrap(), &Requester::Unverified).unwrap_err();
+        assert!(refused.message.contains("there are 1000 subscriptions"), "{refused:?}");
+    }
+
+    #[test]
+    fn what_is_reserved_counts_once_and_until_it_comes_back() {
+        let (mut register, alice) = (Register::default(), user("A", "viewer"));
+        assert_eq!(fill(&mut register, "a", &alice), SUBSCRIPTIONS_OF_USER_MAX);
+        for number in 0..SUBSCRIPTIONS_OF_USER_MAX {
+            register.take(&owned(&format!("a-{number}"), 1 + number as u64, &alice), LEDGER);
+        }
+        let next = "next".parse().unwrap();
+        assert!(register.reserve(&next, &alice).is_err());
+        assert!(register.reserve(&"a-0".parse().unwrap(), &alice).is_ok(), "it is counted already");
+        register.release(&"a-0".parse().unwrap());
+        let ended = NoticeEntry { value: Err(NoticeGone::Ended), ..owned("a-1", 999, &alice) };
+        register.take(&ended, LEDGER);
+        assert!(register.reserve(&next, &alice).is_ok(), "one has ended");
+        register.release(&next);
+        assert!(register.reserve(&next, &alice).is_ok(), "it was never written");
+        assert!(register.reserve(&"more".parse().unwrap(), &alice).is_err());
+        // Another rollup reads the same from the stream.
+        let mut standby = Register::default();
+        for number in 2..=SUBSCRIPTIONS_OF_USER_MAX + 1 {
+            standby.take(&owned(&format!("a-{number}"), 1 + number as u64, &alice), LEDGER);
+        }
+        assert!(
+            standby.reserve(&next, &alice).is_err() && standby.reserve(&next, &user("B", "viewer")).is_ok()
+        );
+        let seen = |requester: &Requester| standby.page(requester, None, usize::MAX).0.len();
+        let all = SUBSCRIPTIONS_OF_USER_MAX;
+        assert_eq!([&alice, &user("B", "viewer"), &user("O", "operator")].map(seen), [all, 0, all]);
+    }
+
     #[test]
     fn a_page_says_whether_there_is_more() {
         let mut register = Register::default();
         register.take(&record(1, 0, 3000), LEDGER);
-        assert_eq!(register.page(None, 1).0.len(), 1);
-        assert!(!register.page(None, 1).1);
-        assert!(register.page(Some(&"a".parse().unwrap()), 1).0.is_empty());
+        let anybody = Requester::Unverified;
+        assert_eq!(register.page(&anybody, None, 1).0.len(), 1);
+        assert!(!register.page(&anybody, None, 1).1);
+        assert!(register.page(&anybody, Some(&"a".parse().unwrap()), 1).0.is_empty());
     }
 }

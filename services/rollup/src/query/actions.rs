@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use muster_bus::{Bus, Delivery, ReadError, Start};
+use muster_bus::{Bus, Delivery, Places, ReadError, Requester, RequesterBounds, Start};
 use muster_contract::DeploymentId;
 use muster_contract::actions::ActionsAnswer;
 use muster_contract::checked::Checked;
@@ -18,7 +18,7 @@ use muster_contract::view::AsOf;
 use muster_domain::chronicle::{Chronicle, place};
 use muster_domain::fold::Position;
 use muster_service::aside::aside;
-use tokio::sync::{Mutex, Semaphore};
+use tokio::sync::Mutex;
 use tokio::time::{Instant, sleep, timeout_at};
 use tokio_util::sync::CancellationToken;
 
@@ -33,8 +33,9 @@ use crate::present::{Origin, Present};
 pub(super) const ENDPOINT: &str = "actions";
 /// The messages of LEDGER that are read.
 const DESIRED: &str = "muster.desired.>";
-/// Questions that wait at once. Whoever comes beyond is told at once to ask again: the service has room for other questions.
-const ASKERS_MAX: usize = 8;
+/// Questions that wait at once: in all, of one requester, and for operators alone. Whoever comes beyond is told at once to ask
+/// again: the service has room for other questions.
+const ASKERS: RequesterBounds = RequesterBounds::new(8, 3, 2);
 /// How long what was read is held that nobody asks for; at most twice that.
 const KEPT_FOR: Duration = Duration::from_secs(5 * 60);
 
@@ -45,7 +46,7 @@ pub struct Actions {
     present: Arc<Present>,
     points: Points,
     held: Arc<Mutex<Held>>,
-    places: Arc<Semaphore>,
+    places: Places,
 }
 
 /// What was read of one LEDGER.
@@ -67,7 +68,7 @@ struct Held {
 impl Actions {
     /// A reader of LEDGER on this bus, which is the one that the present and the points are of.
     pub fn new(bus: Bus, present: Arc<Present>, points: Points) -> Self {
-        Self { bus, present, points, held: Arc::default(), places: Arc::new(Semaphore::new(ASKERS_MAX)) }
+        Self { bus, present, points, held: Arc::default(), places: Places::new(ASKERS) }
     }
 
     /// Lets go of what nobody asks for any more, until `stop`.
@@ -81,11 +82,11 @@ impl Actions {
     }
 
     /// The answer to a question, as JSON.
-    pub(super) async fn answer(&self, question: &[u8]) -> Result<Bytes, ErrorBody> {
+    pub(super) async fn answer(&self, question: &[u8], requester: &Requester) -> Result<Bytes, ErrorBody> {
         let query: Query = read_of_a_point(question)?;
         let id = named(query.id.as_ref(), "id")?;
         let busy = || not_ready("other questions about what was done wait for LEDGER");
-        let _place = self.places.try_acquire().map_err(|_| busy())?;
+        let _place = self.places.enter(requester).map_err(|_| busy())?;
         let deadline = Instant::now() + PATIENCE;
         self.present.look(|now| caught_up(now).map(|_| ()))?;
         let up_to = match self.points.asked(query.point, deadline).await?.wanted {

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use muster_bus::Requester;
 use muster_contract::DeviceKey;
 use muster_contract::canonical::Digest;
 use muster_contract::history::{DiffQuery, DigestsAnswer, MomentAnswer, Point, digest_of_digests};
@@ -45,16 +46,18 @@ impl History {
         endpoint: &'static str,
         question: Bytes,
         manifests: Option<&Manifests>,
+        requester: Requester,
     ) -> Result<Bytes, ErrorBody> {
-        let place = self.recall.place();
+        let this = Self { recall: self.recall.for_requester(requester), ..self };
+        let place = this.recall.place();
         let deadline = Instant::now() + if place.is_some() { PATIENCE } else { Duration::ZERO };
         match endpoint {
-            "diff" => self.diff(&question, deadline).await,
-            "verify" => json(&*self.recall.verified(deadline).await?).map(Bytes::from),
+            "diff" => this.diff(&question, deadline).await,
+            "verify" => json(&*this.recall.verified(deadline).await?).map(Bytes::from),
             "moment" => {
                 let query: Query = read_of_a_point(&question)?;
                 checked_limit(query.limit)?;
-                let past = self.past(query.point, deadline).await?;
+                let past = this.past(query.point, deadline).await?;
                 let answer = MomentAnswer {
                     as_of: past.fleet.as_of(),
                     about: past.hindsight.clone(),
@@ -65,17 +68,17 @@ impl History {
             "digests" => {
                 let query: Query = read_of_a_point(&question)?;
                 let limit = checked_limit(query.limit)?;
-                let past = self.past(query.point, deadline).await?;
+                let past = this.past(query.point, deadline).await?;
                 blocking(move || digests(&past.fleet, &query, limit)).await
             }
             parts::ENDPOINT => {
                 let question = parts::Question::read(&question)?;
-                let past = self.past(question.point(), deadline).await?;
+                let past = this.past(question.point(), deadline).await?;
                 blocking(move || question.answer_of(&past.fleet)).await
             }
             status::ENDPOINT => {
                 let question = status::Question::read(&question)?;
-                let past = self.past(question.point(), deadline).await?;
+                let past = this.past(question.point(), deadline).await?;
                 let look = |limit| {
                     let (question, past) = (question.clone(), Arc::clone(&past));
                     blocking(move || question.look(&past.fleet, limit))
@@ -84,13 +87,13 @@ impl History {
             }
             _ if groups::ENDPOINTS.contains(&endpoint) => {
                 let question = groups::Question::read(endpoint, &question)?;
-                let past = self.past(question.point(), deadline).await?;
+                let past = this.past(question.point(), deadline).await?;
                 blocking(move || question.answer_of(&past.fleet)).await
             }
             _ => {
                 let query: Query = read_of_a_point(&question)?;
                 let limit = checked_limit(query.limit)?;
-                let past = self.past(query.point, deadline).await?;
+                let past = this.past(query.point, deadline).await?;
                 let look = move |limit| look_up(&past.fleet, endpoint, &query, limit).map(Answer::abridged);
                 blocking(move || fitting(limit, look)).await
             }

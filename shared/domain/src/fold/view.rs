@@ -27,6 +27,13 @@ impl Fleet {
         self.view_of(number)
     }
 
+    /// Whether the newest desired state of any device names a deployment. Of one that no desired state names, devices speak
+    /// alone.
+    pub fn is_targeted(&self, id: &DeploymentId) -> bool {
+        let number = self.totals.deployment_numbers.get(id);
+        number.is_some_and(|number| self.totals.deployment(*number).group.targets() > 0)
+    }
+
     pub(super) fn view_of(&self, number: u32) -> Option<DeploymentView> {
         let deployment = self.totals.deployment(number);
         let group = &deployment.group;

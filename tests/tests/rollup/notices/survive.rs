@@ -128,6 +128,7 @@ async fn a_name_that_ended_and_began_anew_before_anybody_was_told_is_told_the_pr
         subscription: serde_json::from_value(about).unwrap(),
         seen: 1,
         began: 1,
+        owner: None,
     };
     let lease = Duration::from_secs(60);
     hub.bus.subscription_put(name, to_bytes(&record).into(), lease, revision).await.unwrap();

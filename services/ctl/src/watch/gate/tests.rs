@@ -14,6 +14,7 @@ fn commit() -> CommitName {
 
 fn git() -> GitStatus {
     GitStatus {
+        hanging_since: None,
         url: "/fleet".to_owned(),
         branch: "main".to_owned(),
         applied: Some(OTHER.to_owned()),

@@ -1,0 +1,79 @@
+//! Reports that a repository hangs, and since when: in the status, in `/metrics`, in `/ready` and in the log.
+//!
+//! A repository hangs when it has given no answer for [`REPORT_AFTER`], or git was killed for want of one. It hangs no more once
+//! it answers or refuses. This module ends nothing: git's own timeout does.
+
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use muster_contract::Timestamp;
+use muster_service::clock::Clock;
+use muster_service::health::Health;
+use tokio::time::timeout;
+
+use crate::announce::Surroundings;
+use crate::git::{GitError, REMOTE_TIMEOUT};
+use crate::metrics::Metrics;
+use crate::status::Status;
+
+/// Time without an answer after which the repository is said to hang; half of git's timeout, where that is less.
+const REPORT_AFTER: Duration = Duration::from_secs(10);
+/// Name of the repository in the body of `/ready`.
+const PART: &str = "Git";
+
+const _: () = assert!(REPORT_AFTER.as_millis() < REMOTE_TIMEOUT.as_millis());
+
+/// Where a hang is reported.
+pub struct HangReport {
+    clock: Arc<dyn Clock>,
+    status: Arc<Status>,
+    metrics: Metrics,
+    health: Health,
+}
+
+impl HangReport {
+    /// A report that goes where the poller's own go, and to `/ready`.
+    pub fn new(around: &Surroundings, health: Health) -> Self {
+        let Surroundings { clock, status, metrics, .. } = around;
+        Self { clock: Arc::clone(clock), status: Arc::clone(status), metrics: metrics.clone(), health }
+    }
+
+    /// Waits for the repository's answer, and reports meanwhile that it hangs.
+    pub(super) async fn watch<T>(
+        &self,
+        git_timeout: Duration,
+        asking: impl Future<Output = Result<T, GitError>>,
+    ) -> Result<T, GitError> {
+        let (since, mut asking) = (self.clock.now(), pin!(asking));
+        let answer = match timeout(REPORT_AFTER.min(git_timeout / 2), asking.as_mut()).await {
+            Ok(answer) => answer,
+            Err(_) => {
+                self.report(Some(since));
+                asking.await
+            }
+        };
+        let is_timeout = answer.as_ref().err().is_some_and(GitError::is_timeout);
+        self.report(is_timeout.then_some(since));
+        answer
+    }
+
+    fn report(&self, since: Option<Timestamp>) {
+        let (since, is_news) = self.status.hangs(since);
+        if !is_news {
+            return;
+        }
+        self.metrics.hanging_since.set(since.map_or(0.0, |since| since.as_millisecond() as f64 / 1000.0));
+        match since {
+            Some(since) => {
+                tracing::warn!(%since, "the Git repository hangs: it gives no answer; requests are served meanwhile");
+                self.health.note(PART, format!("hangs since {since}"));
+            }
+            None => {
+                tracing::info!("the Git repository hangs no more");
+                self.health.note(PART, "answers");
+            }
+        }
+    }
+}

@@ -1,0 +1,162 @@
+//! Whose a subscription is, and how many one requester may have. Pure.
+//!
+//! A name belongs to the user who made its subscription, as long as that lasts. A subscription of a requester that nobody vouches
+//! for belongs to nobody: anybody may change it, as on an open server.
+
+use std::collections::BTreeMap;
+
+use muster_bus::{Requester, RequesterBounds};
+use muster_contract::SubscriptionName;
+use muster_contract::notify::{
+    LEASE_OTHERS_MAX_SECONDS, SUBSCRIPTIONS_MAX, SUBSCRIPTIONS_OF_USER_MAX, SUBSCRIPTIONS_OPERATOR_RESERVE,
+    Subscription, SubscriptionOwner,
+};
+use muster_contract::query::{ErrorBody, ErrorCode};
+use muster_contract::question::bad;
+use muster_service::fair::{Exceeded, Share};
+
+/// Subscriptions: in all, of one user, and for operators alone.
+const BOUNDS: RequesterBounds =
+    RequesterBounds::new(SUBSCRIPTIONS_MAX, SUBSCRIPTIONS_OF_USER_MAX, SUBSCRIPTIONS_OPERATOR_RESERVE);
+
+// Three operators have their whole share of the reserve.
+const _: () = assert!(3 * SUBSCRIPTIONS_OF_USER_MAX <= SUBSCRIPTIONS_OPERATOR_RESERVE);
+
+/// What a requester wants to do to a subscription.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Action {
+    /// Make it again, or confirm a notice of it.
+    Change,
+    /// See it in the list.
+    List,
+    /// End it.
+    End,
+}
+
+/// The owner of what a requester makes; nobody where the requester is not vouched for.
+pub(super) fn owner_of(requester: &Requester) -> Option<SubscriptionOwner> {
+    match requester {
+        Requester::User { key, name, .. } => Some(SubscriptionOwner { key: key.clone(), name: name.clone() }),
+        Requester::Unverified => None,
+    }
+}
+
+/// Whether a requester may do this to a subscription of that owner.
+pub(super) fn is_allowed(requester: &Requester, owner: Option<&SubscriptionOwner>, action: Action) -> bool {
+    let Some(owner) = owner else { return true };
+    match requester {
+        Requester::User { key, .. } if *key == owner.key => true,
+        requester => requester.is_operator() && action != Action::Change,
+    }
+}
+
+/// The lease that a requester asks for, if it may be so long.
+pub(super) fn check_lease(requester: &Requester, wanted: &Subscription) -> Result<(), ErrorBody> {
+    let is_bounded = matches!(requester, Requester::User { .. }) && !requester.is_operator();
+    if is_bounded && wanted.lease_seconds > LEASE_OTHERS_MAX_SECONDS {
+        let message = format!(
+            "leaseSeconds: {} is more than {LEASE_OTHERS_MAX_SECONDS}, which is the most for a user who is no operator; subscribe again before it is over",
+            wanted.lease_seconds
+        );
+        return Err(bad(message));
+    }
+    Ok(())
+}
+
+/// What a requester may have, as a number of its own and of all.
+pub(super) fn share(requester: &Requester) -> Share {
+    BOUNDS.share(requester)
+}
+
+/// The refusal of one more.
+pub(super) fn too_many(exceeded: Exceeded) -> ErrorBody {
+    let message = match exceeded {
+        Exceeded::Key(bound) => format!(
+            "you have {bound} subscriptions, and one user may have no more; end one of them (`muster.notify.list` names them)"
+        ),
+        Exceeded::All(bound) if bound < SUBSCRIPTIONS_MAX => format!(
+            "there are {bound} subscriptions, and the rest is for operators; end one of your own, or ask an operator to end some"
+        ),
+        Exceeded::All(bound) => {
+            format!("there are {bound} subscriptions, and no more may be; `muster.notify.list` names them")
+        }
+    };
+    ErrorBody { code: ErrorCode::Conflict, message }
+}
+
+/// The refusal of what is somebody else's.
+pub(super) fn not_yours(name: &SubscriptionName) -> ErrorBody {
+    let message = format!("subscription '{name}' belongs to another user: take another name");
+    ErrorBody { code: ErrorCode::Conflict, message }
+}
+
+/// Subscriptions that are on their way into the stream: they count before they have come back from it.
+#[derive(Debug, Default)]
+pub(super) struct Reserved(BTreeMap<SubscriptionName, Option<SubscriptionOwner>>);
+
+impl Reserved {
+    /// One more is on its way.
+    pub(super) fn insert(&mut self, name: SubscriptionName, owner: Option<SubscriptionOwner>) {
+        self.0.insert(name, owner);
+    }
+
+    /// It has come back, or never went.
+    pub(super) fn remove(&mut self, name: &SubscriptionName) {
+        self.0.remove(name);
+    }
+
+    /// Names on their way, and whose they are.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&SubscriptionName, Option<&SubscriptionOwner>)> {
+        self.0.iter().map(|(name, owner)| (name, owner.as_ref()))
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use muster_bus::Role;
+
+    use super::*;
+
+    pub(crate) fn user(key: &str, role: &str) -> Requester {
+        Requester::User { key: key.to_owned(), name: format!("the {key}"), role: Role::of(role) }
+    }
+
+    #[test]
+    fn a_name_is_its_owners_and_operators_may_list_and_end_it() {
+        let (alice, bob, ops) = (user("A", "viewer"), user("B", "viewer"), user("O", "operator"));
+        let of_alice = owner_of(&alice);
+        // requester, owner, may change, list, end
+        let table = [
+            (&alice, &of_alice, [true, true, true]),
+            (&bob, &of_alice, [false, false, false]),
+            (&ops, &of_alice, [false, true, true]),
+            (&Requester::Unverified, &of_alice, [false, false, false]),
+            (&bob, &None, [true, true, true]),
+            (&Requester::Unverified, &None, [true, true, true]),
+        ];
+        for (requester, owner, wanted) in table {
+            let actions = [Action::Change, Action::List, Action::End];
+            let allowed = actions.map(|action| is_allowed(requester, owner.as_ref(), action));
+            assert_eq!(allowed, wanted, "{requester:?} {owner:?}");
+        }
+        assert_eq!(owner_of(&Requester::Unverified), None);
+        // The key is what is vouched for; anybody may have the name.
+        let namesake = Requester::User { key: "B".into(), name: "the A".into(), role: Some(Role::Viewer) };
+        assert!(!is_allowed(&namesake, of_alice.as_ref(), Action::End));
+    }
+
+    #[test]
+    fn leases_of_others_than_operators_have_a_bound_of_their_own() {
+        let long = Subscription {
+            lease_seconds: LEASE_OTHERS_MAX_SECONDS + 1,
+            ..Subscription::named("a".parse().unwrap())
+        };
+        let refused = check_lease(&user("A", "viewer"), &long).unwrap_err();
+        assert!(refused.code == ErrorCode::BadRequest && refused.message.contains("604800"), "{refused:?}");
+        for requester in [user("O", "operator"), Requester::Unverified] {
+            assert!(check_lease(&requester, &long).is_ok());
+        }
+        let allowed = Subscription { lease_seconds: LEASE_OTHERS_MAX_SECONDS, ..long };
+        assert!(check_lease(&user("A", "viewer"), &allowed).is_ok());
+    }
+}

@@ -1,0 +1,52 @@
+//! Refusals of requests: a code for programs and a sentence for people.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// What went wrong with a question.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ErrorReply {
+    /// What went wrong.
+    pub error: ErrorBody,
+}
+
+/// A code for programs and a sentence for people.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ErrorBody {
+    /// For programs.
+    pub code: ErrorCode,
+    /// For people: what, where and what to do.
+    pub message: String,
+}
+
+/// Codes of errors.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum ErrorCode {
+    /// The question itself is wrong.
+    BadRequest,
+    /// There is no such deployment, site or device.
+    NotFound,
+    /// It is there but in the way (another writer won, a source is busy).
+    Conflict,
+    /// The requester, or all requesters together, have as much under way as they may; the message names the bound.
+    TooManyRequests,
+    /// The service has not caught up yet.
+    NotReady,
+    /// The service failed.
+    Internal,
+}
+
+impl ErrorCode {
+    /// The number in the header of the reply, as HTTP has it.
+    pub const fn number(self) -> u16 {
+        match self {
+            Self::BadRequest => 400,
+            Self::NotFound => 404,
+            Self::Conflict => 409,
+            Self::TooManyRequests => 429,
+            Self::Internal => 500,
+            Self::NotReady => 503,
+        }
+    }
+}
