@@ -7,12 +7,13 @@
 //!                             └── restore ◄── LEDGER
 //! ```
 //!
-//! One task a partition owns all state of its devices; there are no locks. LEDGER is the only memory: the state is
+//! One task a partition owns all state of its devices; only what it has acknowledged is shared, under a lock, with the task
+//! that removes it from UPLINK ([`trim`]). LEDGER is the only memory: the state is
 //! rebuilt from it at the start, and read again from it whenever the fate of a publication is unknown. A report is
 //! acknowledged last, when everything it led to is in LEDGER.
 //!
 //! Reading order: [`consume`] (the corridor), then [`intake`], [`presence`], [`desired`], [`elders`] (what comes in),
-//! [`outlet`], [`letter`] (what goes out), [`ownership`] (whose a partition is), [`restore`], [`trim`], [`guard`], [`lag`]
+//! [`outlet`], [`letter`] (what goes out), [`ownership`] (whose a partition is), [`trim`], [`restore`], [`guard`], [`lag`]
 //! (beside it), and [`app`] (how it is put together). The rules are
 //! `muster_domain::border`.
 
