@@ -7,12 +7,14 @@
 //!                             └── restore ◄── LEDGER
 //! ```
 //!
-//! One task a partition owns all state of its devices; there are no locks. LEDGER is the only memory: the state is
-//! rebuilt from it at the start (sooner by a snapshot of it), and read again from it whenever the fate of a publication is unknown. A report is
-//! acknowledged last, when everything it led to is in LEDGER.
+//! One task a partition owns all state of its devices; only what it has acknowledged is shared, under a lock, with the task
+//! that removes it from UPLINK ([`trim`]). LEDGER is the only memory: the state is rebuilt from it at the start, sooner by a
+//! snapshot, and read again from it whenever the fate of a publication is unknown. A report is acknowledged last, when
+//! everything it led to is in LEDGER.
 //!
-//! Reading order: [`consume`] (the corridor), then [`intake`], [`presence`], [`desired`], [`elders`] (what comes in),
-//! [`outlet`], [`letter`] (what goes out), [`ownership`] (whose a partition is), [`restore`], [`follow`], [`snapshot`], [`trim`], [`guard`], [`lag`]
+//! Reading order: [`consume`] (the pipeline), then [`intake`], [`presence`], [`desired`], [`elders`] (what comes in),
+//! [`outlet`], [`letter`] (what goes out), [`ownership`] (whose a partition is), [`trim`], [`restore`], [`follow`],
+//! [`snapshot`], [`guard`], [`incidents`], [`lag`]
 //! (beside it), and [`app`] (how it is put together). The rules are
 //! `muster_domain::border`.
 
