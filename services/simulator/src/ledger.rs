@@ -236,6 +236,7 @@ const fn name(incident: &IncidentKind) -> &'static str {
         IncidentKind::Gap { .. } => "gap",
         IncidentKind::GapClosed { .. } => "gapClosed",
         IncidentKind::RetiredButAlive { .. } => "retiredButAlive",
+        IncidentKind::ConnectionsExceeded { .. } => "connectionsExceeded",
     }
 }
 

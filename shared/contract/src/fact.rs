@@ -363,6 +363,19 @@ pub enum IncidentKind {
         /// The generation that retired it.
         generation: Generation,
     },
+    /// More connections used one key than its role may have. The watcher ended the oldest.
+    ConnectionsExceeded {
+        /// The public key of the user.
+        key: String,
+        /// The name in the user's JWT.
+        name: String,
+        /// The most connections that were open at once.
+        connections: u64,
+        /// How many connections the key may have.
+        limit: u64,
+        /// Connections that the watcher ended since its last incident of this key.
+        disconnected: u64,
+    },
 }
 
 macro_rules! documents {

@@ -83,6 +83,14 @@ pub const DEADLINE_DEFAULT: Duration = Duration::from_secs(30 * 60);
 pub const RECEIPT_INTERVAL: Duration = Duration::from_secs(1);
 /// Most writes a second of one view.
 pub const VIEW_WRITES_PER_SECOND: u32 = 5;
+/// Connections at once with the key of a device or a person. The server has no such limit: a watcher ends the oldest.
+pub const CONNECTIONS_PER_KEY_MAX: usize = 4;
+/// Connections at once with the key of a service, which all replicas of the service share.
+pub const CONNECTIONS_PER_SERVICE_KEY_MAX: usize = 64;
+/// Time within which the watcher ends surplus connections while it hears the events of the servers.
+pub const CONNECTIONS_ENFORCED_WITHIN: Duration = Duration::from_secs(5);
+/// Time between two incidents of the watcher about one key.
+pub const CONNECTIONS_INCIDENT_EVERY: Duration = Duration::from_secs(60 * 60);
 /// Partitions of UPLINK and PRESENCE.
 pub const PARTITIONS: u16 = 16;
 /// How long LEDGER keeps a fact.
@@ -123,6 +131,7 @@ const _: () = {
     );
     assert!(CLOCK_SKEW_MAX.as_secs() > LEASE.as_secs());
     assert!(PARTITIONS.is_power_of_two());
+    assert!(CONNECTIONS_PER_KEY_MAX < CONNECTIONS_PER_SERVICE_KEY_MAX);
     // Whoever claims the highest epoch that is believed leaves its device more of them than it can ever use.
     assert!(COUNTER_MAX - EPOCH_BELIEVED_MAX > 1 << 52);
     // Days remain for whoever was down when it should have been said again.

@@ -255,6 +255,9 @@ pub fn incident(incident: &Incident, now: Timestamp) -> String {
         IncidentKind::RetiredButAlive { generation } => {
             format!("retired in generation {generation}, but alive")
         }
+        IncidentKind::ConnectionsExceeded { name, connections, limit, disconnected, .. } => {
+            format!("{connections} connections with the key of {name}, which may have {limit}; {disconnected} ended")
+        }
     };
     format!("{what}, {}", age(now, incident.at))
 }

@@ -68,6 +68,7 @@ pub(super) fn incident(key: &DeviceKey, what: &IncidentKind) -> String {
         }
         IncidentKind::GapClosed { epoch, through } => format!("gap-closed.{epoch}.{through}"),
         IncidentKind::RetiredButAlive { generation } => format!("retired-but-alive.{generation}"),
+        IncidentKind::ConnectionsExceeded { key, .. } => format!("connections-exceeded.{key}"),
     };
     format!("{}.{}.{evidence}", key.site, key.device)
 }

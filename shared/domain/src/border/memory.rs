@@ -353,6 +353,8 @@ impl Memory {
             }
             IncidentKind::Gap { .. } => {}
             IncidentKind::GapClosed { .. } => self.gap = SeqRanges::new(),
+            // The connections of a key say nothing of reports.
+            IncidentKind::ConnectionsExceeded { .. } => {}
             IncidentKind::RetiredButAlive { generation } => {
                 self.retired_alive = self.retired_alive.max(Some(*generation));
             }
