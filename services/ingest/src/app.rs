@@ -24,9 +24,11 @@ use crate::error::StartError;
 use crate::metrics::Metrics;
 use crate::outlet::HighWater;
 use crate::restore::{self, Restored};
-use crate::{guard, lag, ownership};
+use crate::{guard, lag, ownership, watcher};
 
 const NAME: &str = "muster-ingest";
+/// The name of the connection that counts connections.
+const WATCHER_NAME: &str = "muster-ingest watcher";
 /// Pings in a lease: a dead link is found within three of them, before the lease of anybody runs out.
 const PINGS_PER_LEASE: u32 = 6;
 /// Least and longest upper bound of the delay before LEDGER is asked again.
@@ -91,6 +93,7 @@ pub async fn start_by(clock: Arc<dyn Clock>, config: Config, life: &Life) -> Res
     let around = Around { bus, clock, high_water, name, quota: config.quota };
     let wishes = partitions(&around, life, &metrics, borders, restored.position);
     followers(&around, life, &metrics, &config, wishes);
+    watch_connections(&around, life, &metrics, &config);
     Ok(Handle { restored })
 }
 
@@ -146,6 +149,22 @@ fn partitions(
         life.spawn(Stage::Work, format!("partition {number}"), partition.run(life.token(Stage::Work)));
     }
     wishes
+}
+
+/// Starts the watcher of connections, where it has credentials.
+fn watch_connections(around: &Around, life: &Life, metrics: &Metrics, config: &Config) {
+    let Some(creds) = config.system_creds.clone() else {
+        tracing::info!("connections are not counted: --system-creds names no credentials");
+        return;
+    };
+    let system = BusConfig {
+        creds: Some(creds),
+        tls_ca: config.common.tls_ca.clone(),
+        ..BusConfig::service(config.common.nats_url.as_str(), WATCHER_NAME)
+    };
+    let (ledger, clock) = (around.bus.clone(), around.clock.clone());
+    let watcher = watcher::Watcher::new(system, ledger, clock, metrics.connections.clone());
+    life.spawn(Stage::Intake, "watcher", watcher.run(life.token(Stage::Intake)));
 }
 
 /// Starts what runs beside the partitions.

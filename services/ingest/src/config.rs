@@ -1,5 +1,6 @@
 //! The settings of ingest.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Parser;
@@ -70,6 +71,11 @@ pub struct Cli {
     #[arg(long, env = "MUSTER_DEVICE_BURST_REPORTS", value_name = "N", default_value = "100000")]
     device_burst_reports: String,
 
+    /// File with the credentials of the user that counts connections at the servers (`muster auth` makes
+    /// creds/watcher.creds). Without it, nobody counts them
+    #[arg(long, env = "MUSTER_SYSTEM_CREDS", value_name = "FILE")]
+    system_creds: Option<PathBuf>,
+
     #[command(flatten)]
     streams: StreamArgs,
 
@@ -90,6 +96,8 @@ pub struct Config {
     pub rules: Rules,
     /// What a device may send.
     pub quota: Quota,
+    /// Credentials of the user that counts connections, if they are to be counted.
+    pub system_creds: Option<PathBuf>,
 }
 
 impl Cli {
@@ -120,7 +128,15 @@ impl Cli {
         problems.finish(|| {
             let rules = Rules { lease: lease?, deadline_default: deadline_default? };
             let quota = Quota::new(reports?, bytes?, burst?);
-            Some(Config { common: common?, streams: streams?, partitions: partitions?, rules, quota })
+            let system_creds = self.system_creds;
+            Some(Config {
+                common: common?,
+                streams: streams?,
+                partitions: partitions?,
+                rules,
+                quota,
+                system_creds,
+            })
         })
     }
 }

@@ -12,8 +12,8 @@
 //! acknowledged last, when everything it led to is in LEDGER.
 //!
 //! Reading order: [`consume`] (the corridor), then [`intake`], [`presence`], [`desired`], [`elders`] (what comes in),
-//! [`outlet`], [`letter`] (what goes out), [`ownership`] (whose a partition is), [`restore`], [`trim`], [`guard`], [`lag`]
-//! (beside it), and [`app`] (how it is put together). The rules are
+//! [`outlet`], [`letter`] (what goes out), [`ownership`] (whose a partition is), [`restore`], [`trim`], [`guard`], [`lag`],
+//! [`watcher`] (beside it), and [`app`] (how it is put together). The rules are
 //! `muster_domain::border`.
 
 pub mod app;
@@ -33,3 +33,4 @@ pub mod partitions;
 pub mod presence;
 pub mod restore;
 pub mod trim;
+pub mod watcher;

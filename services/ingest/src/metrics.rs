@@ -39,6 +39,19 @@ pub struct Metrics {
     throttled: Family<PartitionLabels, Gauge>,
     /// Times another process took a partition that was this one's.
     pub usurped: Counter,
+    /// What the watcher of connections counts.
+    pub connections: ConnectionMetrics,
+}
+
+/// What the watcher of connections counts.
+#[derive(Debug, Clone, Default)]
+pub struct ConnectionMetrics {
+    /// Connections open at the servers, of users with a role.
+    pub open: Gauge,
+    /// Connections ended because their key had too many.
+    pub ended: Counter,
+    /// 1 while the watcher hears the servers' events.
+    pub watching: Gauge,
 }
 
 /// The numbers of one partition.
@@ -141,6 +154,10 @@ impl Metrics {
             );
             registry.register("throttled", "Devices that send more than their quota", all.throttled);
             registry.register("usurped", "Times another process took a partition of this one", all.usurped);
+            let ConnectionMetrics { open, ended, watching } = all.connections;
+            registry.register("connections", "Connections of users with a role, at all servers", open);
+            registry.register("connections_ended", "Connections ended: their key had too many", ended);
+            registry.register("connections_watched", "1 while connections are counted", watching);
         });
         KINDS.iter().for_each(|kind| metrics.fact(kind, 0));
         OUTCOMES.iter().for_each(|outcome| _ = metrics.outcome(*outcome));

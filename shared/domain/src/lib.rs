@@ -5,6 +5,7 @@ pub mod account;
 pub mod aggregate;
 pub mod border;
 pub mod chronicle;
+pub mod connections;
 pub mod deadline;
 pub mod fold;
 pub mod lease;
