@@ -24,6 +24,7 @@ use crate::error::StartError;
 use crate::metrics::Metrics;
 use crate::outlet::HighWater;
 use crate::restore::{self, Restored};
+use crate::room::{RoomKeeper, Rooms};
 use crate::{guard, lag, ownership, watcher};
 
 const NAME: &str = "muster-ingest";
@@ -78,6 +79,7 @@ pub async fn start_by(clock: Arc<dyn Clock>, config: Config, life: &Life) -> Res
         tls_ca: config.common.tls_ca.clone(),
         ping_interval,
         uplink_bytes_max: config.streams.uplink_bytes_max,
+        ledger_bytes_max: config.streams.ledger_bytes_max,
         replicas: config.streams.replicas,
         ..BusConfig::service(config.common.nats_url.as_str(), NAME)
     };
@@ -91,7 +93,16 @@ pub async fn start_by(clock: Arc<dyn Clock>, config: Config, life: &Life) -> Res
     high_water.reached(restored.position);
     let name = ownership::name_of_this_process(&mut Rng::new()).into();
     let around = Around { bus, clock, high_water, name, quota: config.quota };
-    let wishes = partitions(&around, life, &metrics, borders, restored.position);
+    let keeper = RoomKeeper::new(
+        around.bus.clone(),
+        around.clock.clone(),
+        metrics.ledger.clone(),
+        config.partitions.iter(),
+    );
+    let rooms = keeper.rooms();
+    let wishes = partitions(&around, life, &metrics, borders, (restored.position, &rooms));
+    // While partitions finish what they took in, their re-assertions are confirmed as well.
+    life.spawn(Stage::Intake, "LEDGER's size", keeper.run(life.token(Stage::Intake)));
     followers(&around, life, &metrics, &config, wishes);
     watch_connections(&around, life, &metrics, &config);
     Ok(Handle { restored })
@@ -137,7 +148,7 @@ fn partitions(
     life: &Life,
     metrics: &Metrics,
     borders: BTreeMap<u16, Border>,
-    read_to: u64,
+    (read_to, rooms): (u64, &Rooms),
 ) -> BTreeMap<u16, Arc<Wishes>> {
     let mut wishes = BTreeMap::new();
     for (number, border) in borders {
@@ -145,7 +156,8 @@ fn partitions(
         wishes.insert(number, desired.clone());
         let ready = life.health().latch(format!("the reports of partition {number}"));
         let (known, metrics) = ((border, read_to), metrics.partition(number));
-        let partition = Partition::new(number, around.clone(), known, desired, metrics, ready);
+        let Some(room) = rooms.get(&number).cloned() else { continue };
+        let partition = Partition::new(number, around.clone(), known, (desired, room), metrics, ready);
         life.spawn(Stage::Work, format!("partition {number}"), partition.run(life.token(Stage::Work)));
     }
     wishes

@@ -34,6 +34,7 @@ use crate::desired::Wishes;
 use crate::error::PartitionError;
 use crate::metrics::PartitionMetrics;
 use crate::outlet::HighWater;
+use crate::room::PartitionRoom;
 use crate::trim::Trim;
 
 /// Least and longest upper bound of the delay before a partition is taken again.
@@ -66,6 +67,7 @@ pub struct Partition {
     read_after: u64,
     waiting: Waiting,
     desired: Arc<Wishes>,
+    room: Arc<PartitionRoom>,
     metrics: PartitionMetrics,
     teller: Teller,
     trim: Arc<Trim>,
@@ -91,7 +93,7 @@ impl Partition {
         number: u16,
         around: Around,
         (border, read_after): (Border, u64),
-        desired: Arc<Wishes>,
+        (desired, room): (Arc<Wishes>, Arc<PartitionRoom>),
         metrics: PartitionMetrics,
         ready: Latch,
     ) -> Self {
@@ -103,6 +105,7 @@ impl Partition {
             read_after,
             waiting: Waiting::default(),
             desired,
+            room,
             metrics,
             teller: Teller::default(),
             trim,
@@ -123,6 +126,7 @@ impl Partition {
             // Boxed: it would otherwise be part of every future that holds this one.
             let ending = Box::pin(Session::open(&mut self, turn?).run(&stop)).await;
             self.metrics.owned.set(0);
+            self.room.end();
             let pause = match ending {
                 Ending::Stopped => return Ok(()),
                 Ending::Lost { cause, read_after } => self.lose(&cause, read_after),

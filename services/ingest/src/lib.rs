@@ -13,7 +13,7 @@
 //!
 //! Reading order: [`consume`] (the corridor), then [`intake`], [`presence`], [`desired`], [`elders`] (what comes in),
 //! [`outlet`], [`letter`] (what goes out), [`ownership`] (whose a partition is), [`restore`], [`trim`], [`guard`], [`lag`],
-//! [`watcher`] (beside it), and [`app`] (how it is put together). The rules are
+//! [`room`], [`watcher`] (beside it), and [`app`] (how it is put together). The rules are
 //! `muster_domain::border`.
 
 pub mod app;
@@ -32,5 +32,6 @@ pub mod ownership;
 pub mod partitions;
 pub mod presence;
 pub mod restore;
+pub mod room;
 pub mod trim;
 pub mod watcher;

@@ -23,7 +23,6 @@ use muster_contract::subjects::LedgerSubject;
 use muster_contract::version::{ApiVersion, kind};
 use muster_contract::{DeviceKey, Timestamp};
 use muster_domain::connections::{ConnectionTable, Excess, Holder};
-use muster_domain::lease::elapsed;
 use muster_identity::Role;
 use muster_service::clock::Clock;
 use muster_service::error::chain;
@@ -41,7 +40,7 @@ const INCIDENT_AFTER: Duration = Duration::from_secs(2);
 /// Connections being ended at once.
 const ENDING_MAX: usize = 32;
 /// Where an incident goes that is no device's.
-const HUB_INCIDENT: &str = "muster.incident._._";
+pub const HUB_INCIDENT: &str = "muster.incident._._";
 /// The source of its incidents, as CloudEvents ask.
 const EVENT_SOURCE: &str = "muster-ingest";
 
@@ -100,7 +99,8 @@ impl Incidents {
         let mut due = Vec::new();
         self.0.retain(|_, of_key| {
             // A clock that was set back by more than that must not silence a key.
-            let waits = of_key.due_at > now && elapsed(now, of_key.due_at) <= CONNECTIONS_INCIDENT_EVERY;
+            let left = Duration::try_from(of_key.due_at.duration_since(now)).unwrap_or_default();
+            let waits = !left.is_zero() && left <= CONNECTIONS_INCIDENT_EVERY;
             if waits {
                 return true;
             }
@@ -211,7 +211,10 @@ impl Watcher {
     /// Ends the surplus of every key that has grown.
     async fn enforce(&mut self, bus: &Bus) {
         for Excess { holder, open, surplus } in self.table.take_excess() {
-            let ends = stream::iter(&surplus).map(|id| bus.end_connection(id));
+            let ends = stream::iter(surplus).map(|id| {
+                let bus = bus.clone();
+                async move { bus.end_connection(&id).await }
+            });
             let answers: Vec<_> = ends.buffer_unordered(ENDING_MAX).collect().await;
             let ended = answers.iter().filter(|answer| matches!(answer, Ok(true))).count() as u64;
             if let Some(Err(error)) = answers.iter().find(|answer| answer.is_err()) {

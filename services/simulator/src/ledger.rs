@@ -237,6 +237,7 @@ const fn name(incident: &IncidentKind) -> &'static str {
         IncidentKind::GapClosed { .. } => "gapClosed",
         IncidentKind::RetiredButAlive { .. } => "retiredButAlive",
         IncidentKind::ConnectionsExceeded { .. } => "connectionsExceeded",
+        IncidentKind::LedgerNearlyFull { .. } => "ledgerNearlyFull",
     }
 }
 

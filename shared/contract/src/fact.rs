@@ -376,6 +376,13 @@ pub enum IncidentKind {
         /// Connections that the watcher ended since its last incident of this key.
         disconnected: u64,
     },
+    /// LEDGER comes near its byte bound, where it discards its oldest facts.
+    LedgerNearlyFull {
+        /// Bytes it holds.
+        bytes: u64,
+        /// Bytes it may hold.
+        limit: u64,
+    },
 }
 
 macro_rules! documents {

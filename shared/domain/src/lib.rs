@@ -9,6 +9,7 @@ pub mod connections;
 pub mod deadline;
 pub mod fold;
 pub mod lease;
+pub mod ledger_room;
 pub mod near;
 pub mod plan;
 pub mod skew;

@@ -10,6 +10,7 @@ mod full;
 mod losses;
 mod owners;
 mod quarantine;
+mod room;
 mod reports;
 mod time;
 mod window;

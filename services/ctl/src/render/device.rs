@@ -258,6 +258,9 @@ pub fn incident(incident: &Incident, now: Timestamp) -> String {
         IncidentKind::ConnectionsExceeded { name, connections, limit, disconnected, .. } => {
             format!("{connections} connections with the key of {name}, which may have {limit}; {disconnected} ended")
         }
+        IncidentKind::LedgerNearlyFull { bytes, limit } => {
+            format!("LEDGER holds {bytes} of {limit} bytes")
+        }
     };
     format!("{what}, {}", age(now, incident.at))
 }

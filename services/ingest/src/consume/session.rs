@@ -1,5 +1,6 @@
 //! One session of a partition: from opening the ways in to the first publication of unknown fate, or to the end.
 
+use std::collections::VecDeque;
 use std::pin::pin;
 use std::time::Duration;
 
@@ -25,6 +26,7 @@ use crate::elders::{Elder, Elders};
 use crate::intake::{Came, Intake};
 use crate::ownership;
 use crate::presence::{self, Presence};
+use crate::room::OldFacts;
 
 /// Heartbeats that may wait when time is looked at: they are taken in first.
 const HEARTBEAT_BATCHES_MAX: usize = 64;
@@ -42,13 +44,24 @@ pub(super) struct Session<'a> {
     receipts: Receipts,
     hearing: Hearing,
     desk: Desk,
+    /// Old facts that are handed in, and through which position they are re-asserted once so many publications arrived.
+    old: OldEnd,
     claim_seq: u64,
     _answering: Answering,
     own: &'a mut Partition,
 }
 
+/// How far this session is with the old end of LEDGER.
+struct OldEnd {
+    taken_through: u64,
+    /// Through which position everything is re-asserted once so many publications are in LEDGER.
+    unconfirmed: VecDeque<(u64, u64)>,
+}
+
 /// What can happen.
 enum Event {
+    Hold,
+    OldFacts(OldFacts),
     Stop,
     Usurped,
     Confirmation(Option<facts::Answer>),
@@ -67,6 +80,7 @@ impl<'a> Session<'a> {
         let now = own.around.clock.now();
         own.border.hearing_again(now);
         Self {
+            old: OldEnd { taken_through: own.room.begin(), unconfirmed: VecDeque::new() },
             claim_seq: turn.claim.seq(),
             facts: Facts::new(own, turn.claim),
             desk: turn.desk,
@@ -84,6 +98,7 @@ impl<'a> Session<'a> {
         let mut heartbeats = pin!(Presence::new(bus.clone(), number, hears, chance).next());
         let clock = self.own.around.clock.clone();
         let mut elders = pin!(Elders::new(bus.clone(), clock, number).next());
+        let (room, mut hold) = (self.own.room.clone(), self.own.room.hold());
         let trimming = self.own.trim.clone().run(bus.clone(), number, self.own.metrics.clone());
         let _trimming = AbortOnDropHandle::new(tokio::spawn(trimming));
         let mut usurped = pin!(usurped(bus, number, self.claim_seq));
@@ -115,7 +130,9 @@ impl<'a> Session<'a> {
                     elders.set(way.next());
                     Event::Elders(batch)
                 }
-                (way, came) = &mut reports => {
+                old = room.next() => Event::OldFacts(old),
+                Ok(()) = hold.changed() => Event::Hold,
+                (way, came) = &mut reports, if !*hold.borrow() => {
                     reports.set(way.next());
                     Event::Reports(came)
                 }
@@ -133,7 +150,12 @@ impl<'a> Session<'a> {
 
     async fn handle(&mut self, event: Event) -> Result<(), PublishError> {
         match event {
-            Event::Stop | Event::Usurped | Event::Confirmation(None) | Event::Receipt(None) => {}
+            Event::Stop
+            | Event::Usurped
+            | Event::Hold
+            | Event::Confirmation(None)
+            | Event::Receipt(None) => {}
+            Event::OldFacts(old) => self.reassert(&old),
             Event::Confirmation(Some(answer)) => self.facts.confirm(self.own, answer)?,
             Event::Receipt(Some(answer)) => self.receipts.note(&mut self.own.border, answer),
             Event::Tick => self.look(),
@@ -153,8 +175,27 @@ impl<'a> Session<'a> {
         let trace = Trace::begin(&mut self.own.chance);
         self.facts.write(self.own, trace);
         self.facts.pass_on(self.own).await?;
+        self.confirm_old();
         self.desk.answer(&self.own.border).await;
         Ok(())
+    }
+
+    /// Re-asserts what holds of the old end of a LEDGER that fills up.
+    fn reassert(&mut self, old: &OldFacts) {
+        let (now, taken) = (self.own.around.clock.now(), self.old.taken_through);
+        for (position, subject, fact) in old.facts.iter().filter(|(position, ..)| *position > taken) {
+            self.own.border.reassert_early(subject, fact, *position, now);
+        }
+        self.old.taken_through = taken.max(old.through);
+        self.old.unconfirmed.push_back((old.through, self.own.border.made()));
+    }
+
+    /// Says through which position everything is re-asserted and in LEDGER.
+    fn confirm_old(&mut self) {
+        let arrived = self.own.border.arrived();
+        while let Some((through, _)) = self.old.unconfirmed.pop_front_if(|(_, made)| *made <= arrived) {
+            self.own.room.confirm(through);
+        }
     }
 
     async fn take_reports(&mut self, came: Came) -> Result<(), PublishError> {

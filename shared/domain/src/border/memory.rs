@@ -353,8 +353,8 @@ impl Memory {
             }
             IncidentKind::Gap { .. } => {}
             IncidentKind::GapClosed { .. } => self.gap = SeqRanges::new(),
-            // The connections of a key say nothing of reports.
-            IncidentKind::ConnectionsExceeded { .. } => {}
+            // Neither says anything of reports.
+            IncidentKind::ConnectionsExceeded { .. } | IncidentKind::LedgerNearlyFull { .. } => {}
             IncidentKind::RetiredButAlive { generation } => {
                 self.retired_alive = self.retired_alive.max(Some(*generation));
             }
