@@ -2,11 +2,11 @@
 //!
 //! At the bound LEDGER discards its oldest messages. Long before, this task reads its oldest half, in order, and hands the
 //! facts to their partitions, which re-assert what still holds. Each partition says through which position everything of it
-//! is re-asserted and confirmed. While the server could discard a fact that is not, reports wait: in UPLINK, and in the
-//! outboxes when that is full. Desired states are the publisher's to publish again; until it has, they count as not
+//! is re-asserted and confirmed. From that follows how many bytes may be taken in before the server discards a fact that is
+//! not; beyond that reports wait: in UPLINK, and in the outboxes when that is full. Desired states are the publisher's to publish again; until it has, they count as not
 //! re-asserted. Partitions of other processes are asked for their position, and one without an owner holds everybody.
 //!
-//! It does not decide what holds ([`muster_domain::border`]) or from when reports wait ([`muster_domain::ledger_room`]).
+//! It does not decide what holds ([`muster_domain::border`]) or how much may be taken in ([`muster_domain::ledger_room`]).
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -54,6 +54,9 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(1);
 const WARN_EVERY: Duration = Duration::from_secs(60 * 60);
 /// See [`WARN_EVERY`].
 const INCIDENT_EVERY: Duration = Duration::from_secs(24 * 60 * 60);
+/// Reports that all partitions may have taken in, and not stored, when LEDGER is looked at, and as many that they take in
+/// before they see the gate closed.
+const ON_THEIR_WAY: u64 = 2 * PARTITIONS as u64 * crate::intake::BATCH as u64;
 /// What an owner is asked for its position.
 pub const REASSERTED: &[u8] = b"reasserted";
 
@@ -75,11 +78,35 @@ pub struct PartitionRoom {
     reasserted: AtomicU64,
     is_ours: AtomicBool,
     sessions: AtomicU64,
-    hold: watch::Receiver<bool>,
+    gate: Arc<Gate>,
+}
+
+/// How many bytes the partitions of this process may take in.
+#[derive(Debug)]
+struct Gate {
+    /// Bytes of all reports taken in by this process.
+    taken: AtomicU64,
+    /// No more is taken in from here on.
+    limit: watch::Sender<u64>,
+}
+
+impl Gate {
+    fn is_open(&self) -> bool {
+        self.taken.load(Ordering::Acquire) < *self.limit.borrow()
+    }
+
+    /// Sets how many bytes may be taken in after `taken`; wakes whoever waits for that.
+    fn set(&self, taken: u64, allowance: u64) {
+        let was_open = self.is_open();
+        self.limit.send_if_modified(|limit| {
+            *limit = taken.saturating_add(allowance);
+            !was_open
+        });
+    }
 }
 
 impl PartitionRoom {
-    fn new(hold: watch::Receiver<bool>) -> Self {
+    fn new(gate: Arc<Gate>) -> Self {
         let (sender, queue) = mpsc::channel(QUEUED_MAX);
         Self {
             sender,
@@ -87,7 +114,7 @@ impl PartitionRoom {
             reasserted: AtomicU64::default(),
             is_ours: AtomicBool::default(),
             sessions: AtomicU64::default(),
-            hold,
+            gate,
         }
     }
 
@@ -122,9 +149,19 @@ impl PartitionRoom {
         self.reasserted.load(Ordering::Acquire)
     }
 
-    /// Whether reports are to wait, watched.
-    pub fn hold(&self) -> watch::Receiver<bool> {
-        self.hold.clone()
+    /// True where reports may be taken in now.
+    pub fn is_open(&self) -> bool {
+        self.gate.is_open()
+    }
+
+    /// Counts reports that are taken in.
+    pub fn take_in(&self, bytes: u64) {
+        self.gate.taken.fetch_add(bytes, Ordering::AcqRel);
+    }
+
+    /// Changes where reports may be taken in again.
+    pub fn reopened(&self) -> watch::Receiver<u64> {
+        self.gate.limit.subscribe()
     }
 }
 
@@ -137,7 +174,8 @@ pub struct RoomKeeper {
     clock: Arc<dyn Clock>,
     metrics: LedgerMetrics,
     rooms: Rooms,
-    hold: watch::Sender<bool>,
+    gate: Arc<Gate>,
+    is_held: bool,
     replay: Option<Replay>,
     /// LEDGER has been read through here.
     position: u64,
@@ -159,14 +197,15 @@ impl RoomKeeper {
         metrics: LedgerMetrics,
         partitions: impl Iterator<Item = u16>,
     ) -> Self {
-        let (hold, held) = watch::channel(true);
-        let rooms = partitions.map(|partition| (partition, Arc::new(PartitionRoom::new(held.clone())))).collect();
+        let gate = Arc::new(Gate { taken: AtomicU64::default(), limit: watch::Sender::new(0) });
+        let rooms = partitions.map(|partition| (partition, Arc::new(PartitionRoom::new(gate.clone())))).collect();
         Self {
             bus,
             clock,
             metrics,
             rooms,
-            hold,
+            gate,
+            is_held: false,
             replay: None,
             position: 0,
             sessions: 0,
@@ -202,37 +241,40 @@ impl RoomKeeper {
     }
 
     async fn look(&mut self) -> Result<Duration, ReadError> {
-        let state = self.bus.stream_state(stream::LEDGER).await?;
-        let size = size_of(&state);
+        let size = self.open_gate().await?;
         self.metrics.bytes.set(i64::try_from(size.bytes).unwrap_or(i64::MAX));
         self.metrics.bytes_max.set(size.bytes_max.map_or(0, |most| i64::try_from(most).unwrap_or(i64::MAX)));
         self.say_how_full(&size).await;
         let Some(through) = size.reassert_through() else {
             self.replay = None;
-            self.set_hold(false, 0);
             return Ok(LOOK_EVERY);
         };
         self.follow_sessions();
         self.read(through, size.first_seq).await?;
         self.check_documents().await?;
         self.ask_others().await;
-        let reasserted = self.reasserted();
-        self.metrics.reasserted.set(i64::try_from(reasserted).unwrap_or(i64::MAX));
-        // What was read meanwhile took time, and facts came.
-        let size = size_of(&self.bus.stream_state(stream::LEDGER).await?);
-        self.set_hold(size.must_hold(reasserted), reasserted);
+        self.metrics.reasserted.set(i64::try_from(self.reasserted()).unwrap_or(i64::MAX));
         Ok(LOOK_PRESSED)
     }
 
-    fn set_hold(&mut self, hold: bool, reasserted: u64) {
-        self.metrics.held.set(i64::from(hold));
-        let changed = self.hold.send_if_modified(|held| std::mem::replace(held, hold) != hold);
-        if changed && hold {
+    /// Says how much may be taken in from now on.
+    async fn open_gate(&mut self) -> Result<LedgerSize, ReadError> {
+        // Taken first: what comes while the server answers counts twice, and never not at all.
+        let (taken, reasserted) = (self.gate.taken.load(Ordering::Acquire), self.reasserted());
+        let size = size_of(&self.bus.stream_state(stream::LEDGER).await?);
+        let allowance = size.allowance(reasserted, ON_THEIR_WAY) / u64::from(PARTITIONS) * self.rooms.len() as u64;
+        self.gate.set(taken, allowance);
+        let is_held = allowance == 0;
+        self.metrics.held.set(i64::from(is_held));
+        if is_held && !std::mem::replace(&mut self.is_held, is_held) {
             tracing::warn!(
+                ledger.first = size.first_seq,
                 ledger.seq = reasserted,
                 "LEDGER is full, and its oldest facts are not re-asserted: reports wait in UPLINK until they are"
             );
         }
+        self.is_held = is_held;
+        Ok(size)
     }
 
     /// A partition that was taken anew does not know what became of the facts it was handed.

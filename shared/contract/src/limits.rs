@@ -97,8 +97,6 @@ pub const LEDGER_REASSERT_PERCENT: u64 = 60;
 pub const LEDGER_WARN_PERCENT: u64 = 70;
 /// When ingest raises an incident.
 pub const LEDGER_INCIDENT_PERCENT: u64 = 80;
-/// When reports wait if the oldest quarter of LEDGER is not re-asserted.
-pub const LEDGER_HOLD_PERCENT: u64 = 90;
 /// Partitions of UPLINK and PRESENCE.
 pub const PARTITIONS: u16 = 16;
 /// How long LEDGER keeps a fact.
@@ -140,7 +138,7 @@ const _: () = {
     assert!(CLOCK_SKEW_MAX.as_secs() > LEASE.as_secs());
     assert!(PARTITIONS.is_power_of_two());
     assert!(LEDGER_REASSERT_PERCENT < LEDGER_WARN_PERCENT && LEDGER_WARN_PERCENT < LEDGER_INCIDENT_PERCENT);
-    assert!(LEDGER_INCIDENT_PERCENT < LEDGER_HOLD_PERCENT && LEDGER_HOLD_PERCENT < 100);
+    assert!(LEDGER_INCIDENT_PERCENT < 100);
     assert!(CONNECTIONS_PER_KEY_MAX < CONNECTIONS_PER_SERVICE_KEY_MAX);
     // Whoever claims the highest epoch that is believed leaves its device more of them than it can ever use.
     assert!(COUNTER_MAX - EPOCH_BELIEVED_MAX > 1 << 52);

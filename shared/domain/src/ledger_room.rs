@@ -1,17 +1,21 @@
-//! What happens while LEDGER fills up, as pure decisions: from when facts at its old end are re-asserted, and from when
-//! nothing more is taken in, because the server would discard a fact that is not re-asserted yet.
+//! What happens while LEDGER fills up, as pure decisions: from when facts at its old end are re-asserted, and how much may
+//! be taken in before the server would discard a fact that is not re-asserted yet.
 //!
-//! At its byte bound LEDGER discards its oldest messages. Positions stand for bytes: a tenth of the messages is taken for a
-//! tenth of the bytes.
+//! At its byte bound LEDGER discards its oldest messages. Of the oldest part, a message counts as long as the average.
 
-use muster_contract::limits::{LEDGER_HOLD_PERCENT, LEDGER_REASSERT_PERCENT};
+use muster_contract::limits::LEDGER_REASSERT_PERCENT;
+
+// A full LEDGER whose oldest half is re-asserted takes something in.
+const _: () = assert!(REASSERTED_SHARE * WRITTEN_OVER_SHARE < RESERVE_SHARE);
 
 /// Of LEDGER's messages, the oldest half is re-asserted while it fills up.
 const REASSERTED_SHARE: u64 = 2;
-/// Reports wait while less than the oldest quarter is re-asserted.
-const MARGIN_SHARE: u64 = 4;
-
-const _: () = assert!(REASSERTED_SHARE < MARGIN_SHARE);
+/// Of the re-asserted part, this share may be written over before the next look: its messages may be shorter than others.
+const WRITTEN_OVER_SHARE: u64 = 2;
+/// What is kept free for messages on their way is at most this share of LEDGER.
+const RESERVE_SHARE: u64 = 8;
+/// Least length of a message with its subject and headers, for a LEDGER that holds little.
+const MESSAGE_BYTES_MIN: u64 = 512;
 
 /// How much LEDGER holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,16 +43,24 @@ impl LedgerSize {
         presses.then(|| self.share(REASSERTED_SHARE))
     }
 
-    /// Whether nothing more may be taken in, where every fact through `reasserted` is re-asserted.
-    pub fn must_hold(&self, reasserted: u64) -> bool {
-        let full = self.percent().is_some_and(|percent| percent >= LEDGER_HOLD_PERCENT);
-        full && reasserted < self.share(MARGIN_SHARE)
+    /// Bytes that may be stored before the server discards a fact that is not re-asserted, where every fact through
+    /// `reasserted` is, and so many messages are already on their way.
+    pub fn allowance(&self, reasserted: u64, on_their_way: u64) -> u64 {
+        let Some(most) = self.bytes_max else { return u64::MAX };
+        let average = (self.bytes / self.messages().max(1)).max(MESSAGE_BYTES_MIN);
+        let free = most.saturating_sub(self.bytes);
+        let old = (reasserted + 1).saturating_sub(self.first_seq).min(self.messages()) * average;
+        let reserve = (on_their_way * average).min(most / RESERVE_SHARE);
+        (free + old / WRITTEN_OVER_SHARE).saturating_sub(reserve)
+    }
+
+    fn messages(&self) -> u64 {
+        (self.last_seq + 1).saturating_sub(self.first_seq)
     }
 
     /// The last sequence of the oldest part.
     fn share(&self, part: u64) -> u64 {
-        let messages = (self.last_seq + 1).saturating_sub(self.first_seq);
-        self.first_seq.saturating_sub(1) + messages / part
+        self.first_seq.saturating_sub(1) + self.messages() / part
     }
 }
 
@@ -67,17 +79,27 @@ mod tests {
         }
         let unbounded = LedgerSize { bytes_max: None, ..size(100) };
         assert_eq!((unbounded.percent(), unbounded.reassert_through()), (None, None));
-        assert!(!unbounded.must_hold(0));
+        assert_eq!(unbounded.allowance(0, u64::MAX), u64::MAX);
     }
 
     #[test]
-    fn reports_wait_at_the_bound_until_the_oldest_quarter_is_reasserted() {
-        for (percent, reasserted, holds) in
-            [(89, 0, false), (90, 0, true), (90, 1_249, true), (90, 1_250, false), (100, 1_500, false)]
-        {
-            assert_eq!(size(percent).must_hold(reasserted), holds, "{percent} %, through {reasserted}");
+    fn no_more_is_taken_in_than_fits_over_what_is_reasserted() {
+        let big = |percent| LedgerSize { bytes: percent * 10_000, bytes_max: Some(1_000_000), ..size(percent) };
+        let table = [
+            // percent, re-asserted through, on their way, allowance
+            (60, 0, 0, 400_000),
+            (60, 0, 100, 340_000),
+            (100, 0, 0, 0),
+            (100, 1_000, 0, 0),
+            (100, 1_500, 0, 250_000),
+            (100, 1_500, 300, 125_000),
+            (90, 1_200, 100, 100_000),
+        ];
+        for (percent, reasserted, on_their_way, allowance) in table {
+            let found = big(percent).allowance(reasserted, on_their_way);
+            assert_eq!(found, allowance, "{percent} %, through {reasserted}, {on_their_way} on their way");
         }
-        let empty = LedgerSize { first_seq: 1, last_seq: 0, bytes: 0, bytes_max: Some(1) };
-        assert_eq!((empty.percent(), empty.must_hold(0)), (Some(0), false));
+        let empty = LedgerSize { first_seq: 1, last_seq: 0, bytes: 0, bytes_max: Some(1_000_000) };
+        assert_eq!((empty.percent(), empty.allowance(0, 0)), (Some(0), 1_000_000));
     }
 }

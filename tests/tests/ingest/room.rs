@@ -2,7 +2,7 @@
 
 use muster_bus::StreamState;
 use muster_contract::fact::{Incident, IncidentKind};
-use muster_contract::limits::LEDGER_HOLD_PERCENT;
+use muster_contract::limits::LEDGER_INCIDENT_PERCENT;
 use muster_tests::server::device;
 use muster_tests::system::{PUBLISHER, ROLLUP};
 
@@ -10,14 +10,14 @@ use super::time::{desire, desired};
 use super::*;
 
 /// Bytes that LEDGER may hold here.
-const BYTES: u64 = 2 * 1024 * 1024;
+const BYTES: u64 = 16 * 1024 * 1024;
 /// Devices that report many times, after as many that report once.
 const LOUD: u64 = 25;
 /// Reports of each of them.
-const REPORTS: u64 = 400;
+const REPORTS: u64 = 1600;
 
 /// Parts in which they do.
-const PARTS: u64 = 16;
+const PARTS: u64 = 32;
 
 /// A LEDGER with a small bound, an ingest, a rollup that lives through it, and a publisher where one is named.
 struct Small {
@@ -120,21 +120,21 @@ async fn a_ledger_at_its_bound_takes_everything_and_keeps_the_newest_of_each() {
     let Small { hub, _dir: dir, rollup, publisher } = Small::start(true).await;
     begin(&hub).await;
     let first_end = hub.bus.stream_state(stream::LEDGER).await.unwrap().last_seq;
-    let mut incident = None;
     for part in 0..PARTS {
         flood(&hub, part * REPORTS / PARTS + 1, (part + 1) * REPORTS / PARTS).await;
         is_below_its_bound(&hub).await;
-        let last = hub.bus.last(stream::LEDGER, "muster.incident._._").await.unwrap();
-        incident = last.map(|last| parse::<Incident>(&last.payload).unwrap().what).or(incident);
     }
-    assert!(matches!(incident, Some(IncidentKind::LedgerNearlyFull { limit: BYTES, .. })), "{incident:?}");
+    let incident = async || hub.bus.last(stream::LEDGER, "muster.incident._._").await.unwrap();
+    let incident = until("the incident", incident, Option::is_some).await.unwrap();
+    let incident = parse::<Incident>(&incident.payload).unwrap().what;
+    assert!(matches!(incident, IncidentKind::LedgerNearlyFull { limit: BYTES, .. }), "{incident:?}");
     for number in 0..LOUD {
         hub.receipt_is(&loud(number), 1, REPORTS, "").await;
     }
     is_below_its_bound(&hub).await;
     let state = hub.bus.stream_state(stream::LEDGER).await.unwrap();
     assert!(state.first_seq > first_end, "LEDGER has discarded everything of the beginning: {state:?}");
-    assert!(state.bytes * 100 >= BYTES * LEDGER_HOLD_PERCENT, "it was full: {state:?}");
+    assert!(state.bytes * 100 >= BYTES * LEDGER_INCIDENT_PERCENT, "it was full: {state:?}");
 
     let live = settled_digests(&hub).await;
     let wanted = (0..LOUD).flat_map(|number| [(quiet(number), 1), (loud(number), REPORTS)]);

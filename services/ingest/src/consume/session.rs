@@ -32,6 +32,8 @@ use crate::room::OldFacts;
 const HEARTBEAT_BATCHES_MAX: usize = 64;
 /// How long the last receipts may take when the process stops.
 const LAST_RECEIPTS: Duration = Duration::from_secs(3);
+/// Bytes that a fact has beside its report: headers, subject, what the hub adds.
+const FACT_BYTES_BESIDE: usize = 512;
 /// Time between two looks at who owns the partition: one that has nothing to publish would not learn that it lost it.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 
@@ -60,7 +62,7 @@ struct OldEnd {
 
 /// What can happen.
 enum Event {
-    Hold,
+    Reopened,
     OldFacts(OldFacts),
     Stop,
     Usurped,
@@ -98,7 +100,7 @@ impl<'a> Session<'a> {
         let mut heartbeats = pin!(Presence::new(bus.clone(), number, hears, chance).next());
         let clock = self.own.around.clock.clone();
         let mut elders = pin!(Elders::new(bus.clone(), clock, number).next());
-        let (room, mut hold) = (self.own.room.clone(), self.own.room.hold());
+        let (room, mut reopened) = (self.own.room.clone(), self.own.room.reopened());
         let trimming = self.own.trim.clone().run(bus.clone(), number, self.own.metrics.clone());
         let _trimming = AbortOnDropHandle::new(tokio::spawn(trimming));
         let mut usurped = pin!(usurped(bus, number, self.claim_seq));
@@ -131,8 +133,8 @@ impl<'a> Session<'a> {
                     Event::Elders(batch)
                 }
                 old = room.next() => Event::OldFacts(old),
-                Ok(()) = hold.changed() => Event::Hold,
-                (way, came) = &mut reports, if !*hold.borrow() => {
+                Ok(_) = reopened.changed() => Event::Reopened,
+                (way, came) = &mut reports, if room.is_open() => {
                     reports.set(way.next());
                     Event::Reports(came)
                 }
@@ -152,7 +154,7 @@ impl<'a> Session<'a> {
         match event {
             Event::Stop
             | Event::Usurped
-            | Event::Hold
+            | Event::Reopened
             | Event::Confirmation(None)
             | Event::Receipt(None) => {}
             Event::OldFacts(old) => self.reassert(&old),
@@ -200,6 +202,8 @@ impl<'a> Session<'a> {
 
     async fn take_reports(&mut self, came: Came) -> Result<(), PublishError> {
         self.own.ready.take().into_iter().for_each(Latch::release);
+        let bytes = came.reports.iter().map(|report| (report.payload.len() + FACT_BYTES_BESIDE) as u64).sum();
+        self.own.room.take_in(bytes);
         aside(came.reports.len(), || self.judge(came.reports));
         came.all_to.into_iter().for_each(|at| self.hearing.has_all_to(at));
         self.facts.pass_on(self.own).await
