@@ -49,14 +49,12 @@ pub async fn keep_all_of_uplink(bus: &Bus) {
 pub async fn forget_up_to(bus: &Bus, position: u64) {
     let last = bus.stream_state(stream::LEDGER).await.unwrap().last_seq;
     edit(bus, stream::LEDGER, |config| {
-        config["discard"] = json!("old");
         config["max_msgs"] = json!(last - position);
     })
     .await;
     let first = || async { bus.stream_state(stream::LEDGER).await.unwrap().first_seq };
     until("LEDGER forgets", first, |first| *first == position + 1).await;
     edit(bus, stream::LEDGER, |config| {
-        config["discard"] = json!("new");
         config["max_msgs"] = json!(-1);
     })
     .await;

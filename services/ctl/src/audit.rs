@@ -34,6 +34,21 @@ pub struct Audit {
     /// Incidents of the hub within a day.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub incidents: Vec<HubIncident>,
+    /// How full LEDGER is, for whoever may ask and where it has a bound.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ledger: Option<LedgerFill>,
+}
+
+/// How full LEDGER is. It explains nothing, but the oldest facts go when it is full.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct LedgerFill {
+    /// Bytes it holds.
+    pub bytes: u64,
+    /// Bytes it may hold.
+    pub bytes_max: u64,
+    /// The same in percent.
+    pub percent: u64,
 }
 
 /// The accounting in numbers.
@@ -123,7 +138,7 @@ impl Audit {
         let explained = !devices.is_empty()
             && devices.iter().all(|line| line.verdict.is_explained())
             && views.iter().all(|view| view.verdict == ViewVerdict::Right);
-        Self { explained, as_of, totals, devices, views, incidents: Vec::new() }
+        Self { explained, as_of, totals, devices, views, incidents: Vec::new(), ledger: None }
     }
 
     /// The same with the incidents of the hub. A LEDGER that was replaced leaves unexplained what it held.

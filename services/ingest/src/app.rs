@@ -30,10 +30,13 @@ use crate::incidents::IncidentRecorder;
 use crate::metrics::Metrics;
 use crate::outlet::HighWater;
 use crate::restore::{self, Restored};
+use crate::room::{RoomKeeper, Rooms};
 use crate::snapshot::{Origin, Snapshots};
-use crate::{lag, ownership};
+use crate::{lag, ownership, watcher};
 
 const NAME: &str = "muster-ingest";
+/// The name of the connection that counts connections.
+const WATCHER_NAME: &str = "muster-ingest watcher";
 /// Pings in a lease: a dead link is found within three of them, before the lease of anybody runs out.
 const PINGS_PER_LEASE: u32 = 6;
 /// Least and longest upper bound of the delay before LEDGER is asked again.
@@ -83,6 +86,7 @@ pub async fn start_by(clock: Arc<dyn Clock>, config: Config, life: &Life) -> Res
         tls_ca: config.common.tls_ca.clone(),
         ping_interval,
         uplink_bytes_max: config.streams.uplink_bytes_max,
+        ledger_bytes_max: config.streams.ledger_bytes_max,
         replicas: config.streams.replicas,
         ..BusConfig::service(config.common.nats_url.as_str(), NAME)
     };
@@ -107,8 +111,17 @@ pub async fn start_by(clock: Arc<dyn Clock>, config: Config, life: &Life) -> Res
     let snapshots = snapshots.map(|snapshots| (snapshots, Origin::of(ledger_created_at)));
     let quota = config.quota;
     let around = Around { bus, clock, high_water, name, quota, follower: follower.into(), snapshots };
+    let keeper = RoomKeeper::new(
+        around.bus.clone(),
+        around.clock.clone(),
+        metrics.ledger.clone(),
+        config.partitions.iter(),
+    );
+    let rooms = keeper.rooms();
     let (read_to, documents) = watch::channel(0);
-    let wishes = partitions(&around, life, &metrics, borders, restored.position, &documents);
+    let wishes = partitions(&around, life, &metrics, borders, (restored.position, &rooms, &documents));
+    // While partitions finish what they took in, their re-assertions are confirmed as well.
+    life.spawn(Stage::Intake, "LEDGER's size", keeper.run(life.token(Stage::Intake)));
     let incidents = IncidentRecorder::new(around.bus.clone(), around.clock.clone());
     let offered = life.health().latch("recording incidents");
     life.spawn(Stage::Serve, "incidents", incidents.clone().serve(offered, life.token(Stage::Serve)));
@@ -117,6 +130,7 @@ pub async fn start_by(clock: Arc<dyn Clock>, config: Config, life: &Life) -> Res
     life.spawn(Stage::Intake, "guard", guard.watch(life.token(Stage::Intake)));
     let follower = Follower::new(around.bus.clone(), wishes, read_to, Rng::new());
     followers(&around, life, &metrics, &config, follower);
+    watch_connections(&around, life, &metrics, &config);
     Ok(Handle { restored })
 }
 
@@ -189,8 +203,7 @@ fn partitions(
     life: &Life,
     metrics: &Metrics,
     borders: BTreeMap<u16, Border>,
-    read_to: u64,
-    documents: &watch::Receiver<u64>,
+    (read_to, rooms, documents): (u64, &Rooms, &watch::Receiver<u64>),
 ) -> BTreeMap<u16, Arc<Wishes>> {
     let mut wishes = BTreeMap::new();
     for (number, border) in borders {
@@ -198,11 +211,28 @@ fn partitions(
         wishes.insert(number, desired.clone());
         let ready = life.health().latch(format!("the reports of partition {number}"));
         let (known, metrics) = ((border, read_to), metrics.partition(number));
-        let desired = (desired, documents.clone());
+        let Some(room) = rooms.get(&number).cloned() else { continue };
+        let desired = (desired, documents.clone(), room);
         let partition = Partition::new(number, around.clone(), known, desired, metrics, ready);
         life.spawn(Stage::Work, format!("partition {number}"), partition.run(life.token(Stage::Work)));
     }
     wishes
+}
+
+/// Starts the watcher of connections, where it has credentials.
+fn watch_connections(around: &Around, life: &Life, metrics: &Metrics, config: &Config) {
+    let Some(creds) = config.system_creds.clone() else {
+        tracing::info!("connections are not counted: --system-creds names no credentials");
+        return;
+    };
+    let system = BusConfig {
+        creds: Some(creds),
+        tls_ca: config.common.tls_ca.clone(),
+        ..BusConfig::service(config.common.nats_url.as_str(), WATCHER_NAME)
+    };
+    let (ledger, clock) = (around.bus.clone(), around.clock.clone());
+    let watcher = watcher::Watcher::new(system, ledger, clock, metrics.connections.clone());
+    life.spawn(Stage::Intake, "watcher", watcher.run(life.token(Stage::Intake)));
 }
 
 /// Starts what runs beside the partitions.

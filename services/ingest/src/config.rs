@@ -86,6 +86,11 @@ pub struct Cli {
     #[arg(long, env = "MUSTER_DATA_DIR", value_name = "DIR")]
     data_dir: Option<PathBuf>,
 
+    /// File with the credentials of the user that counts connections at the servers (`muster auth` makes
+    /// creds/watcher.creds). Without it, nobody counts them
+    #[arg(long, env = "MUSTER_SYSTEM_CREDS", value_name = "FILE")]
+    system_creds: Option<PathBuf>,
+
     #[command(flatten)]
     streams: StreamArgs,
 
@@ -108,6 +113,8 @@ pub struct Config {
     pub rules: Rules,
     /// What a device may send.
     pub quota: Quota,
+    /// Credentials of the user that counts connections, if they are to be counted.
+    pub system_creds: Option<PathBuf>,
 }
 
 impl Cli {
@@ -145,6 +152,7 @@ impl Cli {
                 partitions: partitions?,
                 data_dir: self.data_dir,
                 rules,
+                system_creds: self.system_creds,
                 quota: Quota::new(reports?, bytes?, burst?),
             })
         })

@@ -38,6 +38,7 @@ use crate::error::PartitionError;
 use crate::follow::LedgerFollower;
 use crate::metrics::PartitionMetrics;
 use crate::outlet::HighWater;
+use crate::room::PartitionRoom;
 use crate::snapshot::{Origin, Snapshots};
 use crate::trim::Trim;
 
@@ -76,6 +77,7 @@ pub struct Partition {
     waiting: Waiting,
     desired: Arc<Wishes>,
     documents: Documents,
+    room: Arc<PartitionRoom>,
     metrics: PartitionMetrics,
     teller: Teller,
     trim: Arc<Trim>,
@@ -101,7 +103,7 @@ impl Partition {
         number: u16,
         around: Around,
         (border, read_after): (Border, u64),
-        (desired, read_to): (Arc<Wishes>, watch::Receiver<u64>),
+        (desired, read_to, room): (Arc<Wishes>, watch::Receiver<u64>, Arc<PartitionRoom>),
         metrics: PartitionMetrics,
         ready: Latch,
     ) -> Self {
@@ -115,6 +117,7 @@ impl Partition {
             waiting: Waiting::default(),
             desired,
             documents,
+            room,
             metrics,
             teller: Teller::default(),
             trim,
@@ -135,6 +138,7 @@ impl Partition {
             // Boxed: it would otherwise be part of every future that holds this one.
             let ending = Box::pin(Session::open(&mut self, turn?).run(&stop)).await;
             self.metrics.owned.set(0);
+            self.room.end();
             let pause = match ending {
                 Ending::Stopped => return Ok(()),
                 Ending::Lost { cause, read_after } => self.lose(&cause, read_after),

@@ -14,7 +14,7 @@
 //!
 //! Reading order: [`consume`] (the pipeline), then [`intake`], [`presence`], [`desired`], [`elders`] (what comes in),
 //! [`outlet`], [`letter`] (what goes out), [`ownership`] (whose a partition is), [`trim`], [`restore`], [`follow`],
-//! [`snapshot`], [`guard`], [`incidents`], [`lag`]
+//! [`snapshot`], [`guard`], [`incidents`], [`room`], [`watcher`], [`lag`]
 //! (beside it), and [`app`] (how it is put together). The rules are
 //! `muster_domain::border`.
 
@@ -36,5 +36,7 @@ pub mod ownership;
 pub mod partitions;
 pub mod presence;
 pub mod restore;
+pub mod room;
 pub mod snapshot;
 pub mod trim;
+pub mod watcher;

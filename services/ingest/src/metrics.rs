@@ -41,6 +41,34 @@ pub struct Metrics {
     throttled: Family<PartitionLabels, Gauge>,
     /// Times another process took a partition that was this one's.
     pub usurped: Counter,
+    /// What the watcher of connections counts.
+    pub connections: ConnectionMetrics,
+    /// How full LEDGER is.
+    pub ledger: LedgerMetrics,
+}
+
+/// How full LEDGER is.
+#[derive(Debug, Clone, Default)]
+pub struct LedgerMetrics {
+    /// Bytes it holds.
+    pub bytes: Gauge,
+    /// Bytes it may hold; 0 without a bound.
+    pub bytes_max: Gauge,
+    /// While it fills up: the sequence through which everything that holds is re-asserted.
+    pub reasserted: Gauge,
+    /// 1 while reports wait for that.
+    pub held: Gauge,
+}
+
+/// What the watcher of connections counts.
+#[derive(Debug, Clone, Default)]
+pub struct ConnectionMetrics {
+    /// Connections open at the servers, of users with a role.
+    pub open: Gauge,
+    /// Connections ended because their key had too many.
+    pub ended: Counter,
+    /// 1 while the watcher hears the servers' events.
+    pub watching: Gauge,
 }
 
 /// The numbers of one partition.
@@ -148,6 +176,19 @@ impl Metrics {
             );
             registry.register("throttled", "Devices that send more than their quota", all.throttled);
             registry.register("usurped", "Times another process took a partition of this one", all.usurped);
+            let LedgerMetrics { bytes, bytes_max, reasserted, held } = all.ledger;
+            registry.register("ledger_bytes", "Bytes that LEDGER holds", bytes);
+            registry.register("ledger_bytes_max", "Bytes that LEDGER may hold; 0 without a bound", bytes_max);
+            registry.register(
+                "ledger_reasserted",
+                "While LEDGER fills up: everything that holds is re-asserted through this sequence",
+                reasserted,
+            );
+            registry.register("ledger_held", "1 while reports wait until LEDGER's old end is re-asserted", held);
+            let ConnectionMetrics { open, ended, watching } = all.connections;
+            registry.register("connections", "Connections of users with a role, at all servers", open);
+            registry.register("connections_ended", "Connections ended: their key had too many", ended);
+            registry.register("connections_watched", "1 while connections are counted", watching);
         });
         KINDS.iter().for_each(|kind| metrics.fact(kind, 0));
         OUTCOMES.iter().for_each(|outcome| _ = metrics.outcome(*outcome));

@@ -80,6 +80,7 @@ pub async fn start(config: Config, life: &Life) -> Result<Handle, StartError> {
         creds: config.common.creds,
         tls_ca: config.common.tls_ca,
         uplink_bytes_max: config.streams.uplink_bytes_max,
+        ledger_bytes_max: config.streams.ledger_bytes_max,
         replicas: config.streams.replicas,
         ..BusConfig::service(config.common.nats_url.as_str(), NAME)
     };

@@ -1,4 +1,5 @@
-//! What devices shall run, said again before LEDGER forgets it: LEDGER sources it from DOWNLINK and keeps it for 30 days.
+//! What devices shall run, said again before LEDGER forgets it: LEDGER sources it from DOWNLINK and keeps it for 30 days, or
+//! for less where it comes near its byte bound: then what stands in its oldest half is said again.
 //!
 //! The same bytes are put in the place of themselves, by compare-and-set: the generation stays, so no device does
 //! anything, and a document that changed meanwhile stays as it is. The announcer is told where each stands since, so that
@@ -7,10 +8,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use muster_bus::{Bus, Delivery, Outgoing, PublishErrorKind, ReadError, Start};
+use muster_bus::{Bus, Delivery, Outgoing, PublishErrorKind, ReadError, Start, StreamState};
 use muster_contract::Timestamp;
 use muster_contract::limits::REASSERT_AFTER;
 use muster_contract::subjects::{LedgerSubject, stream};
+use muster_domain::ledger_room::LedgerSize;
 use muster_service::clock::Clock;
 use muster_service::error::chain;
 use tokio_util::sync::CancellationToken;
@@ -23,6 +25,10 @@ const LOOK_EVERY: Duration = Duration::from_secs(12 * 60 * 60);
 const PACE: Duration = Duration::from_millis(20);
 /// Documents read at once.
 const BATCH: usize = 64;
+/// Time between two looks at how full LEDGER is.
+const LOOK_AT_ROOM_EVERY: Duration = Duration::from_secs(1);
+/// Pause after each document while LEDGER fills up: reports wait for them.
+const PACE_PRESSED: Duration = Duration::from_millis(1);
 const SUBJECTS: &str = "muster.desired.>";
 
 const _: () = assert!(10 * LOOK_EVERY.as_secs() < REASSERT_AFTER.as_secs());
@@ -31,7 +37,7 @@ const _: () = assert!(10 * LOOK_EVERY.as_secs() < REASSERT_AFTER.as_secs());
 pub async fn run(bus: Bus, desk: Desk, clock: Arc<dyn Clock>, stop: CancellationToken) {
     let renewing = async {
         loop {
-            match renew(&bus, &desk, REASSERT_AFTER, clock.as_ref()).await {
+            match renew_for_a_while(&bus, &desk, clock.as_ref()).await {
                 Ok(0) => {}
                 Ok(count) => tracing::info!(documents = count, "said again before LEDGER forgets them"),
                 Err(error) => {
@@ -41,10 +47,36 @@ pub async fn run(bus: Bus, desk: Desk, clock: Arc<dyn Clock>, stop: Cancellation
                     );
                 }
             }
-            tokio::time::sleep(LOOK_EVERY).await;
         }
     };
     stop.run_until_cancelled(renewing).await;
+}
+
+/// Says again what is old by its age, then for [`LOOK_EVERY`] what LEDGER has no room for.
+async fn renew_for_a_while(bus: &Bus, desk: &Desk, clock: &dyn Clock) -> Result<u64, ReadError> {
+    let mut count = renew(bus, desk, REASSERT_AFTER, clock).await?;
+    let until = tokio::time::Instant::now() + LOOK_EVERY;
+    // Nothing older is in DOWNLINK; unknown before the first look.
+    let mut oldest = None;
+    while tokio::time::Instant::now() < until {
+        tokio::time::sleep(LOOK_AT_ROOM_EVERY).await;
+        let Some(before) = pressed_out_before(bus).await? else { continue };
+        if oldest.is_some_and(|oldest| before < oldest) {
+            continue;
+        }
+        let renewed = renew_before(bus, desk, before, PACE_PRESSED).await?;
+        (count, oldest) = (count + renewed.count, renewed.oldest);
+    }
+    Ok(count)
+}
+
+/// When the newest message of LEDGER's oldest half was stored, while LEDGER fills up.
+async fn pressed_out_before(bus: &Bus) -> Result<Option<Timestamp>, ReadError> {
+    let StreamState { first_seq, last_seq, bytes, bytes_max, .. } = bus.stream_state(stream::LEDGER).await?;
+    let Some(through) = (LedgerSize { first_seq, last_seq, bytes, bytes_max }).reassert_through() else {
+        return Ok(None);
+    };
+    Ok(bus.at(stream::LEDGER, through).await?.map(|message| message.stored_at))
 }
 
 /// Says again every document that is older than `age`, and tells the announcer where it stands now; how many those are.
@@ -52,27 +84,43 @@ pub async fn run(bus: Bus, desk: Desk, clock: Arc<dyn Clock>, stop: Cancellation
 /// # Errors
 /// DOWNLINK cannot be read.
 pub async fn renew(bus: &Bus, desk: &Desk, age: Duration, clock: &dyn Clock) -> Result<u64, ReadError> {
-    let mut replay = bus.replay(stream::DOWNLINK, &[SUBJECTS], Start::LastPerSubject).await?;
-    let mut count = 0;
-    while let Some(documents) = replay.next_present(BATCH).await? {
-        for document in documents {
-            if !is_old(document.stored_at, clock.now(), age) {
-                continue;
-            }
-            let (before, subject) = (document.stream_seq, document.subject.clone());
-            let Some(now) = say_again(bus, document).await else { continue };
-            if let Some(LedgerSubject::Desired(key)) = LedgerSubject::parse(&subject) {
-                desk.renewed(key, before, now).await;
-            }
-            count += 1;
-            tokio::time::sleep(PACE).await;
-        }
-    }
-    Ok(count)
+    let Ok(before) = clock.now().checked_sub(age) else { return Ok(0) };
+    renew_before(bus, desk, before, PACE).await.map(|renewed| renewed.count)
 }
 
-fn is_old(stored_at: Timestamp, now: Timestamp, age: Duration) -> bool {
-    Duration::try_from(now.duration_since(stored_at)).is_ok_and(|span| span >= age)
+/// What was said again.
+struct Renewed {
+    count: u64,
+    /// When the oldest document that was left was stored.
+    oldest: Option<Timestamp>,
+}
+
+/// Says again every document that is not younger than `before`.
+async fn renew_before(
+    bus: &Bus,
+    desk: &Desk,
+    before: Timestamp,
+    pace: Duration,
+) -> Result<Renewed, ReadError> {
+    let mut replay = bus.replay(stream::DOWNLINK, &[SUBJECTS], Start::LastPerSubject).await?;
+    let mut renewed = Renewed { count: 0, oldest: None };
+    while let Some(documents) = replay.next_present(BATCH).await? {
+        for document in documents {
+            if document.stored_at > before {
+                let oldest = renewed.oldest.unwrap_or(document.stored_at);
+                renewed.oldest = Some(oldest.min(document.stored_at));
+                continue;
+            }
+            let (replaced, subject) = (document.stream_seq, document.subject.clone());
+            let Some(now) = say_again(bus, document).await else { continue };
+            if let Some(LedgerSubject::Desired(key)) = LedgerSubject::parse(&subject) {
+                desk.renewed(key, replaced, now).await;
+            }
+            renewed.count += 1;
+            tokio::time::sleep(pace).await;
+        }
+    }
+    Ok(renewed)
 }
 
 /// The sequence it has now; none where it was not said again.

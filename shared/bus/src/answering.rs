@@ -67,17 +67,22 @@ impl Bus {
         Ok(Questions { bus: self.clone(), messages })
     }
 
-    /// Answers every request on a subject with the same words; survives reconnects. Where several processes do so, whoever
-    /// asks hears the first of them.
+    /// Answers every request on a subject at once; survives reconnects. Where several processes do so, whoever asks hears
+    /// the first of them.
     ///
     /// # Errors
     /// The subject is none, or the bus is gone.
-    pub async fn answer(&self, subject: &str, words: Bytes) -> Result<Answering, ReadError> {
+    pub async fn answer(
+        &self,
+        subject: &str,
+        words: impl Fn(&[u8]) -> Bytes + Send + 'static,
+    ) -> Result<Answering, ReadError> {
         let mut questions = self.questions(subject).await?;
         let stop = CancellationToken::new();
         tokio::spawn(stop.clone().run_until_cancelled_owned(async move {
             while let Some(question) = questions.next().await {
-                question.answer(words.clone()).await;
+                let answer = words(&question.payload);
+                question.answer(answer).await;
             }
         }));
         Ok(Answering { _until: stop.drop_guard() })

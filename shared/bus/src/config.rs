@@ -25,6 +25,8 @@ pub const HEADER_BYTES_MAX: usize = 16 * 1024;
 pub const SERVER_PAYLOAD_MIN: usize = MESSAGE_BYTES_MAX + HEADER_BYTES_MAX;
 /// Bytes UPLINK may hold before the server refuses reports and outboxes keep them.
 pub const UPLINK_BYTES_MAX: u64 = 4 * 1024 * 1024 * 1024;
+/// Bytes of LEDGER, unless its maker says otherwise: some ten million facts.
+pub const LEDGER_BYTES_MAX: u64 = 8 * 1024 * 1024 * 1024;
 
 /// How to reach the server and how to behave towards it.
 #[derive(Clone)]
@@ -51,6 +53,8 @@ pub struct BusConfig {
     pub ping_interval: Duration,
     /// `max_bytes` of UPLINK if `converge` creates it; smaller on small disks.
     pub uplink_bytes_max: u64,
+    /// Bytes of LEDGER, if it is made here.
+    pub ledger_bytes_max: u64,
     /// Servers that keep a copy of each stream that `converge` creates.
     pub replicas: usize,
 }
@@ -69,6 +73,7 @@ impl BusConfig {
             client_capacity: SERVICE_CLIENT_CAPACITY,
             ping_interval: PING_INTERVAL,
             uplink_bytes_max: UPLINK_BYTES_MAX,
+            ledger_bytes_max: LEDGER_BYTES_MAX,
             replicas: 1,
         }
     }

@@ -192,7 +192,7 @@ async fn open(config: &BusConfig, servers: &[ServerAddr], pace: &Arc<Pace>) -> R
         tokio::spawn(Renewal { client, path, in_use, look, clock }.run(stop.clone()));
     }
     let (silence, _tasks) = (Silence::new(), stop.drop_guard());
-    let BusConfig { uplink_bytes_max, replicas, .. } = *config;
+    let BusConfig { uplink_bytes_max, ledger_bytes_max, replicas, .. } = *config;
     let signers = config.creds.as_deref().map(creds::signers).unwrap_or_default();
     let wire = Wire {
         client,
@@ -201,6 +201,7 @@ async fn open(config: &BusConfig, servers: &[ServerAddr], pace: &Arc<Pace>) -> R
         silence,
         replies,
         uplink_bytes_max,
+        ledger_bytes_max,
         replicas,
         signers,
         dropped_requests: OnceLock::new(),

@@ -77,7 +77,7 @@ pub enum TopologyError {
     Differs(Vec<Difference>),
     /// There is no room.
     #[error(
-        "the NATS server has no room for {asset}: free disk space, raise max_file_store or the account's limits, or create UPLINK beforehand with a smaller max_bytes, which is respected"
+        "the NATS server has no room for {asset}: free disk space, raise max_file_store or the account's limits, or choose smaller --uplink-max-bytes and --ledger-max-bytes; a max_bytes that a stream has is respected"
     )]
     NoRoom {
         /// What was to be created.
@@ -150,7 +150,7 @@ impl Bus {
     }
 
     pub(crate) fn wanted(&self) -> Topology {
-        contract(self.wire.uplink_bytes_max, self.wire.replicas)
+        contract(self.wire.uplink_bytes_max, self.wire.ledger_bytes_max, self.wire.replicas)
     }
 
     async fn stand(&self, mut topology: Topology) -> Result<(), TopologyError> {

@@ -3,7 +3,7 @@
 //! Reading order: [`config`] and [`connect`] (a [`Bus`] and its [`Link`]), [`topology`], [`converge`] and [`upgrade`]
 //! (streams as data), [`message`] and [`event`], then the ways in ([`publish`], [`window`]) and the ways out ([`read`],
 //! [`replay`], [`deliveries`] with [`sounding`], [`views`] with [`held`] and [`board`], [`notices`], [`mirror`] with
-//! [`keeper`]), and [`request`] with [`serve`] (what each requester may take of it: [`shares`]) and [`answering`]. It moves
+//! [`keeper`], [`connections`]), and [`request`] with [`serve`] (what each requester may take of it: [`shares`]) and [`answering`]. It moves
 //! bytes and positions; it parses no document
 //! (of a view it reads which one it is) and holds no rule of the domain.
 
@@ -12,6 +12,7 @@ pub mod board;
 pub mod bus;
 pub mod config;
 pub mod connect;
+pub mod connections;
 pub mod converge;
 pub mod creds;
 pub mod deliveries;
@@ -51,6 +52,7 @@ pub use board::{Board, Fate, LEARN_EVERY, Reader, WRITE_INTERVAL, Write};
 pub use bus::Bus;
 pub use config::BusConfig;
 pub use connect::ConnectError;
+pub use connections::{Connection, ConnectionEvent, ConnectionEvents, ConnectionId};
 pub use converge::{Difference, TopologyError};
 pub use deliveries::{Deliveries, PartitionFloor, UplinkPurger};
 pub use event::Trace;

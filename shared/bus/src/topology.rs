@@ -13,7 +13,7 @@ use muster_contract::subjects::{report_partition, stream};
 
 use serde_json::{Value, json};
 
-use crate::config::{SERVER_PAYLOAD_MIN, UPLINK_BYTES_MAX};
+use crate::config::{LEDGER_BYTES_MAX, SERVER_PAYLOAD_MIN, UPLINK_BYTES_MAX};
 use crate::converge::fields;
 
 /// Stream behind the bucket `views`, by the bus's convention for buckets.
@@ -55,8 +55,9 @@ impl Topology {
 }
 
 /// The contract's topology. Consumers have as many copies as their stream.
-pub(crate) fn contract(uplink_bytes_max: u64, replicas: usize) -> Topology {
-    let mut streams = vec![downlink(), uplink(uplink_bytes_max), presence(), ledger(), views(), notices()];
+pub(crate) fn contract(uplink_bytes_max: u64, ledger_bytes_max: u64, replicas: usize) -> Topology {
+    let mut streams =
+        vec![downlink(), uplink(uplink_bytes_max), presence(), ledger(ledger_bytes_max), views(), notices()];
     streams.iter_mut().for_each(|stream| stream.num_replicas = replicas);
     Topology {
         streams,
@@ -67,7 +68,7 @@ pub(crate) fn contract(uplink_bytes_max: u64, replicas: usize) -> Topology {
 /// The contract's topology as the server's API writes it, for documents about it: `streams` and `consumers`, each a
 /// list of configurations.
 pub fn described() -> Value {
-    let topology = contract(UPLINK_BYTES_MAX, 1);
+    let topology = contract(UPLINK_BYTES_MAX, LEDGER_BYTES_MAX, 1);
     let consumers: Vec<_> = topology
         .consumers
         .iter()
@@ -142,7 +143,7 @@ fn presence() -> Stream {
     }
 }
 
-fn ledger() -> Stream {
+fn ledger(bytes_max: u64) -> Stream {
     Stream {
         subjects: subjects([
             "muster.status.*.*.*",
@@ -159,8 +160,9 @@ fn ledger() -> Stream {
             filter_subject: Some("muster.desired.>".to_owned()),
             ..Source::default()
         }]),
-        // Should an operator bound it: a full ledger refuses, it does not forget.
-        discard: DiscardPolicy::New,
+        // At its bound it discards what is oldest: ingest has re-asserted what still holds of that, or holds reports back.
+        discard: DiscardPolicy::Old,
+        max_bytes: i64::try_from(bytes_max).unwrap_or(i64::MAX),
         max_age: LEDGER_AGE_MAX,
         deny_delete: true,
         deny_purge: true,

@@ -30,6 +30,7 @@ pub(crate) struct Wire {
     pub(crate) refusal: watch::Receiver<Option<String>>,
     pub(crate) replies: Replies,
     pub(crate) uplink_bytes_max: u64,
+    pub(crate) ledger_bytes_max: u64,
     pub(crate) replicas: usize,
     /// By which a requester's role is known.
     pub(crate) signers: Signers,

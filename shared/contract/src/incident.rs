@@ -137,13 +137,15 @@ pub enum IncidentKind {
     },
     /// A credential has more connections than it may have.
     ConnectionsExceeded {
-        /// The public key of the credential.
-        user: String,
-        /// Its connections.
+        /// The public key of the user.
+        key: String,
+        /// The name in the user's token.
+        name: String,
+        /// The most connections that were open at once.
         connections: u64,
-        /// How many it may have.
+        /// How many connections the key may have.
         limit: u64,
-        /// How many were closed.
+        /// Connections that were ended since the last incident of this key.
         disconnected: u64,
     },
     /// LEDGER holds nearly as many bytes as it may.
@@ -234,7 +236,7 @@ impl IncidentKind {
             Self::ForeignDocument { downlink_seq, .. } => downlink_seq.to_string(),
             Self::ForeignView { key, revision, .. } => format!("{key}.{revision}"),
             Self::LedgerReplaced { created_at, .. } => created_at.to_string(),
-            Self::ConnectionsExceeded { user, connections, .. } => format!("{user}.{connections}"),
+            Self::ConnectionsExceeded { key, connections, .. } => format!("{key}.{connections}"),
             Self::LedgerNearlyFull { bytes, .. } => bytes.to_string(),
             _ => String::new(),
         }
@@ -293,7 +295,7 @@ impl IncidentRequest {
         let (field, text) = match &self.what {
             IncidentKind::ForeignDocument { reason, .. } => ("reason", reason),
             IncidentKind::ForeignView { key, .. } => ("key", key),
-            IncidentKind::ConnectionsExceeded { user, .. } => ("user", user),
+            IncidentKind::ConnectionsExceeded { name, .. } => ("name", name),
             _ => return Ok(()),
         };
         if text.len() > ERROR_MESSAGE_BYTES_MAX {

@@ -87,6 +87,20 @@ pub const DEADLINE_DEFAULT: Duration = Duration::from_secs(30 * 60);
 pub const RECEIPT_INTERVAL: Duration = Duration::from_secs(1);
 /// Most writes a second of one view.
 pub const VIEW_WRITES_PER_SECOND: u32 = 5;
+/// Connections at once with the key of a device or a person. The server has no such limit: a watcher ends the oldest.
+pub const CONNECTIONS_PER_KEY_MAX: usize = 4;
+/// Connections at once with the key of a service, which all replicas of the service share.
+pub const CONNECTIONS_PER_SERVICE_KEY_MAX: usize = 64;
+/// Time within which the watcher ends surplus connections while it hears the events of the servers.
+pub const CONNECTIONS_ENFORCED_WITHIN: Duration = Duration::from_secs(5);
+/// Time between two incidents of the watcher about one key.
+pub const CONNECTIONS_INCIDENT_EVERY: Duration = Duration::from_secs(60 * 60);
+/// How full LEDGER is, in percent of its byte bound, when ingest begins to re-assert its oldest half.
+pub const LEDGER_REASSERT_PERCENT: u64 = 60;
+/// When ingest warns.
+pub const LEDGER_WARN_PERCENT: u64 = 70;
+/// When ingest raises an incident.
+pub const LEDGER_INCIDENT_PERCENT: u64 = 80;
 /// Partitions of UPLINK and PRESENCE.
 pub const PARTITIONS: u16 = 16;
 /// How long LEDGER keeps a fact.
@@ -128,6 +142,9 @@ const _: () = {
     );
     assert!(CLOCK_SKEW_MAX.as_secs() > LEASE.as_secs());
     assert!(PARTITIONS.is_power_of_two());
+    assert!(LEDGER_REASSERT_PERCENT < LEDGER_WARN_PERCENT && LEDGER_WARN_PERCENT < LEDGER_INCIDENT_PERCENT);
+    assert!(LEDGER_INCIDENT_PERCENT < 100);
+    assert!(CONNECTIONS_PER_KEY_MAX < CONNECTIONS_PER_SERVICE_KEY_MAX);
     // Whoever claims the highest epoch that is believed leaves its device more of them than it can ever use.
     assert!(COUNTER_MAX - EPOCH_BELIEVED_MAX > 1 << 52);
     // Days remain for whoever was down when it should have been said again.

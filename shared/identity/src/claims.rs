@@ -52,6 +52,14 @@ const _: () = assert!(
 const UNLIMITED: i64 = -1;
 /// Where an account's new token is handed to a running server.
 pub const UPDATE_ACCOUNT: &str = "$SYS.REQ.CLAIMS.UPDATE";
+/// Where one server lists its connections; with `PING` as its name, all servers do.
+pub const LIST_CONNECTIONS: &str = "$SYS.REQ.SERVER.*.CONNZ";
+/// Where a server ends a connection.
+pub const END_CONNECTION: &str = "$SYS.REQ.SERVER.*.KICK";
+/// Where servers say that a client has connected.
+pub const CONNECTED: &str = "$SYS.ACCOUNT.*.CONNECT";
+/// Where servers say that a client has disconnected.
+pub const DISCONNECTED: &str = "$SYS.ACCOUNT.*.DISCONNECT";
 
 /// The fleet's accounts as they are to be signed.
 #[derive(Debug, Clone)]
@@ -195,6 +203,21 @@ pub fn pusher(system: &KeyPair, key: &str, issued: u64) -> Result<String, TokenE
     jwt::sign(system, claims(key, "push", issued, None, &nats))
 }
 
+/// The token of the user who counts connections on the servers and ends surplus ones: it may do nothing else there.
+///
+/// # Errors
+/// The key cannot sign.
+pub fn watcher(system: &KeyPair, key: &str, issued: u64) -> Result<String, TokenError> {
+    let inbox = format!("{}.>", inbox(key));
+    let nats = json!({
+        "type": "user", "version": 2, "subs": UNLIMITED, "data": UNLIMITED, "payload": UNLIMITED,
+        "pub": { "allow": [LIST_CONNECTIONS, END_CONNECTION] },
+        "sub": { "allow": [inbox, CONNECTED, DISCONNECTED] },
+        "tags": ["role:watcher"],
+    });
+    jwt::sign(system, claims(key, "watcher", issued, None, &nats))
+}
+
 fn signed_user(signer: &KeyPair, user: &User<'_>, name: &str, tags: &[String]) -> Result<String, TokenError> {
     let nats = json!({ "type": "user", "version": 2, "issuer_account": user.account, "tags": tags });
     jwt::sign(signer, claims(user.key, name, user.issued, user.expires, &nats))
@@ -266,6 +289,7 @@ mod tests {
             device(&signer, &user, &"plant7/press-4".parse().unwrap()),
             service(&signer, &user, Role::Ingest, "ingest", &signers),
             pusher(&system_key, &user_key, 1_795_000_000),
+            watcher(&system_key, &user_key, 1_795_000_000),
         ];
         let before = [
             operator(&operator_key, "muster", &system_key.public_key(), 1_795_000_000),

@@ -67,7 +67,9 @@ const READ_LEDGER: [&str; 6] = [
     "$JS.API.DIRECT.GET.LEDGER.>",
 ];
 /// Desired states that DOWNLINK has lost and LEDGER still holds, and whether a device was ever heard.
-const READ_LEDGER_OF_DESIRED: [&str; 5] = [
+const READ_LEDGER_OF_DESIRED: [&str; 6] = [
+    // By sequence: how old LEDGER's oldest half is.
+    "$JS.API.DIRECT.GET.LEDGER",
     "$JS.API.CONSUMER.CREATE.LEDGER.*.muster.desired.>",
     "$JS.API.CONSUMER.MSG.NEXT.LEDGER.*",
     "$JS.API.CONSUMER.DELETE.LEDGER.*",

@@ -2,7 +2,7 @@
 //! [`rights`](crate::rights), what crosses between accounts in [`exchange`](crate::exchange).
 
 use muster_contract::DeviceKey;
-use muster_contract::limits::MESSAGE_BYTES_MAX;
+use muster_contract::limits::{CONNECTIONS_PER_KEY_MAX, CONNECTIONS_PER_SERVICE_KEY_MAX, MESSAGE_BYTES_MAX};
 use serde_json::{Value, json};
 
 use crate::exchange::Account;
@@ -89,6 +89,14 @@ impl Role {
     /// Whether credentials are made together with the keys, for a service or a person who needs them every day.
     pub const fn is_everyday(self) -> bool {
         !matches!(self, Self::Device | Self::Maintainer)
+    }
+
+    /// Connections that may be open at once with one key of the role. The replicas of a service share a key.
+    pub const fn connections_max(self) -> usize {
+        match self.account() {
+            Account::Devices | Account::People => CONNECTIONS_PER_KEY_MAX,
+            Account::Hub | Account::Readers => CONNECTIONS_PER_SERVICE_KEY_MAX,
+        }
     }
 
     /// The role of a name.

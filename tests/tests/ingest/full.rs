@@ -43,7 +43,11 @@ async fn send_until_full(hub: &Hub) -> DeviceKey {
     let key = device("press-4");
     hub.send(&key, &status(1, 1, 1)).await;
     hub.statuses_are(&key, 1).await;
-    edit(&hub.bus, stream::LEDGER, |config| config["max_msgs"] = json!(1)).await;
+    edit(&hub.bus, stream::LEDGER, |config| {
+        config["discard"] = json!("new");
+        config["max_msgs"] = json!(1);
+    })
+    .await;
     for seq in 2..=5 {
         hub.send(&key, &status(1, seq, 5)).await;
     }

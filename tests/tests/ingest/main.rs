@@ -12,6 +12,7 @@ mod owners;
 mod quarantine;
 mod quotas;
 mod reports;
+mod room;
 mod snapshots;
 mod time;
 mod window;

@@ -100,7 +100,11 @@ impl Stage {
             log_format: LogFormat::Text,
             log_filter: "info".to_owned(),
         };
-        let streams = Streams { uplink_bytes_max: muster_bus::config::UPLINK_BYTES_MAX, replicas: 1 };
+        let streams = Streams {
+            uplink_bytes_max: muster_bus::config::UPLINK_BYTES_MAX,
+            ledger_bytes_max: muster_bus::config::LEDGER_BYTES_MAX,
+            replicas: 1,
+        };
         let config = Config { common, streams, git: repository.map(source), data_dir: None };
         let life = Life::new();
         let handle = app::start(config, &life).await.unwrap();

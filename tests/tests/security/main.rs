@@ -1,12 +1,13 @@
 //! What somebody on the bus cannot do: each test is an attempt, against a real server with the rights that
 //! `muster auth` gives. [`attempts`] by a device, by a site that has a server of its own ([`leaf`]), [`life`] of an
-//! identity and its [`renewal`], [`command`] line, every subject with every reply ([`matrix`]), and a whole [`fleet`]; what
-//! one reader takes delays no other ([`shares`]).
+//! identity and its [`renewal`], [`command`] line, [`connections`] of one key, every subject with every reply
+//! ([`matrix`]), and a whole [`fleet`]; what one reader takes delays no other ([`shares`]).
 
 #![allow(clippy::unwrap_used, reason = "a failure here is the test's result")]
 
 mod attempts;
 mod command;
+mod connections;
 mod fleet;
 mod leaf;
 mod life;

@@ -3,13 +3,15 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use muster_bus::StreamState;
 use muster_contract::SiteId;
 use muster_contract::groups::{GroupQuery, GroupsAnswer, LabelsAnswer, ViewsAnswer};
 use muster_contract::query::{DeploymentsAnswer, DeviceLine, DevicesAnswer, Query};
-use muster_contract::subjects::ViewKey;
-use tokio::time::Instant;
+use muster_contract::subjects::{ViewKey, stream};
+use muster_domain::ledger_room::LedgerSize;
+use tokio::time::{Instant, timeout};
 
-use super::{Audit, ViewAudit, ViewVerdict, view_verdict};
+use super::{Audit, LedgerFill, ViewAudit, ViewVerdict, view_verdict};
 use crate::ask::understood;
 use crate::devices;
 use crate::error::{CtlError, settled};
@@ -19,6 +21,8 @@ use crate::session::Session;
 
 /// Time between two looks for a view that the rollup has yet to write.
 const LOOK_AGAIN: Duration = Duration::from_millis(200);
+/// How long an audit waits for LEDGER's size: a server does not answer whoever has no right to ask.
+const LEDGER_ANSWER: Duration = Duration::from_secs(1);
 
 /// Audits everything, or the devices of a site; true where everything is explained.
 ///
@@ -37,10 +41,19 @@ pub async fn run(session: &mut Session<'_>, site: Option<SiteId>) -> Result<bool
     };
     let views = views(session, keys).await?;
     let incidents = incidents::of_hub(session).await;
-    let audit = Audit::of(answer.as_of, &answer.devices, views).with_incidents(incidents);
+    let mut audit = Audit::of(answer.as_of, &answer.devices, views).with_incidents(incidents);
+    audit.ledger = ledger_fill(session).await;
     let frame = session.frame();
     settled(session.show_own(&audit, |audit, _| render::audit::audit(audit, frame)))?;
     Ok(audit.explained)
+}
+
+/// How full LEDGER is; `None` for whoever has no right to know.
+async fn ledger_fill(session: &Session<'_>) -> Option<LedgerFill> {
+    let state = timeout(LEDGER_ANSWER, session.hub.bus().stream_state(stream::LEDGER)).await.ok()?.ok()?;
+    let StreamState { first_seq, last_seq, bytes, bytes_max, .. } = state;
+    let percent = LedgerSize { first_seq, last_seq, bytes, bytes_max }.percent()?;
+    Some(LedgerFill { bytes, bytes_max: bytes_max?, percent })
 }
 
 async fn all_keys(session: &Session<'_>, devices: &[DeviceLine]) -> Result<BTreeSet<ViewKey>, CtlError> {

@@ -8,7 +8,8 @@ use muster_identity::{KeyPair, Role, Roster, claims, creds};
 
 use super::error::AuthError;
 use super::vault::{
-    self, Authority, OPERATOR_SEED, PUSH_CREDS, SYSTEM_SEED, Vault, failed, keep, private_folder, signer_seed,
+    self, Authority, OPERATOR_SEED, PUSH_CREDS, SYSTEM_SEED, Vault, WATCHER_CREDS, failed, keep,
+    private_folder, signer_seed,
 };
 use super::{Made, service};
 use crate::config::InitArgs;
@@ -69,6 +70,7 @@ fn fill(folder: &Path, args: &InitArgs, now: u64) -> Result<(), AuthError> {
     let pusher = KeyPair::new_user();
     let token = claims::pusher(&system, &pusher.public_key(), now)?;
     keep(&folder.join(PUSH_CREDS), &creds::written(&token, &seed(&pusher)?), true)?;
+    keep_watcher(folder, &system, now)?;
     let mut vault = Vault::open(folder)?;
     for role in Role::ALL.into_iter().filter(|role| role.is_everyday()) {
         let file = vault.path(&format!("creds/{}.creds", role.as_str()));
@@ -80,6 +82,13 @@ fn fill(folder: &Path, args: &InitArgs, now: u64) -> Result<(), AuthError> {
 /// The public key of a new account.
 pub(super) fn account_key() -> String {
     KeyPair::new_account().public_key()
+}
+
+/// Makes the credentials of the user that counts connections.
+pub(super) fn keep_watcher(folder: &Path, system: &KeyPair, now: u64) -> Result<(), AuthError> {
+    let watcher = KeyPair::new_user();
+    let token = claims::watcher(system, &watcher.public_key(), now)?;
+    keep(&folder.join(WATCHER_CREDS), &creds::written(&token, &seed(&watcher)?), true)
 }
 
 fn signers(folder: &Path) -> Result<BTreeMap<String, String>, AuthError> {

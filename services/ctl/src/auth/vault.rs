@@ -23,6 +23,8 @@ pub(super) const OPERATOR_SEED: &str = "operator.seed";
 pub(super) const SYSTEM_SEED: &str = "system.seed";
 pub(crate) const SERVER_CONFIG: &str = "nats-server.conf";
 pub(super) const PUSH_CREDS: &str = "creds/push.creds";
+/// Of the user that counts connections (`muster-ingest --system-creds`).
+pub(super) const WATCHER_CREDS: &str = "creds/watcher.creds";
 /// Where what is made for the servers of sites is, a folder each.
 pub(crate) const LEAVES: &str = "leaves";
 /// By which a site's server comes in at the hub.

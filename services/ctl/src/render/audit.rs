@@ -2,6 +2,8 @@
 
 use std::fmt::Write as _;
 
+use muster_contract::limits::LEDGER_WARN_PERCENT;
+
 use super::frame::Frame;
 use super::paint::{BAD, DIM, PLAIN, UNSURE, WELL, styled};
 use super::table::{Cell, Table};
@@ -30,6 +32,13 @@ pub fn audit(audit: &Audit, frame: impl Into<Frame>) -> String {
     table.row(row(total.to_owned(), String::new(), audit.totals, Cell::from("")));
     let mut text = format!("{}\n{}", table.within(frame.width), views(audit));
     let _ = writeln!(text, "{}\n{}.", answer(audit), as_of(audit.as_of, frame.now));
+    if let Some(ledger) = audit.ledger.filter(|ledger| ledger.percent >= LEDGER_WARN_PERCENT) {
+        let words = format!(
+            "LEDGER is {} % full: at its bound the oldest facts go, the newest of each standing stays",
+            ledger.percent
+        );
+        let _ = writeln!(text, "{}", styled(UNSURE, &words));
+    }
     text
 }
 

@@ -50,10 +50,10 @@ pub fn incident(incident: &Incident, now: Timestamp) -> String {
             "LEDGER was replaced: it was created {created_at}; the one of {known_created_at}, read to {known_seq}, is gone. \
              `muster restore` says what can be rebuilt"
         ),
-        IncidentKind::ConnectionsExceeded { user, connections, limit, disconnected } => {
+        IncidentKind::ConnectionsExceeded { name, connections, limit, disconnected, .. } => {
+            let name = clean(name);
             format!(
-                "{connections} connections of {}, {limit} are allowed: {disconnected} were closed",
-                clean(user)
+                "{connections} connections with the key of {name}, which may have {limit}; {disconnected} ended"
             )
         }
         IncidentKind::LedgerNearlyFull { bytes, bytes_max } => {

@@ -28,11 +28,14 @@ use crate::elders::{Elder, Elders};
 use crate::intake::{Came, Intake};
 use crate::ownership;
 use crate::presence::{self, Presence};
+use crate::room::OldFacts;
 
 /// Heartbeats that may wait when time is looked at: they are taken in first.
 const HEARTBEAT_BATCHES_MAX: usize = 64;
 /// How long the last receipts may take when the process stops.
 const LAST_RECEIPTS: Duration = Duration::from_secs(3);
+/// Bytes that a fact has beside its report: headers, subject, what the hub adds.
+const FACT_BYTES_BESIDE: usize = 512;
 /// Time between two looks at who owns the partition: one that has nothing to publish would not learn that it lost it.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 
@@ -46,13 +49,24 @@ pub(super) struct Session<'a> {
     hearing: Hearing,
     desk: Desk,
     saving: Saving,
+    /// Old facts that are handed in, and through which position they are re-asserted once so many publications arrived.
+    old: OldEnd,
     claim_seq: u64,
     _answering: Answering,
     own: &'a mut Partition,
 }
 
+/// How far this session is with the old end of LEDGER.
+struct OldEnd {
+    taken_through: u64,
+    /// Through which position everything is re-asserted once so many publications are in LEDGER.
+    unconfirmed: VecDeque<(u64, u64)>,
+}
+
 /// What can happen.
 enum Event {
+    Reopened,
+    OldFacts(OldFacts),
     Stop,
     Usurped,
     Confirmation(Option<facts::Answer>),
@@ -72,6 +86,7 @@ impl<'a> Session<'a> {
         let now = own.around.clock.now();
         own.border.hearing_again(now);
         Self {
+            old: OldEnd { taken_through: own.room.begin(), unconfirmed: VecDeque::new() },
             claim_seq: turn.claim.seq(),
             facts: Facts::new(own, turn.claim),
             desk: turn.desk,
@@ -90,6 +105,7 @@ impl<'a> Session<'a> {
         let mut heartbeats = pin!(Presence::new(bus.clone(), number, hears, chance).next());
         let clock = self.own.around.clock.clone();
         let mut elders = pin!(Elders::new(bus.clone(), clock, number).next());
+        let (room, mut reopened) = (self.own.room.clone(), self.own.room.reopened());
         let trimming = self.own.trim.clone().run(bus.clone(), number, self.own.metrics.clone());
         let _trimming = AbortOnDropHandle::new(tokio::spawn(trimming));
         let mut usurped = pin!(usurped(bus, number, self.claim_seq));
@@ -123,7 +139,9 @@ impl<'a> Session<'a> {
                     elders.set(way.next());
                     Event::Elders(batch)
                 }
-                (way, came) = &mut reports => {
+                old = room.next() => Event::OldFacts(old),
+                Ok(_) = reopened.changed() => Event::Reopened,
+                (way, came) = &mut reports, if room.is_open() => {
                     reports.set(way.next());
                     Event::Reports(came)
                 }
@@ -141,7 +159,12 @@ impl<'a> Session<'a> {
 
     async fn handle(&mut self, event: Event) -> Result<(), PublishError> {
         match event {
-            Event::Stop | Event::Usurped | Event::Confirmation(None) | Event::Receipt(None) => {}
+            Event::Stop
+            | Event::Usurped
+            | Event::Reopened
+            | Event::Confirmation(None)
+            | Event::Receipt(None) => {}
+            Event::OldFacts(old) => self.reassert(&old),
             Event::Confirmation(Some(answer)) => self.facts.confirm(self.own, answer)?,
             Event::Receipt(Some(answer)) => self.receipts.note(&mut self.own.border, answer),
             Event::Tick => self.look(),
@@ -165,12 +188,33 @@ impl<'a> Session<'a> {
         let trace = Trace::begin(&mut self.own.chance);
         self.facts.write(self.own, trace);
         self.facts.pass_on(self.own).await?;
+        self.confirm_old();
         self.desk.answer(&self.own.border).await;
         Ok(())
     }
 
+    /// Re-asserts what holds of the old end of a LEDGER that fills up.
+    fn reassert(&mut self, old: &OldFacts) {
+        let (now, taken) = (self.own.around.clock.now(), self.old.taken_through);
+        for (position, subject, fact) in old.facts.iter().filter(|(position, ..)| *position > taken) {
+            self.own.border.reassert_early(subject, fact, *position, now);
+        }
+        self.old.taken_through = taken.max(old.through);
+        self.old.unconfirmed.push_back((old.through, self.own.border.made()));
+    }
+
+    /// Says through which position everything is re-asserted and in LEDGER.
+    fn confirm_old(&mut self) {
+        let arrived = self.own.border.arrived();
+        while let Some((through, _)) = self.old.unconfirmed.pop_front_if(|(_, made)| *made <= arrived) {
+            self.own.room.confirm(through);
+        }
+    }
+
     async fn take_reports(&mut self, came: Came) -> Result<(), PublishError> {
         self.own.ready.take().into_iter().for_each(Latch::release);
+        let bytes = came.reports.iter().map(|report| (report.payload.len() + FACT_BYTES_BESIDE) as u64).sum();
+        self.own.room.take_in(bytes);
         self.judge_all(came.reports).await;
         came.all_to.into_iter().for_each(|at| self.hearing.has_all_to(at));
         self.facts.pass_on(self.own).await

@@ -22,6 +22,7 @@ use super::quarantine::Desk;
 use crate::error::PartitionError;
 use crate::ownership::{self, Claim, ClaimError, Record};
 use crate::restore::Span;
+use crate::room::REASSERTED;
 
 /// Time between two questions for the owner.
 const ASK_EVERY: Duration = Duration::from_secs(1);
@@ -117,8 +118,12 @@ impl Partition {
         if !ours && !self.is_free(record.as_ref()).await? {
             return Ok(None);
         }
-        let words = bytes::Bytes::copy_from_slice(self.around.name.as_bytes());
-        let answering = self.around.bus.answer(&ask_owner(self.number), words).await?;
+        let (name, room) = (self.around.name.clone(), self.room.clone());
+        let answer = move |asked: &[u8]| match asked {
+            REASSERTED => room.reasserted().to_string().into(),
+            _ => bytes::Bytes::copy_from_slice(name.as_bytes()),
+        };
+        let answering = self.around.bus.answer(&ask_owner(self.number), answer).await?;
         let (bus, now) = (&self.around.bus, self.around.clock.now());
         let claim = match ownership::claim(bus, self.number, &self.around.name, record.as_ref(), now).await {
             Ok(claim) => claim,

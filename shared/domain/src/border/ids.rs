@@ -42,6 +42,11 @@ pub(super) fn said_again(subject: &LedgerSubject, fact: &Fact, now: Timestamp) -
     }
 }
 
+/// `<subject>.again.at.<position>`: said again for the sake of room, of the message at this position.
+pub(super) fn reasserted(subject: &LedgerSubject, position: u64) -> String {
+    format!("{subject}.again.at.{position}")
+}
+
 /// `<site>.<device>.verdict.<position in LEDGER>.<what became of it>`
 pub(super) fn verdict(key: Option<&DeviceKey>, of: u64, verdict: Verdict) -> String {
     match key {

@@ -344,6 +344,7 @@ impl Memory {
             }
             IncidentKind::Gap { .. } => {}
             IncidentKind::GapClosed { .. } => self.gap = SeqRanges::new(),
+            // Neither says anything of reports.
             IncidentKind::RetiredButAlive { generation } => {
                 self.retired_alive = self.retired_alive.max(Some(*generation));
             }

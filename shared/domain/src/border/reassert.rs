@@ -40,6 +40,37 @@ impl Border {
     }
 }
 
+impl Border {
+    /// Takes in a fact at an old position of a LEDGER that fills up; true where it is re-asserted. A position is given
+    /// once, and no clock is asked: a fact that holds and is not re-asserted would be lost with the position.
+    pub fn reassert_early(
+        &mut self,
+        subject: &LedgerSubject,
+        fact: &Fact,
+        position: u64,
+        now: Timestamp,
+    ) -> bool {
+        let Some(place) = subject.device().and_then(|key| self.places.get(key).copied()) else {
+            return false;
+        };
+        self.now = now;
+        if let Fact::Liveness(fact) = fact {
+            return self.repeat_liveness(place, fact);
+        }
+        let deployment = match subject {
+            LedgerSubject::Status(_, id) | LedgerSubject::Deadline(_, id) => Some(id),
+            _ => None,
+        };
+        let device = &self.devices[place];
+        if device.latest().holds_since(fact, deployment).is_none() || !is_of_use(device, fact, deployment) {
+            return false;
+        }
+        let id = ids::reasserted(subject, position);
+        self.publish(place, subject.clone(), &marked(fact.clone()), Some(id));
+        true
+    }
+}
+
 /// Whether any view could need it: not of a retired device, not of a deployment that was removed and is not wanted.
 fn is_of_use(device: &Device, fact: &Fact, deployment: Option<&DeploymentId>) -> bool {
     let wanted = |id: &DeploymentId| device.desired.targets.iter().any(|target| target.deployment == *id);

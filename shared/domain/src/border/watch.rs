@@ -139,6 +139,20 @@ impl Border {
         }
     }
 
+    /// Publishes the newest word on a device's liveness again, with the account of this moment, if `fact` is that word.
+    pub(super) fn repeat_liveness(&mut self, place: usize, fact: &LivenessFact) -> bool {
+        let device = &self.devices[place];
+        let is_newest = |told: &Told| {
+            (told.state, told.epoch, told.last_heard_at) == (fact.state, fact.epoch, fact.last_heard_at)
+        };
+        let told = device.latest().told.filter(is_newest);
+        let Some((told, key)) = told.zip(device.key.clone()) else { return false };
+        let last_heard_at = device.heard.last_at.unwrap_or(told.last_heard_at);
+        let fact = liveness(device, told.state, last_heard_at, told.epoch);
+        self.publish(place, LedgerSubject::Liveness(key), &Fact::Liveness(fact), None);
+        true
+    }
+
     /// An incident of a device that has a name.
     fn raise(&mut self, place: usize, what: IncidentKind, at: Timestamp) {
         if let Some(key) = self.devices[place].key.clone() {

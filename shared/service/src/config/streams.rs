@@ -5,6 +5,8 @@ use super::{Problems, ValueError};
 
 /// Least room that is of use: a few thousand reports of the largest size.
 const LEAST: u64 = 16 * 1024 * 1024;
+/// Least room of LEDGER: far more than what is taken in between two looks at how full it is.
+const LEAST_OF_LEDGER: u64 = 64 * 1024 * 1024;
 const UNITS: [(&str, u64); 4] = [("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10), ("B", 1)];
 
 /// The settings of services that make missing streams, as typed by a person.
@@ -19,6 +21,17 @@ pub struct StreamArgs {
         default_value = "4GiB"
     )]
     pub uplink_max_bytes: String,
+
+    /// Room for facts, reserved when LEDGER is made; an existing one keeps its own. When it is full, the newest fact of each
+    /// standing stays and the oldest others go
+    #[arg(
+        long,
+        help_heading = super::HEADING,
+        env = "MUSTER_LEDGER_MAX_BYTES",
+        value_name = "SIZE",
+        default_value = "8GiB"
+    )]
+    pub ledger_max_bytes: String,
 
     /// Servers of a NATS cluster that keep a copy of each stream that is made: 1, 3 or 5; of 3, any one may be lost
     #[arg(
@@ -36,6 +49,8 @@ pub struct StreamArgs {
 pub struct Streams {
     /// Bytes of UPLINK.
     pub uplink_bytes_max: u64,
+    /// Bytes of LEDGER.
+    pub ledger_bytes_max: u64,
     /// Copies of each stream, each on a server of its own.
     pub replicas: usize,
 }
@@ -45,7 +60,8 @@ impl StreamArgs {
     pub fn check(&self, problems: &mut Problems) -> Option<Streams> {
         let size = problems.size("--uplink-max-bytes", &self.uplink_max_bytes, LEAST);
         let replicas = problems.parse::<Replicas>("--replicas", &self.replicas);
-        Some(Streams { uplink_bytes_max: size?, replicas: replicas?.0 })
+        let ledger = problems.size("--ledger-max-bytes", &self.ledger_max_bytes, LEAST_OF_LEDGER);
+        Some(Streams { uplink_bytes_max: size?, ledger_bytes_max: ledger?, replicas: replicas?.0 })
     }
 }
 
@@ -78,7 +94,11 @@ mod tests {
         let table = [("4GiB", 4 << 30), ("512MiB", 512 << 20), ("16777216", 16 << 20), ("20 MiB", 20 << 20)];
         for (text, bytes) in table {
             let read = args(text, "3").check(&mut Problems::default());
-            assert_eq!(read, Some(Streams { uplink_bytes_max: bytes, replicas: 3 }), "{text}");
+            assert_eq!(
+                read,
+                Some(Streams { uplink_bytes_max: bytes, ledger_bytes_max: 8 << 30, replicas: 3 }),
+                "{text}"
+            );
         }
         for bad in ["", "much", "1MiB", "-4GiB", "99999999999GiB", "4GB"] {
             let mut problems = Problems::default();
@@ -94,6 +114,11 @@ mod tests {
     }
 
     fn args(uplink_max_bytes: &str, replicas: &str) -> StreamArgs {
-        StreamArgs { uplink_max_bytes: uplink_max_bytes.to_owned(), replicas: replicas.to_owned() }
+        let ledger_max_bytes = "8GiB".to_owned();
+        StreamArgs {
+            uplink_max_bytes: uplink_max_bytes.to_owned(),
+            ledger_max_bytes,
+            replicas: replicas.to_owned(),
+        }
     }
 }

@@ -1,0 +1,436 @@
+//! Keeps the newest fact of each standing in a LEDGER that reaches its byte bound.
+//!
+//! At the bound LEDGER discards its oldest messages. Long before, this task reads its oldest half, in order, and hands the
+//! facts to their partitions, which re-assert what still holds. Each partition says through which position everything of it
+//! is re-asserted and confirmed. From that follows how many bytes may be taken in before the server discards a fact that is
+//! not; beyond that reports wait: in UPLINK, and in the outboxes when that is full. Desired states are the publisher's to publish again; until it has, they count as not
+//! re-asserted. Partitions of other processes are asked for their position, and one without an owner holds everybody.
+//!
+//! It does not decide what holds ([`muster_domain::border`]) or how much may be taken in ([`muster_domain::ledger_room`]).
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::future::join_all;
+use muster_bus::{Bus, Delivery, Outgoing, ReadError, Replay, Start, StreamState, partition_of};
+use muster_contract::Timestamp;
+use muster_contract::decode;
+use muster_contract::fact::{Fact, Incident, IncidentKind};
+use muster_contract::limits::{LEDGER_INCIDENT_PERCENT, LEDGER_WARN_PERCENT, PARTITIONS};
+use muster_contract::subjects::{LedgerSubject, ask_owner, stream};
+use muster_domain::ledger_room::LedgerSize;
+use muster_service::clock::Clock;
+use muster_service::error::chain;
+use tokio::sync::{Mutex, mpsc, watch};
+use tokio::time::{Instant, sleep, timeout};
+use tokio_util::sync::CancellationToken;
+
+use crate::metrics::LedgerMetrics;
+
+/// Time between two looks while LEDGER has room.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+/// Time between two looks while it fills up.
+const LOOK_PRESSED: Duration = Duration::from_millis(25);
+/// Facts read at once, and batches between two looks.
+const BATCH: usize = 1000;
+/// See [`BATCH`].
+const BATCHES: usize = 8;
+/// How long nothing may come before the look ends.
+const SILENCE: Duration = Duration::from_millis(200);
+/// Batches that may wait for one partition, and how long for room in its queue.
+const QUEUED_MAX: usize = 4;
+/// See [`QUEUED_MAX`].
+const QUEUE_PATIENCE: Duration = Duration::from_secs(1);
+/// Time between two questions to the owners of other partitions, and how long they may take.
+const ASK_EVERY: Duration = Duration::from_secs(1);
+/// See [`ASK_EVERY`].
+const ANSWER_WITHIN: Duration = Duration::from_secs(1);
+/// Time between two warnings, and between two incidents, that LEDGER is nearly full.
+const WARN_EVERY: Duration = Duration::from_secs(60 * 60);
+/// See [`WARN_EVERY`].
+const INCIDENT_EVERY: Duration = Duration::from_secs(24 * 60 * 60);
+/// Reports that all partitions may have taken in, and not stored, when LEDGER is looked at, and as many that they take in
+/// before they see the gate closed.
+const ON_THEIR_WAY: u64 = 2 * PARTITIONS as u64 * crate::intake::BATCH as u64;
+/// What an owner is asked for its position.
+pub const REASSERTED: &[u8] = b"reasserted";
+
+/// Facts at the old end of LEDGER.
+#[derive(Debug)]
+pub struct OldFacts {
+    /// Each with its position, in order.
+    pub facts: Vec<(u64, LedgerSubject, Fact)>,
+    /// Everything of the partition through this position has been handed over.
+    pub through: u64,
+}
+
+/// What a partition and the reader of LEDGER's old end share.
+#[derive(Debug)]
+pub struct PartitionRoom {
+    sender: mpsc::Sender<OldFacts>,
+    queue: Mutex<mpsc::Receiver<OldFacts>>,
+    /// Every fact of the partition that holds is re-asserted, and LEDGER has confirmed it, through this position.
+    reasserted: AtomicU64,
+    is_ours: AtomicBool,
+    sessions: AtomicU64,
+    gate: Arc<Gate>,
+}
+
+/// How many bytes the partitions of this process may take in.
+#[derive(Debug)]
+struct Gate {
+    /// Bytes of all reports taken in by this process.
+    taken: AtomicU64,
+    /// No more is taken in from here on.
+    limit: watch::Sender<u64>,
+}
+
+impl Gate {
+    fn is_open(&self) -> bool {
+        self.taken.load(Ordering::Acquire) < *self.limit.borrow()
+    }
+
+    /// Sets how many bytes may be taken in after `taken`; wakes whoever waits for that.
+    fn set(&self, taken: u64, allowance: u64) {
+        let was_open = self.is_open();
+        self.limit.send_if_modified(|limit| {
+            *limit = taken.saturating_add(allowance);
+            !was_open
+        });
+    }
+}
+
+impl PartitionRoom {
+    fn new(gate: Arc<Gate>) -> Self {
+        let (sender, queue) = mpsc::channel(QUEUED_MAX);
+        Self {
+            sender,
+            queue: Mutex::new(queue),
+            reasserted: AtomicU64::default(),
+            is_ours: AtomicBool::default(),
+            sessions: AtomicU64::default(),
+            gate,
+        }
+    }
+
+    /// The partition is ours from now on: facts are handed over again after what is confirmed, which is given.
+    pub fn begin(&self) -> u64 {
+        self.is_ours.store(true, Ordering::Release);
+        self.sessions.fetch_add(1, Ordering::AcqRel);
+        self.reasserted()
+    }
+
+    /// The partition may be somebody else's.
+    pub fn end(&self) {
+        self.is_ours.store(false, Ordering::Release);
+    }
+
+    /// The next facts. Cancel-safe: only one session of a partition asks.
+    pub async fn next(&self) -> OldFacts {
+        match self.queue.lock().await.recv().await {
+            Some(facts) => facts,
+            // The sender is this value's own.
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Everything through a position is re-asserted and confirmed.
+    pub fn confirm(&self, through: u64) {
+        self.reasserted.fetch_max(through, Ordering::AcqRel);
+    }
+
+    /// See [`PartitionRoom::confirm`].
+    pub fn reasserted(&self) -> u64 {
+        self.reasserted.load(Ordering::Acquire)
+    }
+
+    /// True where reports may be taken in now.
+    pub fn is_open(&self) -> bool {
+        self.gate.is_open()
+    }
+
+    /// Counts reports that are taken in.
+    pub fn take_in(&self, bytes: u64) {
+        self.gate.taken.fetch_add(bytes, Ordering::AcqRel);
+    }
+
+    /// Changes where reports may be taken in again.
+    pub fn reopened(&self) -> watch::Receiver<u64> {
+        self.gate.limit.subscribe()
+    }
+}
+
+/// The rooms of the partitions of this process.
+pub type Rooms = BTreeMap<u16, Arc<PartitionRoom>>;
+
+/// Watches over LEDGER's size.
+pub struct RoomKeeper {
+    bus: Bus,
+    clock: Arc<dyn Clock>,
+    metrics: LedgerMetrics,
+    rooms: Rooms,
+    gate: Arc<Gate>,
+    is_held: bool,
+    replay: Option<Replay>,
+    /// LEDGER has been read through here.
+    position: u64,
+    sessions: u64,
+    /// Desired states of the old end whose newer copy was not seen, oldest first.
+    documents: VecDeque<(u64, String)>,
+    /// Positions of the partitions of others, and when they were asked.
+    others: BTreeMap<u16, u64>,
+    asked_at: Option<Instant>,
+    warned_at: Option<Instant>,
+    incident_at: Option<Instant>,
+}
+
+impl RoomKeeper {
+    /// A keeper for these partitions. Their reports wait until it has looked at LEDGER for the first time.
+    pub fn new(
+        bus: Bus,
+        clock: Arc<dyn Clock>,
+        metrics: LedgerMetrics,
+        partitions: impl Iterator<Item = u16>,
+    ) -> Self {
+        let gate = Arc::new(Gate { taken: AtomicU64::default(), limit: watch::Sender::new(0) });
+        let rooms =
+            partitions.map(|partition| (partition, Arc::new(PartitionRoom::new(gate.clone())))).collect();
+        Self {
+            bus,
+            clock,
+            metrics,
+            rooms,
+            gate,
+            is_held: false,
+            replay: None,
+            position: 0,
+            sessions: 0,
+            documents: VecDeque::new(),
+            others: BTreeMap::new(),
+            asked_at: None,
+            warned_at: None,
+            incident_at: None,
+        }
+    }
+
+    /// The rooms of its partitions.
+    pub fn rooms(&self) -> Rooms {
+        self.rooms.clone()
+    }
+
+    /// Works until `stop`.
+    pub async fn run(mut self, stop: CancellationToken) {
+        let keeping = async {
+            loop {
+                let pause = match self.look().await {
+                    Ok(pause) => pause,
+                    Err(error) => {
+                        tracing::debug!(
+                            error = chain(&error),
+                            "cannot look after LEDGER's size; trying again"
+                        );
+                        self.replay = None;
+                        LOOK_EVERY
+                    }
+                };
+                sleep(pause).await;
+            }
+        };
+        stop.run_until_cancelled(keeping).await;
+    }
+
+    async fn look(&mut self) -> Result<Duration, ReadError> {
+        let size = self.open_gate().await?;
+        self.metrics.bytes.set(i64::try_from(size.bytes).unwrap_or(i64::MAX));
+        self.metrics.bytes_max.set(size.bytes_max.map_or(0, |most| i64::try_from(most).unwrap_or(i64::MAX)));
+        self.say_how_full(&size).await;
+        let Some(through) = size.reassert_through() else {
+            self.replay = None;
+            return Ok(LOOK_EVERY);
+        };
+        self.follow_sessions();
+        self.read(through, size.first_seq).await?;
+        self.check_documents().await?;
+        self.ask_others().await;
+        self.metrics.reasserted.set(i64::try_from(self.reasserted()).unwrap_or(i64::MAX));
+        Ok(LOOK_PRESSED)
+    }
+
+    /// Says how much may be taken in from now on.
+    async fn open_gate(&mut self) -> Result<LedgerSize, ReadError> {
+        // Taken first: what comes while the server answers counts twice, and never not at all.
+        let (taken, reasserted) = (self.gate.taken.load(Ordering::Acquire), self.reasserted());
+        let size = size_of(&self.bus.stream_state(stream::LEDGER).await?);
+        let allowance =
+            size.allowance(reasserted, ON_THEIR_WAY) / u64::from(PARTITIONS) * self.rooms.len() as u64;
+        self.gate.set(taken, allowance);
+        let is_held = allowance == 0;
+        self.metrics.held.set(i64::from(is_held));
+        if is_held && !std::mem::replace(&mut self.is_held, is_held) {
+            tracing::warn!(
+                ledger.first = size.first_seq,
+                ledger.seq = reasserted,
+                "LEDGER is full, and its oldest facts are not re-asserted: reports wait in UPLINK until they are"
+            );
+        }
+        self.is_held = is_held;
+        Ok(size)
+    }
+
+    /// A partition that was taken anew does not know what became of the facts it was handed.
+    fn follow_sessions(&mut self) {
+        let sessions = self.rooms.values().map(|room| room.sessions.load(Ordering::Acquire)).sum();
+        if std::mem::replace(&mut self.sessions, sessions) != sessions {
+            let ours = self.rooms.values().filter(|room| room.is_ours.load(Ordering::Acquire));
+            self.position = ours.map(|room| room.reasserted()).min().unwrap_or(0).min(self.position);
+            self.documents.retain(|(at, _)| *at <= self.position);
+            self.replay = None;
+        }
+    }
+
+    /// Reads on, at most through a position.
+    async fn read(&mut self, through: u64, first_seq: u64) -> Result<(), ReadError> {
+        // What LEDGER has discarded by its age, or before this process came, is not read.
+        if self.position + 1 < first_seq {
+            self.position = first_seq - 1;
+            self.replay = None;
+        }
+        for _ in 0..BATCHES {
+            if self.position >= through {
+                self.replay = None;
+                return Ok(());
+            }
+            let replay = match &mut self.replay {
+                Some(replay) => replay,
+                None => {
+                    let start = Start::After(self.position);
+                    self.replay.insert(self.bus.replay(stream::LEDGER, &[], start).await?)
+                }
+            };
+            let Ok(batch) = timeout(SILENCE, replay.next_batch(BATCH)).await else { return Ok(()) };
+            if !self.hand_over(batch?, through).await {
+                self.replay = None;
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
+    /// Hands facts to their partitions; false where one does not take them now.
+    async fn hand_over(&mut self, batch: Vec<Delivery>, through: u64) -> bool {
+        let mut facts: BTreeMap<u16, Vec<_>> = BTreeMap::new();
+        let (mut documents, mut position) = (Vec::new(), self.position);
+        for delivery in batch.into_iter().take_while(|delivery| delivery.stream_seq <= through) {
+            position = delivery.stream_seq;
+            let Some(subject) = LedgerSubject::parse(&delivery.subject) else { continue };
+            if matches!(subject, LedgerSubject::Desired(_)) {
+                documents.push((position, delivery.subject));
+                continue;
+            }
+            let Some(partition) = subject.device().map(partition_of) else { continue };
+            if self.rooms.contains_key(&partition)
+                && let Ok(fact) = Fact::parse(&subject, &delivery.payload)
+            {
+                facts.entry(partition).or_default().push((position, subject, fact));
+            }
+        }
+        for (partition, room) in &self.rooms {
+            if !room.is_ours.load(Ordering::Acquire) {
+                continue;
+            }
+            let own = facts.remove(partition).unwrap_or_default();
+            let sent = room.sender.send(OldFacts { facts: own, through: position });
+            // Those that have taken theirs know what they were handed.
+            if timeout(QUEUE_PATIENCE, sent).await.is_err() {
+                return false;
+            }
+        }
+        self.position = position;
+        self.documents.extend(documents);
+        true
+    }
+
+    /// Forgets the documents that LEDGER holds a newer copy of.
+    async fn check_documents(&mut self) -> Result<(), ReadError> {
+        while let Some((position, subject)) = self.documents.front() {
+            let last = self.bus.last(stream::LEDGER, subject).await?;
+            if last.is_some_and(|last| last.stream_seq == *position) {
+                break;
+            }
+            self.documents.pop_front();
+        }
+        Ok(())
+    }
+
+    async fn ask_others(&mut self) {
+        if self.asked_at.is_some_and(|at| at.elapsed() < ASK_EVERY) {
+            return;
+        }
+        self.asked_at = Some(Instant::now());
+        let is_ours =
+            |number: &u16| self.rooms.get(number).is_some_and(|room| room.is_ours.load(Ordering::Acquire));
+        let questions = (0..PARTITIONS).filter(|number| !is_ours(number)).map(async |number| {
+            let asked =
+                self.bus.request(&ask_owner(number), Bytes::from_static(REASSERTED), ANSWER_WITHIN).await;
+            let position = asked.ok().and_then(|words| std::str::from_utf8(&words).ok()?.parse().ok());
+            position.map(|position: u64| (number, position))
+        });
+        let answers: Vec<(u16, u64)> = join_all(questions).await.into_iter().flatten().collect();
+        for (number, position) in answers {
+            let known = self.others.entry(number).or_default();
+            *known = position.max(*known);
+        }
+    }
+
+    /// Through this position everything that holds is re-asserted, whoever's it is.
+    fn reasserted(&self) -> u64 {
+        let of = |number: u16| {
+            let other = self.others.get(&number).copied().unwrap_or(0);
+            self.rooms.get(&number).map_or(other, |room| room.reasserted().max(other))
+        };
+        let facts = (0..PARTITIONS).map(of).min().unwrap_or(0);
+        let documents = self.documents.front().map_or(self.position, |(position, _)| position - 1);
+        facts.min(documents)
+    }
+
+    async fn say_how_full(&mut self, size: &LedgerSize) {
+        let Some((percent, bytes_max)) = size.percent().zip(size.bytes_max) else { return };
+        let is_due = |at: Option<Instant>, every| at.is_none_or(|at| at.elapsed() >= every);
+        if percent >= LEDGER_WARN_PERCENT && is_due(self.warned_at, WARN_EVERY) {
+            self.warned_at = Some(Instant::now());
+            tracing::warn!(
+                percent,
+                bytes = size.bytes,
+                bytes_max,
+                "LEDGER is filling up: at its bound it keeps the newest fact of each standing and discards the oldest others"
+            );
+        }
+        if percent >= LEDGER_INCIDENT_PERCENT && is_due(self.incident_at, INCIDENT_EVERY) {
+            let what = IncidentKind::LedgerNearlyFull { bytes: size.bytes, bytes_max };
+            match self.bus.publish(incident(what, self.clock.now())).await {
+                Ok(_) => self.incident_at = Some(Instant::now()),
+                Err(error) => {
+                    tracing::debug!(error = chain(&error), "cannot publish the incident; trying again")
+                }
+            }
+        }
+    }
+}
+
+/// An incident of the hub. Every ingest sees the same, so its id is the day's, and LEDGER stores the first.
+fn incident(what: IncidentKind, now: Timestamp) -> Outgoing {
+    let day = now.as_second() / INCIDENT_EVERY.as_secs() as i64;
+    let document = Incident::new(now, what);
+    Outgoing {
+        message_id: Some(format!("ledger-nearly-full.{day}")),
+        ..Outgoing::new(LedgerSubject::Incident(None).to_string(), decode::to_bytes(&document))
+    }
+}
+
+fn size_of(state: &StreamState) -> LedgerSize {
+    let StreamState { first_seq, last_seq, bytes, bytes_max, .. } = *state;
+    LedgerSize { first_seq, last_seq, bytes, bytes_max }
+}

@@ -1,0 +1,106 @@
+//! What happens while LEDGER fills up, as pure decisions: from when facts at its old end are re-asserted, and how much may
+//! be taken in before the server would discard a fact that is not re-asserted yet.
+//!
+//! At its byte bound LEDGER discards its oldest messages. Of the oldest part, a message counts as long as the average.
+
+use muster_contract::limits::LEDGER_REASSERT_PERCENT;
+
+// A full LEDGER whose oldest half is re-asserted takes something in.
+const _: () = assert!(REASSERTED_SHARE * WRITTEN_OVER_SHARE < RESERVE_SHARE);
+
+/// Of LEDGER's messages, the oldest half is re-asserted while it fills up.
+const REASSERTED_SHARE: u64 = 2;
+/// Of the re-asserted part, this share may be written over before the next look: its messages may be shorter than others.
+const WRITTEN_OVER_SHARE: u64 = 2;
+/// What is kept free for messages on their way is at most this share of LEDGER.
+const RESERVE_SHARE: u64 = 8;
+/// Least length of a message with its subject and headers, for a LEDGER that holds little.
+const MESSAGE_BYTES_MIN: u64 = 512;
+
+/// How much LEDGER holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LedgerSize {
+    /// The first sequence held.
+    pub first_seq: u64,
+    /// The last sequence given.
+    pub last_seq: u64,
+    /// Bytes held.
+    pub bytes: u64,
+    /// Bytes it may hold, if that is bounded.
+    pub bytes_max: Option<u64>,
+}
+
+impl LedgerSize {
+    /// How full it is, in percent; `None` without a bound.
+    pub fn percent(&self) -> Option<u64> {
+        let most = self.bytes_max.filter(|most| *most > 0)?;
+        Some(u64::try_from(u128::from(self.bytes) * 100 / u128::from(most)).unwrap_or(u64::MAX))
+    }
+
+    /// Every fact that holds is to be re-asserted through this sequence; `None` while there is room.
+    pub fn reassert_through(&self) -> Option<u64> {
+        let presses = self.percent().is_some_and(|percent| percent >= LEDGER_REASSERT_PERCENT);
+        presses.then(|| self.share(REASSERTED_SHARE))
+    }
+
+    /// Bytes that may be stored before the server discards a fact that is not re-asserted, where every fact through
+    /// `reasserted` is, and so many messages are already on their way.
+    pub fn allowance(&self, reasserted: u64, on_their_way: u64) -> u64 {
+        let Some(most) = self.bytes_max else { return u64::MAX };
+        let average = (self.bytes / self.messages().max(1)).max(MESSAGE_BYTES_MIN);
+        let free = most.saturating_sub(self.bytes);
+        let old = (reasserted + 1).saturating_sub(self.first_seq).min(self.messages()) * average;
+        let reserve = (on_their_way * average).min(most / RESERVE_SHARE);
+        (free + old / WRITTEN_OVER_SHARE).saturating_sub(reserve)
+    }
+
+    fn messages(&self) -> u64 {
+        (self.last_seq + 1).saturating_sub(self.first_seq)
+    }
+
+    /// The last sequence of the oldest part.
+    fn share(&self, part: u64) -> u64 {
+        self.first_seq.saturating_sub(1) + self.messages() / part
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn size(percent: u64) -> LedgerSize {
+        LedgerSize { first_seq: 1_001, last_seq: 2_000, bytes: percent * 10, bytes_max: Some(1_000) }
+    }
+
+    #[test]
+    fn the_oldest_half_is_reasserted_long_before_anything_is_discarded() {
+        for (percent, through) in [(0, None), (59, None), (60, Some(1_500)), (100, Some(1_500))] {
+            assert_eq!(size(percent).reassert_through(), through, "{percent} %");
+        }
+        let unbounded = LedgerSize { bytes_max: None, ..size(100) };
+        assert_eq!((unbounded.percent(), unbounded.reassert_through()), (None, None));
+        assert_eq!(unbounded.allowance(0, u64::MAX), u64::MAX);
+    }
+
+    #[test]
+    fn no_more_is_taken_in_than_fits_over_what_is_reasserted() {
+        let big =
+            |percent| LedgerSize { bytes: percent * 10_000, bytes_max: Some(1_000_000), ..size(percent) };
+        let table = [
+            // percent, re-asserted through, on their way, allowance
+            (60, 0, 0, 400_000),
+            (60, 0, 100, 340_000),
+            (100, 0, 0, 0),
+            (100, 1_000, 0, 0),
+            (100, 1_500, 0, 250_000),
+            (100, 1_500, 300, 125_000),
+            (90, 1_200, 100, 100_000),
+        ];
+        for (percent, reasserted, on_their_way, allowance) in table {
+            let found = big(percent).allowance(reasserted, on_their_way);
+            assert_eq!(found, allowance, "{percent} %, through {reasserted}, {on_their_way} on their way");
+        }
+        let empty = LedgerSize { first_seq: 1, last_seq: 0, bytes: 0, bytes_max: Some(1_000_000) };
+        assert_eq!((empty.percent(), empty.allowance(0, 0)), (Some(0), 1_000_000));
+    }
+}
