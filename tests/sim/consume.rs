@@ -307,7 +307,11 @@ impl World {
         let now = self.agenda.now();
         let time = self.hub.time(now);
         for (key, receipt) in self.owners[part].border.take_receipts(time, TURN.1) {
-            let device = self.names[&key];
+            let Some(device) = self.names.get(&key).copied() else {
+                // A hostile device reads none.
+                self.duty(part, 20, Duty::ReceiptAnswered(key, true));
+                continue;
+            };
             self.law.receipt(device, &receipt)?;
             let stored = now >= self.hub.refuses_until.1;
             if stored {

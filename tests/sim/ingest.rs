@@ -8,7 +8,6 @@ use std::ops::Range;
 use std::time::Duration;
 
 use muster_contract::decode;
-use muster_contract::fact::Fact;
 use muster_contract::{DeviceKey, Timestamp};
 use muster_domain::border::{Border, Rules};
 

@@ -10,7 +10,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use muster_bus::{Bus, ReadError, Replay, Start};
+use muster_bus::{Bus, Delivery, ReadError, Replay, Start};
 use muster_contract::Timestamp;
 use muster_contract::fact::Fact;
 use muster_contract::subjects::{LedgerSubject, stream};
@@ -23,8 +23,10 @@ use crate::restore::{self, BATCH, PATIENCE, Span, partition, read_fact};
 
 /// Facts of one partition that wait until it asks for them.
 const QUEUE_MAX: usize = 50_000;
-/// How long nothing may come before everything present has been read.
-const PRESENT_WITHIN: Duration = Duration::from_millis(50);
+/// How long a partition that stands by waits for something to come. It asks again soon.
+const PRESENT_WITHIN: Duration = Duration::from_millis(5);
+/// Batches that are read for a partition that stands by: the others wait meanwhile.
+const BATCHES_MAX: usize = 64;
 
 /// The reader, shared by the partitions of a process.
 #[derive(Debug)]
@@ -51,7 +53,7 @@ impl LedgerFollower {
         Self { bus, inner: Mutex::new(Inner { replay: None, position, queues }) }
     }
 
-    /// Brings the border of a partition to the present end of LEDGER, and at least to `span.through`. Gives the position up to
+    /// Brings the border of a partition on, and at least to `span.through`. Gives the position up to
     /// which the border knows LEDGER now.
     ///
     /// # Errors
@@ -92,12 +94,12 @@ impl LedgerFollower {
             }
             inner.queues.insert(own, Vec::new());
         }
-        if let Err(error) = self.fill(inner, span.through).await {
+        if let Err(error) = self.fill(inner, own, span.through).await {
             let ReadError::Trimmed { .. } = error else { return Err(error) };
             // What comes next has aged out. It was confirmed long ago, so every border has it.
             tracing::info!(error = chain(&error), "reading LEDGER from the first fact it holds");
             (inner.replay, inner.position) = (None, 0);
-            self.fill(inner, span.through).await?;
+            self.fill(inner, own, span.through).await?;
         }
         for (subject, fact, stored_at) in inner.queues.get_mut(&own).map(std::mem::take).unwrap_or_default() {
             border.restore(&subject, &fact, stored_at);
@@ -105,8 +107,8 @@ impl LedgerFollower {
         Ok(inner.position)
     }
 
-    /// Reads everything present, and at least up to `through`, into the queues.
-    async fn fill(&self, inner: &mut Inner, through: u64) -> Result<(), ReadError> {
+    /// Reads what is there, and on up to `through`, into the queues.
+    async fn fill(&self, inner: &mut Inner, own: u16, through: u64) -> Result<(), ReadError> {
         let replay = match &mut inner.replay {
             Some(replay) => replay,
             None => {
@@ -114,37 +116,40 @@ impl LedgerFollower {
                 inner.replay.insert(self.bus.replay(stream::LEDGER, &[], start).await?)
             }
         };
-        loop {
-            let patience = if inner.position < through { PATIENCE } else { PRESENT_WITHIN };
+        let mut batches = 0;
+        while inner.position < through || batches < BATCHES_MAX {
+            let is_awaited = inner.position < through;
+            if !is_awaited && through > 0 {
+                return Ok(());
+            }
+            let patience = if is_awaited { PATIENCE } else { PRESENT_WITHIN };
             let batch = match timeout(patience, replay.next_batch(BATCH)).await {
                 Ok(batch) => batch?,
-                Err(_) if inner.position < through => {
+                Err(_) if is_awaited => {
                     return Err(ReadError::TimedOut { what: stream::LEDGER.to_owned() });
                 }
                 Err(_) => return Ok(()),
             };
-            for delivery in &batch {
-                inner.position = delivery.stream_seq;
-                let wanted = |partition| inner.queues.contains_key(&partition);
-                let Some((subject, fact)) = read_fact(delivery, wanted) else { continue };
-                let queued = (subject, fact, delivery.stored_at);
-                match partition(&queued.0) {
-                    Some(partition) => {
-                        inner
-                            .queues
-                            .get_mut(&partition)
-                            .into_iter()
-                            .for_each(|queue| queue.push(queued.clone()));
-                    }
-                    // Nobody's: whichever partition meets the same again shall recognise it.
-                    None => inner.queues.values_mut().for_each(|queue| queue.push(queued.clone())),
-                }
-            }
-            // One that lags behind so far reads by itself when it asks.
-            inner.queues.retain(|_, queue| queue.len() <= QUEUE_MAX);
-            if inner.position >= through && batch.last().is_some_and(|last| last.pending == 0) {
-                return Ok(());
-            }
+            batches += 1;
+            batch.iter().for_each(|delivery| hand_out(&mut inner.queues, delivery));
+            inner.position = batch.last().map_or(inner.position, |last| last.stream_seq);
+            // One that lags behind so far reads by itself when it asks. The one that asks now takes its queue at once.
+            inner.queues.retain(|partition, queue| *partition == own || queue.len() <= QUEUE_MAX);
         }
+        Ok(())
+    }
+}
+
+/// Puts a fact into the queues of whom it concerns.
+fn hand_out(queues: &mut BTreeMap<u16, Vec<Queued>>, delivery: &Delivery) {
+    let wanted = |partition| queues.contains_key(&partition);
+    let Some((subject, fact)) = read_fact(delivery, wanted) else { return };
+    let queued = (subject, fact, delivery.stored_at);
+    match partition(&queued.0) {
+        Some(partition) => {
+            queues.get_mut(&partition).into_iter().for_each(|queue| queue.push(queued.clone()))
+        }
+        // Nobody's: whichever partition meets the same again shall recognise it.
+        None => queues.values_mut().for_each(|queue| queue.push(queued.clone())),
     }
 }

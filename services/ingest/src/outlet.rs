@@ -112,6 +112,12 @@ impl Outlet {
         self.settled_to
     }
 
+    /// LEDGER holds no fact of this partition up to here that is not confirmed.
+    pub fn confirmed_to(&self) -> u64 {
+        // What is sent from now on is stored behind what anybody has reached.
+        if self.window.is_empty() { self.high_water.now() } else { self.settled_to }
+    }
+
     fn note(
         &mut self,
         (kind, answer): (&'static str, Result<Stored, PublishError>),

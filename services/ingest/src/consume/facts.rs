@@ -60,6 +60,11 @@ impl Facts {
         self.outlet.read_after()
     }
 
+    /// See [`Outlet::confirmed_to`].
+    pub(super) fn confirmed_to(&self) -> u64 {
+        self.outlet.confirmed_to()
+    }
+
     /// Writes the publications that are due.
     pub(super) fn write(&mut self, own: &mut Partition, trace: Trace) {
         while let Some(publication) = own.border.next_publication() {

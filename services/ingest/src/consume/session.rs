@@ -169,7 +169,7 @@ impl<'a> Session<'a> {
             Event::Receipt(Some(answer)) => self.receipts.note(&mut self.own.border, answer),
             Event::Tick => self.look(),
             Event::ReceiptTurn => self.send_receipts().await,
-            Event::Save => self.saving.begin(self.own, self.facts.read_after()),
+            Event::Save => self.saving.begin(self.own, self.facts.confirmed_to()),
             Event::Wish(wish) => wish.apply(&mut self.own.border),
             Event::Case(case) => {
                 if let Some(key) = case.device() {
@@ -321,7 +321,7 @@ impl<'a> Session<'a> {
         }
         self.facts.acknowledge(self.own).await;
         self.saving.finish().await;
-        self.saving.begin(self.own, self.facts.read_after());
+        self.saving.begin(self.own, self.facts.confirmed_to());
         if timeout(LAST_RECEIPTS, self.last_receipts()).await.is_err() {
             tracing::info!(
                 partition = self.own.number,
