@@ -127,15 +127,7 @@ pub async fn start(config: Config, life: &Life) -> Result<Handle, StartError> {
     life.spawn(Stage::Publish, "snapshots", snapshots.run(life.token(Stage::Publish)));
     let definer = Definer::new(bus.clone(), Arc::new(SystemClock));
     life.spawn(Stage::Serve, "view requests", definer.serve(defining, life.token(Stage::Serve)));
-    let offered_incidents = life.health().latch("answering questions about incidents");
-    let hub_incidents = HubIncidents::new(bus.clone(), present.clone(), Arc::new(SystemClock));
-    life.spawn(
-        Stage::Intake,
-        "incidents of the hub",
-        hub_incidents.clone().follow(life.token(Stage::Intake)),
-    );
-    let answering = hub_incidents.serve(offered_incidents, life.token(Stage::Serve));
-    life.spawn(Stage::Serve, "questions about incidents", answering);
+    answer_incidents(&bus, &present, life);
     let notices = notify(&bus, &present, life);
     let (recall, maker) =
         recall::pair(bus.clone(), present.clone(), archive, metrics.clone(), config.checkpoints.facts);
@@ -158,6 +150,19 @@ fn keep_mirrors(readers: &Readers, own: &BusConfig, life: &Life) {
     let settings = MirrorSettings { tag: readers.tag.clone(), replicas: own.replicas };
     let keeper = Keeper::new(own, &readers.creds, settings, KeeperMetrics::register(life.health()));
     life.spawn(Stage::Serve, "mirrors", keeper.run(made, life.token(Stage::Serve)));
+}
+
+/// Follows the incidents of the hub, and answers questions about them.
+fn answer_incidents(bus: &Bus, present: &Arc<Present>, life: &Life) {
+    let offered_incidents = life.health().latch("answering questions about incidents");
+    let hub_incidents = HubIncidents::new(bus.clone(), present.clone(), Arc::new(SystemClock));
+    life.spawn(
+        Stage::Intake,
+        "incidents of the hub",
+        hub_incidents.clone().follow(life.token(Stage::Intake)),
+    );
+    let answering = hub_incidents.serve(offered_incidents, life.token(Stage::Serve));
+    life.spawn(Stage::Serve, "questions about incidents", answering);
 }
 
 /// Tells subscribers, and takes their requests.

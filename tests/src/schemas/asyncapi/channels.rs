@@ -33,6 +33,7 @@ pub(super) fn list() -> Vec<Channel> {
         downlink(),
         uplink(),
         ledger(),
+        incidents(),
         views(),
         questions(),
         groups::list(),
@@ -169,10 +170,16 @@ fn uplink() -> Vec<Channel> {
     ]
 }
 
+fn fact(
+    name: &'static str,
+    subject: LedgerSubject,
+    message: &'static [&'static str],
+    about: &'static str,
+) -> Channel {
+    Channel::new(name, &subject.to_string(), Some(stream::LEDGER), message, about)
+}
+
 fn ledger() -> Vec<Channel> {
-    let fact = |name, subject: LedgerSubject, message, about| {
-        Channel::new(name, &subject.to_string(), Some(stream::LEDGER), message, about)
-    };
     vec![
         fact(
             "status",
@@ -192,18 +199,6 @@ fn ledger() -> Vec<Channel> {
             LedgerSubject::Deadline(key(), deployment()),
             &["DeadlineFact"],
             "What did not happen in time.",
-        ),
-        fact(
-            "incident",
-            LedgerSubject::Incident(Some(key())),
-            &["Incident"],
-            "What a person should know of a device.",
-        ),
-        fact(
-            "incidentOfHub",
-            LedgerSubject::Incident(None),
-            &["Incident"],
-            "What a person should know of the hub itself.",
         ),
         fact(
             "quarantine",
@@ -346,6 +341,23 @@ fn questions() -> Vec<Channel> {
             "verify",
             &["Query"],
             "Whether a rebuild from LEDGER says the same as what runs; any payload.",
+        ),
+    ]
+}
+
+fn incidents() -> Vec<Channel> {
+    vec![
+        fact(
+            "incident",
+            LedgerSubject::Incident(Some(key())),
+            &["Incident"],
+            "What a person should know of a device.",
+        ),
+        fact(
+            "incidentOfHub",
+            LedgerSubject::Incident(None),
+            &["Incident"],
+            "What a person should know of the hub itself.",
         ),
     ]
 }
