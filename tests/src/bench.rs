@@ -38,6 +38,14 @@ pub fn tell(result: &str) -> ExitCode {
     }
 }
 
+/// The hub of a bench whose server lets everyone do everything.
+pub const OPEN: &str = "open";
+
+/// The line by which every bench says what kind of hub it measured.
+pub fn hub_line(hub: &str) -> String {
+    format!("hub: {hub}")
+}
+
 /// The middle one of the figures.
 ///
 /// # Panics

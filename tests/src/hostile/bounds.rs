@@ -1,0 +1,120 @@
+//! What has to hold while somebody attacks: the bounds of the contract and of issue 21, in one place, and which of them an
+//! [`Outcome`] breaks. It measures nothing.
+
+use std::time::Duration;
+
+use muster_contract::limits::DEPLOYMENTS_PER_DEVICE_MAX;
+
+use super::flood::Flood;
+use super::outcome::Outcome;
+
+/// Good devices beside each flood.
+pub const GOOD_DEVICES: usize = 20;
+/// Reports a second of each good device.
+pub const REPORTS_PER_SECOND: u32 = 2;
+/// Latency of a good report during a flood, in multiples of the calm one.
+pub const LATENCY_FACTOR: f64 = 3.0;
+/// Latency of a good report during a flood that nothing excuses.
+pub const LATENCY_MAX: Duration = Duration::from_secs(1);
+/// Resident memory of a process during a flood, in multiples of the calm one, and what is added to that.
+pub const MEMORY_FACTOR: u64 = 2;
+/// See [`MEMORY_FACTOR`].
+pub const MEMORY_EXTRA_BYTES: u64 = 200 * 1_000_000;
+
+/// Reports of a device that pass at once: a backlog at full speed.
+pub const BURST_REPORTS: u64 = 100_000;
+/// Reports of a device a second after that.
+pub const SUSTAINED_REPORTS: u64 = 50;
+/// Bytes of reports of a device a second.
+pub const SUSTAINED_BYTES: u64 = 64 * 1024;
+/// Epochs that a device may begin in an hour.
+pub const EPOCHS_PER_HOUR: usize = 6;
+/// Deployments that a device may speak of.
+pub const DEPLOYMENTS_MAX: usize = DEPLOYMENTS_PER_DEVICE_MAX;
+/// Facts of refused messages a second: refusals are rate-limited as quarantine is.
+pub const REFUSALS_PER_SECOND: u64 = 100;
+/// Connections of one credential that stay.
+pub const CONNECTIONS_MAX: usize = 4;
+/// Notice subscriptions that one requester may hold, well below the 1,000 of all.
+pub const SUBSCRIPTIONS_MAX: usize = 250;
+/// Durable consumers that one reader may hold, well below what makes the server refuse services.
+pub const CONSUMERS_MAX: usize = 512;
+/// Facts of one device's backlog between a report of another device and its fact: one batch of ingest, and what
+/// ingest has in flight.
+pub const FACTS_BEFORE_ANOTHER: u64 = 1_024;
+/// Time in which a restarted ingest takes reports again.
+pub const RESTART_MAX: Duration = Duration::from_secs(20);
+
+const _: () = {
+    assert!(SUSTAINED_REPORTS < BURST_REPORTS);
+    assert!(CONNECTIONS_MAX < 16 && SUBSCRIPTIONS_MAX < 1_000);
+};
+
+impl Outcome {
+    /// The counts that are out of bounds: what no machine is too slow for.
+    pub fn broken_counts(&self, calm: &Self) -> Vec<String> {
+        let mut broken = self.lost.clone();
+        let mut check = |holds: bool, text: String| {
+            if !holds {
+                broken.push(text)
+            }
+        };
+        check(self.refused == 0, format!("{} publishes of good devices were refused", self.refused));
+        let unsettled = self.reports - self.in_view;
+        check(unsettled == 0, format!("{unsettled} of {} good reports are not in the view", self.reports));
+        for (name, &bytes) in &self.memory {
+            let bound = calm.memory.get(name).unwrap_or(&0) * MEMORY_FACTOR + MEMORY_EXTRA_BYTES;
+            check(
+                bytes <= bound,
+                format!("{name} has {} MB, above {} MB", bytes / 1_000_000, bound / 1_000_000),
+            );
+        }
+        let seconds = self.seconds.ceil() as u64;
+        let facts = BURST_REPORTS + seconds * (SUSTAINED_REPORTS + REFUSALS_PER_SECOND);
+        let of_flood = self.facts.total();
+        check(of_flood <= facts, format!("LEDGER took {of_flood} facts of the flood, above {facts}"));
+        let refusals = seconds * REFUSALS_PER_SECOND;
+        let quarantined = self.facts.quarantine;
+        check(quarantined <= refusals, format!("{quarantined} quarantine facts, above {refusals}"));
+        let deployments = self.facts.deployments;
+        check(
+            deployments <= DEPLOYMENTS_MAX,
+            format!("{deployments} deployments of one device, above {DEPLOYMENTS_MAX}"),
+        );
+        let epochs = self.facts.epochs;
+        check(
+            epochs <= EPOCHS_PER_HOUR + 1,
+            format!("{epochs} epochs of one device, above {}", EPOCHS_PER_HOUR + 1),
+        );
+        let views = calm.views + DEPLOYMENTS_MAX as u64;
+        check(self.views <= views, format!("{} views, above {views}", self.views));
+        if let (Some(held), Some(most)) = (self.held, self.flood.and_then(held_max)) {
+            check(held <= most, format!("the attacker holds {held}, above {most}"));
+        }
+        broken
+    }
+
+    /// The latencies that are out of bounds.
+    pub fn broken_latencies(&self, calm: &Self) -> Vec<String> {
+        let max = LATENCY_MAX.as_secs_f64() * 1000.0;
+        let bound = (calm.ledger.p99 * LATENCY_FACTOR).min(max);
+        let mut broken = Vec::new();
+        if self.ledger.p99 > bound {
+            broken.push(format!("p99 to LEDGER {:.0} ms, above {bound:.0} ms", self.ledger.p99));
+        }
+        if self.view.p99 > max {
+            broken.push(format!("p99 to the view {:.0} ms, above {max:.0} ms", self.view.p99));
+        }
+        broken
+    }
+}
+
+/// What an attacker may hold at the end of its flood: connections, consumers or subscriptions.
+const fn held_max(flood: Flood) -> Option<usize> {
+    match flood {
+        Flood::Connections => Some(CONNECTIONS_MAX),
+        Flood::DurableConsumers => Some(CONSUMERS_MAX),
+        Flood::NoticeSubscriptions => Some(SUBSCRIPTIONS_MAX),
+        _ => None,
+    }
+}

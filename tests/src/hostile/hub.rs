@@ -1,0 +1,200 @@
+//! The hub that is attacked: a secured server over TLS, ingest, rollup and publisher as processes with the credentials of
+//! their roles, good devices and one that floods. Every device runs one deployment that the publisher published to it.
+
+#![allow(clippy::unwrap_used, reason = "a failure here is the test's result")]
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::process::Output;
+use std::time::Duration;
+
+use muster_bus::partition::partition_of;
+use muster_bus::{Bus, BusConfig};
+use muster_contract::DeviceKey;
+use muster_identity::Role;
+use muster_simulator::child::{Child, Spec};
+use rustix::process::Pid;
+use serde_json::json;
+use tokio_util::sync::CancellationToken;
+
+use super::client;
+use super::good::Reporter;
+use crate::guarded::Guarded;
+use crate::system::{INGEST, PUBLISHER, ROLLUP, program};
+use crate::wait::{soon, within};
+
+/// The server's name among the processes.
+pub const SERVER: &str = "nats-server";
+/// Site of the good devices.
+pub const GOOD_SITE: &str = "plant7";
+/// Site of the device that floods, so that its facts are counted by their subjects.
+pub const FLOOD_SITE: &str = "plant9";
+/// Time anything of the preparation may take.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A secured hub with its devices.
+pub struct HostileHub {
+    /// The server and its keys.
+    pub guarded: Guarded,
+    /// The good devices.
+    pub good: Vec<Reporter>,
+    /// The device that floods. Its partition is also that of the first good device.
+    pub attacker: Reporter,
+    /// A connection with the credentials of ingest, which looks at the hub's own streams.
+    pub inspector: Bus,
+    /// A connection with the credentials of the rollup, which sees the views.
+    pub views: Bus,
+    /// Whether people read mirrors in an account of their own.
+    pub has_mirrors: bool,
+    services: BTreeMap<&'static str, (Spec, Child)>,
+}
+
+impl HostileHub {
+    /// Starts everything and waits until each device has its desired state.
+    pub async fn start(good_devices: usize) -> Self {
+        let guarded = Guarded::start();
+        let mut services = BTreeMap::new();
+        for name in [ROLLUP, PUBLISHER, INGEST] {
+            let spec = service(&guarded, name);
+            services.insert(name, (spec.clone(), Child::start(spec, guarded.dir()).unwrap()));
+        }
+        let inspector = connect(guarded.config(Role::Ingest)).await;
+        let views = connect(guarded.config(Role::Rollup)).await;
+        let (keys, flooding) = keys(good_devices);
+        tokio::task::block_in_place(|| {
+            keys.iter().chain([&flooding]).for_each(|key| drop(guarded.enroll(key, "1d")));
+        });
+        let mut good = Vec::new();
+        for key in keys {
+            publish_desired(&guarded, &key).await;
+            good.push(Reporter::connect(&guarded, &inspector, key).await);
+        }
+        publish_desired(&guarded, &flooding).await;
+        let attacker = Reporter::connect(&guarded, &inspector, flooding).await;
+        let has_mirrors = has_mirrors(&guarded).await;
+        Self { guarded, good, attacker, inspector, views, has_mirrors, services }
+    }
+
+    /// Says how readers reach the hub.
+    pub const fn placement(&self) -> &'static str {
+        if self.has_mirrors { "secured with mirrors" } else { "secured, readers in the hub's account" }
+    }
+
+    /// The processes whose memory counts.
+    pub fn processes(&self) -> Vec<(&'static str, Pid)> {
+        let services = self.services.iter().filter_map(|(name, (_, child))| Some((*name, child.pid()?)));
+        services.chain(self.guarded.server.pid().map(|pid| (SERVER, pid))).collect()
+    }
+
+    /// The services that have ended.
+    pub fn ended(&mut self) -> Vec<String> {
+        let ended = |(name, (_, child)): (&&str, &mut (Spec, Child))| {
+            child.expect_running().is_err().then(|| format!("{name} has ended"))
+        };
+        self.services.iter_mut().filter_map(ended).collect()
+    }
+
+    /// Halts a service where it stands.
+    pub fn freeze(&self, name: &str) {
+        self.services[name].1.freeze();
+    }
+
+    /// Lets a halted service go on.
+    pub fn thaw(&self, name: &str) {
+        self.services[name].1.thaw();
+    }
+
+    /// Kills a service and starts it again.
+    pub async fn restart(&mut self, name: &'static str) {
+        let (spec, child) = self.services.remove(name).unwrap();
+        child.kill().await.unwrap();
+        let child = Child::start(spec.clone(), self.guarded.dir()).unwrap();
+        self.services.insert(name, (spec, child));
+    }
+
+    /// What a service has written so far.
+    pub fn log(&self, name: &str) -> String {
+        std::fs::read_to_string(self.services[name].1.log()).unwrap_or_default()
+    }
+
+    /// Runs `muster` with the credentials of a role.
+    pub fn muster(&self, role: Role, args: &[&str]) -> Output {
+        muster(&self.guarded, role, args)
+    }
+}
+
+/// Connects with these settings.
+pub async fn connect(config: BusConfig) -> Bus {
+    soon("a connection", Box::pin(Bus::connect(config, &CancellationToken::new()))).await.unwrap()
+}
+
+fn muster(hub: &Guarded, role: Role, args: &[&str]) -> Output {
+    let creds = hub.creds(role).display().to_string();
+    tokio::task::block_in_place(|| hub.muster(&[args, &["--creds", &creds]].concat()))
+}
+
+fn service(hub: &Guarded, name: &str) -> Spec {
+    let (data, url) = (hub.dir().join(name).display().to_string(), hub.url());
+    let (role, own): (_, Vec<&str>) = match name {
+        INGEST => (Role::Ingest, vec!["--lease", "30s"]),
+        ROLLUP => (Role::Rollup, vec!["--data-dir", &data]),
+        _ => (Role::Publisher, vec![]),
+    };
+    let creds = hub.creds(role).display().to_string();
+    let mut args = [&["--nats-url", &url, "--creds", &creds], &own[..]]
+        .concat()
+        .iter()
+        .map(ToString::to_string)
+        .collect::<Vec<_>>();
+    if let Some(authority) = hub.authority() {
+        args.extend(["--tls-ca".to_owned(), authority.display().to_string()]);
+    }
+    if let Some(keeper) = keeper_creds(hub).filter(|_| name == ROLLUP) {
+        args.extend(["--readers-creds".to_owned(), keeper.display().to_string()]);
+    }
+    Spec { name: name.to_owned(), program: program(name), args }
+}
+
+/// The credentials of the keeper of the mirrors, where the hub has an account for them.
+fn keeper_creds(hub: &Guarded) -> Option<PathBuf> {
+    Some(hub.auth().join("creds/keeper.creds")).filter(|file| file.is_file())
+}
+
+/// Keys of good devices, and of one at another site that shares the partition of the first.
+fn keys(good_devices: usize) -> (Vec<DeviceKey>, DeviceKey) {
+    let key =
+        |site: &str, name: String| DeviceKey { site: site.parse().unwrap(), device: name.parse().unwrap() };
+    let good: Vec<_> = (0..good_devices).map(|at| key(GOOD_SITE, format!("good-{at}"))).collect();
+    let shared = partition_of(&good[0]);
+    let mut flooding = (0..).map(|at| key(FLOOD_SITE, format!("flood-{at}")));
+    let flooding = flooding.find(|key| partition_of(key) == shared).unwrap();
+    (good, flooding)
+}
+
+/// The one deployment of a device.
+pub fn deployment_of(key: &DeviceKey) -> String {
+    format!("app-{}", key.device)
+}
+
+/// Asks the publisher, as an operator does, until it answers.
+async fn publish_desired(hub: &Guarded, key: &DeviceKey) {
+    let id = deployment_of(key);
+    let file = hub.dir().join(format!("{id}.yaml"));
+    let manifest = json!({ "id": id, "metadata": { "name": id }, "spec": {
+        "applicationId": "com-example-hostile",
+        "deploymentProfile": { "type": "simulated", "components": [{ "name": "main", "properties": {} }] } } });
+    std::fs::write(&file, manifest.to_string()).unwrap();
+    let (file, device) = (file.display().to_string(), key.to_string());
+    let apply = async || {
+        let done = muster(hub, Role::Operator, &["apply", "-f", &file, "--device", &device]);
+        done.status.success().then_some(()).ok_or_else(|| String::from_utf8_lossy(&done.stderr).into_owned())
+    };
+    within(PATIENCE, "the publisher takes a request", apply, Result::is_ok).await.unwrap();
+}
+
+/// Whether the LEDGER that a subscriber reads is a mirror.
+async fn has_mirrors(hub: &Guarded) -> bool {
+    let subscriber = client::reader(hub, Role::Subscriber).await.unwrap();
+    let info = client::ask(&subscriber, "$JS.API.STREAM.INFO.LEDGER".to_owned(), "").await;
+    info.is_some_and(|info| !info["config"]["mirror"].is_null())
+}
