@@ -67,7 +67,7 @@ fn main() -> ExitCode {
     let floods = if args.only.is_empty() { Flood::ALL.to_vec() } else { args.only };
     let runtime = tokio::runtime::Runtime::new().unwrap();
     say("calm");
-    let (calm, placement) = runtime.block_on(trial::run(settings, None));
+    let (calm, hub) = runtime.block_on(trial::run(settings, None));
     say(&table::line(&calm, &calm));
     let mut outcomes = Vec::with_capacity(floods.len());
     for flood in floods {
@@ -77,7 +77,7 @@ fn main() -> ExitCode {
         outcomes.push(outcome);
     }
     if let Some(file) = args.json {
-        std::fs::write(file, table::json(&settings, placement, &calm, &outcomes)).unwrap();
+        std::fs::write(file, table::json(&settings, hub, &calm, &outcomes)).unwrap();
     }
-    bench::tell(&table::render(&settings, placement, &calm, &outcomes))
+    bench::tell(hub, &table::render(&settings, &calm, &outcomes))
 }

@@ -1,6 +1,6 @@
 //! The closing table of the bench, as text and as JSON.
 
-use muster_tests::bench;
+use muster_tests::bench::HubKind;
 use muster_tests::hostile::bounds::REPORTS_PER_SECOND;
 use muster_tests::hostile::hub::SERVER;
 use muster_tests::hostile::outcome::Outcome;
@@ -12,10 +12,9 @@ const HEADER: &str = "| flood | LEDGER p50 ms | LEDGER p99 ms | view p99 ms | no
 |---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---|";
 
 /// The table and what each attacker did, as text.
-pub(crate) fn render(settings: &Settings, placement: &str, calm: &Outcome, outcomes: &[Outcome]) -> String {
+pub(crate) fn render(settings: &Settings, calm: &Outcome, outcomes: &[Outcome]) -> String {
     let about = format!(
-        "{}\n{} good devices with {REPORTS_PER_SECOND} reports/s each, {} s of each flood, each on a fresh hub",
-        bench::hub_line(placement),
+        "{} good devices with {REPORTS_PER_SECOND} reports/s each, {} s of each flood, each on a fresh hub",
         settings.good_devices,
         settings.time.as_secs()
     );
@@ -57,14 +56,14 @@ pub(crate) fn details(outcome: &Outcome, calm: &Outcome) -> String {
 }
 
 /// The same for programs.
-pub(crate) fn json(settings: &Settings, placement: &str, calm: &Outcome, outcomes: &[Outcome]) -> String {
+pub(crate) fn json(settings: &Settings, hub: HubKind, calm: &Outcome, outcomes: &[Outcome]) -> String {
     let outcome = |outcome: &Outcome| {
         let mut value = json!(outcome);
         value["outOfBounds"] = Value::from(broken(outcome, calm));
         value
     };
     let floods: Vec<_> = outcomes.iter().map(outcome).collect();
-    let all = json!({ "hub": placement, "goodDevices": settings.good_devices, "reportsPerSecond": REPORTS_PER_SECOND,
+    let all = json!({ "hub": hub.to_string(), "goodDevices": settings.good_devices, "reportsPerSecond": REPORTS_PER_SECOND,
         "seconds": settings.time.as_secs(), "calm": outcome(calm), "floods": floods });
     format!("{all:#}\n")
 }

@@ -17,7 +17,7 @@ mod table;
 use std::process::ExitCode;
 
 use load::Fleet;
-use muster_tests::bench::{self, say, setting};
+use muster_tests::bench::{self, HubKind, say, setting};
 use muster_tests::envelope::Carry;
 
 /// Reports of one throughput round.
@@ -33,7 +33,7 @@ fn main() -> ExitCode {
     let rounds = setting("BENCH_ROUNDS", ROUNDS_DEFAULT).max(1);
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let figures = runtime.block_on(measure(reports, rounds));
-    bench::tell(&table::render(reports, rounds, &figures))
+    bench::tell(HubKind::Open, &table::render(reports, rounds, &figures))
 }
 
 /// Everything measured.

@@ -19,6 +19,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::client;
 use super::good::Reporter;
+use crate::bench::HubKind;
 use crate::guarded::Guarded;
 use crate::system::{INGEST, PUBLISHER, ROLLUP, program};
 use crate::wait::{soon, within};
@@ -47,6 +48,7 @@ pub struct HostileHub {
     /// Whether people read mirrors in an account of their own.
     pub has_mirrors: bool,
     services: BTreeMap<&'static str, (Spec, Child)>,
+    attackers: usize,
 }
 
 impl HostileHub {
@@ -60,24 +62,18 @@ impl HostileHub {
         }
         let inspector = connect(guarded.config(Role::Ingest)).await;
         let views = connect(guarded.config(Role::Rollup)).await;
-        let (keys, flooding) = keys(good_devices);
-        tokio::task::block_in_place(|| {
-            keys.iter().chain([&flooding]).for_each(|key| drop(guarded.enroll(key, "1d")));
-        });
         let mut good = Vec::new();
-        for key in keys {
-            publish_desired(&guarded, &key).await;
-            good.push(Reporter::connect(&guarded, &inspector, key).await);
+        for at in 0..good_devices {
+            good.push(admit(&guarded, &inspector, key(GOOD_SITE, format!("good-{at}"))).await);
         }
-        publish_desired(&guarded, &flooding).await;
-        let attacker = Reporter::connect(&guarded, &inspector, flooding).await;
+        let attacker = admit(&guarded, &inspector, flooding(&good[0].key, 0)).await;
         let has_mirrors = has_mirrors(&guarded).await;
-        Self { guarded, good, attacker, inspector, views, has_mirrors, services }
+        Self { guarded, good, attacker, inspector, views, has_mirrors, services, attackers: 0 }
     }
 
     /// Says how readers reach the hub.
-    pub const fn placement(&self) -> &'static str {
-        if self.has_mirrors { "secured with mirrors" } else { "secured, readers in the hub's account" }
+    pub const fn kind(&self) -> HubKind {
+        if self.has_mirrors { HubKind::SecuredWithMirrors } else { HubKind::Secured }
     }
 
     /// The processes whose memory counts.
@@ -92,6 +88,13 @@ impl HostileHub {
             child.expect_running().is_err().then(|| format!("{name} has ended"))
         };
         self.services.iter_mut().filter_map(ended).collect()
+    }
+
+    /// Enrols another device to flood, of which LEDGER holds nothing yet.
+    pub async fn replace_attacker(&mut self) {
+        self.attackers += 1;
+        let key = flooding(&self.good[0].key, self.attackers);
+        self.attacker = admit(&self.guarded, &self.inspector, key).await;
     }
 
     /// Halts a service where it stands.
@@ -160,15 +163,21 @@ fn keeper_creds(hub: &Guarded) -> Option<PathBuf> {
     Some(hub.auth().join("creds/keeper.creds")).filter(|file| file.is_file())
 }
 
-/// Keys of good devices, and of one at another site that shares the partition of the first.
-fn keys(good_devices: usize) -> (Vec<DeviceKey>, DeviceKey) {
-    let key =
-        |site: &str, name: String| DeviceKey { site: site.parse().unwrap(), device: name.parse().unwrap() };
-    let good: Vec<_> = (0..good_devices).map(|at| key(GOOD_SITE, format!("good-{at}"))).collect();
-    let shared = partition_of(&good[0]);
-    let mut flooding = (0..).map(|at| key(FLOOD_SITE, format!("flood-{at}")));
-    let flooding = flooding.find(|key| partition_of(key) == shared).unwrap();
-    (good, flooding)
+fn key(site: &str, name: String) -> DeviceKey {
+    DeviceKey { site: site.parse().unwrap(), device: name.parse().unwrap() }
+}
+
+/// The `nth` device that floods in the partition of a good one.
+fn flooding(good: &DeviceKey, nth: usize) -> DeviceKey {
+    let keys = (0..).map(|at| key(FLOOD_SITE, format!("flood-{at}")));
+    keys.filter(|key| partition_of(key) == partition_of(good)).nth(nth).unwrap()
+}
+
+/// Enrols a device, publishes its desired state and connects it.
+async fn admit(hub: &Guarded, inspector: &Bus, key: DeviceKey) -> Reporter {
+    tokio::task::block_in_place(|| drop(hub.enroll(&key, "1d")));
+    publish_desired(hub, &key).await;
+    Reporter::connect(hub, inspector, key).await
 }
 
 /// The one deployment of a device.

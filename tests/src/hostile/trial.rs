@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use muster_bus::{Bus, Start};
+use muster_contract::DeviceKey;
 use muster_contract::decode::peek;
 use muster_contract::subjects::{LedgerSubject, stream};
 use muster_identity::Role;
@@ -16,6 +17,7 @@ use super::hub::{FLOOD_SITE, HostileHub};
 use super::memory::MemorySampler;
 use super::outcome::{FloodFacts, Outcome};
 use super::{device_floods, reader_floods, reader_tricks};
+use crate::bench::HubKind;
 use crate::system::INGEST;
 
 /// Time before a flood in which the devices report already: what starts with the services is over then.
@@ -24,7 +26,7 @@ const WARM_UP: Duration = Duration::from_secs(2);
 const COUNT_PATIENCE: Duration = Duration::from_secs(30);
 /// Messages that are read at once.
 const BATCH: usize = 512;
-/// Messages of the bucket that are no views of deployments: of the fleet, sites and groups.
+/// The stream behind the bucket of the views.
 const VIEWS_STREAM: &str = "KV_views";
 
 /// How large a trial is.
@@ -54,12 +56,18 @@ pub struct Attack {
 }
 
 /// Runs a flood, or a calm time where there is none, on a hub of its own; says how readers reach that hub, too.
-pub async fn run(settings: Settings, flood: Option<Flood>) -> (Outcome, &'static str) {
+pub async fn run(settings: Settings, flood: Option<Flood>) -> (Outcome, HubKind) {
     let mut hub = HostileHub::start(settings.good_devices).await;
+    let mut fleet = warm(&hub, settings).await;
+    let outcome = attack(&mut hub, &mut fleet, settings, flood).await;
+    (outcome, hub.kind())
+}
+
+/// The good devices of a hub, which have reported for a while.
+pub async fn warm(hub: &HostileHub, settings: Settings) -> GoodFleet {
     let mut fleet = GoodFleet::observe(&hub.inspector, &hub.views, hub.good.clone()).await;
     fleet.report(REPORTS_PER_SECOND, WARM_UP, settings.patience).await;
-    let outcome = attack(&mut hub, &mut fleet, settings, flood).await;
-    (outcome, hub.placement())
+    fleet
 }
 
 /// Runs a flood, or a calm time, on a hub that is there already.
@@ -91,7 +99,7 @@ pub async fn attack(
     lost.extend(reader_tricks::foreign_writes(hub).await);
     lost.extend(hub.ended());
     let views = hub.inspector.stream_state(VIEWS_STREAM).await.map_or(0, |state| state.messages);
-    let facts = count_facts(&hub.inspector).await;
+    let facts = count_facts(&hub.inspector, &hub.attacker.key).await;
     let afterwards = afterwards(hub, fleet, settings, flood).await;
     let afterwards = afterwards.unwrap_or_else(|failure| {
         lost.push(failure.clone());
@@ -124,10 +132,11 @@ async fn ledger_size(inspector: &Bus) -> (u64, u64) {
 }
 
 /// Counts the facts about the device that floods; what cannot be read in time is not counted.
-async fn count_facts(inspector: &Bus) -> FloodFacts {
+async fn count_facts(inspector: &Bus, of: &DeviceKey) -> FloodFacts {
+    let name = format!("{FLOOD_SITE}.{}", of.device);
     let (mut facts, mut deployments, mut epochs) = (FloodFacts::default(), BTreeSet::new(), BTreeSet::new());
     let read = async {
-        for filter in [format!("muster.*.{FLOOD_SITE}.*"), format!("muster.*.{FLOOD_SITE}.*.*")] {
+        for filter in [format!("muster.*.{name}"), format!("muster.*.{name}.*")] {
             let Ok(mut replay) = inspector.replay(stream::LEDGER, &[&filter], Start::First).await else {
                 return;
             };
