@@ -30,6 +30,8 @@ pub const SERVER: &str = "nats-server";
 pub const GOOD_SITE: &str = "plant7";
 /// Site of the device that floods, so that its facts are counted by their subjects.
 pub const FLOOD_SITE: &str = "plant9";
+/// Silence after which a device of a trial is stale.
+const LEASE: &str = "30s";
 /// Time anything of the preparation may take.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -57,7 +59,7 @@ impl HostileHub {
         let guarded = Guarded::start();
         let mut services = BTreeMap::new();
         for name in [ROLLUP, PUBLISHER, INGEST] {
-            let spec = service(&guarded, name);
+            let spec = service(&guarded, name, LEASE);
             services.insert(name, (spec.clone(), Child::start(spec, guarded.dir()).unwrap()));
         }
         let inspector = connect(guarded.config(Role::Ingest)).await;
@@ -136,10 +138,15 @@ fn muster(hub: &Guarded, role: Role, args: &[&str]) -> Output {
     tokio::task::block_in_place(|| hub.muster(&[args, &["--creds", &creds]].concat()))
 }
 
-fn service(hub: &Guarded, name: &str) -> Spec {
+/// Starts a service with the credentials of its role; ingest with this lease.
+pub fn start_service(hub: &Guarded, name: &str, lease: &str) -> Child {
+    Child::start(service(hub, name, lease), hub.dir()).unwrap()
+}
+
+fn service(hub: &Guarded, name: &str, lease: &str) -> Spec {
     let (data, url) = (hub.dir().join(name).display().to_string(), hub.url());
     let (role, own): (_, Vec<&str>) = match name {
-        INGEST => (Role::Ingest, vec!["--lease", "30s"]),
+        INGEST => (Role::Ingest, vec!["--lease", lease]),
         ROLLUP => (Role::Rollup, vec!["--data-dir", &data]),
         _ => (Role::Publisher, vec![]),
     };
@@ -201,9 +208,15 @@ async fn publish_desired(hub: &Guarded, key: &DeviceKey) {
     within(PATIENCE, "the publisher takes a request", apply, Result::is_ok).await.unwrap();
 }
 
-/// Whether the LEDGER that a subscriber reads is a mirror.
-async fn has_mirrors(hub: &Guarded) -> bool {
+/// Whether the LEDGER that a subscriber reads is a mirror. Where somebody keeps mirrors, they are waited for.
+pub async fn has_mirrors(hub: &Guarded) -> bool {
     let subscriber = client::reader(hub, Role::Subscriber).await.unwrap();
-    let info = client::ask(&subscriber, "$JS.API.STREAM.INFO.LEDGER".to_owned(), "").await;
-    info.is_some_and(|info| !info["config"]["mirror"].is_null())
+    let is_mirror = async || {
+        let info = client::ask(&subscriber, "$JS.API.STREAM.INFO.LEDGER".to_owned(), "").await;
+        info.is_some_and(|info| !info["config"]["mirror"].is_null())
+    };
+    if keeper_creds(hub).is_none() {
+        return is_mirror().await;
+    }
+    within(PATIENCE, "mirrors for readers", is_mirror, |is_mirror| *is_mirror).await
 }
