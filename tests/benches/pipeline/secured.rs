@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use muster_bus::{Bus, BusConfig};
+use muster_bus::BusConfig;
 use muster_contract::subjects::stream;
 use muster_identity::{KeyPair, KeyPairType, Role, creds, jwt};
 use muster_simulator::hub::Hub;

@@ -3,8 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a failure here is the test's result")]
 
-use std::time::Duration;
-
+use async_nats::connection::State as Connection;
 use async_nats::{Client, HeaderMap};
 use bytes::Bytes;
 use fastrand::Rng;
@@ -126,28 +125,44 @@ fn garbage(rng: &mut Rng) -> Bytes {
 
 /// Opens connections with one credential and keeps them.
 async fn open_connections(hub: &HostileHub, connections: usize, end: Instant) -> Attack {
-    let open =
-        futures_util::stream::iter(0..connections).map(|_| client::device(&hub.guarded, &hub.attacker.key));
-    let opening = open.buffer_unordered(CONNECTING_AT_ONCE).collect::<Vec<_>>();
-    let opened = tokio::time::timeout_at(end, opening).await.unwrap_or_default();
-    let refused = opened.iter().filter(|connection| connection.is_err()).count();
+    let open = |_| client::device(&hub.guarded, &hub.attacker.key);
+    let mut opening =
+        futures_util::stream::iter(0..connections).map(open).buffer_unordered(CONNECTING_AT_ONCE);
+    let (mut tried, mut open) = (0, Vec::new());
+    while let Ok(Some(connection)) = tokio::time::timeout_at(end, opening.next()).await {
+        tried += 1;
+        open.extend(connection);
+    }
     tokio::time::sleep_until(end).await;
-    let is_open = |client: &&Client| client.connection_state() == async_nats::connection::State::Connected;
-    let held = opened.iter().filter_map(|connection| connection.as_ref().ok()).filter(is_open).count();
-    let text = format!("{connections} tried, {refused} refused, {held} stay");
-    // Their tasks end here, and not one after the other while the good devices are measured.
-    drop(opened);
-    tokio::time::sleep(Duration::from_millis(1)).await;
-    Attack { attempts: connections as u64, text, held: Some(held) }
+    let is_open = |client: &&Client| client.connection_state() == Connection::Connected;
+    let (let_in, held) = (open.len(), open.iter().filter(is_open).count());
+    let text = format!("{tried} tried, {let_in} let in, {held} stay");
+    Attack { attempts: tried, text, held: Some(held) }
 }
 
 #[cfg(test)]
 mod tests {
+    use muster_contract::limits::MESSAGE_BYTES_MAX;
+    use muster_contract::report::Report;
+
     use super::*;
 
     #[test]
     fn garbage_is_no_report() {
         let payload = garbage(&mut Rng::with_seed(7));
-        assert!(muster_contract::report::Report::parse(&payload).is_err());
+        assert!(Report::parse(&payload).is_err());
+    }
+
+    #[test]
+    fn the_largest_report_is_valid_and_nearly_of_the_largest_size() {
+        let small = format!(
+            r#"{{"apiVersion":"muster/v1","kind":"StatusReport","epoch":1,"seq":1,"head":1,"deployment":"app",
+            "observedAt":"2026-11-20T10:00:00Z","generation":1,"digest":"sha256:{}","status":{{"state":"failed"}},
+            "components":[],"current":true}}"#,
+            "0".repeat(64)
+        );
+        let report = large(serde_json::from_str(&small).unwrap());
+        Report::parse(&report).unwrap();
+        assert!((235_000..MESSAGE_BYTES_MAX).contains(&report.len()), "{} bytes", report.len());
     }
 }
