@@ -50,6 +50,7 @@ pub(crate) fn line(outcome: &Outcome, calm: &Outcome) -> String {
 /// What the attacker did, and what is out of bounds.
 pub(crate) fn details(outcome: &Outcome, calm: &Outcome) -> String {
     let mut parts = vec![outcome.attack.clone(), outcome.afterwards.clone()];
+    parts.extend(outcome.facts.refusal.iter().map(|reason| format!("in quarantine: {reason}")));
     parts.extend(broken(outcome, calm).into_iter().map(|text| format!("out of bounds: {text}")));
     parts.retain(|part| !part.is_empty());
     format!("- {}: {}", outcome.name(), parts.join("; "))

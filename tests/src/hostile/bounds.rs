@@ -33,12 +33,14 @@ pub const EPOCHS_PER_HOUR: usize = 6;
 pub const DEPLOYMENTS_MAX: usize = DEPLOYMENTS_PER_DEVICE_MAX;
 /// Facts of refused messages a second: refusals are rate-limited as quarantine is.
 pub const REFUSALS_PER_SECOND: u64 = 100;
-/// Connections of one credential that stay.
+/// Connections of one credential that stay, after the hub had time to end the others.
 pub const CONNECTIONS_MAX: usize = 4;
 /// Notice subscriptions that one requester may hold, well below the 1,000 of all.
 pub const SUBSCRIPTIONS_MAX: usize = 250;
-/// Durable consumers that one reader may hold, well below what makes the server refuse services.
-pub const CONSUMERS_MAX: usize = 512;
+/// Consumers on the LEDGER that readers use, after the hub had time to remove the others: the mirror's bound.
+pub const CONSUMERS_MAX: usize = 768;
+/// Time in which the hub ends what exceeds such a bound.
+pub const ENFORCED_WITHIN: Duration = Duration::from_secs(10);
 /// Facts of one device's backlog between a report of another device and its fact: one batch of ingest, and what
 /// ingest has in flight.
 pub const FACTS_BEFORE_ANOTHER: u64 = 1_024;
@@ -110,7 +112,7 @@ impl Outcome {
 }
 
 /// What an attacker may hold at the end of its flood: connections, consumers or subscriptions.
-const fn held_max(flood: Flood) -> Option<usize> {
+pub const fn held_max(flood: Flood) -> Option<usize> {
     match flood {
         Flood::Connections => Some(CONNECTIONS_MAX),
         Flood::DurableConsumers => Some(CONSUMERS_MAX),

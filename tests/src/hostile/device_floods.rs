@@ -18,7 +18,7 @@ use tokio::time::Instant;
 use super::client;
 use super::flood::Flood;
 use super::hub::HostileHub;
-use super::trial::Attack;
+use super::trial::{Attack, held_at_last};
 
 /// Bytes of an error message in a report of nearly the largest size: 256 components with it make 245 KB.
 const LARGE_MESSAGE_BYTES: usize = 840;
@@ -135,7 +135,8 @@ async fn open_connections(hub: &HostileHub, connections: usize, end: Instant) ->
     }
     tokio::time::sleep_until(end).await;
     let is_open = |client: &&Client| client.connection_state() == Connection::Connected;
-    let (let_in, held) = (open.len(), open.iter().filter(is_open).count());
+    let held = held_at_last(Flood::Connections, async || open.iter().filter(is_open).count()).await;
+    let let_in = open.len();
     let text = format!("{tried} tried, {let_in} let in, {held} stay");
     Attack { attempts: tried, text, held: Some(held) }
 }

@@ -32,6 +32,11 @@ pub const GOOD_SITE: &str = "plant7";
 pub const FLOOD_SITE: &str = "plant9";
 /// Silence after which a device of a trial is stale.
 const LEASE: &str = "30s";
+/// The credentials of the keeper of the mirrors.
+const KEEPER_CREDS: &str = "keeper.creds";
+/// What services use beside their own credentials: the service, the file, and the flag that takes it.
+const FURTHER_CREDS: [(&str, &str, &str); 2] =
+    [(ROLLUP, KEEPER_CREDS, "--readers-creds"), (INGEST, "watcher.creds", "--system-creds")];
 /// Time anything of the preparation may take.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -159,15 +164,16 @@ fn service(hub: &Guarded, name: &str, lease: &str) -> Spec {
     if let Some(authority) = hub.authority() {
         args.extend(["--tls-ca".to_owned(), authority.display().to_string()]);
     }
-    if let Some(keeper) = keeper_creds(hub).filter(|_| name == ROLLUP) {
-        args.extend(["--readers-creds".to_owned(), keeper.display().to_string()]);
+    for (_, file, flag) in FURTHER_CREDS.iter().filter(|(of, ..)| *of == name) {
+        let creds = further_creds(hub, file).map(|creds| creds.display().to_string());
+        args.extend(creds.into_iter().flat_map(|creds| [(*flag).to_owned(), creds]));
     }
     Spec { name: name.to_owned(), program: program(name), args }
 }
 
-/// The credentials of the keeper of the mirrors, where the hub has an account for them.
-fn keeper_creds(hub: &Guarded) -> Option<PathBuf> {
-    Some(hub.auth().join("creds/keeper.creds")).filter(|file| file.is_file())
+/// Credentials of this name, where `muster auth init` of the programs under test makes them.
+fn further_creds(hub: &Guarded, file: &str) -> Option<PathBuf> {
+    Some(hub.auth().join("creds").join(file)).filter(|file| file.is_file())
 }
 
 fn key(site: &str, name: String) -> DeviceKey {
@@ -215,7 +221,7 @@ pub async fn has_mirrors(hub: &Guarded) -> bool {
         let info = client::ask(&subscriber, "$JS.API.STREAM.INFO.LEDGER".to_owned(), "").await;
         info.is_some_and(|info| !info["config"]["mirror"].is_null())
     };
-    if keeper_creds(hub).is_none() {
+    if further_creds(hub, KEEPER_CREDS).is_none() {
         return is_mirror().await;
     }
     within(PATIENCE, "mirrors for readers", is_mirror, |is_mirror| *is_mirror).await

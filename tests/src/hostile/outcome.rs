@@ -60,7 +60,7 @@ pub struct Latency {
 }
 
 /// Facts in LEDGER about the device that floods.
-#[derive(Debug, Clone, Copy, Default, Serialize)]
+#[derive(Debug, Clone, Default, Serialize)]
 pub struct FloodFacts {
     /// Statuses and capabilities.
     pub reports: u64,
@@ -72,6 +72,8 @@ pub struct FloodFacts {
     pub deployments: usize,
     /// Epochs that the statuses carry.
     pub epochs: usize,
+    /// Why the first message in quarantine is there.
+    pub refusal: Option<String>,
 }
 
 impl FloodFacts {

@@ -16,7 +16,7 @@ use super::client::{self, ask, is_refused};
 use super::flood::Flood;
 use super::hub::{GOOD_SITE, HostileHub};
 use super::reader_tricks;
-use super::trial::Attack;
+use super::trial::{Attack, held_at_last};
 
 /// Requests that are outstanding at once.
 const OUTSTANDING: usize = 1_000;
@@ -38,7 +38,11 @@ pub async fn run(hub: &HostileHub, flood: Flood, consumers: usize, end: Instant)
         Err(error) => return Attack { text: format!("was not let in: {error}"), ..Attack::default() },
     };
     match flood {
-        Flood::DurableConsumers => make(&client, consumers, end, "consumers", durable_consumer).await,
+        Flood::DurableConsumers => {
+            let attack = make(&client, consumers, end, "consumers", durable_consumer).await;
+            let held = held_at_last(flood, async || consumer_count(&client).await).await;
+            Attack { text: format!("{}; LEDGER has {held}", attack.text), held: Some(held), ..attack }
+        }
         Flood::NoticeSubscriptions => {
             make(&client, SUBSCRIPTIONS_TRIED, end, "subscriptions", subscription).await
         }
@@ -76,6 +80,12 @@ async fn make(
     tokio::time::sleep_until(end).await;
     let refusal = refusal.map_or_else(String::new, |refusal| format!("; refusal: {refusal}"));
     Attack { attempts: tried, text: format!("{tried} {what} tried, {made} made{refusal}"), held: Some(made) }
+}
+
+/// Consumers of the LEDGER that readers use; all of a kind count, because a reader names its consumers as it likes.
+async fn consumer_count(client: &Client) -> usize {
+    let info = ask(client, "$JS.API.STREAM.INFO.LEDGER".to_owned(), "").await.unwrap_or_default();
+    info["state"]["consumer_count"].as_u64().map_or(usize::MAX, |count| count as usize)
 }
 
 fn durable_consumer(nth: usize) -> (String, Value) {

@@ -8,9 +8,10 @@ use muster_contract::DeviceKey;
 use muster_contract::decode::peek;
 use muster_contract::subjects::{LedgerSubject, stream};
 use muster_identity::Role;
+use serde_json::Value;
 use tokio::time::Instant;
 
-use super::bounds::{REPORTS_PER_SECOND, RESTART_MAX};
+use super::bounds::{ENFORCED_WITHIN, REPORTS_PER_SECOND, RESTART_MAX, held_max};
 use super::flood::Flood;
 use super::good::GoodFleet;
 use super::hub::{FLOOD_SITE, HostileHub};
@@ -24,6 +25,8 @@ use crate::system::INGEST;
 const WARM_UP: Duration = Duration::from_secs(2);
 /// Time in which facts of the flood are read after it.
 const COUNT_PATIENCE: Duration = Duration::from_secs(30);
+/// Time between two looks at what an attacker holds.
+const LOOK: Duration = Duration::from_millis(100);
 /// Messages that are read at once.
 const BATCH: usize = 512;
 /// The stream behind the bucket of the views.
@@ -127,6 +130,18 @@ pub async fn attack(
     }
 }
 
+/// What an attacker holds once the hub had time to end what is too much.
+pub async fn held_at_last(flood: Flood, look: impl AsyncFn() -> usize) -> usize {
+    let deadline = Instant::now() + ENFORCED_WITHIN;
+    loop {
+        let held = look().await;
+        if held_max(flood).is_none_or(|most| held <= most) || Instant::now() > deadline {
+            return held;
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
 async fn ledger_size(inspector: &Bus) -> (u64, u64) {
     inspector.stream_state(stream::LEDGER).await.map_or((0, 0), |state| (state.messages, state.bytes))
 }
@@ -149,7 +164,10 @@ async fn count_facts(inspector: &Bus, of: &DeviceKey) -> FloodFacts {
                             epochs.extend(peek(&fact.payload).epoch);
                         }
                         Some(LedgerSubject::Device(_)) => facts.reports += 1,
-                        Some(LedgerSubject::Quarantine(_)) => facts.quarantine += 1,
+                        Some(LedgerSubject::Quarantine(_)) => {
+                            facts.quarantine += 1;
+                            facts.refusal = facts.refusal.take().or_else(|| reason(&fact.payload));
+                        }
                         Some(LedgerSubject::Desired(_)) | None => {}
                         Some(_) => facts.others += 1,
                     }
@@ -159,6 +177,12 @@ async fn count_facts(inspector: &Bus, of: &DeviceKey) -> FloodFacts {
     };
     let _ = tokio::time::timeout(COUNT_PATIENCE, read).await;
     FloodFacts { deployments: deployments.len(), epochs: epochs.len(), ..facts }
+}
+
+/// Why a message is in quarantine.
+fn reason(fact: &[u8]) -> Option<String> {
+    let fact: Value = serde_json::from_slice(fact).ok()?;
+    Some(fact["reason"].as_str()?.to_owned())
 }
 
 /// What must still work after a flood.
