@@ -3,7 +3,10 @@
 
 use std::time::Duration;
 
-use muster_contract::limits::DEPLOYMENTS_PER_DEVICE_MAX;
+use muster_contract::limits::{
+    DEPLOYMENTS_PER_DEVICE_MAX, DEVICE_BURST_REPORTS, DEVICE_BYTES_PER_SECOND, DEVICE_REPORTS_PER_SECOND,
+    EPOCH_RISES_PER_HOUR, UPLINK_SHARE,
+};
 
 use super::flood::Flood;
 use super::outcome::Outcome;
@@ -21,14 +24,10 @@ pub const MEMORY_FACTOR: u64 = 2;
 /// See [`MEMORY_FACTOR`].
 pub const MEMORY_EXTRA_BYTES: u64 = 200 * 1_000_000;
 
-/// Reports of a device that pass at once: a backlog at full speed.
-pub const BURST_REPORTS: u64 = 100_000;
-/// Reports of a device a second after that.
-pub const SUSTAINED_REPORTS: u64 = 50;
-/// Bytes of reports of a device a second.
-pub const SUSTAINED_BYTES: u64 = 64 * 1024;
-/// Epochs that a device may begin in an hour.
-pub const EPOCHS_PER_HOUR: usize = 6;
+/// Bytes in LEDGER for each byte of a report: a fact carries its envelope beside the report.
+pub const LEDGER_BYTES_FACTOR: u64 = 4;
+/// Epochs of a device within an hour: the first, and its rises.
+pub const EPOCHS_MAX: usize = EPOCH_RISES_PER_HOUR + 1;
 /// Deployments that a device may speak of.
 pub const DEPLOYMENTS_MAX: usize = DEPLOYMENTS_PER_DEVICE_MAX;
 /// Facts of refused messages a second: refusals are rate-limited as quarantine is.
@@ -41,14 +40,12 @@ pub const SUBSCRIPTIONS_MAX: usize = 250;
 pub const CONSUMERS_MAX: usize = 768;
 /// Time in which the hub ends what exceeds such a bound.
 pub const ENFORCED_WITHIN: Duration = Duration::from_secs(10);
-/// Facts of one device's backlog between a report of another device and its fact: one batch of ingest, and what
-/// ingest has in flight.
-pub const FACTS_BEFORE_ANOTHER: u64 = 1_024;
+/// Facts of one device's backlog before the fact of a report that came after it: the device's share of UPLINK.
+pub const FACTS_BEFORE_ANOTHER: u64 = UPLINK_SHARE as u64;
 /// Time in which a restarted ingest takes reports again.
 pub const RESTART_MAX: Duration = Duration::from_secs(20);
 
 const _: () = {
-    assert!(SUSTAINED_REPORTS < BURST_REPORTS);
     assert!(CONNECTIONS_MAX < 16 && SUBSCRIPTIONS_MAX < 1_000);
 };
 
@@ -72,9 +69,15 @@ impl Outcome {
             );
         }
         let seconds = self.seconds.ceil() as u64;
-        let facts = BURST_REPORTS + seconds * (SUSTAINED_REPORTS + REFUSALS_PER_SECOND);
+        let facts = DEVICE_BURST_REPORTS + seconds * (DEVICE_REPORTS_PER_SECOND + REFUSALS_PER_SECOND);
         let of_flood = self.facts.total();
         check(of_flood <= facts, format!("LEDGER took {of_flood} facts of the flood, above {facts}"));
+        let burst_bytes = DEVICE_BURST_REPORTS * DEVICE_BYTES_PER_SECOND / DEVICE_REPORTS_PER_SECOND;
+        let bytes = LEDGER_BYTES_FACTOR * (burst_bytes + seconds * DEVICE_BYTES_PER_SECOND);
+        check(
+            self.ledger_bytes <= bytes,
+            format!("LEDGER grew by {} MB, above {} MB", self.ledger_bytes / 1_000_000, bytes / 1_000_000),
+        );
         let refusals = seconds * REFUSALS_PER_SECOND;
         let quarantined = self.facts.quarantine;
         check(quarantined <= refusals, format!("{quarantined} quarantine facts, above {refusals}"));
@@ -84,10 +87,7 @@ impl Outcome {
             format!("{deployments} deployments of one device, above {DEPLOYMENTS_MAX}"),
         );
         let epochs = self.facts.epochs;
-        check(
-            epochs <= EPOCHS_PER_HOUR + 1,
-            format!("{epochs} epochs of one device, above {}", EPOCHS_PER_HOUR + 1),
-        );
+        check(epochs <= EPOCHS_MAX, format!("{epochs} epochs of one device, above {EPOCHS_MAX}"));
         let views = calm.views + DEPLOYMENTS_MAX as u64;
         check(self.views <= views, format!("{} views, above {views}", self.views));
         if let (Some(held), Some(most)) = (self.held, self.flood.and_then(held_max)) {

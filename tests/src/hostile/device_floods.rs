@@ -11,7 +11,7 @@ use futures_util::StreamExt;
 use muster_contract::decode::to_bytes;
 use muster_contract::limits::COMPONENTS_MAX;
 use muster_contract::report::StatusReport;
-use muster_contract::state::{ComponentStatus, StatusError};
+use muster_contract::state::{ComponentStatus, DeploymentStatus, StatusError};
 use muster_contract::{Epoch, Seq, State, subjects};
 use tokio::time::Instant;
 
@@ -115,7 +115,8 @@ fn large(report: StatusReport) -> Bytes {
         error: Some(StatusError::new("e", format!("c{at}"), text.as_str())),
     };
     let components = (0..COMPONENTS_MAX).map(component).collect();
-    bytes(&StatusReport { components, ..report })
+    let status = DeploymentStatus { state: State::Failed, error: None, reason: None };
+    bytes(&StatusReport { status, components, ..report })
 }
 
 fn garbage(rng: &mut Rng) -> Bytes {
@@ -158,12 +159,13 @@ mod tests {
     fn the_largest_report_is_valid_and_nearly_of_the_largest_size() {
         let small = format!(
             r#"{{"apiVersion":"muster/v1","kind":"StatusReport","epoch":1,"seq":1,"head":1,"deployment":"app",
-            "observedAt":"2026-11-20T10:00:00Z","generation":1,"digest":"sha256:{}","status":{{"state":"failed"}},
+            "observedAt":"2026-11-20T10:00:00Z","generation":1,"digest":"sha256:{}","status":{{"state":"installed"}},
             "components":[],"current":true}}"#,
             "0".repeat(64)
         );
         let report = large(serde_json::from_str(&small).unwrap());
-        Report::parse(&report).unwrap();
+        let Ok(Report::Status(parsed)) = Report::parse(&report) else { panic!("it is no report") };
+        assert_eq!(parsed.status.state, State::Failed, "as the most severe of its components");
         assert!((235_000..MESSAGE_BYTES_MAX).contains(&report.len()), "{} bytes", report.len());
     }
 }
