@@ -1,6 +1,6 @@
 # Muster: the verbs of this repository. `make` lists them. A fresh machine needs Rust, make and python3 with pip.
 .DEFAULT_GOAL := help
-.PHONY: help demo chaos test laws build tools bench clean
+.PHONY: help demo chaos hostile test laws build tools bench clean
 
 CARGO ?= cargo
 target := $(or $(CARGO_TARGET_DIR),target)
@@ -13,13 +13,15 @@ CHAOS_SECONDS ?= 600
 CHAOS_AGENTS ?= 200
 CHAOS_SITES ?= 8
 CHAOS_SEED ?=
+# Further flags of `make hostile`, such as '--only 5,12 --seconds 30 --json FILE'.
+HOSTILE_FLAGS ?=
 # Cases that `make laws` tries of each law; `make test` tries 256.
 LAWS_CASES ?= 10000
 
 demo_flags := $(if $(DEMO_SECONDS),--seconds '$(DEMO_SECONDS)') $(if $(filter 1 true yes,$(DEMO_JSON)),--json)
 
 help: ## list the verbs
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-6s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: ## a fleet of 20 agents on flapping links, live until Ctrl-C (DEMO_SECONDS=45 DEMO_JSON=1 for a report)
 	@.ci/git
@@ -34,6 +36,11 @@ chaos: ## kill, stall, cut off and fill up everything for ten minutes; nothing m
 	@$(CARGO) build --locked --workspace --bins >&2
 	@exec '$(target)/debug/muster-simulator' chaos --seconds '$(CHAOS_SECONDS)' --agents '$(CHAOS_AGENTS)' \
 		--sites '$(CHAOS_SITES)' --dir '$(target)/chaos' $(if $(CHAOS_SEED),--seed '$(CHAOS_SEED)')
+
+hostile: ## a flooding device or an abusive reader beside twenty good devices on a secured hub: latency, memory, growth (HOSTILE_FLAGS='--only 5,12')
+	@.ci/fetch-nats-server >&2
+	@$(CARGO) build --locked --release --workspace --bins >&2
+	@$(CARGO) bench --locked --package muster-tests --bench hostile -- $(HOSTILE_FLAGS)
 
 test: ## everything that must hold before a change is shared; says at the end what ran
 	@.ci/test

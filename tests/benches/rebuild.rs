@@ -19,7 +19,7 @@ use muster_contract::view::FleetView;
 use muster_rollup::app::{Handle, start};
 use muster_rollup::config::Cli;
 use muster_service::life::Life;
-use muster_tests::bench::{self, ratio, say, setting, thousands};
+use muster_tests::bench::{self, HubKind, ratio, say, setting, thousands};
 use muster_tests::ledger;
 use muster_tests::server::Server;
 use tokio_util::sync::CancellationToken;
@@ -57,7 +57,7 @@ fn main() -> ExitCode {
     let devices = setting("BENCH_DEVICES", DEVICES_DEFAULT);
     let rounds = setting("BENCH_ROUNDS", ROUNDS_DEFAULT).max(1);
     let runtime = tokio::runtime::Runtime::new().unwrap();
-    bench::tell(&runtime.block_on(measure(devices, rounds)))
+    bench::tell(HubKind::Open, &runtime.block_on(measure(devices, rounds)))
 }
 
 async fn measure(devices: usize, rounds: usize) -> String {

@@ -17,6 +17,7 @@ use muster_contract::subjects::QUERY_PREFIX;
 use muster_rollup::app::{Handle, start};
 use muster_rollup::config::Cli;
 use muster_service::life::Life;
+use muster_tests::bench::HubKind;
 use muster_tests::ledger;
 use muster_tests::server::Server;
 use serde_json::Value;
@@ -62,6 +63,7 @@ async fn main() {
         read = handle.present.look(|now| now.fleet.as_of().ledger_seq);
         stall = stall.max(handle.metrics.snapshot_stall_seconds.get());
     }
+    println!("hub: {}", HubKind::Open);
     println!("{devices} devices, {end} facts read in {:.1} s", begin.elapsed().as_secs_f64());
     filled(&handle, end, begin).await;
     let (kept, bytes) = (handle.metrics.checkpoints.get(), handle.metrics.checkpoint_bytes.get());

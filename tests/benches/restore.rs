@@ -11,6 +11,7 @@ use muster_bus::{Bus, Outgoing};
 use muster_contract::Timestamp;
 use muster_domain::border::{Border, Rules};
 use muster_ingest::restore;
+use muster_tests::bench::HubKind;
 use muster_tests::server::Server;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
@@ -42,6 +43,7 @@ async fn main() {
     let seconds = begin.elapsed().as_secs_f64();
     assert_eq!(restored.facts, facts);
     assert_eq!(borders.values().map(Border::devices).sum::<usize>(), devices);
+    println!("hub: {}", HubKind::Open);
     println!(
         "{devices} devices, {facts} facts: known again after {seconds:.1} s ({:.0} facts/s)",
         facts as f64 / seconds

@@ -1,6 +1,7 @@
 //! What the benches share: settings from the environment, progress beside the result, medians with their spread. It
 //! measures nothing itself.
 
+use std::fmt;
 use std::io::Write;
 use std::process::ExitCode;
 
@@ -30,9 +31,38 @@ pub fn say(what: &str) {
     writeln!(std::io::stderr(), "{what}").unwrap_or_default();
 }
 
-/// The result, to stdout, and whether it could be written.
-pub fn tell(result: &str) -> ExitCode {
-    match writeln!(std::io::stdout(), "{result}") {
+/// What kind of hub a bench measured: rights and mirrors have their price.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HubKind {
+    /// No server takes part.
+    None,
+    /// The server lets everyone do everything.
+    Open,
+    /// Accounts and TLS; readers share the account of the services.
+    Secured,
+    /// Accounts and TLS; readers have mirrors in an account of their own.
+    SecuredWithMirrors,
+}
+
+impl fmt::Display for HubKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::None => "none",
+            Self::Open => "open",
+            Self::Secured => "secured, readers in the hub's account",
+            Self::SecuredWithMirrors => "secured with mirrors",
+        })
+    }
+}
+
+/// The result, to stdout, after the kind of hub that it was measured on; whether it could be written.
+pub fn tell(hub: HubKind, result: &str) -> ExitCode {
+    print(&format!("hub: {hub}\n{result}"))
+}
+
+/// A text, to stdout, and whether it could be written.
+pub fn print(text: &str) -> ExitCode {
+    match writeln!(std::io::stdout(), "{text}") {
         Ok(()) => ExitCode::SUCCESS,
         Err(_) => ExitCode::FAILURE,
     }

@@ -1,7 +1,7 @@
 //! What the end-to-end tests share: [`server`], a real nats-server for one test, and
 //! [`cluster`], three of them as one; [`system`], a whole system of processes; [`command`], `muster` in this one;
-//! [`story`], what is told about one; [`guarded`], a hub with real rights over [`tls`], and [`leaf`], a site with a server
-//! of its own; [`raw`], a client without scruples; [`containers`], the engine and a fleet on it; [`backlog`], a device with
+//! [`story`], what is told about one; [`guarded`], a hub with real rights over [`tls`], [`mod@hostile`], the same under
+//! attack, and [`leaf`], a site with a server of its own; [`raw`], a client without scruples; [`containers`], the engine and a fleet on it; [`backlog`], a device with
 //! much to tell, [`mod@ledger`], a fleet that has told it, [`envelope`], what its messages carry, and
 //! [`thin`], a link for it;
 //! [`wait`], waiting for facts; [`golden`] files; [`python`], examples in another language; [`schemas`], the documents of
@@ -18,6 +18,7 @@ pub mod containers;
 pub mod envelope;
 pub mod golden;
 pub mod guarded;
+pub mod hostile;
 pub mod incidents;
 pub mod later;
 pub mod leaf;

@@ -113,6 +113,11 @@ impl Server {
         self.port
     }
 
+    /// Its process id, while it runs.
+    pub fn pid(&self) -> Option<Pid> {
+        self.child.as_ref().map(Pid::from_child)
+    }
+
     /// What it is called by other servers of its cluster.
     pub fn name(&self) -> String {
         // Its directory is nobody else's, and so is its name.

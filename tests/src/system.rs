@@ -316,14 +316,18 @@ pub fn agent_name(key: &DeviceKey) -> String {
     format!("agent-{}-{}", key.site, key.device)
 }
 
-/// A program of this build.
+/// Names a directory of programs to use in place of this build's: those of an older release, to compare.
+const PROGRAMS_VARIABLE: &str = "MUSTER_PROGRAMS";
+
+/// A program of this build, or of the directory that `MUSTER_PROGRAMS` names.
 ///
 /// # Panics
 /// It is not built: tests of a package do not build the programs of others.
 pub fn program(name: &str) -> PathBuf {
     let own = std::env::current_exe().unwrap();
     let dir = own.ancestors().nth(2).expect("a test runs in target/<profile>/deps");
-    let program = dir.join(name);
+    let program =
+        std::env::var_os(PROGRAMS_VARIABLE).map_or_else(|| dir.to_owned(), PathBuf::from).join(name);
     assert!(
         program.is_file(),
         "{} is not built: run `make test`, or `cargo build --workspace --bins`",

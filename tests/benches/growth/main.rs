@@ -18,7 +18,7 @@ use muster_contract::query::Output;
 use muster_contract::status::StatusQuery;
 use muster_domain::fold::Fleet;
 use muster_rollup::store::{Changes, Found, Store};
-use muster_tests::bench::{self, median, say, setting};
+use muster_tests::bench::{self, HubKind, median, say, setting};
 use muster_tests::ledger::DEPLOYMENTS;
 
 use self::fleet::Made;
@@ -42,8 +42,8 @@ fn main() -> ExitCode {
         return ExitCode::SUCCESS;
     }
     match setting(SIZE, 0) {
-        0 => bench::tell(&table(setting("BENCH_ROUNDS", ROUNDS_DEFAULT).max(1))),
-        standings => bench::tell(&Figures::measure(standings).to_line()),
+        0 => bench::tell(HubKind::None, &table(setting("BENCH_ROUNDS", ROUNDS_DEFAULT).max(1))),
+        standings => bench::print(&Figures::measure(standings).to_line()),
     }
 }
 

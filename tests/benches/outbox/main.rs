@@ -17,7 +17,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use muster_tests::bench::{self, say, setting};
+use muster_tests::bench::{self, HubKind, say, setting};
 
 /// Reports kept in a round, one at a time and again in groups; rounded up to whole groups in each turn.
 const KEPT_DEFAULT: usize = 1_000;
@@ -42,7 +42,7 @@ fn main() -> ExitCode {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     // On a thread of its own beside those of the runtime, as the agent's writer is.
     let figures = runtime.block_on(measure(dir.path().to_owned(), kept, rounds));
-    bench::tell(&table::render(kept, rounds, &figures))
+    bench::tell(HubKind::None, &table::render(kept, rounds, &figures))
 }
 
 /// Rates of both sides, in reports a second, round by round.

@@ -20,7 +20,7 @@ use super::agents;
 use super::load::{self, DEVICES, Fleet, LATENCY_EVENTS, Latency, PATIENCE};
 use super::raw::paced;
 
-const LOOK: std::time::Duration = std::time::Duration::from_millis(5);
+pub(crate) const LOOK: std::time::Duration = std::time::Duration::from_millis(5);
 
 struct Whole {
     bus: Bus,
@@ -74,7 +74,7 @@ impl Whole {
     }
 }
 
-fn received(lines: &[DeviceLine]) -> u64 {
+pub(crate) fn received(lines: &[DeviceLine]) -> u64 {
     lines.iter().map(|line| line.account.received).sum()
 }
 

@@ -24,6 +24,7 @@ pub(crate) fn render(reports: usize, rounds: usize, figures: &Figures) -> String
         lines.push(latency_line(&format!("latency {name}"), share, raw_latency, muster_latency));
         lines.push(latency_line(&format!("agent to view {name}"), share, raw_latency, agent_latency));
     }
+    lines.extend(secured_lines(figures));
     let [raw, muster, agents] = [raw_latency, muster_latency, agent_latency].map(Latency::samples);
     lines.push(String::new());
     lines.push(format!(
@@ -32,6 +33,25 @@ pub(crate) fn render(reports: usize, rounds: usize, figures: &Figures) -> String
         keeping.per_mille(990)
     ));
     lines.join("\n")
+}
+
+/// What the same work reaches on a secured hub, beside the open one of the same rounds.
+fn secured_lines(figures: &Figures) -> Vec<String> {
+    let [alike, different] = &figures.secured_rates;
+    if alike.is_empty() {
+        return Vec::new();
+    }
+    let line = |fleet: &str, open: &[f64], secured: &[f64]| {
+        let share = ratio(secured, open);
+        format!("| events/s, {fleet} | {} | {} | {share:.2} |", thousands(open), thousands(secured))
+    };
+    vec![
+        String::new(),
+        format!("| Muster | hub open | hub {} | ratio |", figures.secured_kind),
+        "|---|---:|---:|---:|".to_owned(),
+        line(&format!("{SHARED_DEPLOYMENTS} deployments"), &figures.alike_rates, alike),
+        line("a deployment for each device", &figures.different_rates, different),
+    ]
 }
 
 fn rates_line(fleet: &str, [documents, raw, muster]: [&[f64]; 3]) -> String {

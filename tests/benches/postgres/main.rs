@@ -27,7 +27,7 @@ use muster_bus::Bus;
 use muster_rollup::app::start;
 use muster_rollup::config::Cli;
 use muster_service::life::Life;
-use muster_tests::bench::{self, ratio, say, setting, thousands};
+use muster_tests::bench::{self, HubKind, ratio, say, setting, thousands};
 use muster_tests::envelope::Carry;
 use muster_tests::ledger::{self, DEPLOYMENTS};
 use muster_tests::server::Server;
@@ -51,6 +51,7 @@ fn main() -> ExitCode {
     }
     let Some(cluster) = Cluster::start() else {
         return bench::tell(
+            HubKind::None,
             "NOT MEASURED: there is no PostgreSQL server on this machine (`apt-get install postgresql`), so \
              nobody knows whether Muster is ahead of one here.",
         );
@@ -89,7 +90,7 @@ fn main() -> ExitCode {
         line("and every report kept", history, muster),
         line("and with it its id, source, type and trace", messages, whole),
     ];
-    bench::tell(&lines.join("\n"))
+    bench::tell(HubKind::Open, &lines.join("\n"))
 }
 
 /// Reports a second of the second round, when every standing is there.

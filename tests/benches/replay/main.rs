@@ -20,7 +20,7 @@ use muster_contract::limits::IN_FLIGHT_MAX;
 use muster_contract::subjects::{self, stream};
 use muster_simulator::child::{Child, Spec};
 use muster_tests::backlog::Backlog;
-use muster_tests::bench::{self, ratio, say, setting, thousands};
+use muster_tests::bench::{self, HubKind, ratio, say, setting, thousands};
 use muster_tests::server::{Server, device};
 use muster_tests::streams::keep_all_of_uplink;
 use muster_tests::system::program;
@@ -60,7 +60,7 @@ fn main() -> ExitCode {
     }
     let table = table(backlog, rounds, &loopback, &link);
     let (wire, memory) = runtime.block_on(async { (wire().await, memory().await) });
-    bench::tell(&format!("{table}\n\n{wire}\n{memory}"))
+    bench::tell(HubKind::Open, &format!("{table}\n\n{wire}\n{memory}"))
 }
 
 /// Rates of all sides, in reports a second, round by round.

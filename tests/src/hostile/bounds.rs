@@ -1,0 +1,122 @@
+//! What has to hold while somebody attacks: the bounds of the contract and of issue 21, in one place, and which of them an
+//! [`Outcome`] breaks. It measures nothing.
+
+use std::time::Duration;
+
+use muster_contract::limits::{
+    DEPLOYMENTS_PER_DEVICE_MAX, DEVICE_BURST_REPORTS, DEVICE_BYTES_PER_SECOND, DEVICE_REPORTS_PER_SECOND,
+    EPOCH_RISES_PER_HOUR, UPLINK_SHARE,
+};
+
+use super::flood::Flood;
+use super::outcome::Outcome;
+
+/// Good devices beside each flood.
+pub const GOOD_DEVICES: usize = 20;
+/// Reports a second of each good device.
+pub const REPORTS_PER_SECOND: u32 = 2;
+/// Latency of a good report during a flood, in multiples of the calm one.
+pub const LATENCY_FACTOR: f64 = 3.0;
+/// Latency of a good report during a flood that nothing excuses.
+pub const LATENCY_MAX: Duration = Duration::from_secs(1);
+/// Resident memory of a process during a flood, in multiples of the calm one, and what is added to that.
+pub const MEMORY_FACTOR: u64 = 2;
+/// See [`MEMORY_FACTOR`].
+pub const MEMORY_EXTRA_BYTES: u64 = 200 * 1_000_000;
+
+/// Bytes in LEDGER for each byte of a report: a fact carries its envelope beside the report.
+pub const LEDGER_BYTES_FACTOR: u64 = 4;
+/// Epochs of a device within an hour: the first, and its rises.
+pub const EPOCHS_MAX: usize = EPOCH_RISES_PER_HOUR + 1;
+/// Deployments that a device may speak of.
+pub const DEPLOYMENTS_MAX: usize = DEPLOYMENTS_PER_DEVICE_MAX;
+/// Facts of refused messages a second: refusals are rate-limited as quarantine is.
+pub const REFUSALS_PER_SECOND: u64 = 100;
+/// Connections of one credential that stay, after the hub had time to end the others.
+pub const CONNECTIONS_MAX: usize = 4;
+/// Notice subscriptions that one requester may hold, well below the 1,000 of all.
+pub const SUBSCRIPTIONS_MAX: usize = 250;
+/// Consumers on the LEDGER that readers use, after the hub had time to remove the others: the mirror's bound.
+pub const CONSUMERS_MAX: usize = 768;
+/// Time in which the hub ends what exceeds such a bound.
+pub const ENFORCED_WITHIN: Duration = Duration::from_secs(10);
+/// Facts of one device's backlog before the fact of a report that came after it: the device's share of UPLINK.
+pub const FACTS_BEFORE_ANOTHER: u64 = UPLINK_SHARE as u64;
+/// Time in which a restarted ingest takes reports again.
+pub const RESTART_MAX: Duration = Duration::from_secs(20);
+
+const _: () = {
+    assert!(CONNECTIONS_MAX < 16 && SUBSCRIPTIONS_MAX < 1_000);
+};
+
+impl Outcome {
+    /// The counts that are out of bounds: what no machine is too slow for.
+    pub fn broken_counts(&self, calm: &Self) -> Vec<String> {
+        let mut broken = self.lost.clone();
+        let mut check = |holds: bool, text: String| {
+            if !holds {
+                broken.push(text)
+            }
+        };
+        check(self.refused == 0, format!("{} publishes of good devices were refused", self.refused));
+        let unsettled = self.reports - self.in_view;
+        check(unsettled == 0, format!("{unsettled} of {} good reports are not in the view", self.reports));
+        for (name, &bytes) in &self.memory {
+            let bound = calm.memory.get(name).unwrap_or(&0) * MEMORY_FACTOR + MEMORY_EXTRA_BYTES;
+            check(
+                bytes <= bound,
+                format!("{name} has {} MB, above {} MB", bytes / 1_000_000, bound / 1_000_000),
+            );
+        }
+        let seconds = self.seconds.ceil() as u64;
+        let facts = DEVICE_BURST_REPORTS + seconds * (DEVICE_REPORTS_PER_SECOND + REFUSALS_PER_SECOND);
+        let of_flood = self.facts.total();
+        check(of_flood <= facts, format!("LEDGER took {of_flood} facts of the flood, above {facts}"));
+        let burst_bytes = DEVICE_BURST_REPORTS * DEVICE_BYTES_PER_SECOND / DEVICE_REPORTS_PER_SECOND;
+        let bytes = LEDGER_BYTES_FACTOR * (burst_bytes + seconds * DEVICE_BYTES_PER_SECOND);
+        check(
+            self.ledger_bytes <= bytes,
+            format!("LEDGER grew by {} MB, above {} MB", self.ledger_bytes / 1_000_000, bytes / 1_000_000),
+        );
+        let refusals = seconds * REFUSALS_PER_SECOND;
+        let quarantined = self.facts.quarantine;
+        check(quarantined <= refusals, format!("{quarantined} quarantine facts, above {refusals}"));
+        let deployments = self.facts.deployments;
+        check(
+            deployments <= DEPLOYMENTS_MAX,
+            format!("{deployments} deployments of one device, above {DEPLOYMENTS_MAX}"),
+        );
+        let epochs = self.facts.epochs;
+        check(epochs <= EPOCHS_MAX, format!("{epochs} epochs of one device, above {EPOCHS_MAX}"));
+        let views = calm.views + DEPLOYMENTS_MAX as u64;
+        check(self.views <= views, format!("{} views, above {views}", self.views));
+        if let (Some(held), Some(most)) = (self.held, self.flood.and_then(held_max)) {
+            check(held <= most, format!("the attacker holds {held}, above {most}"));
+        }
+        broken
+    }
+
+    /// The latencies that are out of bounds.
+    pub fn broken_latencies(&self, calm: &Self) -> Vec<String> {
+        let max = LATENCY_MAX.as_secs_f64() * 1000.0;
+        let bound = (calm.ledger.p99 * LATENCY_FACTOR).min(max);
+        let mut broken = Vec::new();
+        if self.ledger.p99 > bound {
+            broken.push(format!("p99 to LEDGER {:.0} ms, above {bound:.0} ms", self.ledger.p99));
+        }
+        if self.view.p99 > max {
+            broken.push(format!("p99 to the view {:.0} ms, above {max:.0} ms", self.view.p99));
+        }
+        broken
+    }
+}
+
+/// What an attacker may hold at the end of its flood: connections, consumers or subscriptions.
+pub const fn held_max(flood: Flood) -> Option<usize> {
+    match flood {
+        Flood::Connections => Some(CONNECTIONS_MAX),
+        Flood::DurableConsumers => Some(CONSUMERS_MAX),
+        Flood::NoticeSubscriptions => Some(SUBSCRIPTIONS_MAX),
+        _ => None,
+    }
+}
