@@ -230,7 +230,7 @@ fn mirror(name: &str, origin: &Info, settings: &MirrorSettings) -> Stream {
         mirror: Some(source),
         storage: StorageType::File,
         num_replicas: settings.replicas.max(1),
-        placement: (!tags.is_empty()).then(|| Placement { cluster: None, tags }),
+        placement: (!tags.is_empty()).then_some(Placement { cluster: None, tags }),
         max_age,
         max_bytes: origin.config["max_bytes"].as_i64().unwrap_or(-1),
         max_messages_per_subject: origin.config["max_msgs_per_subject"].as_i64().unwrap_or(-1),

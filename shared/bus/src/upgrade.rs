@@ -48,7 +48,7 @@ impl Bus {
             let differs =
                 before.iter().any(|shape| shape.name == wanted.name && !shape.differences.is_empty());
             if let Some(found) = self.found(&wanted).await?.filter(|_| differs) {
-                let changed = changed(&wanted, found);
+                let changed = changed(&wanted, &found);
                 let verb = format!("STREAM.UPDATE.{}", wanted.name);
                 let updated = self.wire.api::<Value>(&verb, &changed).await;
                 updated.map_err(|source| refusal(&format!("stream {}", wanted.name), source))?;
@@ -71,10 +71,10 @@ fn differences(wanted: &Stream, found: &Map<String, Value>) -> Vec<Difference> {
 }
 
 /// The settings to send: those that are there, with the contract's where they differ.
-fn changed(wanted: &Stream, found: Map<String, Value>) -> Map<String, Value> {
+fn changed(wanted: &Stream, found: &Map<String, Value>) -> Map<String, Value> {
     let wanted_fields = fields(wanted);
     let mut changed = found.clone();
-    for Difference { field, .. } in differences(wanted, &found) {
+    for Difference { field, .. } in differences(wanted, found) {
         match wanted_fields.get(&field) {
             Some(value) => changed.insert(field, value.clone()),
             None => changed.remove(&field),
@@ -94,7 +94,7 @@ mod tests {
         found.insert("max_msgs_per_subject".to_owned(), json!(1));
         found.insert("num_replicas".to_owned(), json!(3));
         found.insert("sealed".to_owned(), json!(true));
-        let changed = changed(&wanted, found);
+        let changed = changed(&wanted, &found);
         assert_eq!((&changed["max_msgs_per_subject"], &changed["num_replicas"]), (&json!(7), &json!(3)));
         assert_eq!(changed.get("sealed").unwrap_or(&Value::Bool(false)), &json!(false));
         assert!(differences(&wanted, &changed).is_empty());

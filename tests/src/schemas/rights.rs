@@ -34,7 +34,7 @@ approver (PEOPLE: as viewer, and approvals). A federation has the role `subscrib
 ";
 
 /// The table.
-pub fn table() -> String {
+pub(super) fn table() -> String {
     let mut text = BEGINNING.to_owned();
     text += "## What crosses between accounts\n\n| from | to | how | subject | in the importing account |\n|---|---|---|---|---|\n";
     for offer in &OFFERS {
