@@ -7,6 +7,7 @@ use muster_contract::limits::{
     DEPLOYMENTS_PER_DEVICE_MAX, DEVICE_BURST_REPORTS, DEVICE_BYTES_PER_SECOND, DEVICE_REPORTS_PER_SECOND,
     EPOCH_RISES_PER_HOUR, UPLINK_SHARE,
 };
+use muster_identity::claims::MIRROR_CONSUMERS_MAX;
 
 use super::flood::Flood;
 use super::outcome::Outcome;
@@ -36,8 +37,8 @@ pub const REFUSALS_PER_SECOND: u64 = 100;
 pub const CONNECTIONS_MAX: usize = 4;
 /// Notice subscriptions that one requester may hold, well below the 1,000 of all.
 pub const SUBSCRIPTIONS_MAX: usize = 250;
-/// Consumers on the LEDGER that readers use, after the hub had time to remove the others: the mirror's bound.
-pub const CONSUMERS_MAX: usize = 768;
+/// Consumers on the LEDGER that readers use: what their account allows. Services have an account of their own.
+pub const CONSUMERS_MAX: usize = MIRROR_CONSUMERS_MAX as usize;
 /// Time in which the hub ends what exceeds such a bound.
 pub const ENFORCED_WITHIN: Duration = Duration::from_secs(10);
 /// Facts of one device's backlog before the fact of a report that came after it: the device's share of UPLINK.
@@ -55,7 +56,7 @@ impl Outcome {
         let mut broken = self.lost.clone();
         let mut check = |holds: bool, text: String| {
             if !holds {
-                broken.push(text)
+                broken.push(text);
             }
         };
         check(self.refused == 0, format!("{} publishes of good devices were refused", self.refused));

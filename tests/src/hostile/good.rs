@@ -31,6 +31,8 @@ use crate::wait::until;
 const HEARTBEAT_EVERY: Duration = Duration::from_secs(5);
 /// Time until a refused report is sent again.
 const RETRY_AFTER: Duration = Duration::from_millis(250);
+/// Time that reports may take which are under way at the end.
+const CLOSE_PATIENCE: Duration = Duration::from_secs(5);
 /// Messages that an observer reads at once.
 const BATCH: usize = 512;
 /// Time between two looks at what is recorded.
@@ -64,10 +66,13 @@ impl Reporter {
         Self { key, bus, deployment, epoch, generation: entry.target_generation, digest: entry.digest }
     }
 
-    /// A report of this number; it is the newest one.
+    /// A report of this number; it is the newest one. The state changes with every report, and is never `installed`.
     pub fn report(&self, seq: u64) -> StatusReport {
+        self.report_of(seq, if seq.is_multiple_of(2) { State::Pending } else { State::Installing })
+    }
+
+    fn report_of(&self, seq: u64, state: State) -> StatusReport {
         let seq = Seq::new(seq).unwrap();
-        let state = if seq.get().is_multiple_of(2) { State::Installed } else { State::Installing };
         StatusReport {
             api_version: ApiVersion::V1,
             kind: kind::StatusReport::default(),
@@ -100,13 +105,14 @@ impl Reporter {
         }
     }
 
-    fn outgoing(&self, seq: u64) -> Outgoing {
-        Carry::Everything.report(subjects::report(&self.key), to_bytes(&self.report(seq)), &mut Rng::new())
+    /// Sends a report until it is stored; tells of each time that it is refused or not answered.
+    pub async fn send(&self, seq: u64, refused: impl Fn()) {
+        self.send_report(&self.report(seq), refused).await;
     }
 
-    /// Sends a report until it is stored; how often it was refused or not answered.
-    pub async fn send(&self, seq: u64, refused: impl Fn()) {
-        let message = self.outgoing(seq);
+    async fn send_report(&self, report: &StatusReport, refused: impl Fn()) {
+        let subject = subjects::report(&self.key);
+        let message = Carry::Everything.report(subject, to_bytes(report), &mut Rng::new());
         while self.bus.publish(message.clone()).await.is_err() {
             refused();
             tokio::time::sleep(RETRY_AFTER).await;
@@ -205,7 +211,9 @@ impl GoodFleet {
         Self { reporters, records, observers, numbers }
     }
 
-    /// Lets every device report for a time, and waits until LEDGER and the views hold everything or patience ends.
+    /// Lets every device report for a time, and waits until LEDGER and the views hold everything or patience ends. A last
+    /// report of each device, which is not counted, says `installed`: it changes the view even where the rollup saw several
+    /// reports at once that changed nothing together.
     pub async fn report(&mut self, per_second: u32, time: Duration, patience: Duration) -> GoodOutcome {
         self.records.iter().for_each(|record| {
             let mut record = lock(record);
@@ -225,12 +233,30 @@ impl GoodFleet {
         let all = count * self.reporters.len() as u64;
         tokio::time::sleep(time).await;
         let deadline = Instant::now() + patience;
+        let mut is_closed = false;
         loop {
             let outcome = self.outcome();
+            if !is_closed && (outcome.in_ledger == all || Instant::now() > deadline) {
+                is_closed = true;
+                self.close(&mut sending);
+            }
             if outcome.in_view == all || Instant::now() > deadline {
+                // What is still repeated after that ends with the time.
+                let _ = tokio::time::timeout(CLOSE_PATIENCE, sending.join_all()).await;
                 return outcome;
             }
             tokio::time::sleep(LOOK).await;
+        }
+    }
+
+    /// Sends the last report of each device.
+    fn close(&mut self, sending: &mut JoinSet<()>) {
+        for (reporter, number) in self.reporters.iter().zip(&mut self.numbers) {
+            *number += 1;
+            let (reporter, number) = (reporter.clone(), *number);
+            sending.spawn(async move {
+                reporter.send_report(&reporter.report_of(number, State::Installed), || ()).await;
+            });
         }
     }
 
