@@ -16,6 +16,8 @@ const LOUD: u64 = 25;
 /// Reports of each of them.
 const REPORTS: u64 = 1600;
 
+/// Reports of each that fit into its share of UPLINK while ingest takes none.
+const SHARE: u64 = 1000;
 /// Parts in which they do.
 const PARTS: u64 = 32;
 
@@ -70,11 +72,15 @@ async fn begin(hub: &Hub) {
     }
 }
 
-/// Loud devices report, each number once, one device after the other in turn.
-async fn flood(hub: &Hub, from: u64, to: u64) {
+/// Loud devices report, each number once, one device after the other in turn. What a full share of UPLINK refuses is sent
+/// again, as an outbox does.
+async fn flood(hub: &Hub, from: u64, to: u64, head: u64) {
     for seq in from..=to {
         let sent = (0..LOUD).map(|number| async move {
-            hub.send(&loud(number), &status(1, seq, REPORTS)).await;
+            let report = status(1, seq, head).to_string();
+            let message = || Outgoing::new(subjects::report(&loud(number)), report.clone());
+            let publish = async || hub.bus.publish(message()).await.is_ok();
+            until("UPLINK takes a report", publish, |taken| *taken).await;
         });
         futures_util::future::join_all(sent).await;
     }
@@ -125,7 +131,7 @@ async fn a_ledger_at_its_bound_takes_everything_and_keeps_the_newest_of_each() {
     begin(&hub).await;
     let first_end = hub.bus.stream_state(stream::LEDGER).await.unwrap().last_seq;
     for part in 0..PARTS {
-        flood(&hub, part * REPORTS / PARTS + 1, (part + 1) * REPORTS / PARTS).await;
+        flood(&hub, part * REPORTS / PARTS + 1, (part + 1) * REPORTS / PARTS, REPORTS).await;
         is_below_its_bound(&hub).await;
     }
     let incident = async || hub.bus.last(stream::LEDGER, "muster.incident._._").await.unwrap();
@@ -156,7 +162,7 @@ async fn a_ledger_at_its_bound_takes_everything_and_keeps_the_newest_of_each() {
 async fn reports_wait_at_the_bound_until_the_publisher_has_published_targets_again() {
     let Small { hub, _dir: dir, rollup: _rollup, .. } = Small::start(false).await;
     begin(&hub).await;
-    flood(&hub, 1, REPORTS).await;
+    flood(&hub, 1, SHARE, SHARE).await;
     let waits = async || hub.log().contains("reports wait in UPLINK");
     until("ingest holds reports back", waits, |waits| *waits).await;
     let first = |ledger: &StreamState| ledger.first_seq;
@@ -165,7 +171,7 @@ async fn reports_wait_at_the_bound_until_the_publisher_has_published_targets_aga
     let before = first(&hub.bus.stream_state(stream::LEDGER).await.unwrap());
     let _publisher = service(PUBLISHER, &hub, &dir, &[]);
     for number in 0..LOUD {
-        hub.receipt_is(&loud(number), 1, REPORTS, "").await;
+        hub.receipt_is(&loud(number), 1, SHARE, "").await;
         for key in [quiet(number), loud(number)] {
             let document = LedgerSubject::Desired(key).to_string();
             assert!(hub.bus.last(stream::LEDGER, &document).await.unwrap().is_some(), "{document}");

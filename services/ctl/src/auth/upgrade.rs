@@ -9,8 +9,8 @@ use std::path::PathBuf;
 use muster_identity::{Account, Entry, Role};
 
 use super::error::AuthError;
-use super::init::{account_key, new_signer};
-use super::vault::{SERVER_CONFIG, Vault};
+use super::init::{account_key, keep_watcher, new_signer};
+use super::vault::{SERVER_CONFIG, SYSTEM_SEED, Vault, WATCHER_CREDS, key};
 use super::{Upgraded, key_of_file, service};
 use crate::config::VaultArgs;
 
@@ -21,6 +21,9 @@ pub(super) fn run(args: &VaultArgs, now: u64) -> Result<Upgraded, AuthError> {
     let new_roles = add_signers(&mut vault)?;
     // The keys first: what is signed with them can be made again.
     vault.keep_authority()?;
+    if !vault.path(WATCHER_CREDS).exists() {
+        keep_watcher(&args.dir, &key(&vault.path(SYSTEM_SEED))?, now)?;
+    }
     let mut upgraded = Upgraded {
         dir: args.dir.clone(),
         config: args.dir.join(SERVER_CONFIG),
@@ -112,6 +115,7 @@ mod tests {
         std::fs::write(&file, authority.to_string()).unwrap();
         std::fs::remove_file(dir.join("signers/keeper.seed")).unwrap();
         std::fs::remove_file(dir.join("creds/keeper.creds")).unwrap();
+        std::fs::remove_file(dir.join("creds/watcher.creds")).unwrap();
         let file = dir.join("roster.json");
         let mut roster: Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
         roster["users"].as_array_mut().unwrap().retain(|user| user["role"] != "keeper");
@@ -141,6 +145,7 @@ mod tests {
         assert_eq!(now.1.nats.issuer_account, vault.authority.hub);
         assert_eq!(now.2.nats.issuer_account, vault.authority.readers);
         assert!(now.1.tag("signer-operator").is_some(), "the rollup knows an operator");
+        assert_eq!(token(&dir, "watcher").tag("role"), Some("watcher"));
     }
 
     #[test]
