@@ -147,7 +147,7 @@ fn hand_out(queues: &mut BTreeMap<u16, Vec<Queued>>, delivery: &Delivery) {
     let queued = (subject, fact, delivery.stored_at);
     match partition(&queued.0) {
         Some(partition) => {
-            queues.get_mut(&partition).into_iter().for_each(|queue| queue.push(queued.clone()))
+            queues.get_mut(&partition).into_iter().for_each(|queue| queue.push(queued.clone()));
         }
         // Nobody's: whichever partition meets the same again shall recognise it.
         None => queues.values_mut().for_each(|queue| queue.push(queued.clone())),

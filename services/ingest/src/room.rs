@@ -413,7 +413,7 @@ impl RoomKeeper {
             match self.bus.publish(incident(what, self.clock.now())).await {
                 Ok(_) => self.incident_at = Some(Instant::now()),
                 Err(error) => {
-                    tracing::debug!(error = chain(&error), "cannot publish the incident; trying again")
+                    tracing::debug!(error = chain(&error), "cannot publish the incident; trying again");
                 }
             }
         }

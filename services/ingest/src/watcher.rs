@@ -145,7 +145,7 @@ impl Watcher {
             match bus.connection_events().await {
                 Ok(events) => self.follow(bus, events).await,
                 Err(error) => {
-                    tracing::warn!(error = chain(&error), "cannot follow connections; trying again")
+                    tracing::warn!(error = chain(&error), "cannot follow connections; trying again");
                 }
             }
             sleep(TICK).await;

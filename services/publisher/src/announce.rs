@@ -169,7 +169,7 @@ impl<D: Downlink> Announcer<D> {
             }
             Order::Verify(documents, is_new) => {
                 let before = self.open();
-                self.verify(documents, is_new);
+                self.verify(&documents, is_new);
                 self.tell_if_other_than(before);
             }
             Order::Listed(devices) => {

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use fastrand::Rng;
-use muster_bus::{Bus, Headers, Outgoing, Start};
+use muster_bus::{Bus, Headers, Start};
 use muster_contract::canonical::Digest;
 use muster_contract::decode::{peek, to_bytes};
 use muster_contract::desired::DesiredState;

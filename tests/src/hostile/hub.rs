@@ -71,7 +71,7 @@ impl HostileHub {
         let views = connect(guarded.config(Role::Rollup)).await;
         let mut good = Vec::new();
         for at in 0..good_devices {
-            good.push(admit(&guarded, &inspector, key(GOOD_SITE, format!("good-{at}"))).await);
+            good.push(admit(&guarded, &inspector, key(GOOD_SITE, &format!("good-{at}"))).await);
         }
         let attacker = admit(&guarded, &inspector, flooding(&good[0].key, 0)).await;
         let has_mirrors = has_mirrors(&guarded).await;
@@ -176,13 +176,13 @@ fn further_creds(hub: &Guarded, file: &str) -> Option<PathBuf> {
     Some(hub.auth().join("creds").join(file)).filter(|file| file.is_file())
 }
 
-fn key(site: &str, name: String) -> DeviceKey {
+fn key(site: &str, name: &str) -> DeviceKey {
     DeviceKey { site: site.parse().unwrap(), device: name.parse().unwrap() }
 }
 
 /// The `nth` device that floods in the partition of a good one.
 fn flooding(good: &DeviceKey, nth: usize) -> DeviceKey {
-    let keys = (0..).map(|at| key(FLOOD_SITE, format!("flood-{at}")));
+    let keys = (0..).map(|at| key(FLOOD_SITE, &format!("flood-{at}")));
     keys.filter(|key| partition_of(key) == partition_of(good)).nth(nth).unwrap()
 }
 

@@ -178,13 +178,12 @@ async fn a_replaced_ledger_is_an_incident_and_its_snapshot_is_set_aside() {
     api(&hub, "STREAM.DELETE.LEDGER").await;
     hub.bus.converge().await.unwrap();
     let replaced = || async {
-        let found = incidents.all().into_iter().find_map(|request| match request.what {
+        incidents.all().into_iter().find_map(|request| match request.what {
             IncidentKind::LedgerReplaced { known_created_at, known_seq, created_at, .. } => {
                 Some((known_created_at, known_seq, created_at))
             }
             _ => None,
-        });
-        found
+        })
     };
     let created_at = hub.bus.stream_state(stream::LEDGER).await.unwrap().created_at;
     let wanted = Some((known.created_at, known.last_seq, created_at));

@@ -73,7 +73,7 @@ async fn a_fifth_connection_of_a_key_ends_the_oldest_in_time_and_disturbs_nobody
     enforced.await.expect("the bound holds within the stated time");
     println!("{MANY} connections of one key: {CONNECTIONS_PER_KEY_MAX} left after {:?}", began.elapsed());
 
-    let found = incident_of(&bus, &LedgerSubject::Incident(greedy).to_string()).await;
+    let found = incident_of(&bus, &LedgerSubject::Incident(Some(greedy)).to_string()).await;
     let IncidentKind::ConnectionsExceeded { name, limit, disconnected, .. } = found else {
         panic!("{found:?}")
     };

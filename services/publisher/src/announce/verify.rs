@@ -18,10 +18,10 @@ use crate::held::Held;
 
 impl<D: Downlink> Announcer<D> {
     /// DOWNLINK holds these, in their order; all positions known before are void where it `is_new`.
-    pub(super) fn verify(&mut self, documents: Vec<StoredDocument>, is_new: bool) {
+    pub(super) fn verify(&mut self, documents: &[StoredDocument], is_new: bool) {
         let due = self.roster.due();
         let mut interner = Interner::default();
-        for document in &documents {
+        for document in documents {
             let before = self.roster.held(&document.key);
             // The announcer's own, or older than what it knows.
             let sequence = document.message.sequence;

@@ -172,7 +172,7 @@ fn uplink() -> Vec<Channel> {
 
 fn fact(
     name: &'static str,
-    subject: LedgerSubject,
+    subject: &LedgerSubject,
     message: &'static [&'static str],
     about: &'static str,
 ) -> Channel {
@@ -183,44 +183,44 @@ fn ledger() -> Vec<Channel> {
     vec![
         fact(
             "status",
-            LedgerSubject::Status(key(), deployment()),
+            &LedgerSubject::Status(key(), deployment()),
             &["StatusFact"],
             "What a deployment on a device is.",
         ),
         fact("device", LedgerSubject::Device(key()), &["DeviceFact"], "What a device says it is."),
         fact(
             "liveness",
-            LedgerSubject::Liveness(key()),
+            &LedgerSubject::Liveness(key()),
             &["LivenessFact"],
             "Whether the hub hears a device.",
         ),
         fact(
             "deadline",
-            LedgerSubject::Deadline(key(), deployment()),
+            &LedgerSubject::Deadline(key(), deployment()),
             &["DeadlineFact"],
             "What did not happen in time.",
         ),
         fact(
             "quarantine",
-            LedgerSubject::Quarantine(Some(key())),
+            &LedgerSubject::Quarantine(Some(key())),
             &["QuarantineFact"],
             "What could not be let in, with the reason.",
         ),
         fact(
             "quarantineOfNobody",
-            LedgerSubject::Quarantine(None),
+            &LedgerSubject::Quarantine(None),
             &["QuarantineFact"],
             "The same, where the sender's name is no identifier.",
         ),
         fact(
             "verdict",
-            LedgerSubject::Verdict(Some(key())),
+            &LedgerSubject::Verdict(Some(key())),
             &["QuarantineVerdict"],
             "What became of a message in quarantine. It changes no account.",
         ),
         fact(
             "verdictOfNobody",
-            LedgerSubject::Verdict(None),
+            &LedgerSubject::Verdict(None),
             &["QuarantineVerdict"],
             "The same, where the sender's name is no identifier.",
         ),
@@ -349,13 +349,13 @@ fn incidents() -> Vec<Channel> {
     vec![
         fact(
             "incident",
-            LedgerSubject::Incident(Some(key())),
+            &LedgerSubject::Incident(Some(key())),
             &["Incident"],
             "What a person should know of a device.",
         ),
         fact(
             "incidentOfHub",
-            LedgerSubject::Incident(None),
+            &LedgerSubject::Incident(None),
             &["Incident"],
             "What a person should know of the hub itself.",
         ),
