@@ -110,7 +110,7 @@ impl Held {
     /// LEDGER's last sequence, as far as it is known.
     #[must_use]
     pub fn followed_by(&self, entry: &ViewEntry, end: u64) -> Self {
-        let mut next = Self { written_at: self.written_at, ..Self::read(Some(entry)) };
+        let mut next = Self::read(Some(entry));
         match (self.read_to(), next.content) {
             (_, Content::View(_) | Content::Deleted(_)) if next.read_to() > Some(end) => {
                 (next.content, next.suspect) = (Content::Unknown, Some(ForeignView::Unreached));
