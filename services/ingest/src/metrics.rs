@@ -184,7 +184,11 @@ impl Metrics {
                 "While LEDGER fills up: everything that holds is re-asserted through this sequence",
                 reasserted,
             );
-            registry.register("ledger_held", "1 while reports wait until LEDGER's old end is re-asserted", held);
+            registry.register(
+                "ledger_held",
+                "1 while reports wait until LEDGER's old end is re-asserted",
+                held,
+            );
             let ConnectionMetrics { open, ended, watching } = all.connections;
             registry.register("connections", "Connections of users with a role, at all servers", open);
             registry.register("connections_ended", "Connections ended: their key had too many", ended);

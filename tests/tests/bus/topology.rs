@@ -112,7 +112,8 @@ async fn without_room_for_uplink_the_message_says_what_to_do() {
         "{refusal}"
     );
 
-    let config = BusConfig { uplink_bytes_max: 100 * 1024 * 1024, ..server.config("test") };
+    let (uplink_bytes_max, ledger_bytes_max) = (100 * 1024 * 1024, 100 * 1024 * 1024);
+    let config = BusConfig { uplink_bytes_max, ledger_bytes_max, ..server.config("test") };
     connect(config).await.converge().await.unwrap();
 }
 
