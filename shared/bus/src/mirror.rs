@@ -249,12 +249,7 @@ mod tests {
     use super::*;
 
     fn info(created: &str, last_seq: u64, config: Value) -> Info {
-        Info {
-            created: created.to_owned(),
-            config,
-            state: State { last_seq, consumer_count: 0 },
-            mirror: None,
-        }
+        Info { created: created.to_owned(), config, state: State { last_seq, consumer_count: 0 } }
     }
 
     fn origin(created: &str, last_seq: u64) -> Info {

@@ -236,8 +236,8 @@ fn subjects<const N: usize>(subjects: [&str; N]) -> Vec<String> {
 const _: () = {
     assert!(SERVER_PAYLOAD_MIN <= i32::MAX as usize);
     assert!(DUPLICATE_WINDOW.as_secs() <= PRESENCE_AGE_MAX.as_secs());
-    // A device that fills its share leaves room for others among the deliveries of its partition, and its partition's reader
-    // sees all of it in a few requests.
+    // A device that fills its share leaves room for others among the deliveries of its partition, and delays another's report
+    // by one batch at most.
     assert!(8 * UPLINK_SHARE as i64 <= ACK_PENDING_MAX);
-    assert!(UPLINK_SHARE as usize <= 2 * crate::pull::BATCH);
+    assert!(UPLINK_SHARE as usize <= crate::pull::BATCH);
 };

@@ -364,7 +364,7 @@ mod tests {
         let key = "plant7/press-4".parse().ok();
         let good = IncidentRequest::new(key, replaced());
         assert_eq!((good.check(), good.key()), (Ok(()), "plant7/press-4".parse().ok()));
-        let half = IncidentRequest { device: None, ..good.clone() };
+        let half = IncidentRequest { device: None, ..good };
         assert!(half.check().is_err());
         let own = IncidentRequest::new(None, IncidentKind::ClockSkew { seconds: 9 });
         assert!(own.check().is_err());

@@ -68,7 +68,7 @@ pub const DUPLICATE_WINDOW: Duration = Duration::from_secs(120);
 /// keeps ids in memory for that long. Ingest recognises a report by its epoch and number, never by its id.
 pub const UPLINK_DUPLICATE_WINDOW: Duration = Duration::from_millis(100);
 /// Reports of one device that UPLINK holds: its share. The server refuses more until ingest has removed some.
-pub const UPLINK_SHARE: u32 = 1024;
+pub const UPLINK_SHARE: u32 = 512;
 /// Reports a second that ingest removes from UPLINK of a device that has used up its burst.
 pub const DEVICE_REPORTS_PER_SECOND: u64 = 50;
 /// Bytes a second that ingest removes of such a device, headers and subject included.

@@ -112,7 +112,7 @@ mod tests {
         let (operator, account) = (KeyPair::new_operator(), KeyPair::new_account().public_key());
         let signers = BTreeMap::from([(Role::Device, account.clone()), (Role::Ingest, account.clone())]);
         let revocations = BTreeMap::new();
-        let accounts = BTreeMap::from([(Account::Devices, account.clone())]);
+        let accounts = BTreeMap::from([(Account::Devices, account)]);
         let fleet =
             Fleet { name: "fleet", accounts: &accounts, signers: &signers, revocations: &revocations };
         let token = devices_account(&operator, &fleet, 1).unwrap();

@@ -119,7 +119,7 @@ pub fn lost(
         match (old, after.get(name).and_then(Option::as_ref)) {
             (Some(_), None) => lost.push(format!("{name} is deleted")),
             (Some((created, ..)), Some((now, ..))) if created != now => {
-                lost.push(format!("{name} was recreated"))
+                lost.push(format!("{name} was recreated"));
             }
             (Some((_, first, last)), Some((_, now, now_last))) => {
                 let keeps = matches!(*name, stream::LEDGER | stream::DOWNLINK | stream::NOTICES);

@@ -211,7 +211,7 @@ fn own_subjects() -> Vec<(String, String)> {
         };
         ["press-4", "press-5"].map(|device| {
             let subject = example.replace("{device}", device).replace("press-5", device);
-            (subject.replace('*', "mine").replace('>', "mine"), String::new())
+            (subject.replace(['*', '>'], "mine"), String::new())
         })
     };
     let examples: BTreeSet<_> = patterns.iter().flat_map(filled).collect();

@@ -154,12 +154,11 @@ mod tests {
         let dir = place.path().join("auth");
         let args = older(&dir);
         run(&args, 5).unwrap();
-        let (accounts, keeper) =
-            (Vault::open(&dir).unwrap().authority.people.clone(), token(&dir, "keeper").sub);
+        let (accounts, keeper) = (Vault::open(&dir).unwrap().authority.people, token(&dir, "keeper").sub);
         let again = run(&args, 6).unwrap();
         assert!(again.new_accounts.is_empty());
         assert_eq!(
-            (Vault::open(&dir).unwrap().authority.people.clone(), token(&dir, "keeper").sub),
+            (Vault::open(&dir).unwrap().authority.people, token(&dir, "keeper").sub),
             (accounts, keeper)
         );
     }

@@ -88,7 +88,7 @@ impl<D: Downlink> Announcer<D> {
                     // It was published meanwhile.
                     Ok(Some(_)) => {}
                     Err(error) => {
-                        tracing::warn!(device = %key, error = chain(&error), "cannot read a document")
+                        tracing::warn!(device = %key, error = chain(&error), "cannot read a document");
                     }
                 }
             }

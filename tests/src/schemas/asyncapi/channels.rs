@@ -187,7 +187,7 @@ fn ledger() -> Vec<Channel> {
             &["StatusFact"],
             "What a deployment on a device is.",
         ),
-        fact("device", LedgerSubject::Device(key()), &["DeviceFact"], "What a device says it is."),
+        fact("device", &LedgerSubject::Device(key()), &["DeviceFact"], "What a device says it is."),
         fact(
             "liveness",
             &LedgerSubject::Liveness(key()),
