@@ -4,6 +4,8 @@
 #![allow(clippy::unwrap_used, reason = "a failure here is the test's result")]
 
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use async_nats::{Client, ConnectOptions};
@@ -16,6 +18,8 @@ use crate::guarded::Guarded;
 
 /// Commands the client may queue: few, so that a flood is as fast as the server reads and memory stays small.
 const CAPACITY: usize = 256;
+/// Longer than any trial.
+const NEVER: Duration = Duration::from_secs(24 * 60 * 60);
 /// How long an attacker waits for an answer.
 pub const ANSWER_PATIENCE: Duration = Duration::from_secs(10);
 
@@ -44,14 +48,21 @@ async fn connect(hub: &Guarded, file: &Path, inbox: String) -> Result<Client, St
     if let Some(authority) = hub.authority() {
         options = options.add_root_certificates(authority.to_owned()).require_tls(true);
     }
+    let is_connected = Arc::new(AtomicBool::new(false));
+    let was_connected = Arc::clone(&is_connected);
     let options = options
         .custom_inbox_prefix(inbox)
         .client_capacity(CAPACITY)
         .request_timeout(Some(ANSWER_PATIENCE))
-        .max_reconnects(1)
+        // A connection that the hub ends stays ended: what an attacker holds can be counted.
+        .reconnect_delay_callback(
+            move |_| if was_connected.load(Ordering::Relaxed) { NEVER } else { Duration::ZERO },
+        )
         // The library prints what the server refuses otherwise.
         .event_callback(|_| async {});
-    Box::pin(options.connect(hub.url())).await.map_err(|error| error.to_string())
+    let client = Box::pin(options.connect(hub.url())).await.map_err(|error| error.to_string())?;
+    is_connected.store(true, Ordering::Relaxed);
+    Ok(client)
 }
 
 /// The answer to a request; nothing where none comes.
