@@ -50,7 +50,9 @@ async fn a_maintainer_brings_streams_of_an_older_release_to_this_ones() {
     let file = hub.dir().join("maintainer.creds").display().to_string();
     hub.decide(&["auth", "creds", "maintainer", "--valid", "1h", "-o", &file]);
     let mut raw = Raw::connect(hub.server.port(), file.as_ref()).unwrap();
-    let older = r#"{"name":"PRESENCE","subjects":["muster.presence.*.*"],"storage":"memory","max_age":7000000000,"num_replicas":1}"#;
+    // What the server lets nobody take back stays: deletes are denied.
+    let older = r#"{"name":"PRESENCE","subjects":["muster.presence.*.*"],"storage":"memory","num_replicas":1,
+        "max_age":1800000000000,"max_msgs_per_subject":1,"deny_delete":true}"#;
     raw.publish("$JS.API.STREAM.UPDATE.PRESENCE", "", older);
     let converged = async || ingest.converge().await;
     let refused = until("a service refuses the older shape", converged, Result::is_err).await.unwrap_err();
