@@ -52,9 +52,8 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(1);
 const WARN_EVERY: Duration = Duration::from_secs(60 * 60);
 /// See [`WARN_EVERY`].
 const INCIDENT_EVERY: Duration = Duration::from_secs(24 * 60 * 60);
-/// Reports that all partitions may have taken in, and not stored, when LEDGER is looked at, and as many that they take in
-/// before they see the gate closed.
-const ON_THEIR_WAY: u64 = 2 * PARTITIONS as u64 * crate::intake::BATCH as u64;
+/// Bytes that a fact has beside its report: headers, subject, what the hub adds.
+const FACT_BYTES_BESIDE: usize = 512;
 /// What an owner is asked for its position.
 pub const REASSERTED: &[u8] = b"reasserted";
 
@@ -63,7 +62,9 @@ pub const REASSERTED: &[u8] = b"reasserted";
 pub struct OldFacts {
     /// Each with its position, in order.
     pub facts: Vec<(u64, LedgerSubject, Fact)>,
-    /// Everything of the partition through this position has been handed over.
+    /// They are all of the partition after this position,
+    pub after: u64,
+    /// and through this one.
     pub through: u64,
 }
 
@@ -76,6 +77,8 @@ pub struct PartitionRoom {
     reasserted: AtomicU64,
     is_ours: AtomicBool,
     sessions: AtomicU64,
+    /// Bytes of the partition's reports that are taken in and not settled.
+    unsettled: AtomicU64,
     gate: Arc<Gate>,
 }
 
@@ -84,6 +87,8 @@ pub struct PartitionRoom {
 struct Gate {
     /// Bytes of all reports taken in by this process.
     taken: AtomicU64,
+    /// Of those, bytes of reports whose facts LEDGER holds, or that will come again.
+    settled: AtomicU64,
     /// No more is taken in from here on.
     limit: watch::Sender<u64>,
 }
@@ -93,12 +98,22 @@ impl Gate {
         self.taken.load(Ordering::Acquire) < *self.limit.borrow()
     }
 
-    /// Sets how many bytes may be taken in after `taken`; wakes whoever waits for that.
-    fn set(&self, taken: u64, allowance: u64) {
-        let was_open = self.is_open();
+    /// Takes reports in, if they fit. More than ever fits is taken in when nothing else is on its way.
+    fn try_take_in(&self, bytes: u64) -> bool {
+        let (limit, settled) = (*self.limit.borrow(), self.settled.load(Ordering::Acquire));
+        let fits = |taken: u64| {
+            let all = taken.checked_add(bytes)?;
+            (all <= limit || (taken < limit && taken <= settled)).then_some(all)
+        };
+        self.taken.fetch_update(Ordering::AcqRel, Ordering::Acquire, fits).is_ok()
+    }
+
+    /// Sets how many bytes beyond the settled ones may be taken in; wakes whoever waits for that.
+    fn set(&self, settled: u64, allowance: u64) {
         self.limit.send_if_modified(|limit| {
-            *limit = taken.saturating_add(allowance);
-            !was_open
+            let was_bounded = *limit != u64::MAX;
+            *limit = settled.saturating_add(allowance);
+            was_bounded
         });
     }
 }
@@ -112,6 +127,7 @@ impl PartitionRoom {
             reasserted: AtomicU64::default(),
             is_ours: AtomicBool::default(),
             sessions: AtomicU64::default(),
+            unsettled: AtomicU64::default(),
             gate,
         }
     }
@@ -126,6 +142,8 @@ impl PartitionRoom {
     /// The partition may be somebody else's.
     pub fn end(&self) {
         self.is_ours.store(false, Ordering::Release);
+        let unsettled = self.unsettled.swap(0, Ordering::AcqRel);
+        self.gate.settled.fetch_add(unsettled, Ordering::AcqRel);
     }
 
     /// The next facts. Cancel-safe: only one session of a partition asks.
@@ -147,14 +165,21 @@ impl PartitionRoom {
         self.reasserted.load(Ordering::Acquire)
     }
 
-    /// True where reports may be taken in now.
-    pub fn is_open(&self) -> bool {
-        self.gate.is_open()
+    /// Takes reports in, if LEDGER has room for their facts.
+    pub fn try_take_in(&self, reports: &[Delivery]) -> bool {
+        let bytes = reports.iter().map(fact_bytes).sum();
+        let is_taken = self.gate.try_take_in(bytes);
+        if is_taken {
+            self.unsettled.fetch_add(bytes, Ordering::AcqRel);
+        }
+        is_taken
     }
 
-    /// Counts reports that are taken in.
-    pub fn take_in(&self, bytes: u64) {
-        self.gate.taken.fetch_add(bytes, Ordering::AcqRel);
+    /// LEDGER holds everything that follows from a report.
+    pub fn settle(&self, report: &Delivery) {
+        let bytes = fact_bytes(report);
+        self.unsettled.fetch_sub(bytes, Ordering::AcqRel);
+        self.gate.settled.fetch_add(bytes, Ordering::AcqRel);
     }
 
     /// Changes where reports may be taken in again.
@@ -195,7 +220,8 @@ impl RoomKeeper {
         metrics: LedgerMetrics,
         partitions: impl Iterator<Item = u16>,
     ) -> Self {
-        let gate = Arc::new(Gate { taken: AtomicU64::default(), limit: watch::Sender::new(0) });
+        let (taken, settled) = (AtomicU64::default(), AtomicU64::default());
+        let gate = Arc::new(Gate { taken, settled, limit: watch::Sender::new(0) });
         let rooms =
             partitions.map(|partition| (partition, Arc::new(PartitionRoom::new(gate.clone())))).collect();
         Self {
@@ -261,13 +287,16 @@ impl RoomKeeper {
 
     /// Says how much may be taken in from now on.
     async fn open_gate(&mut self) -> Result<LedgerSize, ReadError> {
-        // Taken first: what comes while the server answers counts twice, and never not at all.
-        let (taken, reasserted) = (self.gate.taken.load(Ordering::Acquire), self.reasserted());
+        // Read first: what is settled while the server answers counts twice, and never not at all.
+        let (settled, reasserted) = (self.gate.settled.load(Ordering::Acquire), self.reasserted());
         let size = size_of(&self.bus.stream_state(stream::LEDGER).await?);
-        let allowance =
-            size.allowance(reasserted, ON_THEIR_WAY) / u64::from(PARTITIONS) * self.rooms.len() as u64;
-        self.gate.set(taken, allowance);
-        let is_held = allowance == 0;
+        let parts = u64::try_from(self.rooms.len()).unwrap_or(0);
+        let allowance = match size.bytes_max {
+            Some(_) => size.allowance(reasserted) / u64::from(PARTITIONS) * parts,
+            None => u64::MAX,
+        };
+        self.gate.set(settled, allowance);
+        let is_held = !self.gate.is_open();
         self.metrics.held.set(i64::from(is_held));
         if is_held && !std::mem::replace(&mut self.is_held, is_held) {
             tracing::warn!(
@@ -295,6 +324,11 @@ impl RoomKeeper {
     async fn read(&mut self, through: u64, first_seq: u64) -> Result<(), ReadError> {
         // What LEDGER has discarded by its age, or before this process came, is not read.
         if self.position + 1 < first_seq {
+            tracing::debug!(
+                ledger.seq = self.position,
+                ledger.first = first_seq,
+                "LEDGER has discarded what was to be read"
+            );
             self.position = first_seq - 1;
             self.replay = None;
         }
@@ -311,7 +345,11 @@ impl RoomKeeper {
                 }
             };
             let Ok(batch) = timeout(SILENCE, replay.next_batch(BATCH)).await else { return Ok(()) };
-            if !self.hand_over(batch?, through).await {
+            let batch = batch?;
+            let goes_beyond = batch.last().is_some_and(|last| last.stream_seq > through);
+            let is_handed_over = self.hand_over(batch, through).await;
+            if goes_beyond || !is_handed_over {
+                // The reader is ahead of the position.
                 self.replay = None;
                 return Ok(());
             }
@@ -342,7 +380,8 @@ impl RoomKeeper {
                 continue;
             }
             let own = facts.remove(partition).unwrap_or_default();
-            let sent = room.sender.send(OldFacts { facts: own, through: position });
+            let old = OldFacts { facts: own, after: self.position, through: position };
+            let sent = room.sender.send(old);
             // Those that have taken theirs know what they were handed.
             if timeout(QUEUE_PATIENCE, sent).await.is_err() {
                 return false;
@@ -428,6 +467,11 @@ fn incident(what: IncidentKind, now: Timestamp) -> Outgoing {
         message_id: Some(format!("ledger-nearly-full.{day}")),
         ..Outgoing::new(LedgerSubject::Incident(None).to_string(), decode::to_bytes(&document))
     }
+}
+
+/// About as many bytes as a report's fact has in LEDGER.
+fn fact_bytes(report: &Delivery) -> u64 {
+    (report.payload.len() + FACT_BYTES_BESIDE) as u64
 }
 
 fn size_of(state: &StreamState) -> LedgerSize {

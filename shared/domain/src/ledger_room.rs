@@ -12,8 +12,8 @@ const _: () = assert!(REASSERTED_SHARE * WRITTEN_OVER_SHARE < RESERVE_SHARE);
 const REASSERTED_SHARE: u64 = 2;
 /// Of the re-asserted part, this share may be written over before the next look: its messages may be shorter than others.
 const WRITTEN_OVER_SHARE: u64 = 2;
-/// What is kept free for messages on their way is at most this share of LEDGER.
-const RESERVE_SHARE: u64 = 8;
+/// This share of LEDGER is kept for what follows from no report: liveness, deadlines, desired states.
+const RESERVE_SHARE: u64 = 16;
 /// Least length of a message with its subject and headers, for a LEDGER that holds little.
 const MESSAGE_BYTES_MIN: u64 = 512;
 
@@ -44,14 +44,13 @@ impl LedgerSize {
     }
 
     /// Bytes that may be stored before the server discards a fact that is not re-asserted, where every fact through
-    /// `reasserted` is, and so many messages are already on their way.
-    pub fn allowance(&self, reasserted: u64, on_their_way: u64) -> u64 {
+    /// `reasserted` is.
+    pub fn allowance(&self, reasserted: u64) -> u64 {
         let Some(most) = self.bytes_max else { return u64::MAX };
         let average = (self.bytes / self.messages().max(1)).max(MESSAGE_BYTES_MIN);
         let free = most.saturating_sub(self.bytes);
         let old = (reasserted + 1).saturating_sub(self.first_seq).min(self.messages()) * average;
-        let reserve = (on_their_way * average).min(most / RESERVE_SHARE);
-        (free + old / WRITTEN_OVER_SHARE).saturating_sub(reserve)
+        (free + old / WRITTEN_OVER_SHARE).saturating_sub(most / RESERVE_SHARE)
     }
 
     fn messages(&self) -> u64 {
@@ -79,7 +78,7 @@ mod tests {
         }
         let unbounded = LedgerSize { bytes_max: None, ..size(100) };
         assert_eq!((unbounded.percent(), unbounded.reassert_through()), (None, None));
-        assert_eq!(unbounded.allowance(0, u64::MAX), u64::MAX);
+        assert_eq!(unbounded.allowance(0), u64::MAX);
     }
 
     #[test]
@@ -87,20 +86,19 @@ mod tests {
         let big =
             |percent| LedgerSize { bytes: percent * 10_000, bytes_max: Some(1_000_000), ..size(percent) };
         let table = [
-            // percent, re-asserted through, on their way, allowance
-            (60, 0, 0, 400_000),
-            (60, 0, 100, 340_000),
-            (100, 0, 0, 0),
-            (100, 1_000, 0, 0),
-            (100, 1_500, 0, 250_000),
-            (100, 1_500, 300, 125_000),
-            (90, 1_200, 100, 100_000),
+            // percent, re-asserted through, allowance; a sixteenth is kept
+            (60, 0, 337_500),
+            (95, 0, 0),
+            (100, 0, 0),
+            (100, 1_000, 0),
+            (100, 1_500, 187_500),
+            (90, 1_200, 127_500),
         ];
-        for (percent, reasserted, on_their_way, allowance) in table {
-            let found = big(percent).allowance(reasserted, on_their_way);
-            assert_eq!(found, allowance, "{percent} %, through {reasserted}, {on_their_way} on their way");
+        for (percent, reasserted, allowance) in table {
+            let found = big(percent).allowance(reasserted);
+            assert_eq!(found, allowance, "{percent} %, through {reasserted}");
         }
         let empty = LedgerSize { first_seq: 1, last_seq: 0, bytes: 0, bytes_max: Some(1_000_000) };
-        assert_eq!((empty.percent(), empty.allowance(0, 0)), (Some(0), 1_000_000));
+        assert_eq!((empty.percent(), empty.allowance(0)), (Some(0), 937_500));
     }
 }

@@ -21,12 +21,11 @@ const SHARE: u64 = 1000;
 /// Parts in which they do.
 const PARTS: u64 = 32;
 
-/// A LEDGER with a small bound, an ingest, a rollup that lives through it, and a publisher where one is named.
+/// A LEDGER with a small bound, an ingest, and a rollup that lives through it.
 struct Small {
     hub: Hub,
-    _dir: TempDir,
+    dir: TempDir,
     rollup: Child,
-    publisher: Option<Child>,
 }
 
 fn service(name: &str, hub: &Hub, dir: &TempDir, more: &[&str]) -> Child {
@@ -41,14 +40,13 @@ fn service(name: &str, hub: &Hub, dir: &TempDir, more: &[&str]) -> Child {
 }
 
 impl Small {
-    async fn start(with_publisher: bool) -> Self {
+    async fn start() -> Self {
         let hub = Hub::start(&[]).await;
         hub.owns_all().await;
         edit(&hub.bus, stream::LEDGER, |config| config["max_bytes"] = json!(BYTES)).await;
         let dir = tempfile::tempdir().unwrap();
         let rollup = service(ROLLUP, &hub, &dir, &[]);
-        let publisher = with_publisher.then(|| service(PUBLISHER, &hub, &dir, &[]));
-        Self { hub, _dir: dir, rollup, publisher }
+        Self { hub, dir, rollup }
     }
 }
 
@@ -127,8 +125,12 @@ async fn newest(hub: &Hub) -> BTreeMap<DeviceKey, u64> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_ledger_at_its_bound_takes_everything_and_keeps_the_newest_of_each() {
-    let Small { hub, _dir: dir, rollup, publisher } = Small::start(true).await;
+    let Small { hub, dir, rollup } = Small::start().await;
     begin(&hub).await;
+    // After that: what others publish beside it, it replaces.
+    let _publisher = service(PUBLISHER, &hub, &dir, &[]);
+    until("every quiet device's status", async || newest(&hub).await.len(), |count| *count == LOUD as usize)
+        .await;
     let first_end = hub.bus.stream_state(stream::LEDGER).await.unwrap().last_seq;
     let incident = async || hub.bus.last(stream::LEDGER, "muster.incident._._").await.unwrap();
     // A LEDGER as small as this one discards the incident, too: it is looked for while the flood goes on.
@@ -161,12 +163,12 @@ async fn a_ledger_at_its_bound_takes_everything_and_keeps_the_newest_of_each() {
     assert_eq!(settled_digests(&hub).await, live, "a rollup rebuilt from the window alone");
     let log = hub.log();
     assert!(log.contains("LEDGER is filling up") && !log.contains("the stream is full"), "{log}");
-    drop((anew, publisher, dir));
+    drop(anew);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn reports_wait_at_the_bound_until_the_publisher_has_published_targets_again() {
-    let Small { hub, _dir: dir, rollup: _rollup, .. } = Small::start(false).await;
+    let Small { hub, dir, rollup: _rollup } = Small::start().await;
     begin(&hub).await;
     flood(&hub, 1, SHARE, SHARE).await;
     let waits = async || hub.log().contains("reports wait in UPLINK");

@@ -97,7 +97,7 @@ async fn what_was_open_before_the_watcher_came_is_found_and_replicas_of_a_servic
     let _ingest = watched(&hub);
     let count = async || open_of(&system, "viewer").await.len();
     until("the bound", count, |open| *open == CONNECTIONS_PER_KEY_MAX).await;
-    let found = incident_of(&bus, "muster.incident._._").await;
+    let found = incident_of(&bus, &LedgerSubject::Incident(None).to_string()).await;
     let wanted = (MANY as u64, (MANY - CONNECTIONS_PER_KEY_MAX) as u64);
     assert!(
         matches!(found, IncidentKind::ConnectionsExceeded { connections, disconnected, .. } if (connections, disconnected) == wanted),

@@ -136,6 +136,7 @@ impl Facts {
         for _ in 0..own.border.settled() {
             let Some(delivery) = self.taken.pop_front() else { break };
             own.trim.settled(&delivery);
+            own.room.settle(&delivery);
             let covered = self.settled.take().map_or(0, |(_, covered)| covered);
             self.settled = Some((delivery, covered + 1));
         }

@@ -34,8 +34,6 @@ use crate::room::OldFacts;
 const HEARTBEAT_BATCHES_MAX: usize = 64;
 /// How long the last receipts may take when the process stops.
 const LAST_RECEIPTS: Duration = Duration::from_secs(3);
-/// Bytes that a fact has beside its report: headers, subject, what the hub adds.
-const FACT_BYTES_BESIDE: usize = 512;
 /// Time between two looks at who owns the partition: one that has nothing to publish would not learn that it lost it.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 
@@ -49,6 +47,8 @@ pub(super) struct Session<'a> {
     hearing: Hearing,
     desk: Desk,
     saving: Saving,
+    /// Reports that have come, and wait for room in LEDGER.
+    waiting: Option<Came>,
     /// Old facts that are handed in, and through which position they are re-asserted once so many publications arrived.
     old: OldEnd,
     claim_seq: u64,
@@ -86,6 +86,7 @@ impl<'a> Session<'a> {
         let now = own.around.clock.now();
         own.border.hearing_again(now);
         Self {
+            waiting: None,
             old: OldEnd { taken_through: own.room.begin(), unconfirmed: VecDeque::new() },
             claim_seq: turn.claim.seq(),
             facts: Facts::new(own, turn.claim),
@@ -141,7 +142,7 @@ impl<'a> Session<'a> {
                 }
                 old = room.next() => Event::OldFacts(old),
                 Ok(_) = reopened.changed() => Event::Reopened,
-                (way, came) = &mut reports, if room.is_open() => {
+                (way, came) = &mut reports, if self.waiting.is_none() => {
                     reports.set(way.next());
                     Event::Reports(came)
                 }
@@ -159,11 +160,12 @@ impl<'a> Session<'a> {
 
     async fn handle(&mut self, event: Event) -> Result<(), PublishError> {
         match event {
-            Event::Stop
-            | Event::Usurped
-            | Event::Reopened
-            | Event::Confirmation(None)
-            | Event::Receipt(None) => {}
+            Event::Reopened => {
+                if let Some(came) = self.waiting.take() {
+                    return self.take_or_keep(came).await;
+                }
+            }
+            Event::Stop | Event::Usurped | Event::Confirmation(None) | Event::Receipt(None) => {}
             Event::OldFacts(old) => self.reassert(&old),
             Event::Confirmation(Some(answer)) => self.facts.confirm(self.own, answer)?,
             Event::Receipt(Some(answer)) => self.receipts.note(&mut self.own.border, answer),
@@ -183,7 +185,7 @@ impl<'a> Session<'a> {
                 batch.iter().for_each(|(subject, fact)| _ = self.own.border.grow_old(subject, fact, now));
             }
             Event::Heartbeats(batch) => self.take_heartbeats(&batch),
-            Event::Reports(came) => return self.take_reports(came).await,
+            Event::Reports(came) => return self.take_or_keep(came).await,
         }
         let trace = Trace::begin(&mut self.own.chance);
         self.facts.write(self.own, trace);
@@ -196,6 +198,10 @@ impl<'a> Session<'a> {
     /// Re-asserts what holds of the old end of a LEDGER that fills up.
     fn reassert(&mut self, old: &OldFacts) {
         let (now, taken) = (self.own.around.clock.now(), self.old.taken_through);
+        // What was handed to an earlier session leaves a hole, and is handed over again.
+        if old.after > taken {
+            return;
+        }
         for (position, subject, fact) in old.facts.iter().filter(|(position, ..)| *position > taken) {
             self.own.border.reassert_early(subject, fact, *position, now);
         }
@@ -211,10 +217,17 @@ impl<'a> Session<'a> {
         }
     }
 
-    async fn take_reports(&mut self, came: Came) -> Result<(), PublishError> {
+    /// Takes reports in, or keeps them while LEDGER has no room for their facts.
+    async fn take_or_keep(&mut self, came: Came) -> Result<(), PublishError> {
         self.own.ready.take().into_iter().for_each(Latch::release);
-        let bytes = came.reports.iter().map(|report| (report.payload.len() + FACT_BYTES_BESIDE) as u64).sum();
-        self.own.room.take_in(bytes);
+        if came.reports.is_empty() || self.own.room.try_take_in(&came.reports) {
+            return self.take_reports(came).await;
+        }
+        self.waiting = Some(came);
+        Ok(())
+    }
+
+    async fn take_reports(&mut self, came: Came) -> Result<(), PublishError> {
         self.judge_all(came.reports).await;
         came.all_to.into_iter().for_each(|at| self.hearing.has_all_to(at));
         self.facts.pass_on(self.own).await
