@@ -264,10 +264,6 @@ fn json_with(view: &Value, field: &str, value: &Value) -> Value {
     view
 }
 
-fn ledger_seq(view: &Value) -> u64 {
-    view["asOf"]["ledgerSeq"].as_u64().unwrap()
-}
-
 /// The views that were found right, or wrong.
 fn keys_of(lines: &[Value], proven: bool) -> Vec<&str> {
     let found = lines.iter().filter(|line| line["proven"] == proven);
