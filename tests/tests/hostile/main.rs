@@ -2,6 +2,7 @@
 //! devices, on a secured hub over TLS. Counts alone are asserted: refusals, quotas, bounds of memory, and the order of
 //! service. The latencies are the bench's (`make hostile`); the bounds are [`muster_tests::hostile::bounds`].
 
+#![allow(clippy::print_stdout, reason = "a bound that is missed is said, by name")]
 #![allow(clippy::unwrap_used, reason = "a failure here is the test's result")]
 
 mod order;
