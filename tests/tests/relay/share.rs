@@ -102,13 +102,16 @@ async fn a_device_beyond_its_quota_sends_at_its_rate_and_loses_nothing() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_ingest_that_starts_again_lets_a_throttled_device_go_on() {
-    // A report a second: what is held stays held.
+    // One report a second: the backlog drains within the deadline only by the burst and the share of each ingest.
+    const BURST: u64 = 128;
+    const BACKLOG: usize = 1_200;
+    const _: () = assert!(BACKLOG as u64 + 1 <= 2 * (BURST + UPLINK_SHARE as u64));
     let quota =
         ["--device-burst-reports=128", "--device-reports-per-second=1", "--device-bytes-per-second=1MiB"];
     let mut hub = Hub::start_with(&quota).await;
-    let (backlog, head) = away_with_a_backlog(&hub, device("press-4"), 1_600).await;
+    let (backlog, head) = away_with_a_backlog(&hub, device("press-4"), BACKLOG).await;
     let sender = send(&hub, &backlog);
-    left(&backlog, head - 128 - u64::from(UPLINK_SHARE)).await;
+    left(&backlog, head - BURST - u64::from(UPLINK_SHARE)).await;
     assert!(backlog.summary().await.unsent > 300, "it is held back");
     hub.kill_ingest().await;
     hub.start_ingest();
