@@ -5,10 +5,10 @@ use std::pin::pin;
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use muster_bus::{Answering, Bus, Delivery, PublishError, Trace};
-use muster_contract::DeviceKey;
+use muster_bus::{Answering, Bus, Delivery, PublishError, ReadError, Trace};
 use muster_contract::limits::PARTITIONS;
 use muster_contract::subjects::stream;
+use muster_contract::{DeviceKey, Timestamp};
 use muster_service::aside::aside;
 use muster_service::error::chain;
 use muster_service::health::Latch;
@@ -21,12 +21,12 @@ use super::hearing::{Heard, Hearing, TICK};
 use super::quarantine::{Case, Desk};
 use super::receipts::{self, Answer, Receipts};
 use super::saving::{SAVE_EVERY, Saving};
-use super::standby::Turn;
+use super::standby::{TAKEN_AFTER_MIN, Turn};
 use super::{Ending, Partition};
 use crate::desired::Wish;
 use crate::elders::{Elder, Elders};
 use crate::intake::{Came, Intake};
-use crate::ownership;
+use crate::ownership::{self, Record};
 use crate::presence::{self, Presence};
 use crate::room::OldFacts;
 
@@ -36,6 +36,11 @@ const HEARTBEAT_BATCHES_MAX: usize = 64;
 const LAST_RECEIPTS: Duration = Duration::from_secs(3);
 /// Time between two looks at who owns the partition: one that has nothing to publish would not learn that it lost it.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
+/// A process that sent no receipts for this long reads who owns the partition before it sends the next ones: it may have
+/// stood still, and DOWNLINK has no fence that refuses an old receipt in the place of the new owner's.
+const STANDSTILL: Duration = Duration::from_secs(1);
+
+const _: () = assert!(STANDSTILL.as_millis() < TAKEN_AFTER_MIN.as_millis());
 
 // A receipt is owed for at most a second before it may go.
 const _: () = assert!(LAST_RECEIPTS.as_secs() > muster_contract::limits::RECEIPT_INTERVAL.as_secs());
@@ -52,6 +57,8 @@ pub(super) struct Session<'a> {
     /// Old facts that are handed in, and through which position they are re-asserted once so many publications arrived.
     old: OldEnd,
     claim_seq: u64,
+    /// When this process was known to own the partition.
+    owned_at: Timestamp,
     _answering: Answering,
     own: &'a mut Partition,
 }
@@ -89,6 +96,7 @@ impl<'a> Session<'a> {
             waiting: None,
             old: OldEnd { taken_through: own.room.begin(), unconfirmed: VecDeque::new() },
             claim_seq: turn.claim.seq(),
+            owned_at: now,
             facts: Facts::new(own, turn.claim),
             desk: turn.desk,
             saving: Saving::default(),
@@ -308,10 +316,20 @@ impl<'a> Session<'a> {
     }
 
     async fn send_receipts(&mut self) {
-        if self.hearing.is_up() {
-            let now = self.own.around.clock.now();
-            self.receipts.send(&mut self.own.border, now, &mut self.own.chance).await;
+        let now = self.own.around.clock.now();
+        if !self.hearing.is_up() {
+            return;
         }
+        // A clock that steps back proves nothing.
+        let since = Duration::try_from(now.duration_since(self.owned_at));
+        if !since.is_ok_and(|since| since < STANDSTILL) {
+            let (bus, number) = (self.own.around.bus.clone(), self.own.number);
+            if !matches!(newer_owner(&bus, number, self.claim_seq).await, Ok(None)) {
+                return;
+            }
+        }
+        self.owned_at = now;
+        self.receipts.send(&mut self.own.border, now, &mut self.own.chance).await;
     }
 
     /// Finishes what was taken in: everything confirmed, acknowledged, and told to the devices.
@@ -381,17 +399,19 @@ fn lag(period: Duration, partition: u16) -> Duration {
     period * u32::from(partition % PARTITIONS) / u32::from(PARTITIONS)
 }
 
-/// Completes when the partition has another owner.
+/// Completes when the partition has another owner. What cannot be read now is read again.
 async fn usurped(bus: Bus, partition: u16, claim_seq: u64) {
     loop {
         sleep(LOOK_EVERY).await;
-        // What cannot be read now is asked again; a replica that is behind knows of an older record.
-        if let Ok(Some(record)) = ownership::record(&bus, partition).await
-            && record.seq > claim_seq
-        {
+        if matches!(newer_owner(&bus, partition, claim_seq).await, Ok(Some(_))) {
             return;
         }
     }
+}
+
+/// The record of whoever took the partition after us. A replica that is behind knows of an older record than ours.
+async fn newer_owner(bus: &Bus, partition: u16, claim_seq: u64) -> Result<Option<Record>, ReadError> {
+    Ok(ownership::record(bus, partition).await?.filter(|record| record.seq > claim_seq))
 }
 
 #[cfg(test)]

@@ -30,6 +30,8 @@ const ASK_EVERY: Duration = Duration::from_secs(1);
 const ANSWER_WITHIN: Duration = Duration::from_secs(1);
 /// Questions without an answer after which nobody owns the partition. More than one: a link may flap.
 const SILENCES: u32 = 3;
+/// No process takes a partition sooner after its owner's last answer.
+pub(super) const TAKEN_AFTER_MIN: Duration = Duration::from_secs(ASK_EVERY.as_secs() * (SILENCES as u64 - 1));
 /// How long a partition stays without an owner: the questions, and some time to read the end of LEDGER.
 pub const TAKEN_WITHIN: Duration = Duration::from_secs(10);
 /// How long a server of a cluster may take to hear that an owner listens at another one.
