@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use muster_contract::Timestamp;
 use muster_contract::fact::Fact;
-use muster_contract::limits::UPLINK_DUPLICATE_WINDOW;
+use muster_contract::limits::DEVICE_DUPLICATE_WINDOW;
 use muster_contract::subjects::LedgerSubject;
 
 use super::agenda::{Millis, moment};
@@ -78,7 +78,7 @@ struct Ids(HashMap<String, (u64, Millis)>);
 impl Ids {
     fn known(&self, id: &str, now: Millis) -> Option<u64> {
         let (position, at) = self.0.get(id)?;
-        (now - at <= UPLINK_DUPLICATE_WINDOW.as_millis() as Millis).then_some(*position)
+        (now - at <= DEVICE_DUPLICATE_WINDOW.as_millis() as Millis).then_some(*position)
     }
 
     fn note(&mut self, id: &str, position: u64, now: Millis) {

@@ -98,7 +98,8 @@ pub async fn start(config: Config, life: &Life) -> Result<Handle, StartError> {
     );
     let verifying = verify::run(bus.clone(), desk.clone(), Rng::new(), life.token(Stage::Intake));
     life.spawn(Stage::Intake, "verify", verifying);
-    let renewing = renew::run(bus.clone(), desk.clone(), around.clock.clone(), life.token(Stage::Intake));
+    let stop = life.token(Stage::Intake);
+    let renewing = renew::run(bus.clone(), desk.clone(), around.clock.clone(), Rng::new(), stop);
     life.spawn(Stage::Intake, "renew", renewing);
     let counter = Counter { desk: desk.clone(), status: status.clone() };
     life.spawn(Stage::Intake, "requests", counter.serve(bus.clone(), offered, life.token(Stage::Intake)));

@@ -8,13 +8,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use fastrand::Rng;
 use muster_bus::{Bus, Delivery, Outgoing, PublishErrorKind, ReadError, Start, StreamState};
 use muster_contract::Timestamp;
 use muster_contract::limits::REASSERT_AFTER;
 use muster_contract::subjects::{LedgerSubject, stream};
 use muster_domain::ledger_room::LedgerSize;
+use muster_service::backoff::FullJitter;
 use muster_service::clock::Clock;
 use muster_service::error::chain;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::announce::Desk;
@@ -29,22 +32,36 @@ const BATCH: usize = 64;
 const LOOK_AT_ROOM_EVERY: Duration = Duration::from_secs(1);
 /// Pause after each document while LEDGER fills up: reports wait for them.
 const PACE_PRESSED: Duration = Duration::from_millis(1);
+/// Shortest upper bound of the delay after an error.
+const RETRY_MIN: Duration = Duration::from_secs(1);
+/// Longest such bound.
+const RETRY_MAX: Duration = Duration::from_secs(30);
 const SUBJECTS: &str = "muster.desired.>";
 
 const _: () = assert!(10 * LOOK_EVERY.as_secs() < REASSERT_AFTER.as_secs());
+const _: () = assert!(RETRY_MIN.as_millis() < RETRY_MAX.as_millis());
 
 /// Says again what is old, until `stop`.
-pub async fn run(bus: Bus, desk: Desk, clock: Arc<dyn Clock>, stop: CancellationToken) {
+pub async fn run(bus: Bus, desk: Desk, clock: Arc<dyn Clock>, mut rng: Rng, stop: CancellationToken) {
+    let mut retry = FullJitter::new(RETRY_MIN, RETRY_MAX);
     let renewing = async {
         loop {
+            let begin = Instant::now();
             match renew_for_a_while(&bus, &desk, clock.as_ref()).await {
                 Ok(0) => {}
-                Ok(count) => tracing::info!(documents = count, "said again before LEDGER forgets them"),
+                Ok(count) => tracing::info!(documents = count, "published again before LEDGER forgets them"),
                 Err(error) => {
+                    if begin.elapsed() > RETRY_MAX {
+                        retry.reset();
+                    }
+                    // Without a connection the error comes at once.
+                    let retry_in = retry.next(&mut rng);
                     tracing::warn!(
                         error = chain(&error),
-                        "cannot say again what devices shall run; trying again"
+                        ?retry_in,
+                        "cannot publish desired documents again before LEDGER forgets them"
                     );
+                    tokio::time::sleep(retry_in).await;
                 }
             }
         }
@@ -55,10 +72,10 @@ pub async fn run(bus: Bus, desk: Desk, clock: Arc<dyn Clock>, stop: Cancellation
 /// Says again what is old by its age, then for [`LOOK_EVERY`] what LEDGER has no room for.
 async fn renew_for_a_while(bus: &Bus, desk: &Desk, clock: &dyn Clock) -> Result<u64, ReadError> {
     let mut count = renew(bus, desk, REASSERT_AFTER, clock).await?;
-    let until = tokio::time::Instant::now() + LOOK_EVERY;
+    let until = Instant::now() + LOOK_EVERY;
     // Nothing older is in DOWNLINK; unknown before the first look.
     let mut oldest = None;
-    while tokio::time::Instant::now() < until {
+    while Instant::now() < until {
         tokio::time::sleep(LOOK_AT_ROOM_EVERY).await;
         let Some(before) = pressed_out_before(bus).await? else { continue };
         if oldest.is_some_and(|oldest| before < oldest) {

@@ -7,10 +7,10 @@ use async_nats::jetstream::stream::{
     Config as Stream, DiscardPolicy, Republish, Source, StorageType, SubjectTransform,
 };
 use muster_contract::limits::{
-    DUPLICATE_WINDOW, LEDGER_AGE_MAX, PARTITIONS, UPLINK_DUPLICATE_WINDOW, UPLINK_SHARE,
+    DEVICE_DUPLICATE_WINDOW, DUPLICATE_WINDOW, LEDGER_AGE_MAX, PARTITIONS, UPLINK_SHARE,
 };
 use muster_contract::subjects::{report_partition, stream};
-
+use muster_service::config::UPLINK_BYTES_MIN;
 use serde_json::{Value, json};
 
 use crate::config::{LEDGER_BYTES_MAX, SERVER_PAYLOAD_MIN, UPLINK_BYTES_MAX};
@@ -21,6 +21,8 @@ pub const VIEWS_STREAM: &str = "KV_views";
 /// What a key of the bucket is prefixed with to become a subject.
 pub(crate) const VIEWS_SUBJECT_PREFIX: &str = "$KV.views.";
 
+/// Full shares of the largest reports that the smallest UPLINK has room for.
+const UPLINK_SHARES_MIN: u64 = 3;
 /// Documents DOWNLINK keeps of each device and kind.
 const DOWNLINK_HISTORY: i64 = 5;
 /// How long UPLINK keeps a report that ingest has not trimmed.
@@ -123,7 +125,7 @@ fn uplink(bytes_max: u64) -> Stream {
         max_bytes: i64::try_from(bytes_max).unwrap_or(i64::MAX),
         max_message_size: REPORT_BYTES_MAX as i32,
         max_age: UPLINK_AGE_MAX,
-        duplicate_window: UPLINK_DUPLICATE_WINDOW,
+        duplicate_window: DEVICE_DUPLICATE_WINDOW,
         deny_delete: true,
         // A device with a long backlog needs an answer only now and then.
         allow_batch_publish: true,
@@ -138,6 +140,7 @@ fn presence() -> Stream {
         storage: StorageType::Memory,
         max_messages_per_subject: 1,
         max_age: PRESENCE_AGE_MAX,
+        duplicate_window: DEVICE_DUPLICATE_WINDOW,
         deny_delete: true,
         ..base(stream::PRESENCE)
     }
@@ -236,6 +239,8 @@ fn subjects<const N: usize>(subjects: [&str; N]) -> Vec<String> {
 const _: () = {
     assert!(SERVER_PAYLOAD_MIN <= i32::MAX as usize);
     assert!(DUPLICATE_WINDOW.as_secs() <= PRESENCE_AGE_MAX.as_secs());
+    // One device that fills its share with the largest reports leaves most of the smallest UPLINK to the others.
+    assert!(UPLINK_SHARES_MIN * UPLINK_SHARE as u64 * REPORT_BYTES_MAX as u64 <= UPLINK_BYTES_MIN);
     // A device that fills its share leaves room for others among the deliveries of its partition, and delays another's report
     // by one batch at most.
     assert!(8 * UPLINK_SHARE as i64 <= ACK_PENDING_MAX);

@@ -62,11 +62,11 @@ pub const HEARTBEAT: Duration = Duration::from_secs(30);
 pub const HEARTBEAT_JITTER: f64 = 0.1;
 /// Silence after which a device is stale, in hub time.
 pub const LEASE: Duration = Duration::from_secs(90);
-/// Time in which the bus itself recognises a message id it has seen, on every stream but UPLINK.
+/// Time in which the bus itself recognises a message id it has seen, on every stream but those that devices write to.
 pub const DUPLICATE_WINDOW: Duration = Duration::from_secs(120);
-/// The same on UPLINK: the shortest that nats-server takes. Every device writes there, an id may have 64 KiB, and the server
-/// keeps ids in memory for that long. Ingest recognises a report by its epoch and number, never by its id.
-pub const UPLINK_DUPLICATE_WINDOW: Duration = Duration::from_millis(100);
+/// The same on UPLINK and PRESENCE: the shortest that nats-server takes. Every device writes there, an id may have 64 KiB, and
+/// the server keeps ids in memory for that long. Ingest recognises a report by its epoch and number, never by its id.
+pub const DEVICE_DUPLICATE_WINDOW: Duration = Duration::from_millis(100);
 /// Reports of one device that UPLINK holds: its share. The server refuses more until ingest has removed some.
 pub const UPLINK_SHARE: u32 = 512;
 /// Reports a second that ingest removes from UPLINK of a device that has used up its burst.
@@ -133,7 +133,7 @@ const _: () = {
     assert!(IN_FLIGHT_MAX < COVERED_ROWS_KEPT);
     // A device may have a whole window under way, and as much again, before ingest has removed anything.
     assert!(UPLINK_SHARE as usize >= 2 * IN_FLIGHT_MAX);
-    assert!(UPLINK_DUPLICATE_WINDOW.as_millis() < DUPLICATE_WINDOW.as_millis());
+    assert!(DEVICE_DUPLICATE_WINDOW.as_millis() < DUPLICATE_WINDOW.as_millis());
     // A full outbox fits into the burst, in rows and in bytes.
     assert!(DEVICE_BURST_REPORTS >= OUTBOX_ROWS_DEFAULT as u64);
     assert!(

@@ -12,7 +12,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 pub use problems::{Problem, Problems, variable};
-pub use streams::{StreamArgs, Streams};
+pub use streams::{StreamArgs, Streams, UPLINK_BYTES_MIN};
 pub use values::{LogFormat, NatsUrl, ValueError};
 
 /// Where these settings stand in `--help`.

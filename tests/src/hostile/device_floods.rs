@@ -77,11 +77,7 @@ fn message(hub: &HostileHub, flood: Flood, nth: u64) -> (String, HeaderMap, Byte
             (report, none, bytes(&StatusReport { deployment, ..base() }))
         }
         Flood::LargestReports => (report, none, large(base())),
-        Flood::LongMessageIds => {
-            let mut headers = HeaderMap::new();
-            headers.insert("Nats-Msg-Id", format!("{nth:0>LONG_ID_BYTES$}"));
-            (report, headers, bytes(&base()))
-        }
+        Flood::LongMessageIds => (report, long_id(nth), bytes(&base())),
         Flood::RisingEpochs => {
             let base = hub.attacker.report(1);
             let epoch = Epoch::new(base.epoch.get() + nth).unwrap();
@@ -98,8 +94,18 @@ fn message(hub: &HostileHub, flood: Flood, nth: u64) -> (String, HeaderMap, Byte
             let beat = hub.attacker.heartbeat(CLAIMED_BACKLOG, nth % 2 * CLAIMED_BACKLOG);
             (subjects::presence(&hub.attacker.key), none, to_bytes(&beat).into())
         }
+        Flood::LongHeartbeatIds => {
+            let beat = hub.attacker.heartbeat(CLAIMED_BACKLOG, 0);
+            (subjects::presence(&hub.attacker.key), long_id(nth), to_bytes(&beat).into())
+        }
         _ => (report, none, bytes(&base())),
     }
+}
+
+fn long_id(nth: u64) -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    headers.insert("Nats-Msg-Id", format!("{nth:0>LONG_ID_BYTES$}"));
+    headers
 }
 
 fn bytes(report: &StatusReport) -> Bytes {

@@ -38,11 +38,13 @@ pub enum Flood {
     PushConsumers,
     /// Requests whose reply subject is an API or a stream of the hub.
     ReplySubjects,
+    /// Heartbeats with `Nats-Msg-Id` values of 60 KB.
+    LongHeartbeatIds,
 }
 
 impl Flood {
     /// All of them, in the order of their numbers.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::NewDeployments,
         Self::LargestReports,
         Self::LongMessageIds,
@@ -59,6 +61,7 @@ impl Flood {
         Self::Questions,
         Self::PushConsumers,
         Self::ReplySubjects,
+        Self::LongHeartbeatIds,
     ];
 
     /// Its number, from 1.
@@ -90,6 +93,7 @@ impl Flood {
             Self::Questions => "questions",
             Self::PushConsumers => "foreign deliver subjects",
             Self::ReplySubjects => "foreign reply subjects",
+            Self::LongHeartbeatIds => "heartbeats with 60 KB ids",
         }
     }
 
@@ -114,6 +118,6 @@ mod tests {
         for (at, flood) in Flood::ALL.into_iter().enumerate() {
             assert_eq!((flood.number(), Flood::of(at + 1)), (at + 1, Some(flood)));
         }
-        assert_eq!((Flood::of(0), Flood::of(17)), (None, None));
+        assert_eq!((Flood::of(0), Flood::of(Flood::ALL.len() + 1)), (None, None));
     }
 }

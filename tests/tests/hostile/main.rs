@@ -67,7 +67,7 @@ async fn good_devices_are_served_beside_a_device_that_sends_garbage() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn memory_is_bounded_beside_a_device_that_sends_large_messages() {
-    holds_against(&[Flood::LongMessageIds, Flood::LargestReports]).await;
+    holds_against(&[Flood::LongMessageIds, Flood::LongHeartbeatIds, Flood::LargestReports]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

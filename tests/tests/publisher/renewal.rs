@@ -1,15 +1,22 @@
 //! What is old is said again, and nothing else changes.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use muster_bus::Start;
 use muster_contract::query::{ApplyRequest, ErrorReply, PublishAnswer};
 use muster_contract::subjects::stream;
-use muster_publisher::renew::renew;
+use muster_publisher::renew::{self, renew};
 use muster_service::clock::SystemClock;
 use muster_tests::wait::{soon, until};
 
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+
 use crate::stage::{Stage, deployment};
+
+/// Time in which a renewal without a server has failed at least once.
+const FAILING: Duration = Duration::from_millis(300);
 
 async fn said(stage: &Stage, stream: &str) -> Vec<(u64, bytes::Bytes)> {
     let mut replay = stage.bus.replay(stream, &["muster.desired.a.one"], Start::First).await.unwrap();
@@ -61,4 +68,18 @@ async fn a_commit_after_a_renewal_finds_everything_where_it_was_put() {
     let first = soon("what is read next", reads.next()).await.unwrap();
     assert!(first.subject.ends_with(".a.nobody"), "the publisher had to read: {}", first.subject);
     assert_eq!(stage.shown("a/one").await, (2, vec!["web=v2@2".to_owned()]));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn renewal_without_a_server_waits_and_ends_when_it_is_stopped() {
+    let mut stage = Stage::new().await;
+    let publisher = stage.publisher_without_git().await;
+    stage.server.kill();
+    soon("the link is down", stage.bus.link().wait_for(|link| !link.is_up())).await.unwrap();
+    let stop = CancellationToken::new();
+    let (bus, desk, clock) = (stage.bus.clone(), publisher.desk.clone(), Arc::new(SystemClock));
+    let mut running = tokio::spawn(renew::run(bus, desk, clock, fastrand::Rng::new(), stop.clone()));
+    assert!(timeout(FAILING, &mut running).await.is_err(), "it goes on");
+    stop.cancel();
+    soon("it ends", running).await.unwrap();
 }

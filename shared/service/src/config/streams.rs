@@ -3,8 +3,8 @@
 
 use super::{Problems, ValueError};
 
-/// Least room that is of use: a few thousand reports of the largest size.
-const LEAST: u64 = 16 * 1024 * 1024;
+/// Least room of UPLINK: several devices with a full share of the largest reports, so that one of them never fills it.
+pub const UPLINK_BYTES_MIN: u64 = 512 * 1024 * 1024;
 /// Least room of LEDGER: far more than what is taken in between two looks at how full it is.
 const LEAST_OF_LEDGER: u64 = 64 * 1024 * 1024;
 const UNITS: [(&str, u64); 4] = [("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10), ("B", 1)];
@@ -58,7 +58,7 @@ pub struct Streams {
 impl StreamArgs {
     /// The checked settings, or `None` if any was refused, which `problems` then holds.
     pub fn check(&self, problems: &mut Problems) -> Option<Streams> {
-        let size = problems.size("--uplink-max-bytes", &self.uplink_max_bytes, LEAST);
+        let size = problems.size("--uplink-max-bytes", &self.uplink_max_bytes, UPLINK_BYTES_MIN);
         let replicas = problems.parse::<Replicas>("--replicas", &self.replicas);
         let ledger = problems.size("--ledger-max-bytes", &self.ledger_max_bytes, LEAST_OF_LEDGER);
         Some(Streams { uplink_bytes_max: size?, ledger_bytes_max: ledger?, replicas: replicas?.0 })
