@@ -21,7 +21,7 @@ pub async fn of_hub(session: &Session<'_>) -> Result<Vec<HubIncident>, AskError>
 pub async fn say(session: &mut Session<'_>) {
     let words = match of_hub(session).await {
         Ok(incidents) => render::incident::of_hub(&incidents, session.clock.now()),
-        Err(error) => render::incident::unknown(&chain(&error).to_string()) + "\n",
+        Err(error) => render::incident::unknown(&chain(&error)) + "\n",
     };
     if !words.is_empty() {
         session.terminal.say(&words);

@@ -322,7 +322,7 @@ async fn answers(session: &Session<'_>) -> Answers {
     let views_read_to = value.and_then(|value| serde_json::from_slice(&value).ok()).map(read_to);
     let publisher = hub.publisher("status", &Query::default()).await;
     let publisher = publisher.and_then(|answer| understood(&answer)).ok();
-    let incidents = incidents::of_hub(session).await.map_err(|error| chain(&error).to_string());
+    let incidents = incidents::of_hub(session).await.map_err(|error| chain(&error));
     let ingest_answers = does_ingest_answer(hub.bus()).await;
     Answers { rollup_read_to, views_read_to, publisher, ingest_answers, incidents }
 }
