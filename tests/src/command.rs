@@ -19,6 +19,11 @@ use tokio_util::sync::CancellationToken;
 use crate::server::Server;
 use crate::wait::{FACT_DEADLINE, until};
 
+/// The endpoint that tells the hub's incidents.
+const INCIDENTS: &str = "incidents";
+/// Its answer where there are none.
+const NO_INCIDENTS: &str = r#"{"asOf":{"ledgerSeq":1,"at":"2026-08-22T12:00:00Z"},"incidents":[]}"#;
+
 /// What a command printed and how it ended.
 #[derive(Debug)]
 pub struct Said {
@@ -95,14 +100,25 @@ impl Hub {
         Self { server, bus, _playing: None }
     }
 
-    /// The same with somebody who answers on these subjects, each with the name of its endpoint.
+    /// The same with somebody who answers on these subjects, each with the name of its endpoint, and tells no incident of
+    /// the hub.
     pub async fn play<H, F>(self, subjects: &[(&'static str, &str)], answer: H) -> Self
     where
         H: Fn(Call) -> F + Send + Sync + 'static,
         F: Future<Output = Result<Bytes, Fault>> + Send + 'static,
     {
         let endpoint = |&(name, subject): &(_, &str)| EndpointSpec { name, subject: subject.to_owned() };
-        let endpoints = subjects.iter().map(endpoint).collect();
+        let endpoints =
+            subjects.iter().chain(&[(INCIDENTS, "muster.query.incidents")]).map(endpoint).collect();
+        let answer = move |call: Call| {
+            let other = (call.endpoint != INCIDENTS).then(|| answer(call));
+            async move {
+                match other {
+                    Some(answer) => answer.await,
+                    None => Ok(NO_INCIDENTS.into()),
+                }
+            }
+        };
         let spec = ServiceSpec { name: "played", version: "0.1.0", description: "a test", endpoints };
         let serving = self.bus.serve(spec, answer).await.unwrap();
         // Who asks does so over another connection, which may be quicker than this one.

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::Duration;
 
-use muster_bus::{Bus, BusConfig, MIRRORED, MirrorSettings, MirrorState};
+use muster_bus::{Bus, BusConfig, MIRRORED, MirrorMemory, MirrorSettings, MirrorState};
 use muster_contract::{DeviceKey, SiteId};
 use muster_identity::Role;
 use tempfile::TempDir;
@@ -151,9 +151,11 @@ impl Guarded {
         let stop = CancellationToken::new();
         let keeper = Bus::connect(self.config(Role::Keeper), &stop).await.unwrap();
         for stream in MIRRORED {
-            let look = async || keeper.keep_mirror(stream, &MirrorSettings::default()).await;
-            let is_whole =
-                |state: &Result<MirrorState, _>| matches!(state, Ok(MirrorState::Kept { lag: 0, .. }));
+            let (settings, memory) = (MirrorSettings::default(), MirrorMemory::default());
+            let look = async || keeper.keep_mirror(stream, &settings, memory).await;
+            let is_whole = |look: &Result<(MirrorState, _), _>| {
+                matches!(look, Ok((MirrorState::Kept { lag: 0, .. }, _)))
+            };
             until("a mirror", look, is_whole).await.unwrap();
         }
     }

@@ -277,7 +277,8 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-pub(crate) fn free_port() -> u16 {
+/// A port that nobody listens at now.
+pub fn free_port() -> u16 {
     let mut tries = std::iter::repeat_with(|| fastrand::u16(PORTS));
     tries.find(|port| TcpListener::bind((Ipv4Addr::LOCALHOST, *port)).is_ok()).expect("an endless supply")
 }

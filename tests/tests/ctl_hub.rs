@@ -21,7 +21,9 @@ async fn a_service_that_is_not_there_is_named() {
     let hub = Hub::without_services().await;
     let said = hub.muster(&["status"]).await;
     assert_eq!(said.code, 2);
-    assert_eq!(said.err, "muster: no muster-rollup answers on muster.query.deployments: is it running?\n");
+    let no_answer = "no muster-rollup answers on muster.query";
+    let unknown = format!("the hub's incidents are not known: {no_answer}.incidents: is it running?\n");
+    assert_eq!(said.err, format!("{unknown}muster: {no_answer}.deployments: is it running?\n"));
     let said = hub.muster(&["publisher", "status"]).await;
     assert_eq!(said.err, "muster: no muster-publisher answers on muster.publisher.status: is it running?\n");
 }
@@ -235,8 +237,10 @@ async fn a_missing_permission_is_named_by_the_servers_own_words() {
     let server = Server::start_with(Setup { devices: vec![key.clone()], ..Setup::default() });
     let said = muster(&server.device_url(&key), &["--timeout", "2s", "fleet"]).await;
     assert_eq!(said.code, 2);
-    assert!(said.err.starts_with("muster: NATS refuses: "), "{}", said.err);
-    assert!(said.err.contains("muster.query.fleet"), "{}", said.err);
+    let (unknown, refusal) = said.err.split_once('\n').unwrap();
+    assert!(unknown.starts_with("the hub's incidents are not known: "), "{unknown}");
+    assert!(refusal.starts_with("muster: NATS refuses: "), "{refusal}");
+    assert!(refusal.contains("muster.query.fleet"), "{refusal}");
 }
 
 #[tokio::test]

@@ -192,7 +192,9 @@ async fn a_rollup_that_is_down_is_named_and_missed_by_nothing_else() {
     let status = system.muster(&["status"]).await;
     assert_eq!(status.status.code(), Some(2));
     let words = text(&status.stderr);
-    assert_eq!(words, "muster: no muster-rollup answers on muster.query.deployments: is it running?\n");
+    let no_answer = "no muster-rollup answers on muster.query";
+    let unknown = format!("the hub's incidents are not known: {no_answer}.incidents: is it running?\n");
+    assert_eq!(words, format!("{unknown}muster: {no_answer}.deployments: is it running?\n"));
     said(&system, &["publisher", "status"], 0).await;
 }
 

@@ -212,7 +212,7 @@ async fn a_deleted_ledger_is_an_incident_and_what_can_be_rebuilt_is_rebuilt() {
     let restore = muster(&url, &["restore", "--format", "json"]).await;
     let report: Value = serde_json::from_str(&restore.out).unwrap();
     assert!(restore.code == 1 && report["complete"] == false, "{restore:?}");
-    assert_eq!(report["streams"][1]["state"], "present");
+    assert_eq!((&report["streams"][1]["state"], &report["ingestAnswers"]), (&json!("present"), &json!(true)));
     assert!(hub.dir.path().join("rollup").exists());
     for life in [ingest, rollup, publisher] {
         life.drain(DRAIN).await;
@@ -224,9 +224,17 @@ async fn restore_names_what_is_missing_and_who_does_not_answer() {
     let server = Server::start();
     let said = muster(&server.url(), &["restore"]).await;
     assert_eq!(said.code, 1, "{said:?}");
-    for words in ["LEDGER is missing", "the rollup does not answer", "the publisher does not answer"] {
+    for words in [
+        "LEDGER is missing",
+        "ingest does not answer",
+        "the rollup does not answer",
+        "the publisher does not answer",
+        "the hub's incidents are not known: ",
+    ] {
         assert!(said.out.contains(words), "{words}: {}", said.out);
     }
+    let said = muster(&server.url(), &["fleet"]).await;
+    assert!(said.err.contains("the hub's incidents are not known: "), "{said:?}");
 }
 
 #[test]
@@ -243,16 +251,27 @@ fn what_restore_says_is_on_record() {
         rollup_read_to: Some(471),
         views_read_to: Some(471),
         publisher: Some(publisher),
-        incidents: Vec::new(),
+        ingest_answers: Some(true),
+        incidents: Ok(Vec::new()),
     };
     let whole = RestoreReport::of(streams().map(|_| present(471)), answers.clone());
     golden("restore-nothing-missing", &render::restore::report(&whole, now()));
+
+    let hidden = streams().map(|name| if name == stream::LEDGER { present(471) } else { Seen::NotVisible });
+    let unknown = Answers { ingest_answers: None, incidents: Err("no answer".to_owned()), ..answers.clone() };
+    let partly = RestoreReport::of(hidden, unknown);
+    assert!(!partly.complete && partly.steps.is_empty(), "what was not checked may be missing");
+    golden("restore-not-checked", &render::restore::report(&partly, now()));
+
+    let silent = Answers { ingest_answers: Some(false), ..answers.clone() };
+    let silent = RestoreReport::of(streams().map(|_| present(471)), silent);
+    assert!(!silent.complete && silent.steps[0].what.contains("ingest does not answer"), "{silent:?}");
 
     let incidents: IncidentsAnswer = example("IncidentsAnswer.one");
     let replaced =
         HubIncident { incident: example("Incident.ledger-replaced"), ..incidents.incidents[0].clone() };
     let answers =
-        Answers { publisher: None, views_read_to: Some(9_000), incidents: vec![replaced], ..answers };
+        Answers { publisher: None, views_read_to: Some(9_000), incidents: Ok(vec![replaced]), ..answers };
     let seen = [Seen::NotVisible, present(471), Seen::Missing, Seen::NotVisible, Seen::Missing, present(2)];
     let broken = RestoreReport::of(seen, answers);
     assert!(whole.complete && !broken.complete);

@@ -2,22 +2,27 @@
 
 use muster_contract::incident::{HubIncident, IncidentsAnswer};
 use muster_contract::query::Query;
+use muster_service::error::chain;
 
-use crate::ask::understood;
+use crate::ask::{AskError, understood};
 use crate::render;
 use crate::session::Session;
 
-/// The incidents of the hub that are shown now; none where nobody tells, as a rollup of an earlier release or a federation.
-pub async fn of_hub(session: &Session<'_>) -> Vec<HubIncident> {
-    let answer = session.hub.query("incidents", &Query::default()).await;
-    let answer = answer.and_then(|answer| understood::<IncidentsAnswer>(&answer));
-    answer.map(|answer| answer.incidents).unwrap_or_default()
+/// The incidents of the hub that are shown now.
+///
+/// # Errors
+/// Nobody answers, as where the rollup is of an earlier release or the hub is a federation, or the answer is an error.
+pub async fn of_hub(session: &Session<'_>) -> Result<Vec<HubIncident>, AskError> {
+    let answer = session.hub.query("incidents", &Query::default()).await?;
+    Ok(understood::<IncidentsAnswer>(&answer)?.incidents)
 }
 
-/// Says them above the answer, on standard error: an answer for a program stays as it is.
+/// Says them above the answer, on standard error, or that they are not known: an answer for a program stays as it is.
 pub async fn say(session: &mut Session<'_>) {
-    let incidents = of_hub(session).await;
-    let words = render::incident::of_hub(&incidents, session.clock.now());
+    let words = match of_hub(session).await {
+        Ok(incidents) => render::incident::of_hub(&incidents, session.clock.now()),
+        Err(error) => render::incident::unknown(&chain(&error)) + "\n",
+    };
     if !words.is_empty() {
         session.terminal.say(&words);
     }

@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use bytes::Bytes;
 use futures_util::future::join_all;
 use muster_bus::topology::VIEWS_STREAM;
 use muster_bus::{Bus, ReadError, StreamState};
@@ -13,6 +14,7 @@ use muster_contract::incident::HubIncident;
 use muster_contract::query::{PublisherStatus, Query};
 use muster_contract::subjects::{ViewKey, stream};
 use muster_contract::view::FleetView;
+use muster_service::error::chain;
 use serde::Serialize;
 use tokio::time::timeout;
 
@@ -25,11 +27,14 @@ use crate::session::Session;
 /// How long a stream may take to be seen: a right that is missing looks like silence.
 const SEEN_WITHIN: Duration = Duration::from_secs(3);
 
+/// Asks every ingest by the name of its service that records incidents, which it offers from its start to its end.
+const INGEST_PING: &str = "$SRV.PING.muster-incidents";
+
 /// The outcome.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RestoreReport {
-    /// Nothing that can be seen is missing, and nothing was replaced within a day.
+    /// Everything was checked, nothing is missing, and nothing was replaced within a day.
     pub complete: bool,
     /// The streams.
     pub streams: Vec<StreamLine>,
@@ -39,10 +44,14 @@ pub struct RestoreReport {
     pub views_read_to: Option<u64>,
     /// What the publisher says of itself, if it answers.
     pub publisher: Option<PublisherStatus>,
+    /// Whether ingest answers; nothing where these credentials may not ask it.
+    pub ingest_answers: Option<bool>,
     /// Incidents of the hub within a day.
     pub incidents: Vec<HubIncident>,
     /// What to do, in this order.
     pub steps: Vec<Step>,
+    /// What was not checked, and why.
+    pub unchecked: Vec<String>,
 }
 
 /// One stream.
@@ -145,7 +154,7 @@ const SOURCES: [Source; 6] = [
 ];
 
 /// What the services answer.
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Answers {
     /// See [`RestoreReport::rollup_read_to`].
     pub rollup_read_to: Option<u64>,
@@ -153,8 +162,10 @@ pub struct Answers {
     pub views_read_to: Option<u64>,
     /// See [`RestoreReport::publisher`].
     pub publisher: Option<PublisherStatus>,
-    /// See [`RestoreReport::incidents`].
-    pub incidents: Vec<HubIncident>,
+    /// See [`RestoreReport::ingest_answers`].
+    pub ingest_answers: Option<bool>,
+    /// See [`RestoreReport::incidents`]; or why they are not known.
+    pub incidents: Result<Vec<HubIncident>, String>,
 }
 
 impl RestoreReport {
@@ -168,16 +179,42 @@ impl RestoreReport {
             not_rebuilt: source.not,
         });
         let streams: Vec<_> = streams.collect();
-        let steps = steps(&streams, &answers);
-        let Answers { rollup_read_to, views_read_to, publisher, incidents } = answers;
-        let complete = steps.is_empty();
-        Self { complete, streams, rollup_read_to, views_read_to, publisher, incidents, steps }
+        let (steps, unchecked) = (steps(&streams, &answers), unchecked(&streams, &answers));
+        let Answers { rollup_read_to, views_read_to, publisher, ingest_answers, incidents } = answers;
+        let (complete, incidents) = (steps.is_empty() && unchecked.is_empty(), incidents.unwrap_or_default());
+        Self {
+            complete,
+            streams,
+            rollup_read_to,
+            views_read_to,
+            publisher,
+            ingest_answers,
+            incidents,
+            steps,
+            unchecked,
+        }
     }
 }
 
 /// The streams that are looked at.
 pub fn streams() -> impl Iterator<Item = &'static str> {
     SOURCES.iter().map(|source| source.name)
+}
+
+fn unchecked(streams: &[StreamLine], answers: &Answers) -> Vec<String> {
+    let hidden = streams.iter().filter(|line| line.seen == Seen::NotVisible).map(|line| line.name);
+    let hidden = hidden.collect::<Vec<_>>().join(", ");
+    let mut unchecked = Vec::new();
+    if !hidden.is_empty() {
+        unchecked.push(format!(
+            "{hidden}: not visible with these credentials; their services say above whether they work"
+        ));
+    }
+    if answers.ingest_answers.is_none() {
+        unchecked.push("ingest: these credentials may not ask whether it answers".to_owned());
+    }
+    unchecked.extend(answers.incidents.as_ref().err().map(|reason| render::incident::unknown(reason)));
+    unchecked
 }
 
 fn steps(streams: &[StreamLine], answers: &Answers) -> Vec<Step> {
@@ -205,13 +242,18 @@ fn steps(streams: &[StreamLine], answers: &Answers) -> Vec<Step> {
         );
         add(what, Some("systemctl restart muster-rollup"));
     }
-    if let Some(incident) = answers.incidents.iter().find(|incident| incident.is_ledger_replaced()) {
+    let mut incidents = answers.incidents.iter().flatten();
+    if let Some(incident) = incidents.find(|incident| incident.is_ledger_replaced()) {
         let at = incident.incident.at;
         let what = format!(
             "LEDGER was replaced at {at}: devices send again what their outboxes keep, and the rollup keeps the snapshot of \
              the old LEDGER as *.set-aside in --data-dir. `muster audit` says which reports are not in yet"
         );
         add(what, Some("muster audit"));
+    }
+    if answers.ingest_answers == Some(false) {
+        let what = "ingest does not answer: it takes reports into LEDGER, and ends where LEDGER was replaced";
+        add(what.to_owned(), Some("systemctl start muster-ingest"));
     }
     if answers.rollup_read_to.is_none() {
         add(
@@ -246,7 +288,7 @@ fn restart(stream: &str) -> &'static str {
     }
 }
 
-/// Looks at the hub; true where nothing is missing.
+/// Looks at the hub; true where there is nothing to do.
 ///
 /// # Errors
 /// When the report cannot be shown.
@@ -256,7 +298,7 @@ pub async fn run(session: &mut Session<'_>) -> Result<bool, CtlError> {
     let answers = answers(session).await;
     let report = RestoreReport::of(seen, answers);
     session.show_own(&report, render::restore::report)?;
-    Ok(report.complete)
+    Ok(report.steps.is_empty())
 }
 
 async fn look(bus: &Bus, name: &str) -> Seen {
@@ -280,5 +322,14 @@ async fn answers(session: &Session<'_>) -> Answers {
     let views_read_to = value.and_then(|value| serde_json::from_slice(&value).ok()).map(read_to);
     let publisher = hub.publisher("status", &Query::default()).await;
     let publisher = publisher.and_then(|answer| understood(&answer)).ok();
-    Answers { rollup_read_to, views_read_to, publisher, incidents: incidents::of_hub(session).await }
+    let incidents = incidents::of_hub(session).await.map_err(|error| chain(&error));
+    let ingest_answers = does_ingest_answer(hub.bus()).await;
+    Answers { rollup_read_to, views_read_to, publisher, ingest_answers, incidents }
+}
+
+/// Whether an ingest answers; nothing where the server does not let these credentials ask.
+async fn does_ingest_answer(bus: &Bus) -> Option<bool> {
+    let answer = bus.request(INGEST_PING, Bytes::new(), SEEN_WITHIN).await;
+    let is_refused = answer.is_err() && bus.refusal().is_some_and(|words| words.contains(INGEST_PING));
+    (!is_refused).then_some(answer.is_ok())
 }

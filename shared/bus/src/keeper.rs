@@ -17,7 +17,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::bus::Bus;
 use crate::config::BusConfig;
-use crate::mirror::{MIRROR_CONSUMERS_HIGH, MIRRORED, MirrorSettings, MirrorState};
+use crate::mirror::{MIRRORED, MirrorMemory, MirrorSettings, MirrorState};
+use crate::mirror_consumers::RemovedConsumers;
 use crate::topology::VIEWS_STREAM;
 
 /// Time between two looks at the mirrors.
@@ -38,6 +39,7 @@ pub struct KeeperMetrics {
     replaced: Family<OfMirror, Counter>,
     consumers: Family<OfMirror, Gauge>,
     removed_consumers: Family<OfMirror, Counter>,
+    foreign_consumers: Family<OfMirror, Counter>,
 }
 
 impl KeeperMetrics {
@@ -48,8 +50,10 @@ impl KeeperMetrics {
             registry.register("mirror_lag", "Messages that a mirror lacks", own.lag.clone());
             registry.register("mirror_replaced", "Times that a mirror was made anew", own.replaced.clone());
             registry.register("mirror_consumers", "Consumers on a mirror", own.consumers.clone());
-            let help = "Idle consumers removed from a mirror that had too many";
+            let help = "Consumers removed from a mirror that had too many";
             registry.register("mirror_consumers_removed", help, own.removed_consumers.clone());
+            let help = "Consumers removed from a mirror that delivered to nobody's inbox";
+            registry.register("mirror_consumers_foreign", help, own.foreign_consumers.clone());
         });
         own
     }
@@ -61,7 +65,15 @@ pub struct Keeper {
     config: BusConfig,
     settings: MirrorSettings,
     metrics: KeeperMetrics,
-    mirrors: Vec<(&'static str, Progress)>,
+    mirrors: Vec<MirrorWatch>,
+}
+
+/// One mirror, and what is remembered of it.
+#[derive(Debug)]
+struct MirrorWatch {
+    stream: &'static str,
+    progress: Progress,
+    memory: MirrorMemory,
 }
 
 /// How far a mirror was, and for how many looks.
@@ -87,14 +99,16 @@ impl Keeper {
     pub fn new(own: &BusConfig, creds: &Path, settings: MirrorSettings, metrics: KeeperMetrics) -> Self {
         let name = format!("{} keeper", own.name);
         let config = BusConfig { creds: Some(creds.to_owned()), inbox_prefix: None, name, ..own.clone() };
-        let mirrors = MIRRORED.map(|stream| (stream, Progress::default())).into();
+        let watch =
+            |stream| MirrorWatch { stream, progress: Progress::default(), memory: MirrorMemory::default() };
+        let mirrors = MIRRORED.map(watch).into();
         Self { config, settings, metrics, mirrors }
     }
 
     /// The same for the mirror of the bucket `views` alone, where there is no LEDGER.
     #[must_use]
     pub fn of_views(mut self) -> Self {
-        self.mirrors.retain(|(stream, _)| *stream == VIEWS_STREAM);
+        self.mirrors.retain(|mirror| mirror.stream == VIEWS_STREAM);
         self
     }
 
@@ -125,21 +139,23 @@ impl Keeper {
 
     /// Looks at one mirror; whether it is there.
     async fn look(&mut self, bus: &Bus, at: usize) -> bool {
-        let stream = self.mirrors[at].0;
-        match bus.keep_mirror(stream, &self.settings).await {
-            Ok(state) => {
+        let MirrorWatch { stream, memory, .. } = self.mirrors[at];
+        match bus.keep_mirror(stream, &self.settings, memory).await {
+            Ok((state, memory)) => {
+                self.mirrors[at].memory = memory;
                 self.note(stream, &state);
                 if let MirrorState::Kept { last_seq, lag, consumers } = state {
-                    if self.mirrors[at].1.is_stalled(last_seq, lag) {
+                    if self.mirrors[at].progress.is_stalled(last_seq, lag) {
                         tracing::warn!(stream, lag, "a mirror makes no progress; the server keeps trying");
                     }
-                    if consumers > MIRROR_CONSUMERS_HIGH {
-                        self.make_room(bus, stream).await;
+                    if consumers > 0 {
+                        self.remove_consumers(bus, stream).await;
                     }
                 }
                 state != MirrorState::NoOrigin
             }
             Err(error) => {
+                self.mirrors[at].memory = memory.after_failure();
                 tracing::warn!(stream, error = chain(&error), "cannot look after a mirror; trying again");
                 false
             }
@@ -151,7 +167,15 @@ impl Keeper {
         match state {
             MirrorState::NoOrigin => tracing::warn!(stream, "there is nothing to mirror yet"),
             MirrorState::Created => tracing::info!(stream, "mirror created"),
-            MirrorState::Updated => tracing::info!(stream, "mirror moved or changed in copies"),
+            MirrorState::Updated => tracing::info!(stream, "changed the settings of a mirror"),
+            MirrorState::Ahead { last_seq, origin_seq } => {
+                tracing::warn!(
+                    stream,
+                    last_seq,
+                    origin_seq,
+                    "a mirror holds more than its origin; looking again"
+                );
+            }
             MirrorState::Replaced(why) => {
                 self.metrics.replaced.get_or_create(&label).inc();
                 tracing::warn!(stream, why, "mirror made anew");
@@ -164,14 +188,26 @@ impl Keeper {
         }
     }
 
-    async fn make_room(&self, bus: &Bus, stream: &'static str) {
-        match bus.remove_idle_consumers(stream).await {
-            Ok(0) => {}
-            Ok(count) => {
-                self.metrics.removed_consumers.get_or_create(&OfMirror { stream }).inc_by(count as u64);
-                tracing::warn!(stream, count, "idle consumers removed from a mirror that had too many");
+    async fn remove_consumers(&self, bus: &Bus, stream: &'static str) {
+        let RemovedConsumers { foreign, excess } = match bus.remove_consumers(stream).await {
+            Ok(removed) => removed,
+            Err(error) => {
+                tracing::warn!(
+                    stream,
+                    error = chain(&error),
+                    "cannot remove consumers of a mirror; trying again"
+                );
+                return;
             }
-            Err(error) => tracing::warn!(stream, error = chain(&error), "cannot remove idle consumers"),
+        };
+        let label = OfMirror { stream };
+        if foreign > 0 {
+            self.metrics.foreign_consumers.get_or_create(&label).inc_by(foreign as u64);
+            tracing::warn!(stream, foreign, "removed consumers of a mirror that delivered to nobody's inbox");
+        }
+        if excess > 0 {
+            self.metrics.removed_consumers.get_or_create(&label).inc_by(excess as u64);
+            tracing::warn!(stream, excess, "removed consumers of a mirror that had too many");
         }
     }
 }

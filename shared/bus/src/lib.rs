@@ -2,7 +2,7 @@
 //!
 //! Reading order: [`config`] and [`connect`] (a [`Bus`] and its [`Link`]), [`topology`], [`converge`] and [`upgrade`]
 //! (streams as data), [`message`] and [`event`], then the ways in ([`publish`], [`window`]) and the ways out ([`read`],
-//! [`replay`], [`deliveries`] with [`sounding`], [`views`] with [`held`] and [`board`], [`notices`], [`mirror`] with
+//! [`replay`], [`deliveries`] with [`sounding`], [`views`] with [`held`] and [`board`], [`notices`], [`mirror`] (its consumers: `mirror_consumers`) with
 //! [`keeper`], [`connections`]), and [`request`] with [`serve`] (what each requester may take of it: [`shares`]) and [`answering`]. It moves
 //! bytes and positions; it parses no document
 //! (of a view it reads which one it is) and holds no rule of the domain.
@@ -24,6 +24,7 @@ pub mod keeper;
 pub mod link;
 pub mod message;
 pub mod mirror;
+mod mirror_consumers;
 pub mod notices;
 pub mod partition;
 pub mod publish;
@@ -62,7 +63,7 @@ pub use incident::{IncidentReporter, IncidentRequests};
 pub use keeper::{Keeper, KeeperMetrics};
 pub use link::Link;
 pub use message::{Delivery, Headers, Outgoing, Stored};
-pub use mirror::{MIRRORED, MirrorSettings, MirrorState};
+pub use mirror::{MIRRORED, MirrorMemory, MirrorSettings, MirrorState};
 pub use muster_identity::{Requester, Role};
 pub use notices::{NoticeEntry, NoticeGone, NoticeRoom};
 pub use partition::partition_of;

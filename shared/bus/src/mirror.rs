@@ -4,17 +4,17 @@
 //! A mirror keeps the sequence numbers of its origin, so positions and digests mean the same on both. [`Bus::keep_mirror`]
 //! compares one mirror with its origin and makes it what it should be; it is called again and again, and any number of
 //! keepers may call it. A mirror of an origin that no longer exists is kept until there is another origin. This module
-//! holds no timer and removes no stream but a mirror.
+//! holds no timer and removes no stream but a mirror; consumers of mirrors are [`crate::mirror_consumers`]'.
 
 use std::time::Duration;
 
 use async_nats::jetstream::stream::{
     Config as Stream, ConsumerLimits, External, Placement, Source, StorageType,
 };
-use muster_contract::Timestamp;
 use muster_identity::exchange::{HUB_API, MIRROR_DELIVERY};
 use serde::Deserialize;
 use serde_json::{Value, json};
+use tokio::time::Instant;
 
 use crate::bus::Bus;
 use crate::converge::fields;
@@ -23,21 +23,15 @@ use crate::wire::ApiError;
 
 /// The streams that are mirrored.
 pub const MIRRORED: [&str; 2] = [muster_contract::subjects::stream::LEDGER, VIEWS_STREAM];
-/// Consumers on one mirror above which idle ones are removed, so that a flood of them shuts nobody out.
-pub const MIRROR_CONSUMERS_HIGH: u64 = 768;
-/// Consumers that remain after idle ones were removed, unless more are in use.
-pub const MIRROR_CONSUMERS_LOW: usize = 512;
+/// Time for which a mirror must hold more than its origin says before it is replaced: a replica that was just elected
+/// leader may still have to catch up.
+const CONFIRM_AFTER: Duration = Duration::from_millis(1_500);
 /// How long a consumer of a mirror stays while nobody reads from it.
 const INACTIVE_MAX: Duration = Duration::from_secs(7 * 24 * 60 * 60);
-/// A consumer that was made so recently may not have been read from yet.
-const IDLE_AFTER: Duration = Duration::from_secs(30);
 /// JetStream's code for a stream that is not there.
 const STREAM_NOT_FOUND: u64 = 10059;
 /// Names the origin that a mirror was made of, by the moment at which it was created.
 const ORIGIN_CREATED: &str = "muster.origin_created";
-
-const _: () = assert!(MIRROR_CONSUMERS_LOW < MIRROR_CONSUMERS_HIGH as usize);
-const _: () = assert!(MIRROR_CONSUMERS_HIGH < muster_identity::claims::MIRROR_CONSUMERS_MAX as u64);
 
 /// How mirrors are kept.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -57,8 +51,15 @@ pub enum MirrorState {
     Created,
     /// It was made anew, and why.
     Replaced(&'static str),
-    /// Its settings were changed, as where it is to move to another server.
+    /// Its settings were changed, as where it is to move to another server, or where its origin's bounds changed.
     Updated,
+    /// It holds more than its origin says: it is replaced if later looks find the same.
+    Ahead {
+        /// The last sequence it holds.
+        last_seq: u64,
+        /// The last sequence of its origin.
+        origin_seq: u64,
+    },
     /// It is as it should be.
     Kept {
         /// The last sequence it holds.
@@ -70,6 +71,32 @@ pub enum MirrorState {
     },
 }
 
+/// What a keeper remembers of a mirror from one look to the next.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct MirrorMemory {
+    /// Whether it was there: then it is not made for the first time.
+    existed: bool,
+    /// Since when every look found that it holds more than its origin.
+    ahead_since: Option<Instant>,
+}
+
+impl MirrorMemory {
+    /// The memory after a look that failed: the looks before and after it do not confirm each other.
+    #[must_use]
+    pub const fn after_failure(self) -> Self {
+        Self { ahead_since: None, ..self }
+    }
+}
+
+/// What is to be done about a mirror that is there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Decision {
+    Replace(&'static str),
+    LookAgain,
+    Update,
+    Keep,
+}
+
 #[derive(Debug, Deserialize)]
 struct Info {
     created: String,
@@ -79,143 +106,119 @@ struct Info {
 
 #[derive(Debug, Deserialize)]
 struct State {
+    #[serde(default)]
+    first_seq: u64,
     last_seq: u64,
     #[serde(default)]
     consumer_count: u64,
 }
 
-#[derive(Debug, Deserialize)]
-struct ConsumerPage {
-    #[serde(default)]
-    total: usize,
-    #[serde(default)]
-    consumers: Vec<ConsumerEntry>,
-}
-
-#[derive(Debug, Deserialize)]
-struct ConsumerEntry {
-    name: String,
-    created: Timestamp,
-    ts: Option<Timestamp>,
-    #[serde(default)]
-    num_waiting: u64,
-    #[serde(default)]
-    push_bound: bool,
-    #[serde(default)]
-    delivered: Delivered,
-}
-
-#[derive(Debug, Default, Deserialize)]
-struct Delivered {
-    last_active: Option<Timestamp>,
-}
-
 impl Bus {
-    /// Compares a mirror with its origin, and makes, replaces or changes it where it is not what it should be.
+    /// Compares a mirror with its origin, and makes, replaces or changes it where it is not what it should be; what to
+    /// remember for the next look.
     ///
     /// # Errors
     /// The server does not answer, or refuses.
-    pub async fn keep_mirror(&self, name: &str, settings: &MirrorSettings) -> Result<MirrorState, ApiError> {
+    pub async fn keep_mirror(
+        &self,
+        name: &str,
+        settings: &MirrorSettings,
+        memory: MirrorMemory,
+    ) -> Result<(MirrorState, MirrorMemory), ApiError> {
         let info = format!("STREAM.INFO.{name}");
         // The mirror first: an origin that is asked later holds at least as much, unless it is another one.
         let mirror = found(self.wire.api::<Info>(&info, &json!({})).await)?;
         let Some(origin) = found(self.wire.api_at::<Info>(HUB_API, &info, &json!({})).await)? else {
-            return Ok(MirrorState::NoOrigin);
+            return Ok((MirrorState::NoOrigin, memory.after_failure()));
         };
         let wanted = self::mirror(name, &origin, settings);
+        let is_there = MirrorMemory { existed: true, ahead_since: None };
         let Some(mirror) = mirror else {
             self.create_mirror(&wanted).await?;
-            return Ok(MirrorState::Created);
+            let is_first = !memory.existed;
+            let state =
+                if is_first { MirrorState::Created } else { MirrorState::Replaced("somebody deleted it") };
+            return Ok((state, is_there));
         };
-        if let Some(why) = reason_to_replace(&origin, &mirror, &wanted) {
-            let _: Value = self.wire.api(&format!("STREAM.DELETE.{name}"), &json!({})).await?;
-            self.create_mirror(&wanted).await?;
-            return Ok(MirrorState::Replaced(why));
+        let now = Instant::now();
+        let (last_seq, origin_seq) = (mirror.state.last_seq, origin.state.last_seq);
+        match decide(&origin, &mirror, &wanted, memory, now) {
+            Decision::Replace(why) => {
+                let _: Value = self.wire.api(&format!("STREAM.DELETE.{name}"), &json!({})).await?;
+                self.create_mirror(&wanted).await?;
+                Ok((MirrorState::Replaced(why), is_there))
+            }
+            Decision::LookAgain => {
+                let ahead_since = memory.ahead_since.or(Some(now));
+                Ok((MirrorState::Ahead { last_seq, origin_seq }, MirrorMemory { ahead_since, ..is_there }))
+            }
+            Decision::Update => {
+                let _: Value = self.wire.api(&format!("STREAM.UPDATE.{name}"), &wanted).await?;
+                Ok((MirrorState::Updated, is_there))
+            }
+            Decision::Keep => {
+                let (lag, consumers) = (origin_seq.saturating_sub(last_seq), mirror.state.consumer_count);
+                Ok((MirrorState::Kept { last_seq, lag, consumers }, is_there))
+            }
         }
-        if placed(&mirror.config) != placed(&Value::from(fields(&wanted))) {
-            let _: Value = self.wire.api(&format!("STREAM.UPDATE.{name}"), &wanted).await?;
-            return Ok(MirrorState::Updated);
-        }
-        let (last_seq, consumers) = (mirror.state.last_seq, mirror.state.consumer_count);
-        let lag = origin.state.last_seq.saturating_sub(last_seq);
-        Ok(MirrorState::Kept { last_seq, lag, consumers })
     }
 
     async fn create_mirror(&self, wanted: &Stream) -> Result<(), ApiError> {
         self.wire.api::<Value>(&format!("STREAM.CREATE.{}", wanted.name), wanted).await.map(drop)
     }
-
-    /// Removes idle consumers of a mirror, the longest idle first, until [`MIRROR_CONSUMERS_LOW`] remain; how many were
-    /// removed.
-    ///
-    /// # Errors
-    /// The server does not answer, or refuses.
-    pub async fn remove_idle_consumers(&self, mirror: &str) -> Result<usize, ApiError> {
-        let mut all = Vec::new();
-        loop {
-            let ask = json!({ "offset": all.len() });
-            let page: ConsumerPage = self.wire.api(&format!("CONSUMER.LIST.{mirror}"), &ask).await?;
-            let is_last = page.consumers.is_empty();
-            all.extend(page.consumers);
-            if is_last || all.len() >= page.total {
-                break;
-            }
-        }
-        let idle = idle_consumers(all);
-        for name in &idle {
-            let removed =
-                self.wire.api::<Value>(&format!("CONSUMER.DELETE.{mirror}.{name}"), &json!({})).await;
-            found(removed)?;
-        }
-        Ok(idle.len())
-    }
-}
-
-/// Names of the consumers to remove.
-fn idle_consumers(all: Vec<ConsumerEntry>) -> Vec<String> {
-    let excess = all.len().saturating_sub(MIRROR_CONSUMERS_LOW);
-    let mut idle: Vec<_> = all
-        .into_iter()
-        .filter(|consumer| consumer.num_waiting == 0 && !consumer.push_bound)
-        .map(|consumer| {
-            let active = consumer.delivered.last_active.unwrap_or(consumer.created);
-            (active, consumer.ts.unwrap_or(active), consumer.name)
-        })
-        .filter(|(active, now, _)| {
-            Duration::try_from(now.duration_since(*active)).is_ok_and(|idle| idle >= IDLE_AFTER)
-        })
-        .collect();
-    idle.sort_unstable();
-    idle.into_iter().take(excess).map(|(_, _, name)| name).collect()
 }
 
 fn found<T>(answer: Result<T, ApiError>) -> Result<Option<T>, ApiError> {
-    const CONSUMER_NOT_FOUND: u64 = 10014;
     match answer {
-        Err(error) if error.is(STREAM_NOT_FOUND) || error.is(CONSUMER_NOT_FOUND) => Ok(None),
+        Err(error) if error.is(STREAM_NOT_FOUND) => Ok(None),
         answer => answer.map(Some),
     }
 }
 
-/// Why a mirror cannot stay.
-fn reason_to_replace(origin: &Info, mirror: &Info, wanted: &Stream) -> Option<&'static str> {
-    let wanted_fields = Value::from(fields(wanted));
-    if mirror.config["mirror"]["name"] != wanted_fields["mirror"]["name"]
-        || mirror.config["mirror"]["external"] != wanted_fields["mirror"]["external"]
+/// What is to be done about a mirror that is there.
+fn decide(origin: &Info, mirror: &Info, wanted: &Stream, memory: MirrorMemory, now: Instant) -> Decision {
+    let wanted = Value::from(fields(wanted));
+    if mirror.config["mirror"]["name"] != wanted["mirror"]["name"]
+        || mirror.config["mirror"]["external"] != wanted["mirror"]["external"]
     {
-        return Some("it mirrored something else");
+        return Decision::Replace("it mirrored something else");
     }
     if mirror.config["metadata"][ORIGIN_CREATED] != json!(origin.created) {
-        return Some("its origin is another stream now");
+        return Decision::Replace("its origin is another stream now");
     }
     // As where the origin was restored from a backup.
-    (mirror.state.last_seq > origin.state.last_seq).then_some("it holds more than its origin")
+    if mirror.state.last_seq > origin.state.last_seq {
+        let is_confirmed = memory.ahead_since.is_some_and(|since| now - since >= CONFIRM_AFTER);
+        return if is_confirmed {
+            Decision::Replace("it holds more than its origin")
+        } else {
+            Decision::LookAgain
+        };
+    }
+    if bounds(&mirror.config) != bounds(&wanted) {
+        // Under bounds of its own it discarded messages that its origin holds; nothing brings single ones back.
+        let has_lost = mirror.state.last_seq > 0 && mirror.state.first_seq > origin.state.first_seq;
+        return if has_lost {
+            Decision::Replace("it discarded what its origin holds")
+        } else {
+            Decision::Update
+        };
+    }
+    if placed(&mirror.config) == placed(&wanted) { Decision::Keep } else { Decision::Update }
 }
 
-/// The part of a mirror's settings that may change while it stays.
+/// The part of a mirror's settings that says where it is held.
 fn placed(config: &Value) -> (Value, u64) {
     let copies = config["num_replicas"].as_u64().unwrap_or(1).max(1);
     (config["placement"]["tags"].clone(), copies)
+}
+
+/// The part of a mirror's settings that says what it forgets, which is its origin's. The server writes -1 where a bound is
+/// not set, and some clients 0 or nothing.
+fn bounds(config: &Value) -> ([i64; 3], bool) {
+    let bound = |name: &str| config[name].as_i64().filter(|bound| *bound > 0).unwrap_or(-1);
+    let allows_ttl = config["allow_msg_ttl"].as_bool().unwrap_or(false);
+    (["max_age", "max_bytes", "max_msgs_per_subject"].map(bound), allows_ttl)
 }
 
 /// A mirror as it should be. What its origin forgets by age or by count, it forgets as well.
@@ -249,46 +252,70 @@ mod tests {
     use super::*;
 
     fn info(created: &str, last_seq: u64, config: Value) -> Info {
-        Info { created: created.to_owned(), config, state: State { last_seq, consumer_count: 0 } }
+        let state = State { first_seq: 1, last_seq, consumer_count: 0 };
+        Info { created: created.to_owned(), config, state }
     }
 
     fn origin(created: &str, last_seq: u64) -> Info {
         info(created, last_seq, json!({ "max_age": 7_000_000_000_u64, "max_msgs_per_subject": 1 }))
     }
 
+    fn wanted() -> Stream {
+        mirror("LEDGER", &origin("one", 10), &MirrorSettings::default())
+    }
+
+    fn made(last_seq: u64) -> Info {
+        info("later", last_seq, Value::from(fields(&wanted())))
+    }
+
+    fn first_look(origin: &Info, mirror: &Info) -> Decision {
+        decide(origin, mirror, &wanted(), MirrorMemory::default(), Instant::now())
+    }
+
     #[test]
-    fn a_mirror_is_replaced_when_its_origin_is_another_or_holds_less() {
-        let wanted = mirror("LEDGER", &origin("one", 10), &MirrorSettings::default());
-        let made = |last_seq| info("later", last_seq, Value::from(fields(&wanted)));
-        assert_eq!(reason_to_replace(&origin("one", 10), &made(10), &wanted), None);
-        assert!(reason_to_replace(&origin("two", 10), &made(10), &wanted).is_some());
-        assert!(reason_to_replace(&origin("one", 9), &made(10), &wanted).is_some());
+    fn a_mirror_is_replaced_when_its_origin_is_another() {
+        assert_eq!(first_look(&origin("one", 10), &made(10)), Decision::Keep);
+        assert!(matches!(first_look(&origin("two", 10), &made(10)), Decision::Replace(_)));
         let foreign = info("later", 0, json!({ "subjects": ["LEDGER"] }));
-        assert!(reason_to_replace(&origin("one", 10), &foreign, &wanted).is_some());
+        assert!(matches!(first_look(&origin("one", 10), &foreign), Decision::Replace(_)));
+    }
+
+    #[test]
+    fn a_mirror_that_is_ahead_is_replaced_once_a_later_look_confirms_it() {
+        let (since, mirror) = (Instant::now(), made(10));
+        let look = |memory, after| decide(&origin("one", 9), &mirror, &wanted(), memory, since + after);
+        let suspected = MirrorMemory { existed: true, ahead_since: Some(since) };
+        assert_eq!(look(MirrorMemory::default(), CONFIRM_AFTER), Decision::LookAgain);
+        assert_eq!(look(suspected, CONFIRM_AFTER / 2), Decision::LookAgain);
+        assert!(matches!(look(suspected, CONFIRM_AFTER), Decision::Replace(_)));
+        assert_eq!(look(suspected.after_failure(), CONFIRM_AFTER), Decision::LookAgain);
+        let caught_up = decide(&origin("one", 10), &mirror, &wanted(), suspected, since + CONFIRM_AFTER);
+        assert_eq!(caught_up, Decision::Keep, "the new leader caught up");
     }
 
     #[test]
     fn a_mirror_forgets_what_its_origin_forgets() {
-        let wanted = fields(&mirror("LEDGER", &origin("one", 1), &MirrorSettings::default()));
+        let wanted = fields(&wanted());
         assert_eq!(wanted["max_age"], json!(7_000_000_000_u64));
         assert_eq!(wanted["max_msgs_per_subject"], json!(1));
     }
 
     #[test]
-    fn the_longest_idle_consumers_go_and_those_in_use_stay() {
-        let entry = |number: usize, num_waiting: u64, idle_seconds: i64| ConsumerEntry {
-            name: format!("c{number}"),
-            created: Timestamp::from_second(0).unwrap(),
-            ts: Some(Timestamp::from_second(100_000).unwrap()),
-            num_waiting,
-            push_bound: false,
-            delivered: Delivered {
-                last_active: Some(Timestamp::from_second(100_000 - idle_seconds).unwrap()),
-            },
-        };
-        let mut all: Vec<_> = (0..MIRROR_CONSUMERS_LOW).map(|number| entry(number, 1, 9_999)).collect();
-        all.extend([entry(1_000, 0, 40), entry(1_001, 0, 5_000), entry(1_002, 0, 10), entry(1_003, 0, 31)]);
-        assert_eq!(idle_consumers(all), ["c1001", "c1000", "c1003"]);
-        assert!(idle_consumers(vec![entry(1, 0, 9_999)]).is_empty(), "there is room");
+    fn a_mirror_takes_over_every_bound_that_its_origin_changed() {
+        for (field, value) in [
+            ("max_age", json!(9)),
+            ("max_bytes", json!(9)),
+            ("max_msgs_per_subject", json!(9)),
+            ("allow_msg_ttl", json!(true)),
+        ] {
+            let mut mirror = made(10);
+            mirror.config[field] = value;
+            assert_eq!(first_look(&origin("one", 10), &mirror), Decision::Update, "{field}");
+            mirror.state.first_seq = 2;
+            assert!(matches!(first_look(&origin("one", 10), &mirror), Decision::Replace(_)), "{field}");
+        }
+        let mut mirror = made(10);
+        mirror.config["max_bytes"] = json!(0);
+        assert_eq!(first_look(&origin("one", 10), &mirror), Decision::Keep, "0 and -1 mean no bound");
     }
 }

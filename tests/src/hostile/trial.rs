@@ -202,19 +202,33 @@ async fn afterwards(
                 "{} of {} reports are in LEDGER {took:.1} s after ingest restarted",
                 good.in_ledger, good.reports
             );
-            if good.in_ledger == good.reports { Ok(text) } else { Err(text) }
+            if good.in_ledger != good.reports {
+                return Err(text);
+            }
+            operators_watch(hub, fleet, settings).await.map(|watch| format!("{text}; {watch}"))
         }
-        Some(Flood::NoticeSubscriptions) => {
-            let Some(good) = hub.good.first() else { return Ok(String::new()) };
-            let id = good.deployment.to_string();
-            // The last report of every device says that its deployment is installed, or the one after it does.
-            let watching = ["watch", &id, "--until", "converged", "--within", "20s"];
-            fleet.report(1, Duration::from_secs(1), settings.patience).await;
-            let done = hub.muster(Role::Operator, &watching);
-            let error = String::from_utf8_lossy(&done.stderr).trim().to_owned();
-            let text = format!("an operator's watch ended with {:?}: {error}", done.status.code());
-            if done.status.success() { Ok(text) } else { Err(text) }
-        }
+        Some(Flood::NoticeSubscriptions) => operators_watch(hub, fleet, settings).await,
         _ => Ok(String::new()),
     }
+}
+
+/// An operator watches a deployment, and reads LEDGER where people read it.
+async fn operators_watch(
+    hub: &HostileHub,
+    fleet: &mut GoodFleet,
+    settings: Settings,
+) -> Result<String, String> {
+    let Some(good) = hub.good.first() else { return Ok(String::new()) };
+    let id = good.deployment.to_string();
+    // The last report of every device says that its deployment is installed, or the one after it does.
+    fleet.report(1, Duration::from_secs(1), settings.patience).await;
+    let watching = ["watch", &id, "--until", "converged", "--within", "20s"];
+    for args in [&watching[..], &["quarantine", "list"]] {
+        let done = hub.muster(Role::Operator, args);
+        if !done.status.success() {
+            let error = String::from_utf8_lossy(&done.stderr).trim().to_owned();
+            return Err(format!("an operator's {args:?} ended with {:?}: {error}", done.status.code()));
+        }
+    }
+    Ok("an operator watches, and lists quarantine".to_owned())
 }

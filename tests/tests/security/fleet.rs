@@ -174,6 +174,9 @@ async fn a_whole_fleet_runs_with_only_the_rights_of_its_roles_over_tls() {
         assert!(!soon("a fact", ledger.next_batch(10)).await.unwrap().is_empty());
     }
     nothing_was_refused_or_given_away(&hub);
+    // Last, because it tries what people may not see.
+    let restore = asked(&hub, Role::Operator, &["restore"]).unwrap();
+    assert_eq!((&restore["ingestAnswers"], &restore["complete"]), (&Value::from(true), &Value::from(false)));
 }
 
 /// Nobody lacked a right, and no secret got into a log.

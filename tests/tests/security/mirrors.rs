@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use muster_bus::{Bus, BusConfig, MIRRORED, MirrorSettings, MirrorState, Outgoing, Start};
+use muster_bus::{Bus, BusConfig, MIRRORED, MirrorMemory, MirrorSettings, MirrorState, Outgoing, Start};
 use muster_identity::Role;
 use muster_tests::cluster::{Cluster, ELECTION_DEADLINE, SERVERS, leader};
 use muster_tests::system::program;
@@ -51,8 +51,9 @@ async fn write(ingest: &Bus) {
 /// Keeps the mirrors until they hold what their origins hold.
 async fn keep(keeper: &Bus, settings: &MirrorSettings) {
     for stream in MIRRORED {
-        let look = async || keeper.keep_mirror(stream, settings).await;
-        let is_whole = |state: &Result<MirrorState, _>| matches!(state, Ok(MirrorState::Kept { lag: 0, .. }));
+        let look = async || keeper.keep_mirror(stream, settings, MirrorMemory::default()).await;
+        let is_whole =
+            |look: &Result<(MirrorState, _), _>| matches!(look, Ok((MirrorState::Kept { lag: 0, .. }, _)));
         within(ELECTION_DEADLINE, "a whole mirror", look, is_whole).await.unwrap();
     }
 }

@@ -40,7 +40,8 @@ pub async fn run(session: &mut Session<'_>, site: Option<SiteId>) -> Result<bool
         None => all_keys(session, &answer.devices).await?,
     };
     let views = views(session, keys).await?;
-    let incidents = incidents::of_hub(session).await;
+    // That they are not known stands above the audit already.
+    let incidents = incidents::of_hub(session).await.unwrap_or_default();
     let mut audit = Audit::of(answer.as_of, &answer.devices, views).with_incidents(incidents);
     audit.ledger = ledger_fill(session).await;
     let frame = session.frame();

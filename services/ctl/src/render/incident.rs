@@ -76,6 +76,11 @@ const fn foreign_view(cause: ForeignView) -> &'static str {
     }
 }
 
+/// Says that nobody told the incidents of the hub, and why.
+pub fn unknown(reason: &str) -> String {
+    format!("the hub's incidents are not known: {}", clean(reason))
+}
+
 /// The incidents of the hub, a line each; nothing where there are none.
 pub fn of_hub(incidents: &[HubIncident], now: Timestamp) -> String {
     let mut text = String::new();

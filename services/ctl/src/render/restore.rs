@@ -25,6 +25,12 @@ pub fn report(report: &RestoreReport, now: Timestamp) -> String {
     let _ = writeln!(text, "rollup       has read to {}", place(report.rollup_read_to));
     let _ = writeln!(text, "views        are of {}", place(report.views_read_to));
     let _ = writeln!(text, "publisher    {publisher}");
+    let ingest = match report.ingest_answers {
+        Some(true) => "answers",
+        Some(false) => "does not answer",
+        None => "-",
+    };
+    let _ = writeln!(text, "ingest       {ingest}");
     text += &incident::of_hub(&report.incidents, now);
     text.push('\n');
     text += &steps(report);
@@ -45,11 +51,10 @@ fn row(line: &StreamLine, now: Timestamp) -> [Cell; 7] {
 }
 
 fn steps(report: &RestoreReport) -> String {
-    let hidden = report.streams.iter().filter(|line| line.seen == Seen::NotVisible).count() as u64;
-    let mut text = if report.complete {
-        styled(WELL, "Nothing is missing") + ".\n"
-    } else {
-        styled(BAD, "To restore, in this order:") + "\n"
+    let mut text = match (report.steps.is_empty(), report.complete) {
+        (true, true) => styled(WELL, "Nothing is missing") + ".\n",
+        (true, false) => styled(UNSURE, "Nothing that was checked is missing") + ".\n",
+        (false, _) => styled(BAD, "To restore, in this order:") + "\n",
     };
     for (at, step) in report.steps.iter().enumerate() {
         let _ = writeln!(text, "{}. {}", at + 1, step.what);
@@ -57,12 +62,11 @@ fn steps(report: &RestoreReport) -> String {
             let _ = writeln!(text, "   $ {command}");
         }
     }
-    if hidden > 0 {
-        let _ = writeln!(
-            text,
-            "{} not visible with these credentials: their services say above whether they work.",
-            plural(hidden, "stream")
-        );
+    if !report.unchecked.is_empty() {
+        text += "Not checked:\n";
+    }
+    for unchecked in &report.unchecked {
+        let _ = writeln!(text, "- {unchecked}");
     }
     text
 }
