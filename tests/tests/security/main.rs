@@ -1,7 +1,8 @@
 //! What somebody on the bus cannot do: each test is an attempt, against a real server with the rights that
 //! `muster auth` gives. [`attempts`] by a device, by a site that has a server of its own ([`leaf`]), [`life`] of an
 //! identity and its [`renewal`], [`command`] line, [`connections`] of one key, every subject with every reply
-//! ([`matrix`]), and a whole [`fleet`]; what one reader takes delays no other ([`shares`]).
+//! ([`matrix`]), whom [`records`] of changes name, and a whole [`fleet`]; what one
+//! reader takes delays no other ([`shares`]).
 
 #![allow(clippy::unwrap_used, reason = "a failure here is the test's result")]
 
@@ -13,6 +14,7 @@ mod leaf;
 mod life;
 mod matrix;
 mod mirrors;
+mod records;
 mod renewal;
 mod shares;
 mod upgrade;
