@@ -77,7 +77,7 @@ impl Account {
 }
 
 impl Crossing {
-    const fn kind(self) -> &'static str {
+    pub(crate) const fn kind(self) -> &'static str {
         match self {
             Self::Messages => "stream",
             Self::Request | Self::NamedRequest | Self::Requests => "service",
