@@ -237,6 +237,26 @@ mod tests {
         }
     }
 
+    /// A service believes `Nats-Request-Info` beside a reply that the server made. On a request that is not shared the header
+    /// is the user's own.
+    #[test]
+    fn a_service_of_hub_is_offered_to_people_with_who_asks_alone() {
+        let to_people = OFFERS.iter().filter(|offer| {
+            (offer.from, offer.to) == (Account::Hub, Account::People) && offer.crossing != Crossing::Messages
+        });
+        let (named, others): (Vec<&Offer>, _) =
+            to_people.partition(|offer| offer.crossing == Crossing::NamedRequest);
+        assert!(!named.is_empty() && named.iter().all(|offer| offer.subject.starts_with("muster.")));
+        // No service takes requests there: streams, the API, and what the client library answers for a service.
+        let is_no_services = |offer: &Offer| {
+            offer.subject == "muster.credential.*.*"
+                || offer.subject.starts_with("$JS.API.")
+                || offer.subject.starts_with("$SRV.")
+        };
+        let unnamed: Vec<_> = others.into_iter().filter(|offer| !is_no_services(offer)).collect();
+        assert!(unnamed.is_empty(), "offered without who asks: {unnamed:?}");
+    }
+
     #[test]
     fn a_subject_is_exported_once_by_an_account() {
         for account in Account::ALL {
