@@ -88,7 +88,7 @@ impl World {
             generation: Generation::new(wanted.generation).unwrap(),
             issued_at: now,
             retired: wanted.retired,
-            source: Source { kind: SourceKind::Git, revision: format!("r{}", wanted.generation) },
+            source: Source::new(SourceKind::Git, format!("r{}", wanted.generation)),
             labels: Default::default(),
             deployments: wanted.entries.values().cloned().collect(),
         };

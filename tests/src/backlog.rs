@@ -172,7 +172,7 @@ fn desired(deployments: impl Iterator<Item = String>) -> DesiredState {
         generation: Generation::FIRST,
         issued_at: Timestamp::UNIX_EPOCH,
         retired: false,
-        source: Source { kind: SourceKind::Api, revision: "test".to_owned() },
+        source: Source::new(SourceKind::Api, "test".to_owned()),
         labels: Default::default(),
         deployments: deployments.map(entry).collect(),
     }

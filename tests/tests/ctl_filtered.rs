@@ -217,7 +217,7 @@ fn what_shall_run_is_shown_once_in_detail_and_what_is_left_out_is_said() {
     let args = StatusArgs::default();
     golden("filtered-detail", &filtered::status(&in_detail(), &args, now()));
     let mut answer = in_detail();
-    answer.targets[0].source = Some(Source { kind: SourceKind::Api, revision: "r\u{1b}[31m1".to_owned() });
+    answer.targets[0].source = Some(Source::new(SourceKind::Api, "r\u{1b}[31m1".to_owned()));
     answer.manifests_left_out = 0;
     let text = filtered::status(&answer, &args, now());
     assert!(text.contains("2 revisions") && !text.contains("not told"), "{text}");

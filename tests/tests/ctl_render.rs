@@ -380,6 +380,7 @@ fn quarantine() -> [Held; 2] {
         device: device.map(|key| key.parse().unwrap()),
         fact: example::<QuarantineFact>(name),
         verdict: None,
+        requested_by: None,
     };
     let mut unnumbered = held(4712, "QuarantineFact.without-a-number", None);
     unnumbered.fact.subject = "muster.report.Plant_7.press-4".to_owned();

@@ -5,6 +5,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
+use muster_identity::claims::{CONNECTED, DISCONNECTED, END_CONNECTION, LIST_CONNECTIONS, UPDATE_ACCOUNT};
 use muster_tests::{golden, schemas};
 use serde_json::Value;
 
@@ -82,6 +83,28 @@ fn the_stream_of_a_channel_holds_its_subject() {
         let held = held_by(&document["x-muster-streams"][stream]);
         assert!(held.iter().any(|pattern| covers(pattern, address)), "{name}: {stream} holds {held:?}");
     }
+}
+
+#[test]
+fn each_address_and_each_exported_subject_has_a_row_in_the_table_of_rights() {
+    let files = schemas::generated();
+    let table = &files.iter().find(|file| file.path == "RIGHTS.md").unwrap().text;
+    let rows: Vec<_> = table.split('`').skip(1).step_by(2).flat_map(subjects_of).collect();
+    let document = schemas::asyncapi::document();
+    let channels = document["channels"].as_object().unwrap().values();
+    let addresses = channels.filter_map(|channel| channel["address"].as_str().map(str::to_owned));
+    let fetched = ["desired", "receipt", "credential"].map(|kind| format!("muster.fetch.{kind}.{{site}}.$1"));
+    let system = [UPDATE_ACCOUNT, LIST_CONNECTIONS, END_CONNECTION, CONNECTED, DISCONNECTED];
+    for address in addresses.chain(fetched).chain(system.map(str::to_owned)) {
+        assert!(rows.iter().any(|row| covers(row, &address)), "{address} has no row in RIGHTS.md");
+    }
+}
+
+/// A subject of the table, and the one that a request for it reads: by direct get, or through a consumer's filter.
+fn subjects_of(row: &str) -> Vec<&str> {
+    let read = |prefix: &str, skipped: usize| row.strip_prefix(prefix)?.splitn(skipped + 1, '.').nth(skipped);
+    let of_stream = [read("$JS.API.DIRECT.GET.", 1), read("$JS.API.CONSUMER.CREATE.", 2)];
+    of_stream.into_iter().flatten().chain([row]).filter(|subject| *subject != ">").collect()
 }
 
 /// Patterns of the subjects that a stream stores.

@@ -10,7 +10,7 @@ use muster_contract::quarantine::{
     QuarantineAction, QuarantineAnswer, QuarantineRequest, QuarantineVerdict, Verdict,
 };
 use muster_contract::subjects::{LedgerSubject, stream};
-use muster_contract::{DeviceKey, Refusal, Timestamp};
+use muster_contract::{DeviceKey, Refusal, RequestedBy, Timestamp};
 use serde::Serialize;
 use tokio::time::timeout;
 
@@ -42,6 +42,9 @@ pub struct Held {
     /// What became of it; none while it is in quarantine.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub verdict: Option<Verdict>,
+    /// Who asked for that; none where nobody proved who asked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub requested_by: Option<RequestedBy>,
 }
 
 /// The newest messages in quarantine.
@@ -90,8 +93,7 @@ pub async fn list(
     let mut known = BTreeSet::new();
     // Messages may be large and many: no more of them are held than are shown.
     read(&session.hub, &held, Start::First, |delivery| {
-        let held = Held::of(delivery)?;
-        let held = Held { verdict: verdicts.on(&held), ..held };
+        let held = Held::of(delivery)?.judged_by(&verdicts);
         // What still casts a doubt is said again before it ages out: the newest copy stands for all.
         match known.insert(held.identity()) {
             true => list.take(held, limit, all),
@@ -112,11 +114,10 @@ pub async fn list(
 /// # Errors
 /// When the ledger cannot be read, or holds something else at that number.
 pub async fn show(session: &mut Session<'_>, ledger_seq: u64) -> Result<(), CtlError> {
-    let mut held = find(session.hub.bus(), ledger_seq).await?;
+    let held = find(session.hub.bus(), ledger_seq).await?;
     let subject = LedgerSubject::Verdict(held.device.clone()).to_string();
     let verdicts = verdicts(&session.hub, &subject, Start::After(ledger_seq)).await?;
-    held.verdict = verdicts.on(&held);
-    session.show_own(&held, render::quarantine::one)
+    session.show_own(&held.judged_by(&verdicts), render::quarantine::one)
 }
 
 /// Has ingest judge messages again, or drop them; true where none of them stays.
@@ -175,26 +176,30 @@ async fn find(bus: &Bus, ledger_seq: u64) -> Result<Held, CtlError> {
 /// What was decided: by the number in LEDGER of the copy that was asked about, and by what all its copies share.
 #[derive(Default)]
 struct Verdicts {
-    of: BTreeMap<u64, Verdict>,
-    by_identity: BTreeMap<Identity, Verdict>,
+    of: BTreeMap<u64, Decision>,
+    by_identity: BTreeMap<Identity, Decision>,
 }
 
+/// What became of a message, and who asked for it.
+type Decision = (Verdict, Option<RequestedBy>);
 /// Who sent a message, and when the bus took it in: the same for every copy of it.
 type Identity = (Option<DeviceKey>, Timestamp);
 
 impl Verdicts {
-    fn on(&self, held: &Held) -> Option<Verdict> {
-        self.of.get(&held.ledger_seq).or_else(|| self.by_identity.get(&held.identity())).copied()
+    fn on(&self, held: &Held) -> Option<Decision> {
+        self.of.get(&held.ledger_seq).or_else(|| self.by_identity.get(&held.identity())).cloned()
     }
 }
 
 async fn verdicts(hub: &Hub, filter: &str, start: Start) -> Result<Verdicts, CtlError> {
     let mut verdicts = Verdicts::default();
     read(hub, filter, start, |delivery| {
-        let QuarantineVerdict { of, verdict, received_at, .. } = decode::parse(&delivery.payload)?;
-        verdicts.of.insert(of, verdict);
+        let QuarantineVerdict { of, verdict, received_at, requested_by, .. } =
+            decode::parse(&delivery.payload)?;
+        let decision = (verdict, requested_by);
+        verdicts.of.insert(of, decision.clone());
         let device = device(delivery);
-        verdicts.by_identity.extend(received_at.map(|at| ((device, at), verdict)));
+        verdicts.by_identity.extend(received_at.map(|at| ((device, at), decision)));
         Ok(())
     })
     .await?;
@@ -250,7 +255,13 @@ impl List {
 impl Held {
     fn of(delivery: &Delivery) -> Result<Self, Refusal> {
         let fact = decode::parse(&delivery.payload)?;
-        Ok(Self { ledger_seq: delivery.stream_seq, device: device(delivery), fact, verdict: None })
+        let (ledger_seq, device) = (delivery.stream_seq, device(delivery));
+        Ok(Self { ledger_seq, device, fact, verdict: None, requested_by: None })
+    }
+
+    fn judged_by(self, verdicts: &Verdicts) -> Self {
+        let (verdict, requested_by) = verdicts.on(&self).unzip();
+        Self { verdict, requested_by: requested_by.flatten(), ..self }
     }
 
     fn identity(&self) -> Identity {

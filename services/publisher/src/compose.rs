@@ -247,9 +247,10 @@ fn git_part<'a>(key: &DeviceKey, git: Git<'a>, held: &'a Held) -> Vec<&'a Arc<Co
     }
 }
 
-/// Where a document comes from whose entries do not all come by request: from Git, if that has a part in it.
+/// Where a document comes from whose entries do not all come by request: from Git, if that has a part in it; and in any case
+/// who asked for the change.
 fn base(key: &DeviceKey, git: Git<'_>, held: &Held, request: &Source) -> Source {
-    match (git, &held.document) {
+    let base = match (git, &held.document) {
         (Git::Known(fleet), _) if fleet.devices.contains_key(key) => git_source(fleet),
         (Git::Absent | Git::Unknown | Git::Behind, Some(document))
             if document.source.kind == SourceKind::Git =>
@@ -257,11 +258,12 @@ fn base(key: &DeviceKey, git: Git<'_>, held: &Held, request: &Source) -> Source 
             document.source.clone()
         }
         _ => request.clone(),
-    }
+    };
+    Source { requested_by: request.requested_by.clone(), ..base }
 }
 
 fn git_source(fleet: &Fleet) -> Source {
-    Source { kind: SourceKind::Git, revision: fleet.revision.clone() }
+    Source::new(SourceKind::Git, fleet.revision.clone())
 }
 
 /// Both sources by id, a request before Git.

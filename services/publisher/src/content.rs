@@ -73,9 +73,10 @@ pub struct Interner {
 }
 
 impl Interner {
-    /// The one place of this content.
+    /// The one place of this content. One that differs in who asked, which no digest covers, has a place of its own.
     pub fn share(&mut self, content: Content) -> Arc<Content> {
-        self.contents.entry(content.digest()).or_insert_with(|| Arc::new(content)).clone()
+        let known = self.contents.entry(content.digest()).or_insert_with(|| Arc::new(content.clone()));
+        if **known == content { known.clone() } else { Arc::new(content) }
     }
 
     /// The one place of these labels.
@@ -91,6 +92,7 @@ impl Interner {
 
 #[cfg(test)]
 pub(crate) mod tests {
+    use muster_contract::RequestedBy;
     use muster_contract::desired::{Component, Profile, ProfileType};
     use serde_json::json;
 
@@ -114,7 +116,7 @@ pub(crate) mod tests {
 
     /// A request's name.
     pub(crate) fn request(revision: &str) -> Source {
-        Source { kind: SourceKind::Api, revision: revision.to_owned() }
+        Source::new(SourceKind::Api, revision.to_owned())
     }
 
     #[test]
@@ -139,6 +141,19 @@ pub(crate) mod tests {
         let one = interner.share(Content::clone(&content("web", "run")));
         let two = interner.share(Content::clone(&content("web", "run")));
         assert!(Arc::ptr_eq(&one, &two));
+    }
+
+    #[test]
+    fn who_asked_is_no_part_of_the_digest_and_no_other_requesters() {
+        let of = |name| {
+            let requested_by = Some(RequestedBy::new("UA", name, None));
+            content("web", "run").requested_by(Source { requested_by, ..request("one") })
+        };
+        let (anna, bert, mut interner) = (of("anna"), of("bert"), Interner::default());
+        assert_eq!(anna.digest(), content("web", "run").requested_by(request("one")).digest());
+        for content in [&anna, &bert, &anna] {
+            assert_eq!(*interner.share(content.clone()), *content);
+        }
     }
 
     #[test]

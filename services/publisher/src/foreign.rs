@@ -149,7 +149,7 @@ mod tests {
     #[test]
     fn only_what_a_publisher_can_have_published_passes() {
         let mut interner = Interner::default();
-        let source = |revision: &str| Source { kind: SourceKind::Git, revision: revision.to_owned() };
+        let source = |revision: &str| Source::new(SourceKind::Git, revision.to_owned());
         let known = state(7, "run", source("c1"));
         let before = Held::of(8, known.clone(), &mut interner);
         let fleet = Fleet {

@@ -128,7 +128,7 @@ impl Held {
     /// The same where nothing is known of the device but that somebody else published for it: it is to be retired.
     #[must_use]
     pub fn retired(self) -> Self {
-        let source = Source { kind: SourceKind::Api, revision: FOREIGN_REVISION.to_owned() };
+        let source = Source::new(SourceKind::Api, FOREIGN_REVISION.to_owned());
         let document = Document {
             generation: Generation::FIRST,
             retired: true,

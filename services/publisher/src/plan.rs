@@ -15,7 +15,7 @@ use muster_contract::{Generation, Timestamp};
 use crate::content::Content;
 use crate::held::{Document, Entry, Held};
 
-/// Bytes of a document apart from its deployments, at most: fixed names, a time, a generation, a revision, and labels,
+/// Bytes of a document apart from its deployments, at most: fixed names, a time, a generation, a revision, who asked, and labels,
 /// each two names in quotes with a colon and a comma.
 const ENVELOPE_BYTES: usize = 1024 + LABELS_MAX * (2 * LABEL_CHARS_MAX + 6);
 

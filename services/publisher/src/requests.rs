@@ -9,7 +9,7 @@ use muster_contract::query::{
     ApplyRequest, ErrorBody, ErrorCode, PublisherQuery, RemoveRequest, RetireRequest,
 };
 use muster_contract::subjects::PUBLISHER_PREFIX;
-use muster_contract::{DeploymentId, DeviceKey};
+use muster_contract::{DeploymentId, DeviceKey, RequestedBy};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
@@ -42,6 +42,8 @@ pub struct Request {
     pub key: DeviceKey,
     /// The change.
     pub change: Change,
+    /// Who asks, where the server proves it; what a request says of its sender is not read.
+    pub requested_by: Option<RequestedBy>,
 }
 
 /// What changes.
@@ -71,24 +73,24 @@ pub fn spec() -> ServiceSpec {
 /// # Errors
 /// What is wrong with it.
 pub fn understand(call: &Call) -> Result<Ask, ErrorBody> {
-    let change = match call.endpoint {
+    let (key, change) = match call.endpoint {
         "apply" => {
             let ApplyRequest { key, documents, file } = parse(&call.payload, "ApplyRequest")?;
             let file = file_name(file.as_deref());
             let contents = contents(&key, &file, &documents).map_err(|problems| bad(problems.to_string()))?;
-            Request { key, change: Change::Apply(contents) }
+            (key, Change::Apply(contents))
         }
         "remove" => {
             let RemoveRequest { key, id } = parse(&call.payload, "RemoveRequest")?;
-            Request { key, change: Change::Remove(id) }
+            (key, Change::Remove(id))
         }
         "retire" => {
             let RetireRequest { key } = parse(&call.payload, "RetireRequest")?;
-            Request { key, change: Change::Retire }
+            (key, Change::Retire)
         }
         _ => return status(&call.payload).map(Ask::Status),
     };
-    Ok(Ask::Change(change))
+    Ok(Ask::Change(Request { key, change, requested_by: call.requester.record() }))
 }
 
 /// Whatever is no question about a commit asks for the status alone, as any payload once did.

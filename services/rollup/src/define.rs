@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use muster_bus::{Bus, Call, EndpointSpec, Fault, PublishErrorKind, ServiceSpec};
+use muster_bus::{Bus, Call, EndpointSpec, Fault, PublishErrorKind, Requester, ServiceSpec};
 use muster_contract::defined::ViewDefinition;
 use muster_contract::groups::{RemoveViewRequest, ViewAnswer};
 use muster_contract::limits::DEFINED_VIEWS_MAX;
@@ -50,31 +50,31 @@ impl Definer {
 
     async fn handle(&self, call: &Call) -> Result<Bytes, ErrorBody> {
         let answer = match call.endpoint {
-            "apply" => self.apply(&call.payload).await?,
-            _ => self.remove(&call.payload).await?,
+            "apply" => self.apply(call).await?,
+            _ => self.remove(call).await?,
         };
         serde_json::to_vec(&answer)
             .map(Bytes::from)
             .map_err(|error| body(ErrorCode::Internal, error.to_string()))
     }
 
-    async fn apply(&self, payload: &[u8]) -> Result<ViewAnswer, ErrorBody> {
-        let definition: ViewDefinition =
-            decode::parse(payload).map_err(|refusal| body(ErrorCode::BadRequest, refusal.to_string()))?;
+    async fn apply(&self, call: &Call) -> Result<ViewAnswer, ErrorBody> {
+        let definition: ViewDefinition = decode::parse(&call.payload)
+            .map_err(|refusal| body(ErrorCode::BadRequest, refusal.to_string()))?;
         let name = &definition.name;
         let is_new = self.check_room(name).await?;
         let bytes = Bytes::from(decode::to_bytes(&definition));
-        let answer = self.write(name, Some(bytes)).await?;
+        let answer = self.write(name, Some(bytes), &call.requester).await?;
         if is_new && answer.changed {
             self.check_place(name).await?;
         }
         Ok(answer)
     }
 
-    async fn remove(&self, payload: &[u8]) -> Result<ViewAnswer, ErrorBody> {
-        let RemoveViewRequest { name } = serde_json::from_slice(payload)
+    async fn remove(&self, call: &Call) -> Result<ViewAnswer, ErrorBody> {
+        let RemoveViewRequest { name } = serde_json::from_slice(&call.payload)
             .map_err(|error| body(ErrorCode::BadRequest, format!("this is no RemoveViewRequest: {error}")))?;
-        self.write(&name, None).await
+        self.write(&name, None, &call.requester).await
     }
 
     /// Refuses where as many views are defined as may be; whether this is one more.
@@ -104,8 +104,14 @@ impl Definer {
     }
 
     /// Writes a definition, or takes it away, in place of what is read just before: the one commit.
-    async fn write(&self, name: &ViewName, wanted: Option<Bytes>) -> Result<ViewAnswer, ErrorBody> {
-        let key = definition_key(name);
+    /// The entry names the requester in a header: a definition says what is counted, and its digest is that of what it says.
+    async fn write(
+        &self,
+        name: &ViewName,
+        wanted: Option<Bytes>,
+        requester: &Requester,
+    ) -> Result<ViewAnswer, ErrorBody> {
+        let (key, requested_by) = (definition_key(name), requester.record());
         for _ in 0..ATTEMPTS_MAX {
             let unread = |error| {
                 body(ErrorCode::NotReady, format!("nothing is changed: {}; ask again", chain(&error)))
@@ -118,11 +124,7 @@ impl Definer {
             if there == wanted {
                 return Ok(self.answer(name, false));
             }
-            let written = match &wanted {
-                Some(bytes) => self.bus.view_put(&key, bytes.clone(), Some(revision)).await,
-                None => self.bus.view_delete(&key, Some(revision)).await,
-            };
-            match written {
+            match self.bus.view_define(&key, wanted.clone(), revision, requested_by.as_ref()).await {
                 Ok(_) => return Ok(self.answer(name, true)),
                 Err(error) if error.kind == PublishErrorKind::Conflict => {}
                 Err(error) => return Err(body(ErrorCode::Internal, format!("{}; ask again", chain(&error)))),

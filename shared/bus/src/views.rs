@@ -4,6 +4,8 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use bytes::Bytes;
+use muster_contract::RequestedBy;
+use muster_contract::headers::REQUESTED_BY;
 use muster_service::error::chain;
 
 use crate::bus::Bus;
@@ -159,6 +161,26 @@ impl Bus {
         self.publish(put(key, value, expected)).await.map(|stored| stored.sequence)
     }
 
+    /// Writes a value that a request defines, or deletes it where there is none, in place of the revision that is expected; the
+    /// entry says who asked.
+    pub async fn view_define(
+        &self,
+        key: &str,
+        value: Option<Bytes>,
+        expected: u64,
+        requested_by: Option<&RequestedBy>,
+    ) -> Result<u64, PublishError> {
+        let mut entry = match value {
+            Some(value) => put(key, value, Some(expected)),
+            None => tombstone(key, Some(expected), None),
+        };
+        // Cannot fail: the record is an object of texts.
+        if let Some(record) = requested_by.and_then(|requester| serde_json::to_string(requester).ok()) {
+            entry.headers.insert(REQUESTED_BY, record);
+        }
+        self.publish(entry).await.map(|stored| stored.sequence)
+    }
+
     /// Deletes a key at the revision that is expected, or at any; the mark's revision. The mark remains for a day, so that
     /// those who follow the bucket learn of it.
     pub async fn view_delete(&self, key: &str, expected: Option<u64>) -> Result<u64, PublishError> {
@@ -172,14 +194,7 @@ impl Bus {
         expected: Option<u64>,
         read_to: Option<u64>,
     ) -> Result<u64, PublishError> {
-        let mut tombstone = put(key, Bytes::new(), expected);
-        if let Some(read_to) = read_to {
-            tombstone.headers.insert(READ_TO, read_to.to_string());
-        }
-        tombstone.headers.insert(OPERATION, "PURGE");
-        tombstone.headers.insert(ROLLUP, "sub");
-        tombstone.headers.insert(TTL, TOMBSTONE_TTL);
-        self.publish(tombstone).await.map(|stored| stored.sequence)
+        self.publish(tombstone(key, expected, read_to)).await.map(|stored| stored.sequence)
     }
 
     /// Reads a value; `None` where there is none.
@@ -212,6 +227,17 @@ fn put(key: &str, value: Bytes, expected: Option<u64>) -> Outgoing {
         expected_last_subject_sequence: expected,
         ..Outgoing::new(subject, value)
     }
+}
+
+fn tombstone(key: &str, expected: Option<u64>, read_to: Option<u64>) -> Outgoing {
+    let mut tombstone = put(key, Bytes::new(), expected);
+    if let Some(read_to) = read_to {
+        tombstone.headers.insert(READ_TO, read_to.to_string());
+    }
+    tombstone.headers.insert(OPERATION, "PURGE");
+    tombstone.headers.insert(ROLLUP, "sub");
+    tombstone.headers.insert(TTL, TOMBSTONE_TTL);
+    tombstone
 }
 
 impl From<Delivery> for ViewEntry {

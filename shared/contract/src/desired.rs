@@ -13,6 +13,7 @@ use crate::ids::{ComponentName, DeploymentId, Generation};
 use crate::labels::{self, Labels};
 use crate::limits::{COMPONENTS_MAX, DEPLOYMENTS_PER_DEVICE_MAX};
 use crate::profile::Workload;
+use crate::requested_by::RequestedBy;
 use crate::version::{ApiVersion, kind};
 
 /// `muster.desired.<site>.<device>`
@@ -48,11 +49,29 @@ pub struct DesiredState {
 
 /// Where a desired state, or one entry of it, comes from.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
 pub struct Source {
     /// Which way it came.
     pub kind: SourceKind,
     /// What exactly: a commit, a request's id, a plan.
     pub revision: String,
+    /// Who asked for it; none where nobody proves who asks. No part of an entry's digest. Beside a commit it is who asked
+    /// for the change to the document, not who made the commit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub requested_by: Option<RequestedBy>,
+}
+
+impl Source {
+    /// A source that nobody is named of.
+    pub const fn new(kind: SourceKind, revision: String) -> Self {
+        Self { kind, revision, requested_by: None }
+    }
+
+    /// The same without who asked.
+    #[must_use]
+    pub fn unsigned(&self) -> Self {
+        Self::new(self.kind, self.revision.clone())
+    }
 }
 
 /// The ways in which desired state comes.
@@ -79,7 +98,7 @@ pub struct DesiredDeployment {
     pub application_id: String,
     /// The generation at which this digest last changed.
     pub target_generation: Generation,
-    /// Digest of the entry without `targetGeneration` and `digest`.
+    /// Digest of the entry without `targetGeneration`, `digest` and `source.requestedBy`.
     pub digest: Digest,
     /// What to run.
     pub profile: Profile,
@@ -177,7 +196,7 @@ struct Content<'a> {
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     parameters: &'a BTreeMap<String, Parameter>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    source: Option<&'a Source>,
+    source: Option<Source>,
 }
 
 impl DesiredDeployment {
@@ -185,7 +204,8 @@ impl DesiredDeployment {
     pub fn content_digest(&self) -> Digest {
         let Self { id, name, application_id, target_generation: _, digest: _, profile, parameters, source } =
             self;
-        Digest::of_value(&Content { id, name, application_id, profile, parameters, source: source.as_ref() })
+        let source = source.as_ref().map(Source::unsigned);
+        Digest::of_value(&Content { id, name, application_id, profile, parameters, source })
     }
 
     /// The rules of one entry, and that its digest is that of its content.
@@ -303,6 +323,12 @@ impl Document for DesiredState {
 }
 
 impl DesiredState {
+    /// Where an entry comes from: its own source, or the document's. Who asked for the document did not ask for an entry of
+    /// the document's source.
+    pub fn source_of(&self, entry: &DesiredDeployment) -> Source {
+        entry.source.clone().unwrap_or_else(|| self.source.unsigned())
+    }
+
     /// The rules of the document, with those of an entry by what is as good as its own check.
     pub(crate) fn check_by(
         &self,

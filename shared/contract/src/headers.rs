@@ -18,6 +18,8 @@ pub const CE_ID: &str = "ce-id";
 pub const CE_SOURCE: &str = "ce-source";
 /// CloudEvents: what kind of event it is.
 pub const CE_TYPE: &str = "ce-type";
+/// Of an entry of the bucket `views` that a request made: who asked, as JSON.
+pub const REQUESTED_BY: &str = "Muster-Requested-By";
 /// The CloudEvents version we speak.
 pub const CE_SPECVERSION_VALUE: &str = "1.0";
 /// What a CloudEvents type of ours begins with; the document's kind follows.

@@ -36,6 +36,7 @@ pub mod question;
 pub mod ranges;
 pub mod receipt;
 pub mod report;
+pub mod requested_by;
 pub mod silence;
 pub mod state;
 pub mod status;
@@ -55,4 +56,5 @@ pub use ids::{
 };
 pub use jiff::Timestamp;
 pub use ranges::SeqRanges;
+pub use requested_by::RequestedBy;
 pub use state::State;

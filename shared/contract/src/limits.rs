@@ -21,6 +21,8 @@ pub const GROUP_BYTES_MAX: usize = 1400;
 pub const MESSAGE_BYTES_MAX: usize = 256 * 1024;
 /// Longest identifier: a DNS label.
 pub const LABEL_CHARS_MAX: usize = 63;
+/// Longest name of a requester in a record of a change.
+pub const REQUESTER_NAME_CHARS_MAX: usize = 64;
 /// Largest epoch and largest report number: the largest whole number that every JSON reader holds exactly. Beyond it a
 /// number may be another one to whoever reads it.
 pub const COUNTER_MAX: u64 = (1 << 53) - 1;

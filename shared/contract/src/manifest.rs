@@ -42,6 +42,8 @@ impl From<DesiredDeployment> for Manifest {
             parameters,
             source,
         } = entry;
+        // Who asked is no part of the digest that is the manifest's name.
+        let source = source.as_ref().map(Source::unsigned);
         Self { id, name, application_id, profile, parameters, source }
     }
 }
@@ -92,6 +94,7 @@ mod tests {
             json!({}),
             json!({"parameters": parameters}),
             json!({"source": {"kind": "api", "revision": "r1"}}),
+            json!({"source": {"kind": "api", "revision": "r1", "requestedBy": {"key": "UA", "name": "anna"}}}),
             json!({"targetGeneration": 9}),
         ] {
             let entry = entry(&extra);

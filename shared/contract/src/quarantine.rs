@@ -8,6 +8,7 @@ use crate::decode::{Document, Violation};
 use crate::ids::{Epoch, Seq};
 use crate::limits::ERROR_MESSAGE_BYTES_MAX;
 use crate::ranges::SeqRanges;
+use crate::requested_by::RequestedBy;
 use crate::version::{ApiVersion, kind};
 
 /// `muster.verdict.<site>.<device>`: what became of a message in quarantine. It changes no account: a message that was
@@ -39,6 +40,9 @@ pub struct QuarantineVerdict {
     /// Why, in the words of whoever asked for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+    /// Who asked for it; none where nobody proves who asks.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub requested_by: Option<RequestedBy>,
     /// When, by the hub's clock.
     pub at: Timestamp,
 }

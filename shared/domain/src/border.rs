@@ -48,7 +48,7 @@ use self::device::Device;
 pub use self::memory::{CLONES_KEPT, OPEN_KEPT, OVERDUE_KEPT, REFUSALS_KEPT, STANDINGS_KEPT};
 pub use self::quota::SENT_KEPT;
 pub use self::refuse::Refused;
-pub use self::requeue::Judged;
+pub use self::requeue::{Because, Judged};
 pub use self::snapshot::{SNAPSHOT_VERSION, SnapshotError};
 use self::sums::Waiting;
 pub use self::sums::{FACTS_PER_MINUTE, SUM_EVERY, SUM_MESSAGES_MAX, UNSETTLED_MAX};

@@ -74,11 +74,8 @@ impl Chronicle {
             let held = before.iter().find(|run| run.deployment == deployment).map(|run| run.action);
             let life = &mut self.lives[deployment as usize];
             let is_new = entry.target_generation == state.generation && !is_old;
-            let action = if is_new {
-                life.publish(at, entry.source.as_ref().unwrap_or(&state.source), held)
-            } else {
-                held.unwrap_or(OLDER)
-            };
+            let action =
+                if is_new { life.publish(at, state.source_of(entry), held) } else { held.unwrap_or(OLDER) };
             if is_first && !is_new {
                 life.was_there();
             }
@@ -131,17 +128,17 @@ pub const fn place(action: &Action) -> AsOf {
 impl Life {
     /// A device that is at one action is told of a revision. It is an action of its own where no other device was told of it
     /// before, or where this one goes back to it from a later one.
-    fn publish(&mut self, at: Position, source: &Source, held: Option<u64>) -> u64 {
+    fn publish(&mut self, at: Position, source: Source, held: Option<u64>) -> u64 {
         let begun = self.actions.iter().rposition(|action| action.action == ActionKind::Removed);
         let since_then = self.actions.range(begun.map_or(0, |removed| removed + 1)..);
-        let known = since_then.rev().find(|action| action.source.as_ref() == Some(source));
+        let known = since_then.rev().find(|action| action.source.as_ref() == Some(&source));
         if let Some(known) = known
             && held.is_none_or(|held| held <= known.ledger_seq)
         {
             return known.ledger_seq;
         }
         let action = if self.targets == 0 { ActionKind::Published } else { ActionKind::Changed };
-        self.push(at, action, Some(source.clone()));
+        self.push(at, action, Some(source));
         at.ledger_seq
     }
 

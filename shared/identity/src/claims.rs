@@ -13,6 +13,7 @@ use serde_json::{Map, Value, json};
 use crate::exchange::{self, Account};
 use crate::jwt::{self, TokenError};
 use crate::requester::Signers;
+use crate::rights::Rights;
 use crate::roles::{Role, inbox};
 
 /// Streams that HUB may have: the contract's and some of the fleet's owner.
@@ -195,12 +196,25 @@ pub fn service(
 /// # Errors
 /// The key cannot sign.
 pub fn pusher(system: &KeyPair, key: &str, issued: u64) -> Result<String, TokenError> {
+    let Rights { publish, subscribe } = pusher_rights(key);
     let nats = json!({
         "type": "user", "version": 2, "subs": UNLIMITED, "data": UNLIMITED, "payload": UNLIMITED,
-        "pub": { "allow": [UPDATE_ACCOUNT] }, "sub": { "allow": [format!("{}.>", inbox(key))] },
-        "tags": ["role:push"],
+        "pub": { "allow": publish }, "sub": { "allow": subscribe }, "tags": ["role:push"],
     });
     jwt::sign(system, claims(key, "push", issued, None, &nats))
+}
+
+/// What the user who hands new account tokens to servers may do.
+pub fn pusher_rights(key: &str) -> Rights {
+    Rights { publish: vec![UPDATE_ACCOUNT.to_owned()], subscribe: vec![format!("{}.>", inbox(key))] }
+}
+
+/// What the user who counts connections may do.
+pub fn watcher_rights(key: &str) -> Rights {
+    Rights {
+        publish: [LIST_CONNECTIONS, END_CONNECTION].map(str::to_owned).into(),
+        subscribe: vec![format!("{}.>", inbox(key)), CONNECTED.to_owned(), DISCONNECTED.to_owned()],
+    }
 }
 
 /// The token of the user who counts connections on the servers and ends surplus ones: it may do nothing else there.
@@ -208,12 +222,10 @@ pub fn pusher(system: &KeyPair, key: &str, issued: u64) -> Result<String, TokenE
 /// # Errors
 /// The key cannot sign.
 pub fn watcher(system: &KeyPair, key: &str, issued: u64) -> Result<String, TokenError> {
-    let inbox = format!("{}.>", inbox(key));
+    let Rights { publish, subscribe } = watcher_rights(key);
     let nats = json!({
         "type": "user", "version": 2, "subs": UNLIMITED, "data": UNLIMITED, "payload": UNLIMITED,
-        "pub": { "allow": [LIST_CONNECTIONS, END_CONNECTION] },
-        "sub": { "allow": [inbox, CONNECTED, DISCONNECTED] },
-        "tags": ["role:watcher"],
+        "pub": { "allow": publish }, "sub": { "allow": subscribe }, "tags": ["role:watcher"],
     });
     jwt::sign(system, claims(key, "watcher", issued, None, &nats))
 }

@@ -77,7 +77,7 @@ impl Account {
 }
 
 impl Crossing {
-    const fn kind(self) -> &'static str {
+    pub(crate) const fn kind(self) -> &'static str {
         match self {
             Self::Messages => "stream",
             Self::Request | Self::NamedRequest | Self::Requests => "service",
@@ -235,6 +235,26 @@ mod tests {
         for offer in from_hub.filter(|offer| offer.subject.starts_with("$JS.")) {
             assert!(offer.subject.starts_with("$JS.API.DIRECT.GET.NOTICES."), "{offer:?}");
         }
+    }
+
+    /// A service believes `Nats-Request-Info` beside a reply that the server made. On a request that is not shared the header
+    /// is the user's own.
+    #[test]
+    fn a_service_of_hub_is_offered_to_people_with_who_asks_alone() {
+        let to_people = OFFERS.iter().filter(|offer| {
+            (offer.from, offer.to) == (Account::Hub, Account::People) && offer.crossing != Crossing::Messages
+        });
+        let (named, others): (Vec<&Offer>, _) =
+            to_people.partition(|offer| offer.crossing == Crossing::NamedRequest);
+        assert!(!named.is_empty() && named.iter().all(|offer| offer.subject.starts_with("muster.")));
+        // No service takes requests there: streams, the API, and what the client library answers for a service.
+        let is_no_services = |offer: &Offer| {
+            offer.subject == "muster.credential.*.*"
+                || offer.subject.starts_with("$JS.API.")
+                || offer.subject.starts_with("$SRV.")
+        };
+        let unnamed: Vec<_> = others.into_iter().filter(|offer| !is_no_services(offer)).collect();
+        assert!(unnamed.is_empty(), "offered without who asks: {unnamed:?}");
     }
 
     #[test]

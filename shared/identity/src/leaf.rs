@@ -21,7 +21,7 @@ use nkeys::KeyPair;
 use serde_json::{Map, Value, json};
 
 use crate::claims::{Fleet, account_of, claims, limits};
-use crate::exchange::Account;
+use crate::exchange::{Account, Crossing};
 use crate::jwt::{self, TokenError};
 use crate::roles::Role;
 
@@ -84,17 +84,43 @@ pub fn leaf_node(account: &KeyPair, site: &SiteId, key: &str, issued: u64) -> Re
     jwt::sign(account, claims(key, &format!("leaf node of {site}"), issued, None, &nats))
 }
 
+/// A subject of HUB that a site's account imports; `{site}` stands for the site.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SiteImport {
+    /// How messages cross.
+    pub crossing: Crossing,
+    /// The subject in HUB.
+    pub subject: String,
+    /// The subject in the site's account, where it is another: `$1` stands for the wildcard.
+    pub local: Option<String>,
+}
+
 /// What a site's account takes from the hub's: requests of its devices, and what is told to them.
+pub fn site_imports() -> Vec<SiteImport> {
+    let same = |crossing, subject| SiteImport { crossing, subject, local: None };
+    let fetch = |kind: &str| SiteImport {
+        local: Some(format!("{FETCH}.{kind}.{{site}}.$1")),
+        ..same(Crossing::Request, format!("{DIRECT_GET}.{kind}.{{site}}.*"))
+    };
+    let sent =
+        ["report", "presence"].map(|kind| same(Crossing::Request, format!("muster.{kind}.{{site}}.*")));
+    let live = same(Crossing::Messages, "muster.live.*.{site}.*".to_owned());
+    sent.into_iter().chain(FETCHED.map(fetch)).chain([live]).collect()
+}
+
+/// The same as the token of a site's account has it.
 fn imports(hub: &str, site: &SiteId) -> Vec<Value> {
-    let entry = |kind: &str, subject: String| json!({ "name": subject, "subject": subject, "account": hub, "type": kind });
-    let fetch = |kind: &str| {
-        let mut entry = entry("service", format!("{DIRECT_GET}.{kind}.{site}.*"));
-        entry["local_subject"] = json!(format!("{FETCH}.{kind}.{site}.$1"));
+    let of_site = |subject: &str| subject.replace("{site}", site.as_str());
+    let entry = |import: SiteImport| {
+        let subject = of_site(&import.subject);
+        let mut entry =
+            json!({ "name": subject, "subject": subject, "account": hub, "type": import.crossing.kind() });
+        if let Some(local) = import.local {
+            entry["local_subject"] = json!(of_site(&local));
+        }
         entry
     };
-    let sent = ["report", "presence"].map(|kind| entry("service", format!("muster.{kind}.{site}.*")));
-    let live = [entry("stream", format!("muster.live.*.{site}.*"))];
-    sent.into_iter().chain(FETCHED.map(fetch)).chain(live).collect()
+    site_imports().into_iter().map(entry).collect()
 }
 
 #[cfg(test)]

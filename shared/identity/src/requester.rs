@@ -10,6 +10,7 @@
 
 use std::collections::BTreeMap;
 
+use muster_contract::RequestedBy;
 use serde::Deserialize;
 
 use crate::jwt::Known;
@@ -86,6 +87,14 @@ impl Requester {
         matches!(self, Self::User { role: Some(Role::Operator), .. })
     }
 
+    /// What a record of a change says of the requester, where the server vouches for it.
+    pub fn record(&self) -> Option<RequestedBy> {
+        match self {
+            Self::User { key, name, role } => Some(RequestedBy::new(key, name, role.map(Role::as_str))),
+            Self::Unverified => None,
+        }
+    }
+
     /// The user's public key, where the server vouches for it.
     pub fn key(&self) -> Option<&str> {
         match self {
@@ -127,6 +136,8 @@ mod tests {
         assert!(asked("AOP").is_operator());
         assert_eq!(asked("AK"), anna(None));
         assert_eq!(asked("AOP").key(), Some("UANNA"));
+        assert_eq!(asked("AOP").record(), Some(RequestedBy::new("UANNA", "anna", Some("operator"))));
+        assert_eq!(Requester::Unverified.record(), None, "nothing is invented");
     }
 
     #[test]

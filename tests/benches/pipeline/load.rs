@@ -85,7 +85,7 @@ pub(crate) fn desired(fleet: Fleet, at: usize) -> (String, Bytes) {
         generation: Generation::FIRST,
         issued_at: Timestamp::UNIX_EPOCH,
         retired: false,
-        source: Source { kind: SourceKind::Api, revision: "bench".to_owned() },
+        source: Source::new(SourceKind::Api, "bench".to_owned()),
         labels: Default::default(),
         deployments: vec![entry],
     };

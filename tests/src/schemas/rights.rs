@@ -1,8 +1,10 @@
 //! The table of rights, `schemas/RIGHTS.md`: which account may use which subject of another, and what each role may publish
 //! and subscribe. Made from the lists that accounts are signed with.
 
-use muster_identity::Role;
+use muster_identity::claims::{pusher_rights, watcher_rights};
 use muster_identity::exchange::{Crossing, OFFERS, Offer};
+use muster_identity::leaf::{SiteImport, site_imports};
+use muster_identity::{Rights, Role};
 
 const BEGINNING: &str = "\
 # Rights: account × role × subject
@@ -33,6 +35,16 @@ approver (PEOPLE: as viewer, and approvals). A federation has the role `subscrib
 
 ";
 
+const SITES: &str = "
+## What crosses to the account of a site with a leaf node
+
+One account for each site. Its leaf node maps what a device asks JetStream's API for to `muster.fetch.…`, because requests of
+that API do not pass a leaf node.
+
+| from | to | how | subject | in the site's account |
+|---|---|---|---|---|
+";
+
 /// The table.
 pub(super) fn table() -> String {
     let mut text = BEGINNING.to_owned();
@@ -40,24 +52,43 @@ pub(super) fn table() -> String {
     for offer in &OFFERS {
         text += &crossing(offer);
     }
-    for role in Role::ALL {
-        let rights = role.rights();
-        text += &format!("\n## {}, in {}\n\n", role.as_str(), role.account().as_str());
-        text += &list("May publish", &rights.publish);
-        text += &list("May subscribe", &rights.subscribe);
+    text += SITES;
+    for import in site_imports() {
+        text += &site_crossing(&import);
     }
+    for role in Role::ALL {
+        text += &rights(role.as_str(), role.account().as_str(), &role.rights());
+    }
+    text += &rights("`muster auth push`", "system", &pusher_rights("{key}"));
+    text += &rights("connection watcher", "system", &watcher_rights("{key}"));
     text
 }
 
+fn rights(who: &str, account: &str, rights: &Rights) -> String {
+    let (publish, subscribe) =
+        (list("May publish", &rights.publish), list("May subscribe", &rights.subscribe));
+    format!("\n## {who}, in {account}\n\n{publish}{subscribe}")
+}
+
+/// A row for each site: the same subjects, with its own name.
+fn site_crossing(import: &SiteImport) -> String {
+    let local = import.local.as_ref().map_or_else(|| "the same".to_owned(), |local| format!("`{local}`"));
+    format!("| HUB | {{site}} | {} | `{}` | {local} |\n", how(import.crossing), import.subject)
+}
+
 fn crossing(offer: &Offer) -> String {
-    let how = match offer.crossing {
+    let how = how(offer.crossing);
+    let local = offer.local.map_or_else(|| "the same".to_owned(), |local| format!("`{local}`"));
+    format!("| {} | {} | {how} | `{}` | {local} |\n", offer.from.as_str(), offer.to.as_str(), offer.subject)
+}
+
+const fn how(crossing: Crossing) -> &'static str {
+    match crossing {
         Crossing::Request => "request",
         Crossing::NamedRequest => "request, named",
         Crossing::Requests => "request, many answers",
         Crossing::Messages => "messages",
-    };
-    let local = offer.local.map_or_else(|| "the same".to_owned(), |local| format!("`{local}`"));
-    format!("| {} | {} | {how} | `{}` | {local} |\n", offer.from.as_str(), offer.to.as_str(), offer.subject)
+    }
 }
 
 fn list(title: &str, subjects: &[String]) -> String {

@@ -41,6 +41,11 @@ async fn what_is_applied_wins_over_git_survives_restarts_and_is_taken_back() {
     let document = stage.document("a/one").await;
     let source = document.deployments[0].source.as_ref().unwrap();
     assert_eq!((document.source.kind, source.kind), (SourceKind::Git, SourceKind::Api));
+    assert_eq!(
+        (&document.source.requested_by, &source.requested_by),
+        (&None, &None),
+        "nobody is proven here"
+    );
     assert!(!apply(&stage, "a/one", both).await.unwrap().changed, "the same again is nothing new");
 
     publisher.stop().await;

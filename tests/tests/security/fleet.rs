@@ -16,7 +16,7 @@ use serde_json::Value;
 
 use crate::connect;
 
-const WEB: &str = "id: web
+pub(crate) const WEB: &str = "id: web
 metadata: {name: web}
 spec:
   applicationId: com-example-web

@@ -78,7 +78,9 @@ fn origins(of: &[&TargetStatus]) -> String {
                 SourceKind::Api => "api",
                 SourceKind::Plan => "plan",
             };
-            format!("{kind} {}", cut::end(&clean(&source.revision), REVISION_WIDTH))
+            let by =
+                source.requested_by.as_ref().map(|requester| format!(" by {}", clean(requester.label())));
+            format!("{kind} {}{}", cut::end(&clean(&source.revision), REVISION_WIDTH), by.unwrap_or_default())
         })
         .collect();
     let count = revisions.len() as u64;

@@ -2,9 +2,9 @@
 
 use std::fmt::Write as _;
 
-use muster_contract::Timestamp;
 use muster_contract::fact::QuarantineFact;
 use muster_contract::quarantine::{QuarantineAnswer, Verdict};
+use muster_contract::{RequestedBy, Timestamp};
 
 use super::frame::Frame;
 use super::paint::{BOLD, DIM, styled};
@@ -80,9 +80,15 @@ fn row(held: &Held, now: Timestamp) -> [Cell; 7] {
 
 fn reason(held: &Held) -> String {
     match held.verdict {
-        Some(verdict) => format!("({}) {}", outcome(verdict), clean(&held.fact.reason)),
+        Some(verdict) => format!("({}{}) {}", outcome(verdict), requester(held), clean(&held.fact.reason)),
         None => clean(&held.fact.reason),
     }
+}
+
+/// `; asked by anna`
+fn requester(held: &Held) -> String {
+    let by = |requester: &RequestedBy| format!("; asked by {}", clean(requester.label()));
+    held.requested_by.as_ref().map(by).unwrap_or_default()
 }
 
 fn sender(held: &Held) -> String {
@@ -119,7 +125,10 @@ pub fn one(held: &Held, now: Timestamp) -> String {
         let _ = writeln!(text, "{name:<10}{value}");
     }
     if let Some(verdict) = held.verdict {
-        let _ = writeln!(text, "{:<10}{}", "verdict", outcome(verdict));
+        let _ = writeln!(text, "{:<10}{}{}", "verdict", outcome(verdict), requester(held));
+    }
+    if let Some(requester) = &held.requested_by {
+        let _ = writeln!(text, "{:<10}{}", "by key", clean(&requester.key));
     }
     text + "\n" + &payload(fact)
 }

@@ -14,7 +14,7 @@ use muster_contract::quarantine::{QuarantineAction, QuarantineAnswer, Quarantine
 use muster_contract::query::{ErrorBody, ErrorCode, ErrorReply};
 use muster_contract::subjects::{LedgerSubject, judge_quarantine, stream};
 use muster_contract::{DeviceKey, Timestamp};
-use muster_domain::border::{Border, Judged};
+use muster_domain::border::{Because, Border, Judged};
 use muster_service::error::chain;
 use serde::Serialize;
 
@@ -103,9 +103,10 @@ impl Desk {
                 format!("ledger {ledger_seq} is no message in quarantine of partition {}", self.partition);
             return refuse(question, ErrorCode::NotFound, words).await;
         };
+        let because = Because { reason, requested_by: question.requester.record() };
         let judged = match action {
-            QuarantineAction::Requeue => border.requeue(key.as_ref(), &fact, ledger_seq, reason, now),
-            QuarantineAction::Drop => border.drop_held(key.as_ref(), &fact, ledger_seq, reason, now),
+            QuarantineAction::Requeue => border.requeue(key.as_ref(), &fact, ledger_seq, because, now),
+            QuarantineAction::Drop => border.drop_held(key.as_ref(), &fact, ledger_seq, because, now),
         };
         tracing::info!(partition = self.partition, ledger.seq = ledger_seq, ?action, ?judged, "quarantine");
         let (verdict, refused) = match judged {

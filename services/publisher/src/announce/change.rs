@@ -22,7 +22,7 @@ const RANDOM_BYTES: usize = 10;
 impl<D: Downlink> Announcer<D> {
     /// Makes a change and says what the device shall run now. The same request again changes nothing.
     pub(super) async fn change(&mut self, request: &Request) -> Result<PublishAnswer, ErrorBody> {
-        let (key, source) = (&request.key, self.request_id());
+        let (key, source) = (&request.key, self.source_of(request));
         let trace = Trace::begin(&mut self.chance);
         let (mut tried, mut first): (Option<Draft>, _) = (None, None);
         let (mut trouble, mut overtaken) = (String::new(), None);
@@ -90,13 +90,14 @@ impl<D: Downlink> Announcer<D> {
         }
     }
 
-    /// Time-ordered and random, so that requests can be told apart and found again.
-    fn request_id(&mut self) -> Source {
+    /// A request's id, time-ordered and random so that requests can be told apart and found again, and who asks.
+    fn source_of(&mut self, request: &Request) -> Source {
         let millis = u64::try_from(self.around.clock.now().as_millisecond()).unwrap_or(0);
         let mut random = [0; RANDOM_BYTES];
         self.chance.fill(&mut random);
         let id = uuid::Builder::from_unix_timestamp_millis(millis, &random).into_uuid();
-        Source { kind: SourceKind::Api, revision: id.to_string() }
+        let requested_by = request.requested_by.clone();
+        Source { requested_by, ..Source::new(SourceKind::Api, id.to_string()) }
     }
 }
 

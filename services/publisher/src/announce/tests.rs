@@ -211,7 +211,7 @@ impl Running {
     }
 
     async fn change(&self, device: usize, change: Change) -> Result<PublishAnswer, ErrorBody> {
-        self.desk.change(Request { key: key(device), change }).await
+        self.desk.change(Request { key: key(device), change, requested_by: None }).await
     }
 }
 

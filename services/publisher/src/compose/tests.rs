@@ -1,6 +1,6 @@
 //! Two sources for one device: who wins, what stays, what is refused.
 
-use muster_contract::Generation;
+use muster_contract::{Generation, RequestedBy};
 
 use super::*;
 use crate::content::tests::{content, request};
@@ -56,7 +56,7 @@ fn a_request_wins_over_git_until_it_is_removed() {
     let id = "web".parse().unwrap();
     let removed = remove(&key(), Git::Known(&fleet), &held, Some(&id), &request("r2")).unwrap();
     assert_eq!(commands(&removed), ["log=git", "web=git"]);
-    assert_eq!(removed.source, Source { kind: SourceKind::Git, revision: "c1".to_owned() });
+    assert_eq!(removed.source, Source::new(SourceKind::Git, "c1".to_owned()));
 }
 
 #[test]
@@ -77,6 +77,26 @@ fn the_same_request_again_changes_nothing() {
     let other = apply_one(Git::Known(&fleet), &held, "web", "other", "r3");
     assert_eq!(commands(&other), ["log=git", "web=other"]);
     assert!(draft(&held, &other).is_some());
+}
+
+#[test]
+fn a_record_names_who_asked_and_a_commit_names_nobody() {
+    let (fleet, held) = both();
+    let anna = Source { requested_by: Some(RequestedBy::new("UA", "anna", None)), ..request("r2") };
+    let by = |wanted: &Wanted| {
+        let entries = wanted.contents.iter().map(|content| content.targeting(Generation::FIRST).source);
+        let named = entries.flatten().filter_map(|source| source.requested_by).count();
+        (wanted.source.kind, wanted.source.requested_by.is_some(), named)
+    };
+    let contents = [Content::clone(&content("db", "api"))];
+    let applied = apply(&key(), Git::Known(&fleet), &held, &contents, &anna).unwrap();
+    assert_eq!(by(&applied), (SourceKind::Git, true, 1), "of three entries one is hers");
+    let removed = remove(&key(), Git::Known(&fleet), &held, None, &anna).unwrap();
+    assert_eq!(by(&removed), (SourceKind::Git, true, 0));
+    let retired = retire(&key(), Git::Known(&nobody("c2")), &held, true, &anna).unwrap();
+    assert_eq!(retired.source, anna);
+    let next = commit(&key(), &fleet, &hold(&held, &applied)).unwrap();
+    assert_eq!(by(&next), (SourceKind::Git, false, 1), "the entry is hers still");
 }
 
 #[test]

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use muster_contract::desired::SourceKind;
-use muster_contract::{DeviceKey, Document as _, decode};
+use muster_contract::limits::REQUESTER_NAME_CHARS_MAX;
+use muster_contract::{DeviceKey, Document as _, RequestedBy, decode};
 use proptest::prelude::*;
 
 use super::*;
@@ -174,7 +175,7 @@ proptest! {
 }
 
 fn wanted(contents: &[Arc<Content>]) -> Wanted {
-    let source = Source { kind: SourceKind::Git, revision: "c".to_owned() };
+    let source = Source::new(SourceKind::Git, "c".to_owned());
     Wanted { retired: false, source, labels: Arc::default(), contents: contents.to_vec() }
 }
 
@@ -234,6 +235,8 @@ fn a_document_within_the_limit_fits_into_a_message() {
     let held = Held { generation: Generation::new(u64::MAX - 1), ..Held::default() };
     let mut wanted = wanted(&contents);
     wanted.source.revision = "c".repeat(64);
+    let name = "\"".repeat(REQUESTER_NAME_CHARS_MAX);
+    wanted.source.requested_by = Some(RequestedBy::new(&"U".repeat(56), &name, Some("subscriber")));
     let state = draft(&held, &wanted).unwrap().document(Timestamp::MAX);
     let bytes = decode::to_bytes(&state).len();
     assert!(bytes <= MESSAGE_BYTES_MAX && bytes > MESSAGE_BYTES_MAX / 2, "{bytes}");

@@ -47,8 +47,8 @@ impl Ahead {
         let before = before.map(|before| &before.source);
         if self.is_own(key, fleet, before, &document.source) {
             self.commits.remove(key);
-        } else if before != Some(&document.source) {
-            let Source { kind, revision } = &document.source;
+        } else if before.map(Source::unsigned) != Some(document.source.unsigned()) {
+            let Source { kind, revision, .. } = &document.source;
             self.commits.insert(key.clone(), (*kind == SourceKind::Git).then(|| revision.clone()));
         }
     }

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use futures_util::{StreamExt, stream};
 use muster_bus::{Bus, Delivery, ReadError};
-use muster_contract::desired::{DesiredDeployment, DesiredState, Source};
+use muster_contract::desired::{DesiredDeployment, DesiredState};
 use muster_contract::manifest::Manifest;
 use muster_contract::query::DETAIL_PAGE_MAX;
 use muster_contract::question::ANSWER_BYTES_MAX;
@@ -208,8 +208,7 @@ fn entry(state: &DesiredState, wanted: &Wanted) -> Option<Entry> {
     if entry.content_digest() != entry.digest {
         return None;
     }
-    let source: Source = entry.source.as_ref().unwrap_or(&state.source).clone();
-    Some(Entry::new(entry.digest, source, Manifest::from(entry.clone())))
+    Some(Entry::new(entry.digest, state.source_of(entry), Manifest::from(entry.clone())))
 }
 
 /// Says in an answer what shall run on its targets, and of how many that is left out.

@@ -10,7 +10,7 @@ use muster_contract::quarantine::{QuarantineVerdict, Verdict};
 use muster_contract::report::Report;
 use muster_contract::subjects::LedgerSubject;
 use muster_contract::version::{ApiVersion, kind};
-use muster_contract::{DeviceKey, SeqRanges, Timestamp};
+use muster_contract::{DeviceKey, RequestedBy, SeqRanges, Timestamp};
 
 use super::admit::{Outcome, ruled};
 use super::refuse::Evidence;
@@ -25,6 +25,15 @@ pub enum Judged {
     Stays(String),
 }
 
+/// Why a message is looked at again.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Because {
+    /// In the words of the requester.
+    pub reason: Option<String>,
+    /// Who asked, where that is proven.
+    pub requested_by: Option<RequestedBy>,
+}
+
 impl Border {
     /// Judges a message in quarantine again. `of` is the position of its fact in LEDGER.
     pub fn requeue(
@@ -32,7 +41,7 @@ impl Border {
         key: Option<&DeviceKey>,
         held: &QuarantineFact,
         of: u64,
-        reason: Option<String>,
+        because: Because,
         now: Timestamp,
     ) -> Judged {
         self.now = now;
@@ -53,11 +62,11 @@ impl Border {
         self.judging_again = Some(String::new());
         let outcome = self.judge_again(key, held, &payload);
         match (outcome, self.judging_again.take()) {
-            (Ok(Outcome::Duplicate), _) => self.settle_held(Some(key), held, of, Verdict::AlreadyIn, reason),
+            (Ok(Outcome::Duplicate), _) => self.settle_held(Some(key), held, of, Verdict::AlreadyIn, because),
             (Ok(Outcome::Repeated | Outcome::Quarantined | Outcome::Summed), words) => {
                 Judged::Stays(words.unwrap_or_default())
             }
-            (Ok(_), _) => self.settle_held(Some(key), held, of, Verdict::LetIn, reason),
+            (Ok(_), _) => self.settle_held(Some(key), held, of, Verdict::LetIn, because),
             (Err(words), _) => Judged::Stays(words),
         }
     }
@@ -68,11 +77,11 @@ impl Border {
         key: Option<&DeviceKey>,
         held: &QuarantineFact,
         of: u64,
-        reason: Option<String>,
+        because: Because,
         now: Timestamp,
     ) -> Judged {
         self.now = now;
-        self.settle_held(key, held, of, Verdict::Dropped, reason)
+        self.settle_held(key, held, of, Verdict::Dropped, because)
     }
 
     fn judge_again(
@@ -95,7 +104,7 @@ impl Border {
         held: &QuarantineFact,
         of: u64,
         verdict: Verdict,
-        reason: Option<String>,
+        because: Because,
     ) -> Judged {
         let place = key.map_or(NOBODY, |key| self.place(key));
         let fact = QuarantineVerdict {
@@ -110,7 +119,8 @@ impl Border {
                 Verdict::LetIn | Verdict::AlreadyIn => SeqRanges::new(),
             },
             received_at: Some(held.received_at),
-            reason,
+            reason: because.reason,
+            requested_by: because.requested_by,
             at: self.now,
         };
         let id = ids::verdict(key, of, verdict);

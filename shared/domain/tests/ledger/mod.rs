@@ -114,7 +114,7 @@ impl Ledger {
             generation: Generation::new(generation).unwrap(),
             issued_at,
             retired,
-            source: Source { kind: SourceKind::Git, revision: format!("c{generation}") },
+            source: Source::new(SourceKind::Git, format!("c{generation}")),
             labels: labels.iter().map(|(of, is)| (of.parse().unwrap(), is.parse().unwrap())).collect(),
             deployments: targets.iter().map(|(id, at)| deployment(id, *at)).collect(),
         };
@@ -277,6 +277,7 @@ impl Ledger {
             other_seqs,
             received_at: Some(received_at),
             reason: None,
+            requested_by: None,
             at: self.next_at(),
         };
         self.push(LedgerSubject::Verdict(Some(key(device))), Fact::Verdict(fact))

@@ -1,5 +1,6 @@
 //! What is not let in: a second look at it, and what LEDGER will not take either.
 
+use muster_contract::RequestedBy;
 use muster_contract::quarantine::Verdict;
 
 use super::*;
@@ -17,7 +18,7 @@ fn a_message_in_quarantine_is_judged_again_as_of_when_it_came_and_says_nothing_o
     let held = hub.quarantine()[0].clone();
     // Nothing has been mended: it stays, and nothing changes.
     let now = at(90_000);
-    let judged = hub.border.requeue(Some(&press()), &held, 1, None, now);
+    let judged = hub.border.requeue(Some(&press()), &held, 1, Because::default(), now);
     assert!(matches!(&judged, Judged::Stays(words) if words.contains("exploded")), "{judged:?}");
     assert!(hub.border.next_publication().is_none());
     // What a newer ingest can read is let in, late, and with the time at which it came.
@@ -29,8 +30,12 @@ fn a_message_in_quarantine_is_judged_again_as_of_when_it_came_and_says_nothing_o
     };
     let count = hub.liveness().len();
     let heard = hub.border.devices[1].heard.last_at;
+    let because = Because {
+        reason: Some("mended".to_owned()),
+        requested_by: Some(RequestedBy::new("UA", "anna", None)),
+    };
     for verdict in [Verdict::LetIn, Verdict::AlreadyIn] {
-        let judged = hub.border.requeue(Some(&press()), &mended, 1, Some("mended".to_owned()), now);
+        let judged = hub.border.requeue(Some(&press()), &mended, 1, because.clone(), now);
         assert_eq!(judged, Judged::Settled(verdict));
         hub.arrive();
     }
@@ -40,10 +45,13 @@ fn a_message_in_quarantine_is_judged_again_as_of_when_it_came_and_says_nothing_o
     assert_eq!((hub.liveness().len(), hub.border.devices[1].heard.last_at), (count, heard));
     // What is kept in part, or of nobody, cannot be judged; anything can be dropped, and stays accounted for.
     let cut = QuarantineFact { bytes: 70_000, ..mended.clone() };
-    assert!(matches!(hub.border.requeue(Some(&press()), &cut, 1, None, now), Judged::Stays(_)));
-    assert!(matches!(hub.border.requeue(None, &mended, 1, None, now), Judged::Stays(_)));
+    assert!(matches!(hub.border.requeue(Some(&press()), &cut, 1, Because::default(), now), Judged::Stays(_)));
+    assert!(matches!(hub.border.requeue(None, &mended, 1, Because::default(), now), Judged::Stays(_)));
     let before = account(&hub);
-    assert_eq!(hub.border.drop_held(None, &mended, 9, None, now), Judged::Settled(Verdict::Dropped));
+    assert_eq!(
+        hub.border.drop_held(None, &mended, 9, Because::default(), now),
+        Judged::Settled(Verdict::Dropped)
+    );
     hub.arrive();
     assert_eq!(account(&hub), before);
     hub.restart();
@@ -159,7 +167,7 @@ fn a_heartbeat_after_a_message_without_a_number_is_told_once_and_no_earlier_one_
     hub.send(b"[", "muster.report.3.plant7.press-4");
     hub.arrive();
     let held = hub.quarantine()[1].clone();
-    hub.border.drop_held(Some(&press()), &held, 9, None, hub.now);
+    hub.border.drop_held(Some(&press()), &held, 9, Because::default(), hub.now);
     hub.arrive();
     let facts = hub.ledger.len();
     hub.live(300, 1, 1);
@@ -176,7 +184,7 @@ fn what_may_be_news_is_said_again_until_it_is_read_or_dropped() {
     hub.report(&with(status(1, 2, 3), "status", json!({"state": "exploded"})));
     hub.report(&with(status(1, 3, 3), "status", json!({"state": "exploded twice"})));
     let held: Vec<QuarantineFact> = hub.quarantine().into_iter().cloned().collect();
-    hub.border.drop_held(Some(&press()), &held[0], 9, None, hub.now);
+    hub.border.drop_held(Some(&press()), &held[0], 9, Because::default(), hub.now);
     hub.arrive();
     let said_again = |hub: &mut Hub| {
         let old = hub.now.as_second() - 20 * day;
@@ -202,7 +210,7 @@ fn what_may_be_news_is_said_again_until_it_is_read_or_dropped() {
         bytes: payload.len() as u64,
         ..held[1].clone()
     };
-    hub.border.requeue(Some(&press()), &mended, 9, None, hub.now);
+    hub.border.requeue(Some(&press()), &mended, 9, Because::default(), hub.now);
     hub.arrive();
     hub.now = at(hub.now.as_second() + 20 * day);
     assert_eq!(said_again(&mut hub).len(), 2);

@@ -105,7 +105,7 @@ fn a_device_with_a_document_may_report_only_what_it_was_sent() {
     let held = story.hub.quarantine()[0].clone();
     let requeue = |story: &mut Story| {
         let now = story.hub.now;
-        let judged = story.hub.border.requeue(Some(&press()), &held, 1, None, now);
+        let judged = story.hub.border.requeue(Some(&press()), &held, 1, Because::default(), now);
         story.hub.arrive();
         judged
     };

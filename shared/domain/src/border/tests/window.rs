@@ -87,7 +87,7 @@ impl World {
             Event::Drop => {
                 let newest = self.hub.quarantine().last().map(|fact| (*fact).clone());
                 if let Some(held) = newest {
-                    self.hub.border.drop_held(Some(&press()), &held, 1, None, self.hub.now);
+                    self.hub.border.drop_held(Some(&press()), &held, 1, Because::default(), self.hub.now);
                     self.hub.arrive();
                 }
             }
