@@ -51,7 +51,9 @@ pub use self::refuse::Refused;
 pub use self::requeue::Judged;
 pub use self::snapshot::{SNAPSHOT_VERSION, SnapshotError};
 use self::sums::Waiting;
-pub use self::sums::{FACTS_PER_MINUTE, SUM_EVERY, SUM_MESSAGES_MAX, UNSETTLED_MAX};
+pub use self::sums::{
+    FACTS_PER_MINUTE, SUM_EVERY, SUM_FACTS_MAX, SUM_MESSAGES_MAX, UNSETTLED_MAX, refusal_facts_max,
+};
 use self::unstorable::KEPT_SHORT_MAX;
 pub use self::unstorable::Unrecordable;
 pub use self::watch::{ASK_AFTER, ASK_EVERY, BACKLOG_GRACE, GAP_AFTER, REPEAT_AFTER};
