@@ -13,6 +13,7 @@ from collections import Counter
 
 STANDINGS = ["waiting", "outdated", "pending", "installing", "installed", "removing", "removed", "failed"]
 COMPONENTS_MAX, ERRORS_MAX, CODE_BYTES_MAX, MESSAGE_BYTES_MAX = 256, 40, 128, 512
+PIECES_MAX = 2048  # into which the held numbers of an epoch fall, before quarantine adds no more
 EPOCHS_AHEAD_MAX = 4  # of which quarantined numbers are kept
 MISSING_COUNTED_MAX = 2**32 - 1  # of one device, in a sum
 
@@ -31,8 +32,9 @@ class Device:
         """The highest epoch holds; a newer one begins with nothing but what quarantine has of it."""
         if epoch > self.epoch:
             quarantined, dropped = self.ahead.pop(epoch, (set(), set()))
-            self.epoch, self.head, self.held, self.doubted = epoch, 0, quarantined | dropped, quarantined - dropped
-            self.untold = set()
+            self.epoch, self.head, self.held, self.untold = epoch, 0, set(), set()
+            add_bounded(self.held, dropped)
+            self.doubted = add_bounded(self.held, quarantined)
             self.ahead = {other: held for other, held in self.ahead.items() if other > epoch}
         return epoch == self.epoch
 
@@ -81,8 +83,7 @@ class Device:
         number, (epoch, numbers) = number_of(fact), numbers_of(fact)
         self.open[moment(fact["receivedAt"]), number] = number
         if epoch == self.epoch:
-            new = {number for number in numbers if number not in self.held or number in self.untold}
-            self.held |= new
+            new = add_bounded(self.held, numbers) | (numbers & self.untold)
             self.untold -= new
             self.doubted |= new
         elif numbers and epoch > self.epoch:
@@ -93,14 +94,15 @@ class Device:
         epoch, numbers = numbers_of(fact)
         self.open.pop((moment(fact.get("receivedAt", "")), number_of(fact)), None)
         if fact["verdict"] == "dropped" and epoch == self.epoch:
-            self.held |= numbers
+            add_bounded(self.held, numbers)
             self.untold -= numbers
             self.doubted -= numbers
         elif fact["verdict"] == "dropped" and numbers and epoch > self.epoch:
             self.wait_for(epoch, numbers, 1)
 
     def wait_for(self, epoch, numbers, dropped):
-        self.ahead.setdefault(epoch, (set(), set()))[dropped].update(numbers)
+        self.ahead.setdefault(epoch, (set(), set()))
+        add_bounded(self.ahead[epoch][dropped], numbers)
         if len(self.ahead) > EPOCHS_AHEAD_MAX:
             del self.ahead[max(self.ahead)]
 
@@ -109,7 +111,8 @@ class Device:
         def beyond(number):
             if number is None or number[0] > self.epoch:
                 return number is None or number[1] not in self.ahead.get(number[0], ((), ()))[1]
-            return number[0] == self.epoch and number[1] > self.head and number[1] in self.doubted
+            is_dropped = number[1] in self.held and number[1] not in self.doubted
+            return number[0] == self.epoch and number[1] > self.head and not is_dropped
         return any(came >= self.beat_at and beyond(number) for (came, _), number in self.open.items())
 
     def doubts(self, report):
@@ -270,6 +273,16 @@ def ranges(numbers):
     firsts = sorted(number for number in numbers if number - 1 not in numbers)
     lasts = sorted(number for number in numbers if number + 1 not in numbers)
     return list(zip(firsts, lasts))
+
+
+def add_bounded(held, numbers):
+    """Adds range by range while there are few enough pieces, and says what is new; the rest stays missing."""
+    added = set()
+    for first, last in ranges(numbers):
+        if sum(number - 1 not in held for number in held) < PIECES_MAX:
+            added.update(set(range(first, last + 1)) - held)
+            held |= added
+    return added
 
 
 def spread(ranges):

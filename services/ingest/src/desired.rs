@@ -13,7 +13,7 @@ use muster_contract::decode;
 use muster_contract::desired::DesiredState;
 use muster_contract::subjects::{LedgerSubject, stream};
 use muster_contract::{DeploymentId, DeviceKey, Timestamp};
-use muster_domain::border::{Border, SENT_KEPT};
+use muster_domain::border::{Border, SENT_KEPT, UNVERIFIED_MAX};
 use muster_service::backoff::FullJitter;
 use muster_service::error::chain;
 use tokio::sync::{Notify, watch};
@@ -220,7 +220,7 @@ impl Documents {
                 self.failed_at = Some(Instant::now());
                 tracing::warn!(
                     device.site = %key.site, device.id = %key.device, error = chain(&error),
-                    "cannot read the device's document; for {REST_AFTER_FAILURE:?} no report is refused for its deployment"
+                    "cannot read the device's document; for {REST_AFTER_FAILURE:?} up to {UNVERIFIED_MAX} deployments of a device are not verified"
                 );
                 false
             }

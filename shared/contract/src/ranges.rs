@@ -162,6 +162,12 @@ impl SeqRanges {
         Self::of(self.list()[first..last].iter().map(|&(low, high)| (low.max(from), high.min(to))).collect())
     }
 
+    /// The highest number up to `through` that is in the set.
+    pub fn max_through(&self, through: u64) -> Option<u64> {
+        let after = self.list().partition_point(|range| range.0 <= through);
+        (after > 0).then(|| self.list()[after - 1].1.min(through))
+    }
+
     /// How many numbers up to `through` are in the set.
     pub fn count_through(&self, through: u64) -> u64 {
         self.list().iter().map(|&range| overlap(range, (1, through))).sum()

@@ -46,12 +46,14 @@ pub use self::admit::{Arrival, Outcome};
 use self::change::Change;
 use self::device::Device;
 pub use self::memory::{CLONES_KEPT, OPEN_KEPT, OVERDUE_KEPT, REFUSALS_KEPT, STANDINGS_KEPT};
-pub use self::quota::SENT_KEPT;
+pub use self::quota::{SENT_KEPT, UNVERIFIED_MAX};
 pub use self::refuse::Refused;
 pub use self::requeue::{Because, Judged};
 pub use self::snapshot::{SNAPSHOT_VERSION, SnapshotError};
 use self::sums::Waiting;
-pub use self::sums::{FACTS_PER_MINUTE, SUM_EVERY, SUM_MESSAGES_MAX, UNSETTLED_MAX};
+pub use self::sums::{
+    FACTS_PER_MINUTE, SUM_EVERY, SUM_FACTS_MAX, SUM_MESSAGES_MAX, UNSETTLED_MAX, refusal_facts_max,
+};
 use self::unstorable::KEPT_SHORT_MAX;
 pub use self::unstorable::Unrecordable;
 pub use self::watch::{ASK_AFTER, ASK_EVERY, BACKLOG_GRACE, GAP_AFTER, REPEAT_AFTER};
@@ -116,7 +118,7 @@ pub struct Border {
     kept_short: Recent<Digest, KEPT_SHORT_MAX>,
     /// A message in quarantine is being judged again, and this is why it stays there.
     judging_again: Option<String>,
-    /// Desired documents cannot be read: no report is refused for its deployment.
+    /// Desired documents cannot be read: deployments that no known document has are bounded by number alone.
     documents_unreadable: bool,
     receipts_due: BTreeSet<(Timestamp, usize)>,
 }

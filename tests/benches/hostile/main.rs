@@ -13,6 +13,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Parser;
+use muster_contract::limits::DEVICE_BURST_REPORTS;
 use muster_tests::bench::{self, say};
 use muster_tests::hostile::bounds::GOOD_DEVICES;
 use muster_tests::hostile::flood::Flood;
@@ -63,6 +64,7 @@ fn main() -> ExitCode {
         patience: Duration::from_secs(args.patience),
         connections: args.connections,
         consumers: args.consumers,
+        burst_reports: DEVICE_BURST_REPORTS,
     };
     let floods = if args.only.is_empty() { Flood::ALL.to_vec() } else { args.only };
     let runtime = tokio::runtime::Runtime::new().unwrap();

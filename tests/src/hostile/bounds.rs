@@ -4,9 +4,11 @@
 use std::time::Duration;
 
 use muster_contract::limits::{
-    DEPLOYMENTS_PER_DEVICE_MAX, DEVICE_BURST_REPORTS, DEVICE_BYTES_PER_SECOND, DEVICE_REPORTS_PER_SECOND,
-    EPOCH_RISES_PER_HOUR, UPLINK_SHARE,
+    DEPLOYMENTS_PER_DEVICE_MAX, DEVICE_BYTES_PER_SECOND, DEVICE_REPORTS_PER_SECOND, EPOCH_RISES_PER_HOUR,
+    MESSAGE_BYTES_MAX, UPLINK_SHARE,
 };
+use muster_domain::border::refusal_facts_max;
+use muster_domain::trim::Quota;
 use muster_identity::claims::MIRROR_CONSUMERS_MAX;
 
 use super::flood::Flood;
@@ -31,8 +33,12 @@ pub const LEDGER_BYTES_FACTOR: u64 = 4;
 pub const EPOCHS_MAX: usize = EPOCH_RISES_PER_HOUR + 1;
 /// Deployments that a device may speak of.
 pub const DEPLOYMENTS_MAX: usize = DEPLOYMENTS_PER_DEVICE_MAX;
-/// Facts of refused messages a second: refusals are rate-limited as quarantine is.
-pub const REFUSALS_PER_SECOND: u64 = 100;
+/// Bytes of a report that is no flood's largest.
+const REPORT_BYTES: u64 = 4 * 1024;
+/// Bytes of a quarantine fact: its example, and the numbers that it stands for.
+const REFUSAL_BYTES: u64 = 32 * 1024;
+/// Incidents, liveness and deadlines of a device: what is not said once for each of its reports.
+const OTHER_FACTS_MAX: u64 = 64;
 /// Connections of one credential that stay, after the hub had time to end the others.
 pub const CONNECTIONS_MAX: usize = 4;
 /// Notice subscriptions that one requester may hold, well below the 1,000 of all.
@@ -51,6 +57,32 @@ const _: () = {
 };
 
 impl Outcome {
+    /// Reports of the device that floods that ingest may take in: its burst, what the sustained rate gives, and a share of
+    /// UPLINK, because ingest writes facts before it charges the quota.
+    fn reports_max(&self) -> u64 {
+        let rate = Quota::new(DEVICE_REPORTS_PER_SECOND, DEVICE_BYTES_PER_SECOND, self.burst_reports).reports;
+        rate.burst + self.whole_seconds() * rate.per_second + u64::from(UPLINK_SHARE)
+    }
+
+    fn refusals_max(&self) -> u64 {
+        refusal_facts_max(self.reports_max() + self.reports, self.whole_seconds())
+    }
+
+    /// Bytes that LEDGER may grow by: those of the flood's reports by the same rule, and everybody's other facts.
+    fn ledger_bytes_max(&self) -> u64 {
+        let quota = Quota::new(DEVICE_REPORTS_PER_SECOND, DEVICE_BYTES_PER_SECOND, self.burst_reports);
+        let report_bytes =
+            if self.flood == Some(Flood::LargestReports) { MESSAGE_BYTES_MAX as u64 } else { REPORT_BYTES };
+        let flood = quota.bytes.burst + self.whole_seconds() * quota.bytes.per_second;
+        let share = u64::from(UPLINK_SHARE) * report_bytes;
+        let good = self.reports * REPORT_BYTES;
+        LEDGER_BYTES_FACTOR * (flood + share + good) + self.refusals_max() * REFUSAL_BYTES
+    }
+
+    const fn whole_seconds(&self) -> u64 {
+        self.seconds.ceil() as u64
+    }
+
     /// The counts that are out of bounds: what no machine is too slow for.
     pub fn broken_counts(&self, calm: &Self) -> Vec<String> {
         let mut broken = self.lost.clone();
@@ -69,17 +101,15 @@ impl Outcome {
                 format!("{name} has {} MB, above {} MB", bytes / 1_000_000, bound / 1_000_000),
             );
         }
-        let seconds = self.seconds.ceil() as u64;
-        let facts = DEVICE_BURST_REPORTS + seconds * (DEVICE_REPORTS_PER_SECOND + REFUSALS_PER_SECOND);
+        let refusals = self.refusals_max();
+        let facts = self.reports_max() + refusals + OTHER_FACTS_MAX;
         let of_flood = self.facts.total();
         check(of_flood <= facts, format!("LEDGER took {of_flood} facts of the flood, above {facts}"));
-        let burst_bytes = DEVICE_BURST_REPORTS * DEVICE_BYTES_PER_SECOND / DEVICE_REPORTS_PER_SECOND;
-        let bytes = LEDGER_BYTES_FACTOR * (burst_bytes + seconds * DEVICE_BYTES_PER_SECOND);
+        let bytes = self.ledger_bytes_max();
         check(
             self.ledger_bytes <= bytes,
             format!("LEDGER grew by {} MB, above {} MB", self.ledger_bytes / 1_000_000, bytes / 1_000_000),
         );
-        let refusals = seconds * REFUSALS_PER_SECOND;
         let quarantined = self.facts.quarantine;
         check(quarantined <= refusals, format!("{quarantined} quarantine facts, above {refusals}"));
         let deployments = self.facts.deployments;

@@ -59,12 +59,15 @@ pub struct HostileHub {
 }
 
 impl HostileHub {
-    /// Starts everything and waits until each device has its desired state.
-    pub async fn start(good_devices: usize) -> Self {
+    /// Starts everything, ingest with this burst of each device's quota, and waits until each device has its desired state.
+    pub async fn start(good_devices: usize, burst_reports: u64) -> Self {
         let guarded = Guarded::start();
         let mut services = BTreeMap::new();
         for name in [ROLLUP, PUBLISHER, INGEST] {
-            let spec = service(&guarded, name, LEASE);
+            let mut spec = service(&guarded, name, LEASE);
+            if name == INGEST {
+                spec.args.push(format!("--device-burst-reports={burst_reports}"));
+            }
             services.insert(name, (spec.clone(), Child::start(spec, guarded.dir()).unwrap()));
         }
         let inspector = connect(guarded.config(Role::Ingest)).await;

@@ -16,6 +16,8 @@ pub struct Outcome {
     pub flood: Option<Flood>,
     /// How long it lasted.
     pub seconds: f64,
+    /// The burst of each device's quota.
+    pub burst_reports: u64,
     /// What the attacker did, and what came of it.
     pub attack: String,
     /// Messages, requests or objects that the attacker tried.

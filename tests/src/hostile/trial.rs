@@ -45,6 +45,8 @@ pub struct Settings {
     pub connections: usize,
     /// Durable consumers that a subscriber tries.
     pub consumers: usize,
+    /// The burst of each device's quota.
+    pub burst_reports: u64,
 }
 
 /// What an attacker did.
@@ -60,7 +62,7 @@ pub struct Attack {
 
 /// Runs a flood, or a calm time where there is none, on a hub of its own; says how readers reach that hub, too.
 pub async fn run(settings: Settings, flood: Option<Flood>) -> (Outcome, HubKind) {
-    let mut hub = HostileHub::start(settings.good_devices).await;
+    let mut hub = HostileHub::start(settings.good_devices, settings.burst_reports).await;
     let mut fleet = warm(&hub, settings).await;
     let outcome = attack(&mut hub, &mut fleet, settings, flood).await;
     (outcome, hub.kind())
@@ -111,6 +113,7 @@ pub async fn attack(
     Outcome {
         flood,
         seconds,
+        burst_reports: settings.burst_reports,
         attack: attack.text,
         attempts: attack.attempts,
         held: attack.held,

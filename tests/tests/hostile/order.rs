@@ -19,10 +19,11 @@ const BATCH: usize = 512;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_backlog_delays_another_devices_report_by_a_bounded_number_of_facts() {
-    let hub = HostileHub::start(super::SETTINGS.good_devices).await;
+    let hub = HostileHub::start(super::SETTINGS.good_devices, super::SETTINGS.burst_reports).await;
     let mut facts = hub.inspector.replay(stream::LEDGER, &["muster.status.>"], Start::New).await.unwrap();
     hub.freeze(INGEST);
     let stored = send_backlog(&hub.attacker).await;
+    assert_eq!(stored, FACTS_BEFORE_ANOTHER, "UPLINK stores a share of the backlog, and no more");
     for good in &hub.good {
         soon("a report is stored", good.send(1, || panic!("a good device's report was refused"))).await;
     }

@@ -13,6 +13,8 @@ use muster_contract::view::{Freshness, Standing};
 use muster_contract::{DeploymentId, Epoch, Generation, Seq, SeqRanges, State};
 use serde::{Deserialize, Serialize};
 
+/// Pieces into which the held numbers of an epoch fall, before quarantine adds no more.
+const PIECES_MAX: usize = 2048;
 /// Epochs that have not begun of which quarantined numbers are kept.
 const EPOCHS_AHEAD_MAX: usize = 4;
 
@@ -119,10 +121,9 @@ impl Device {
             let Ahead { quarantined, dropped } = self.ahead.remove(&epoch).unwrap_or_default();
             self.ahead.retain(|other, _| *other > epoch);
             (self.epoch, self.head, self.untold) = (epoch, 0, SeqRanges::new());
-            self.doubted = quarantined.clone();
-            remove(&mut self.doubted, &dropped);
-            self.held = quarantined;
-            self.held.extend(&dropped);
+            self.held = SeqRanges::new();
+            insert_bounded(&mut self.held, &dropped);
+            self.doubted = insert_bounded(&mut self.held, &quarantined);
         }
         epoch == self.epoch
     }
@@ -193,11 +194,8 @@ impl Device {
         let Some((epoch, numbers)) = fact.numbers() else { return };
         if epoch.get() == self.epoch {
             // A report of that number, or a person's word on it, counts for more; an account's does not.
-            let mut told = self.held.clone();
-            remove(&mut told, &self.untold);
-            let mut new = numbers;
-            remove(&mut new, &told);
-            self.held.extend(&new);
+            let mut new = insert_bounded(&mut self.held, &numbers);
+            numbers.iter().for_each(|(first, last)| _ = new.extend(&self.untold.within(first, last)));
             remove(&mut self.untold, &new);
             self.doubted.extend(&new);
         } else if epoch.get() > self.epoch {
@@ -215,7 +213,7 @@ impl Device {
             return;
         }
         if epoch.get() == self.epoch {
-            self.held.extend(&numbers);
+            insert_bounded(&mut self.held, &numbers);
             remove(&mut self.untold, &numbers);
             remove(&mut self.doubted, &numbers);
         } else if epoch.get() > self.epoch {
@@ -224,7 +222,7 @@ impl Device {
     }
 
     fn wait_for(&mut self, epoch: Epoch, part: fn(&mut Ahead) -> &mut SeqRanges, numbers: &SeqRanges) {
-        part(self.ahead.entry(epoch.get()).or_default()).extend(numbers);
+        insert_bounded(part(self.ahead.entry(epoch.get()).or_default()), numbers);
         if self.ahead.len() > EPOCHS_AHEAD_MAX {
             self.ahead.pop_last();
         }
@@ -237,7 +235,10 @@ impl Device {
         {
             None => true,
             Some((epoch, seq)) if epoch > self.epoch => !dropped(epoch, seq),
-            Some((epoch, seq)) => epoch == self.epoch && seq > self.head && self.doubted.contains(seq),
+            Some((epoch, seq)) => {
+                let is_dropped = self.held.contains(seq) && !self.doubted.contains(seq);
+                epoch == self.epoch && seq > self.head && !is_dropped
+            }
         };
         let since = |at: Timestamp| self.beat_at.is_none_or(|beat_at| at >= beat_at);
         self.open.iter().any(|message| since(message.received_at) && beyond(message.number))
@@ -308,4 +309,16 @@ impl Device {
 
 fn remove(from: &mut SeqRanges, numbers: &SeqRanges) {
     numbers.iter().for_each(|(first, last)| _ = from.remove_span(first, last));
+}
+
+/// Adds range by range while there are few enough pieces, and says what is new; the rest stays missing.
+fn insert_bounded(held: &mut SeqRanges, numbers: &SeqRanges) -> SeqRanges {
+    let mut new = SeqRanges::new();
+    for (first, last) in numbers.iter() {
+        if held.len() < PIECES_MAX {
+            new.extend(&held.missing_within(first, last));
+            held.insert_span(first, last);
+        }
+    }
+    new
 }

@@ -11,7 +11,9 @@
 //! The 128 count beside the current document because a device that is told to replace all of its deployments reports the old
 //! ones until they are removed. A refused number counts as quarantined, so the account stays whole; but the number of a report
 //! for a newer document than the hub has stays missing, because the hub may have lost that document: the device sends the
-//! report again.
+//! report again. While the hub cannot read its documents, a report that this table refuses is taken in as long as the device
+//! has fewer than [`UNVERIFIED_MAX`] open deployments, and reported fewer than that many unverified ones within 30 days, open or
+//! removed. Beyond that it is refused, and its number stays missing.
 //!
 //! The epoch rises at most 6 times an hour. The numbers of an epoch refused for that stay missing; the hub opens the epoch
 //! once there is room and then asks for them.
@@ -35,6 +37,9 @@ use crate::lease::elapsed;
 
 /// Deployments of one device that are remembered as sent: those of four documents without a deployment in common.
 pub const SENT_KEPT: usize = 4 * DEPLOYMENTS_PER_DEVICE_MAX;
+/// Deployments that a device may have open, and that it may have reported without a document that the border knows, while the
+/// documents cannot be read: those of its document, and as many beside it.
+pub const UNVERIFIED_MAX: usize = 2 * DEPLOYMENTS_PER_DEVICE_MAX;
 /// LEDGER's window, as refusals name it.
 pub(super) const LEDGER_DAYS: u64 = LEDGER_AGE_MAX.as_secs() / (24 * 60 * 60);
 
@@ -42,6 +47,8 @@ const _: () = {
     assert!(SENT_KEPT >= 2 * DEPLOYMENTS_PER_DEVICE_MAX);
     // What the device may have open is remembered: that of its document, and as many beside it.
     assert!(STANDINGS_KEPT >= 2 * DEPLOYMENTS_PER_DEVICE_MAX);
+    // Unverified ones are remembered beside those that were open before them, so that their count holds.
+    assert!(STANDINGS_KEPT >= 2 * UNVERIFIED_MAX);
     assert!(LEDGER_AGE_MAX.as_secs().is_multiple_of(24 * 60 * 60));
 };
 
@@ -83,14 +90,12 @@ impl Device {
     /// Whether a report may name its deployment.
     fn check_deployment(&self, report: &StatusReport, rules: &Rules, now: Timestamp) -> Result<(), Refused> {
         let (id, memory) = (&report.deployment, self.latest());
-        let is_target =
-            |id: &DeploymentId| self.desired.targets.iter().any(|target| target.deployment == *id);
-        if is_target(id) || memory.has_standing(id, (report.epoch, report.seq)) {
+        if self.is_target(id) || memory.has_standing(id, (report.epoch, report.seq)) {
             return Ok(());
         }
         let deployment = id.clone();
         if self.sent.contains(id, now) {
-            let beside = memory.open_standings().filter(|id| !is_target(id)).count();
+            let beside = memory.open_standings().filter(|id| !self.is_target(id)).count();
             let has_room = beside < DEPLOYMENTS_PER_DEVICE_MAX;
             return has_room.then_some(()).ok_or(Refused::TooManyDeployments { deployment });
         }
@@ -101,6 +106,21 @@ impl Device {
             None if !self.sent.has_document => self.check_unsolicited(id, rules.unsolicited, now),
             _ => Err(Refused::NotSent { deployment }),
         }
+    }
+
+    fn is_target(&self, id: &DeploymentId) -> bool {
+        self.desired.targets.iter().any(|target| target.deployment == *id)
+    }
+
+    /// Whether a report may name a deployment that [`Self::check_deployment`] refuses, while nobody can read whether the device
+    /// was sent it.
+    fn check_unverified(&self, id: &DeploymentId, now: Timestamp) -> Result<(), Refused> {
+        let memory = self.latest();
+        let is_unverified =
+            |known: &&DeploymentId| *known != id && !self.is_target(known) && !self.sent.contains(known, now);
+        let unverified = memory.reported_within(LEDGER_AGE_MAX, now).filter(is_unverified).count();
+        let has_room = unverified < UNVERIFIED_MAX && memory.open_standings().count() < UNVERIFIED_MAX;
+        has_room.then_some(()).ok_or_else(|| Refused::DocumentsUnreadable { deployment: id.clone() })
     }
 
     fn check_unsolicited(&self, id: &DeploymentId, most: usize, now: Timestamp) -> Result<(), Refused> {
@@ -118,8 +138,9 @@ impl Border {
         self.devices[*place].check_deployment(report, &self.rules, stored_at).is_err()
     }
 
-    /// Says whether desired documents cannot be read. While they cannot, no report is refused for its deployment: a device
-    /// that is well must not pay for a hub that is not.
+    /// Says whether desired documents cannot be read. While they cannot, a report for a deployment that the border does not
+    /// know is taken in as long as the device has fewer than [`UNVERIFIED_MAX`]: a device that is well must not pay for a hub
+    /// that is not, and a hostile one must not gain by it.
     pub const fn documents_unreadable(&mut self, unreadable: bool) {
         self.documents_unreadable = unreadable;
     }
@@ -140,9 +161,12 @@ impl Border {
         };
         if let Report::Status(report) = report
             && adds
-            && !self.documents_unreadable
         {
-            device.check_deployment(report, &self.rules, stored_at)?;
+            let checked = device.check_deployment(report, &self.rules, stored_at);
+            match self.documents_unreadable {
+                true => checked.or_else(|_| device.check_unverified(&report.deployment, stored_at))?,
+                false => checked?,
+            }
         }
         if rises && !device.latest().may_rise(stored_at) {
             return Err(Refused::EpochRisesTooOften { epoch: report.epoch() });

@@ -14,7 +14,7 @@ use muster_contract::subjects::LedgerSubject;
 use muster_contract::version::{ApiVersion, kind};
 use muster_contract::{DeploymentId, DeviceKey, Epoch, Generation, Refusal, Seq, SeqRanges, Timestamp};
 
-use super::quota::LEDGER_DAYS;
+use super::quota::{LEDGER_DAYS, UNVERIFIED_MAX};
 use super::{Border, Outcome, ids};
 use crate::account::PIECES_MAX;
 
@@ -108,6 +108,16 @@ pub enum Refused {
         /// The newest generation that the hub has.
         known: Generation,
     },
+    /// The hub cannot read its documents, and the device has many deployments that no known document explains.
+    #[error(
+        "deployment {deployment} is in no document that ingest knows for this device, ingest cannot read DOWNLINK at present, and \
+         the device has {UNVERIFIED_MAX} others; make DOWNLINK answer (the log of muster-ingest says why it does not): the device \
+         then sends this report again by itself"
+    )]
+    DocumentsUnreadable {
+        /// The deployment.
+        deployment: DeploymentId,
+    },
     /// The device has no desired document, and speaks of many deployments already.
     #[error(
         "deployment {deployment} is one more than the {most} that a device without a desired document may report within \
@@ -157,6 +167,7 @@ impl Refused {
                 | Self::EpochTooFar { .. }
                 | Self::EpochRisesTooOften { .. }
                 | Self::DocumentLost { .. }
+                | Self::DocumentsUnreadable { .. }
         )
     }
 }

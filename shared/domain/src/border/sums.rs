@@ -1,7 +1,7 @@
 //! Quarantine of what comes too fast. A device may have [`FACTS_PER_MINUTE`] facts of single messages a minute; what it
 //! sends beyond is counted together, and one fact every [`SUM_EVERY`] stands for all of it: with their count, with every
 //! number that could be read, and with the last message as an example. So a device set back or doubled, or a broken one,
-//! fills LEDGER at a bounded rate, and the account still explains every number.
+//! fills LEDGER at a bounded rate ([`refusal_facts_max`]), and the account still explains every number.
 //!
 //! A message in a sum is settled when the sum is in LEDGER, and is acknowledged no earlier. Those behind it in its
 //! partition wait with their acknowledgement, not with their facts; when [`SUM_MESSAGES_MAX`] wait, sums are made at once.
@@ -43,7 +43,21 @@ const EXAMPLE_BYTES_MAX: usize = 1024;
 const UNTIL_SUMMED: u64 = u64::MAX;
 const MINUTE: Duration = Duration::from_secs(60);
 
+/// Facts of one device that one sum can take: one for each epoch, and one for messages without a number.
+pub const SUM_FACTS_MAX: usize = EPOCHS_MAX + 1;
+
+/// Most quarantine facts of one device within so many seconds, in which its partition takes so many messages: single ones, a
+/// sum every [`SUM_EVERY`], and one more whenever [`SUM_PIECES_MAX`] messages came since the one before.
+pub const fn refusal_facts_max(messages: u64, seconds: u64) -> u64 {
+    // Both ends of the time may lie within a minute, or between two sums.
+    let single = FACTS_PER_MINUTE as u64 * (seconds / MINUTE.as_secs() + 2);
+    let sums = seconds / SUM_EVERY.as_secs() + 2 + messages / SUM_PIECES_MAX as u64;
+    single + SUM_FACTS_MAX as u64 * sums
+}
+
 const _: () = {
+    // Whatever makes a sum early, so many messages came since the one before.
+    assert!(SUM_PIECES_MAX <= SUM_MESSAGES_MAX && SUM_PIECES_MAX <= UNSETTLED_MAX);
     assert!(SUM_EVERY.as_secs() * 2 < MINUTE.as_secs());
     assert!(SUM_PIECES_MAX < PIECES_MAX);
 };
@@ -145,8 +159,10 @@ impl Border {
 
     pub(super) fn sum_up_if_many(&mut self) {
         let many = self.summing.messages >= SUM_MESSAGES_MAX;
-        // Nothing behind a message that waits for a sum can be acknowledged, and the bus delivers only so much more.
-        let held_up = self.summing.messages > 0 && self.unsettled.len() >= UNSETTLED_MAX;
+        // Nothing behind a message that waits for a sum can be acknowledged, and the bus delivers only so much more. Where the
+        // oldest message waits for LEDGER instead, a sum would free nothing.
+        let oldest_waits = self.unsettled.front() == Some(&UNTIL_SUMMED);
+        let held_up = oldest_waits && self.unsettled.len() >= UNSETTLED_MAX;
         if self.summing.is_full || many || held_up {
             self.sum_up();
         }

@@ -76,6 +76,14 @@ impl Held {
         }
     }
 
+    /// Into how many pieces they fall.
+    pub(super) fn pieces(&self) -> usize {
+        match self {
+            Self::Through(last) => usize::from(*last > 0),
+            Self::Parts(parts) => parts.set.len(),
+        }
+    }
+
     /// The numbers of `from..=to` that are held.
     pub(super) fn within(&self, from: u64, to: u64) -> SeqRanges {
         match self {

@@ -12,6 +12,7 @@ use muster_contract::{Epoch, Seq, SeqRanges};
 use serde::{Deserialize, Serialize};
 
 use super::held::Held;
+use crate::account::PIECES_MAX;
 
 /// Epochs to come of which quarantined numbers are kept until a good report of them arrives. They are read from bad
 /// messages and may be anything, so only the nearest are worth keeping.
@@ -137,7 +138,7 @@ impl Holdings {
         if self.epoch == Some(epoch) {
             seqs.iter().for_each(|(from, to)| self.quarantine_span(from, to));
         } else if self.epoch < Some(epoch) {
-            self.ahead(epoch, |ahead| _ = ahead.quarantined.extend(seqs));
+            self.ahead(epoch, |ahead| insert_bounded(&mut ahead.quarantined, seqs));
         }
     }
 
@@ -146,14 +147,13 @@ impl Holdings {
         if self.epoch == Some(epoch) {
             seqs.iter().for_each(|(from, to)| self.drop_span(from, to));
         } else if self.epoch < Some(epoch) {
-            self.ahead(epoch, |ahead| _ = ahead.dropped.extend(seqs));
+            self.ahead(epoch, |ahead| insert_bounded(&mut ahead.dropped, seqs));
         }
     }
 
     /// The highest number in doubt, of those that the device has spoken of; 0 where there is none.
     pub(super) fn in_doubt(&self) -> u64 {
-        let Some(odd) = self.odd.as_deref().filter(|odd| !odd.quarantined.is_empty()) else { return 0 };
-        odd.quarantined.within(1, self.head).max().unwrap_or(0)
+        self.odd.as_deref().and_then(|odd| odd.quarantined.max_through(self.head)).unwrap_or(0)
     }
 
     /// The numbers in doubt, of those that the device has spoken of.
@@ -167,7 +167,8 @@ impl Holdings {
         match self.epoch {
             Some(current) if epoch < current => false,
             Some(current) if epoch == current => {
-                seq.get() > self.head && odd.is_some_and(|odd| odd.quarantined.contains(seq.get()))
+                // Also one that is not held because there are too many pieces: nothing says that it is no news.
+                seq.get() > self.head && !odd.is_some_and(|odd| odd.dropped.contains(seq.get()))
             }
             _ => !odd
                 .and_then(|odd| odd.ahead.get(&epoch))
@@ -254,8 +255,12 @@ impl Holdings {
     }
 
     /// Numbers that are held from now on and were not, or were held for a border's word only: a fact says more than that.
+    /// Where the held ones are in [`PIECES_MAX`] pieces, no other is held: it stays missing, as in the border's account.
     fn found_bad(&mut self, from: u64, to: u64) -> SeqRanges {
-        let mut new = self.held.missing_within(from, to);
+        let mut new = match self.held.pieces() < PIECES_MAX {
+            true => self.held.missing_within(from, to),
+            false => SeqRanges::new(),
+        };
         self.held.extend(&new);
         if let Some(odd) = &mut self.odd {
             let told = odd.untold.within(from, to);
@@ -278,6 +283,15 @@ impl Holdings {
 
     fn odd(&mut self) -> &mut Odd {
         self.odd.get_or_insert_default()
+    }
+}
+
+/// Adds ranges in ascending order, as long as the set has fewer than [`PIECES_MAX`] pieces.
+fn insert_bounded(set: &mut SeqRanges, ranges: &SeqRanges) {
+    for (from, to) in ranges.iter() {
+        if set.len() < PIECES_MAX {
+            set.insert_span(from, to);
+        }
     }
 }
 
@@ -424,6 +438,39 @@ mod tests {
         let border = Account { received: 0, coalesced: 90, quarantined: 90, missing: SeqRanges::span(2, 3) };
         holdings.learn(5, &border);
         sums_up(&holdings);
+    }
+
+    #[test]
+    fn scattered_bad_numbers_take_bounded_room_and_stay_missing() {
+        let (mut holdings, top) = (Holdings::default(), 6 * PIECES_MAX as u64 + 1);
+        holdings.enter(epoch(1));
+        for number in (1..=top).step_by(2) {
+            [1, 2]
+                .into_iter()
+                .for_each(|of| holdings.quarantine(epoch(of), &SeqRanges::span(number, number)));
+        }
+        let room = |holdings: &Holdings| {
+            let odd = holdings.odd.as_ref().unwrap();
+            let ahead: usize = odd.ahead.values().map(|ahead| ahead.quarantined.len()).sum();
+            (holdings.held.pieces(), odd.quarantined.len(), ahead)
+        };
+        assert_eq!(room(&holdings), (PIECES_MAX, PIECES_MAX, PIECES_MAX));
+        assert!(holdings.is_beyond(epoch(1), seq(top)), "it may be anything while nobody has spoken of it");
+        for of in [1, 2] {
+            holdings.enter(epoch(of));
+            holdings.advertise(top);
+            let account = sums_up(&holdings);
+            assert_eq!(account.quarantined, PIECES_MAX as u64);
+            assert!(account.missing.contains(top), "so nothing of the device is known");
+        }
+        assert_eq!(room(&holdings), (PIECES_MAX, PIECES_MAX, 0));
+        holdings.coalesce(&SeqRanges::span(1, top - 1));
+        holdings.quarantine(epoch(2), &SeqRanges::span(top, top));
+        assert_eq!(
+            (sums_up(&holdings).missing.count(), holdings.in_doubt()),
+            (0, top),
+            "closed holes make room"
+        );
     }
 
     #[test]

@@ -58,6 +58,11 @@ pub(crate) const ALL: &[Scenario] = &[
         ledger: older_epoch_ignored,
     },
     Scenario {
+        name: "scattered_quarantine",
+        about: "Numbers held in 2,048 pieces are joined by no other quarantined one: those stay missing, and a message above the advertised head may be anything.",
+        ledger: scattered_quarantine,
+    },
+    Scenario {
         name: "unread_by_number",
         about: "A message whose number is above the advertised head, or of an epoch that has not begun, may be anything; one that the device has spoken of is that number and hides what was reported before it.",
         ledger: unread_by_number,
@@ -201,6 +206,22 @@ fn epochs_to_come_dropped() -> Ledger {
         .beat("epochs/told-before", 2, 2)
         .quarantine("epochs/told-before", Some((2, 2)))
         .beat("epochs/told-before", 2, 2);
+    ledger
+}
+
+fn scattered_quarantine() -> Ledger {
+    const BAD: u64 = 2_060;
+    let mut ledger = Ledger::default();
+    let mut others = SeqRanges::new();
+    (2..=BAD).for_each(|nth| _ = others.insert(2 * nth + 1));
+    let first = Said { epoch: 2, head: 2 * BAD + 1, current: false, ..Said::default() };
+    ledger
+        .desired(PRESS, 1, &[("scattered", 1)])
+        .status(PRESS, "scattered", &Said::default())
+        .quarantine_sum(PRESS, Some((2, 3)), others)
+        .status(PRESS, "scattered", &first)
+        .beat(PRESS, 2, 2 * BAD + 1)
+        .quarantine(PRESS, Some((2, 2 * BAD + 7)));
     ledger
 }
 

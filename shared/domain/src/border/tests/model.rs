@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use proptest::prelude::*;
 
+use super::quota::document;
 use super::*;
 
 const DEVICES: u8 = 3;
@@ -34,13 +35,15 @@ enum Step {
     Pass(i64),
     /// A device's heart beats.
     Beat(u8),
+    /// A device gets a document with what it reports and with one deployment more.
+    Desire(u8),
     /// Receipts are taken and their coverage is checked.
     Receipts,
 }
 
 impl Message {
     fn key(self) -> DeviceKey {
-        format!("plant/d{}", self.device).parse().unwrap()
+        device_key(self.device)
     }
 
     fn is_poison(self) -> bool {
@@ -66,6 +69,10 @@ impl Message {
     }
 }
 
+fn device_key(device: u8) -> DeviceKey {
+    format!("plant/d{device}").parse().unwrap()
+}
+
 /// A publication as LEDGER keeps it.
 struct Said {
     subject: LedgerSubject,
@@ -89,6 +96,8 @@ struct World {
     /// When UPLINK stored each message.
     stored: BTreeMap<usize, Timestamp>,
     now: Timestamp,
+    /// The newest document's.
+    generation: u64,
 }
 
 impl World {
@@ -103,6 +112,7 @@ impl World {
             ledger: Vec::new(),
             stored: BTreeMap::new(),
             now,
+            generation: 0,
         }
     }
 
@@ -128,6 +138,7 @@ impl World {
                 self.border.tick(self.now, if caught_up { self.now } else { Timestamp::MIN });
             }
             Step::Beat(device) => self.beat(device),
+            Step::Desire(device) => self.desire(device),
             Step::Receipts => self.check_receipts(),
         }
         while let Some(publication) = self.border.next_publication() {
@@ -186,6 +197,14 @@ impl World {
 
     fn read_ledger(&mut self, from: usize) {
         self.ledger[from..].iter().for_each(|said| self.border.restore(&said.subject, &said.fact, self.now));
+    }
+
+    fn desire(&mut self, device: u8) {
+        self.generation += 1;
+        let ids = ["d0".to_owned(), "d1".to_owned(), format!("g{}", self.generation)];
+        let (key, document) = (device_key(device), document(self.generation, &ids));
+        self.border.desire(&key, &document, self.now);
+        self.ledger.push(Said { subject: LedgerSubject::Desired(key), fact: Fact::Desired(document) });
     }
 
     fn beat(&mut self, device: u8) {
@@ -295,6 +314,8 @@ impl World {
                 };
                 assert_eq!(known(one), known(other), "{:?} after {again} facts again", device.key);
                 assert!(again > 0 || one == other, "{one:?} {other:?}");
+                // The facts that come again here are stored now, their documents too.
+                assert!(again > 0 || device.sent == restored.sent, "{:?} {:?}", device.sent, restored.sent);
             }
         }
     }
@@ -333,6 +354,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => any::<u32>().prop_map(|arrived| Step::Crash { arrived }),
         2 => (1i64..100).prop_map(Step::Pass),
         2 => (0..DEVICES).prop_map(Step::Beat),
+        2 => (0..DEVICES).prop_map(Step::Desire),
         2 => Just(Step::Receipts),
     ]
 }

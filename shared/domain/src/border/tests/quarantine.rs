@@ -316,6 +316,30 @@ fn one_message_that_waits_for_a_sum_holds_up_no_more_than_the_bus_delivers_unack
 }
 
 #[test]
+fn refusals_stay_within_their_bound_also_while_ledger_does_not_answer() {
+    for is_slow in [false, true] {
+        let (mut hub, messages) = (Hub::new(), 3 * UNSETTLED_MAX as u64);
+        hub.report(&status(1, 1, 1));
+        for number in 1..=messages {
+            // Every second number of several epochs: the sums fall into as many facts and pieces as they can.
+            let bad =
+                with(status(number % 6 + 1, 2 * number, 1 << 30), "status", json!({"state": "exploded"}));
+            hub.send(bad.to_string().as_bytes(), "muster.report.3.plant7.press-4");
+            if !is_slow {
+                hub.arrive();
+                hub.border.settled();
+            }
+        }
+        hub.arrive();
+        hub.pass(SUM_EVERY.as_secs() as i64);
+        let (facts, most) = (hub.quarantine().len() as u64, refusal_facts_max(messages, SUM_EVERY.as_secs()));
+        assert!(facts <= most, "{facts} facts, above {most}, LEDGER slow: {is_slow}");
+        let told: u64 = hub.quarantine().iter().map(|fact| fact.others + 1).sum();
+        assert_eq!(told, messages, "each is counted");
+    }
+}
+
+#[test]
 fn when_many_wait_for_a_sum_it_is_made_at_once_and_its_numbers_are_accounted_for() {
     let mut hub = Hub::new();
     hub.report(&status(1, 1, 1));
