@@ -12,6 +12,7 @@ use muster_domain::trim::Quota;
 use muster_identity::claims::MIRROR_CONSUMERS_MAX;
 
 use super::flood::Flood;
+use super::hub::SERVER;
 use super::outcome::Outcome;
 
 /// Good devices beside each flood.
@@ -26,6 +27,8 @@ pub const LATENCY_MAX: Duration = Duration::from_secs(1);
 pub const MEMORY_FACTOR: u64 = 2;
 /// See [`MEMORY_FACTOR`].
 pub const MEMORY_EXTRA_BYTES: u64 = 200 * 1_000_000;
+/// What nats-server never exceeds, also where it misses the bound above: beside a device that sends the largest reports.
+pub const SERVER_MEMORY_CEILING_BYTES: u64 = 1_200 * 1_000_000;
 
 /// Bytes in LEDGER for each byte of a report: a fact carries its envelope beside the report.
 pub const LEDGER_BYTES_FACTOR: u64 = 4;
@@ -103,6 +106,11 @@ impl Outcome {
         }
         let refusals = self.refusals_max();
         let facts = self.reports_max() + refusals + OTHER_FACTS_MAX;
+        let server = self.memory.get(SERVER).copied().unwrap_or_default();
+        check(
+            server <= SERVER_MEMORY_CEILING_BYTES,
+            format!("{} MB of nats-server are above the ceiling", server / 1_000_000),
+        );
         let of_flood = self.facts.total();
         check(of_flood <= facts, format!("LEDGER took {of_flood} facts of the flood, above {facts}"));
         let bytes = self.ledger_bytes_max();
