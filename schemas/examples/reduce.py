@@ -185,10 +185,13 @@ class Fleet:
         self.devices, self.as_of = {}, None
 
     def apply(self, ledger_seq, stored_at, subject, fact):
-        self.as_of = {"ledgerSeq": ledger_seq, "at": stored_at}
-        _, room, site, device, *deployment = subject.split(".")
-        if (site, device) == ("_", "_") or room == "owner":
+        _, room, *name = subject.split(".")
+        if room == "hub":  # a pulse: LEDGER keeps it for a short time only, so it is no place to have read to
             return
+        self.as_of = {"ledgerSeq": ledger_seq, "at": stored_at}
+        if room in ("owner", "hearing") or name == ["_", "_"]:
+            return
+        site, device, *deployment = name
         known = self.devices.setdefault((site, device), Device())
         take = {"desired": known.take_desired, "status": known.status, "device": known.report,
                 "liveness": known.take_liveness, "deadline": known.take_deadline, "quarantine": known.quarantine,

@@ -21,7 +21,7 @@ use crate::app::replaced;
 use crate::history::tail::{self, BATCH_MAX, Read};
 use crate::metrics::{FactOutcome, Metrics};
 use crate::present::Present;
-use crate::progress::SeenPulse;
+use crate::progress::{SeenHearing, SeenPulse};
 
 /// How long nothing may come of a LEDGER that goes further before the server is asked whether anything is left.
 const SILENCE: Duration = Duration::from_secs(2);
@@ -102,14 +102,20 @@ impl Consumer {
     fn fold(&mut self, batch: &[Delivery]) -> bool {
         let pending = batch.last().map_or(0, |last| last.pending);
         let read: Vec<Read> = batch.iter().map(|message| self.parse(message)).collect();
-        let (mut outcomes, mut pulses) = (Outcomes::default(), Vec::new());
+        let (mut outcomes, mut pulses, mut hearing) = (Outcomes::default(), Vec::new(), Vec::new());
         let (devices, read_to) = self.present.change(|fleet| {
             for (at, read) in read {
                 match read {
                     Some((LedgerSubject::Hub(partition), Fact::Pulse(pulse))) => {
                         pulses.push((partition, SeenPulse { stored_at: at.stored_at, pulse }));
                     }
-                    Some((subject, fact)) => outcomes.add(fleet.apply(at, &subject, fact)),
+                    Some((subject, fact)) => {
+                        if let (LedgerSubject::Hearing(partition), Fact::Hearing(fact)) = (&subject, &fact) {
+                            let seen = SeenHearing { ledger_seq: at.ledger_seq, fact: fact.clone() };
+                            hearing.push((*partition, seen));
+                        }
+                        outcomes.add(fleet.apply(at, &subject, fact));
+                    }
                     None => fleet.pass(at),
                 }
             }
@@ -117,6 +123,7 @@ impl Consumer {
         });
         let progress = self.present.progress();
         pulses.into_iter().for_each(|(partition, seen)| progress.pulse(partition, seen));
+        hearing.into_iter().for_each(|(partition, seen)| progress.hearing(partition, seen));
         if let Some(last) = batch.last() {
             progress.advance(last.stream_seq);
         }

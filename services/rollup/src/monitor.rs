@@ -9,7 +9,6 @@
 
 mod decide;
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -30,7 +29,7 @@ use self::decide::{Heard, Wanted, decide, must_repeat};
 use crate::lag::{CUT_OFF_AFTER, LagState};
 use crate::metrics::Metrics;
 use crate::present::{Origin, Present};
-use crate::progress::SeenPulse;
+use crate::progress::{SeenHearing, SeenPulse};
 
 /// Time between two looks at LEDGER's end.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -111,7 +110,7 @@ impl Monitor {
             return;
         }
         if self.read_whole.is_none_or(|(of, _)| of != origin) {
-            match self.find_pulses().await {
+            match self.find_last().await {
                 Ok(()) => self.read_whole = Some((origin, now)),
                 Err(error) => {
                     tracing::warn!(error = chain(&error), "cannot read the last pulses");
@@ -123,14 +122,19 @@ impl Monitor {
         self.judge(ledger, now).await;
     }
 
-    /// Reads the newest pulse of each partition, which a snapshot has not kept.
-    async fn find_pulses(&self) -> Result<(), ReadError> {
+    /// Reads the newest pulse of each partition and what LEDGER says of it: a snapshot has not kept them.
+    async fn find_last(&self) -> Result<(), ReadError> {
+        let progress = self.present.progress();
         for partition in 0..PARTITIONS {
+            let last = self.last(partition).await?;
+            if let Some((last, fact)) = last.as_ref().and_then(|last| Some((last, said(Some(last))?))) {
+                progress.hearing(partition, SeenHearing { ledger_seq: last.stream_seq, fact });
+            }
             let subject = LedgerSubject::Hub(partition).to_string();
             if let Some(last) = self.bus.last(stream::LEDGER, &subject).await?
                 && let Ok(pulse) = decode::parse::<PulseFact>(&last.payload)
             {
-                self.present.progress().pulse(partition, SeenPulse { stored_at: last.stored_at, pulse });
+                progress.pulse(partition, SeenPulse { stored_at: last.stored_at, pulse });
             }
         }
         Ok(())
@@ -139,8 +143,9 @@ impl Monitor {
     /// Compares each partition's pulse with what LEDGER says of it, and records what is otherwise.
     async fn judge(&mut self, ledger: &StreamState, now: Timestamp) {
         let Some((_, read_whole_at)) = self.read_whole else { return };
-        let unheard = self.unheard();
-        self.metrics.unheard.set(unheard.len() as i64);
+        let progress = self.present.progress();
+        let unheard = (0..PARTITIONS).filter(|partition| progress.stopped_since(*partition).is_some());
+        self.metrics.unheard.set(unheard.count() as i64);
         let is_repeat_look = Instant::now() >= self.repeat_look_at;
         if is_repeat_look {
             self.repeat_look_at = Instant::now() + REPEAT_LOOK_EVERY;
@@ -149,7 +154,7 @@ impl Monitor {
         for partition in 0..PARTITIONS {
             let heard = Heard {
                 newest: self.present.progress().newest(partition),
-                stopped_since: unheard.get(&partition).copied(),
+                stopped_since: self.present.progress().stopped_since(partition),
                 read_whole_at,
             };
             let done = match decide(&heard, now) {
@@ -165,12 +170,6 @@ impl Monitor {
         if let Some(error) = failure {
             tracing::warn!(error = chain(&error), "LEDGER does not take what the hub hears; trying again");
         }
-    }
-
-    /// Partitions that the fold calls unheard, and since when.
-    fn unheard(&self) -> BTreeMap<u16, Timestamp> {
-        let unheard = self.present.look(|now| now.fleet.unheard());
-        unheard.into_iter().map(|stop| (stop.partition, stop.since)).collect()
     }
 
     /// Records that a partition's pulse stopped or resumed, unless another rollup has.

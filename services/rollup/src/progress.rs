@@ -1,4 +1,4 @@
-//! How far LEDGER is read, and the newest pulse of each partition that was read. The reader of LEDGER writes it, the monitor
+//! How far LEDGER is read, and the newest pulse and the newest word on the hearing of each partition that was read. The reader of LEDGER writes it, the monitor
 //! reads it.
 //!
 //! The fold's `asOf` is the last fact; it stays behind this position where pulses follow, which LEDGER keeps for a short time
@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use muster_contract::Timestamp;
-use muster_contract::fact::PulseFact;
+use muster_contract::fact::{Hearing, HearingFact, PulseFact};
 use tokio::sync::watch;
 
 /// A pulse that LEDGER stored.
@@ -18,6 +18,15 @@ pub struct SeenPulse {
     pub stored_at: Timestamp,
     /// What it says.
     pub pulse: PulseFact,
+}
+
+/// What LEDGER says of a partition.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SeenHearing {
+    /// Where LEDGER holds it.
+    pub ledger_seq: u64,
+    /// What it says.
+    pub fact: HearingFact,
 }
 
 /// How far LEDGER is read.
@@ -32,6 +41,7 @@ struct Inner {
     /// LEDGER's last sequence, as far as the monitor knows.
     ledger_end: u64,
     pulses: BTreeMap<u16, SeenPulse>,
+    hearing: BTreeMap<u16, SeenHearing>,
 }
 
 impl LedgerProgress {
@@ -85,6 +95,23 @@ impl LedgerProgress {
         self.inner().pulses.get(&partition).cloned()
     }
 
+    /// Takes in what LEDGER says of a partition, unless something newer is known.
+    pub fn hearing(&self, partition: u16, seen: SeenHearing) {
+        let mut inner = self.inner();
+        match inner.hearing.get_mut(&partition) {
+            Some(known) if known.ledger_seq > seen.ledger_seq => {}
+            Some(known) => *known = seen,
+            None => _ = inner.hearing.insert(partition, seen),
+        }
+    }
+
+    /// Since when LEDGER says that the hub does not hear a partition; `None` where the hub hears it.
+    pub fn stopped_since(&self, partition: u16) -> Option<Timestamp> {
+        let inner = self.inner();
+        let known = inner.hearing.get(&partition)?;
+        (known.fact.state == Hearing::Stopped).then_some(known.fact.since)
+    }
+
     /// Nothing is read: LEDGER is another one.
     pub fn start_over(&self) {
         *self.inner() = Inner::default();
@@ -114,6 +141,22 @@ mod tests {
             current: true,
         };
         SeenPulse { stored_at: at, pulse }
+    }
+
+    #[test]
+    fn the_newest_word_on_a_partition_counts_whatever_is_read_first() {
+        let progress = LedgerProgress::new(0);
+        let said = |ledger_seq, state| {
+            let since = Timestamp::from_second(100).unwrap();
+            let (api_version, kind) = (ApiVersion::V1, kind::HearingFact::HearingFact);
+            SeenHearing { ledger_seq, fact: HearingFact { api_version, kind, state, since, reasserted: false } }
+        };
+        assert_eq!(progress.stopped_since(3), None);
+        progress.hearing(3, said(7, Hearing::Stopped));
+        progress.hearing(3, said(5, Hearing::Resumed));
+        assert_eq!(progress.stopped_since(3), Timestamp::from_second(100).ok());
+        progress.hearing(3, said(9, Hearing::Resumed));
+        assert_eq!((progress.stopped_since(3), progress.stopped_since(4)), (None, None));
     }
 
     #[test]

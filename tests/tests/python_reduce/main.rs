@@ -151,6 +151,8 @@ fn as_json(fact: &Fact) -> Value {
         Fact::Quarantine(fact) => json!(fact),
         Fact::Verdict(fact) => json!(fact),
         Fact::Ownership(record) => json!(record),
+        Fact::Pulse(pulse) => json!(pulse),
+        Fact::Hearing(fact) => json!(fact),
     }
 }
 

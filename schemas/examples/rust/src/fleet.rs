@@ -29,10 +29,15 @@ impl Default for Fleet {
 }
 
 impl Fleet {
-    /// Takes in the next message of LEDGER. What is about no device, and what cannot be read, only moves the place.
+    /// Takes in the next message of LEDGER. What is about no device, and what cannot be read, only moves the place. A pulse
+    /// does not even that: LEDGER keeps it for a short time only, and a place is a message that stays.
     pub fn apply(&mut self, as_of: AsOf, subject: &str, payload: &[u8]) {
+        let subject = LedgerSubject::parse(subject);
+        if matches!(subject, Some(LedgerSubject::Hub(_))) {
+            return;
+        }
         self.as_of = as_of;
-        let Some(subject) = LedgerSubject::parse(subject) else { return };
+        let Some(subject) = subject else { return };
         let Some(key) = subject.device() else { return };
         let Ok(fact) = Fact::parse(&subject, payload) else { return };
         let device = self.devices.entry(key.clone()).or_default();

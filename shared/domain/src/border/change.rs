@@ -46,7 +46,7 @@ impl Change {
     /// What a fact said at a moment changes; nothing where it is no fact of the border's making.
     pub(crate) fn of(fact: &Fact, deployment: Option<&DeploymentId>, said_at: Timestamp) -> Option<Self> {
         match fact {
-            Fact::Desired(_) | Fact::Ownership(_) => None,
+            Fact::Desired(_) | Fact::Ownership(_) | Fact::Pulse(_) | Fact::Hearing(_) => None,
             Fact::Status(fact) => Some(Self::of_status(fact, said_at)),
             Fact::Device(fact) => Some(Self::of_device(fact, said_at)),
             Fact::Liveness(fact) => Some(Self::Liveness { fact: fact.clone(), said_at }),

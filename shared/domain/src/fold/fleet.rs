@@ -83,7 +83,8 @@ impl Default for Fleet {
 impl Fleet {
     /// Folds in a fact. Never fails: what makes no sense changes nothing but the position.
     pub fn apply(&mut self, at: Position, subject: &LedgerSubject, fact: Fact) -> Outcome {
-        if at.ledger_seq <= self.as_of.ledger_seq {
+        // LEDGER keeps a pulse for a short time only, and a position is a message that stays.
+        if at.ledger_seq <= self.as_of.ledger_seq || matches!(subject, LedgerSubject::Hub(_)) {
             return Outcome::Skipped;
         }
         self.pass(at);

@@ -13,7 +13,7 @@ enum Action {
 use Action::{Receive, Send};
 
 /// Role, action and channels. A role that is not listed with a channel has no right to it.
-const ROLES: [(&str, Action, &[&str]); 29] = [
+const ROLES: [(&str, Action, &[&str]); 30] = [
     ("device", Send, &["report", "presence"]),
     ("device", Receive, &["desired", "receipt", "credential", "live"]),
     ("publisher", Send, &["desired"]),
@@ -39,6 +39,7 @@ const ROLES: [(&str, Action, &[&str]); 29] = [
             "verdict",
             "verdictOfNobody",
             "owner",
+            "hub",
         ],
     ),
     (
@@ -56,11 +57,14 @@ const ROLES: [(&str, Action, &[&str]); 29] = [
             "quarantineOfNobody",
             "verdict",
             "verdictOfNobody",
+            "hub",
+            "hearing",
         ],
     ),
     ("ingest", Receive, &["ingestQuarantine", "ingestIncident"]),
     ("publisher", Send, &["ingestIncident"]),
     ("rollup", Send, &["ingestIncident"]),
+    ("rollup", Send, &["hearing"]),
     // Of one hub's LEDGER, like its actions.
     ("rollup", Receive, &["queryIncidents"]),
     ("viewer", Send, &["queryIncidents"]),
@@ -88,6 +92,8 @@ const ROLES: [(&str, Action, &[&str]); 29] = [
             "quarantineOfNobody",
             "verdict",
             "verdictOfNobody",
+            "hub",
+            "hearing",
         ],
     ),
     ("viewer", Receive, &["deploymentView", "siteView", "fleetView"]),

@@ -1,7 +1,7 @@
 //! The partition of a device, computed as the server computes it.
 
-use muster_contract::DeviceKey;
-use muster_contract::limits::PARTITIONS;
+use crate::ids::DeviceKey;
+use crate::limits::PARTITIONS;
 
 /// The partition of UPLINK and PRESENCE in which the server stores a device's messages: FNV-1a (32 bits) over
 /// site and device without a separator, modulo [`PARTITIONS`].
