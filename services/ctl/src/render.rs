@@ -18,6 +18,7 @@ pub mod groups;
 pub mod history;
 pub mod hubs;
 pub mod incident;
+pub mod lag;
 mod manifests;
 pub mod notice;
 pub mod paint;

@@ -324,7 +324,8 @@ impl Writer {
                 // Its own: a hub was set back, or is none of these any more, and so the sum has become less.
                 Decision::Wait | Decision::Put | Decision::Delete => {
                     let as_of = if key == Key::Hubs { NOTHING_READ } else { as_of };
-                    let view = view.map(|(digest, bytes)| (Signed { digest, as_of, valid_until: None }, bytes));
+                    let view =
+                        view.map(|(digest, bytes)| (Signed { digest, as_of, valid_until: None }, bytes));
                     writes.push(Write { key, view, expected: held.revision, read_to: 0 });
                 }
             }

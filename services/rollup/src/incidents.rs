@@ -89,12 +89,7 @@ impl ByType {
 
 impl HubIncidents {
     /// Nothing is known yet.
-    pub(crate) fn new(
-        bus: Bus,
-        present: Arc<Present>,
-        clock: Arc<dyn Clock>,
-        lag: Arc<LagState>,
-    ) -> Self {
+    pub(crate) fn new(bus: Bus, present: Arc<Present>, clock: Arc<dyn Clock>, lag: Arc<LagState>) -> Self {
         Self { bus, present, clock, lag, known: Arc::default() }
     }
 

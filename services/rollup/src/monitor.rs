@@ -66,13 +66,7 @@ enum RecordError {
 
 impl Monitor {
     /// A monitor of the LEDGER that the present is read from.
-    pub fn new(
-        bus: Bus,
-        present: Arc<Present>,
-        lag: Arc<LagState>,
-        metrics: Metrics,
-        rng: Rng,
-    ) -> Self {
+    pub fn new(bus: Bus, present: Arc<Present>, lag: Arc<LagState>, metrics: Metrics, rng: Rng) -> Self {
         Self { bus, present, lag, metrics, rng, read_whole: None, repeat_look_at: Instant::now() }
     }
 
@@ -185,7 +179,9 @@ impl Monitor {
                 partition, since = %wanted.since,
                 "the hub does not hear a partition: its devices count as stale. Does its ingest run, and does LEDGER take its facts?"
             ),
-            Hearing::Resumed => tracing::info!(partition, since = %wanted.since, "the hub hears a partition again"),
+            Hearing::Resumed => {
+                tracing::info!(partition, since = %wanted.since, "the hub hears a partition again")
+            }
         }
         Ok(())
     }

@@ -149,7 +149,10 @@ mod tests {
         let said = |ledger_seq, state| {
             let since = Timestamp::from_second(100).unwrap();
             let (api_version, kind) = (ApiVersion::V1, kind::HearingFact::HearingFact);
-            SeenHearing { ledger_seq, fact: HearingFact { api_version, kind, state, since, reasserted: false } }
+            SeenHearing {
+                ledger_seq,
+                fact: HearingFact { api_version, kind, state, since, reasserted: false },
+            }
         };
         assert_eq!(progress.stopped_since(3), None);
         progress.hearing(3, said(7, Hearing::Stopped));

@@ -70,10 +70,9 @@ mod tests {
             ..RollupLag::default()
         };
         assert!(!lag.is_none() && RollupLag::default().is_none());
-        for (answer, wanted) in [
-            ("{}", json!({ "rollup": lag })),
-            (r#"{"devices":[]}"#, json!({ "devices": [], "rollup": lag })),
-        ] {
+        for (answer, wanted) in
+            [("{}", json!({ "rollup": lag })), (r#"{"devices":[]}"#, json!({ "devices": [], "rollup": lag }))]
+        {
             let marked: Value = serde_json::from_slice(&lag.mark(answer.as_bytes())).unwrap();
             assert_eq!(marked, wanted);
             let read: AnswerLag = serde_json::from_value(marked).unwrap();

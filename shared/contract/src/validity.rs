@@ -59,7 +59,13 @@ mod tests {
     fn a_view_says_until_when_it_may_be_believed_beside_its_digest() {
         let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../schemas/examples/good");
         let until: Timestamp = "2026-11-24T08:02:00.5Z".parse().unwrap();
-        for name in ["DeploymentView.failing", "SiteView.plant7", "FleetView.fleet", "GroupView.north", "DefinedView.components"] {
+        for name in [
+            "DeploymentView.failing",
+            "SiteView.plant7",
+            "FleetView.fleet",
+            "GroupView.north",
+            "DefinedView.components",
+        ] {
             let bytes = std::fs::read(format!("{folder}/{name}.json")).unwrap();
             let view: Value = serde_json::from_slice(&bytes).unwrap();
             let marked = valid_to(view.to_string().as_bytes(), until);

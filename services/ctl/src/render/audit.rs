@@ -73,6 +73,7 @@ fn views(audit: &Audit) -> String {
             ViewVerdict::Right => continue,
             ViewVerdict::Absent => "is not in the bucket",
             ViewVerdict::NoView => "holds something that is no view",
+            ViewVerdict::Expired => "was not renewed in time: does muster-rollup run?",
             ViewVerdict::WrongDigest => "has another digest than its content",
             ViewVerdict::WrongCounts => "has counts that do not add up to its targets",
         };

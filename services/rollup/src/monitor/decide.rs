@@ -11,33 +11,33 @@ use crate::progress::SeenPulse;
 
 /// How much longer than a lease a pulse may take before it has stopped: ingest looks at the time once a second, and LEDGER may
 /// be busy.
-pub const PULSE_GRACE: Duration = Duration::from_secs(3);
+pub(super) const PULSE_GRACE: Duration = Duration::from_secs(3);
 
 // What stopped is shown within the lease and ten seconds.
 const _: () = assert!(PULSE_GRACE.as_secs() < 5);
 
 /// What is known of a partition at a moment.
 #[derive(Debug, Clone)]
-pub struct Heard {
+pub(super) struct Heard {
     /// The newest pulse.
-    pub newest: Option<SeenPulse>,
+    pub(super) newest: Option<SeenPulse>,
     /// LEDGER says that the pulse stopped, and since when.
-    pub stopped_since: Option<Timestamp>,
+    pub(super) stopped_since: Option<Timestamp>,
     /// When this rollup had first read LEDGER to its end.
-    pub read_whole_at: Timestamp,
+    pub(super) read_whole_at: Timestamp,
 }
 
 /// What LEDGER shall say.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Wanted {
+pub(super) struct Wanted {
     /// Stopped or resumed.
-    pub state: Hearing,
+    pub(super) state: Hearing,
     /// Since when.
-    pub since: Timestamp,
+    pub(super) since: Timestamp,
 }
 
 /// What LEDGER shall say of a partition, where it does not.
-pub fn decide(heard: &Heard, now: Timestamp) -> Option<Wanted> {
+pub(super) fn decide(heard: &Heard, now: Timestamp) -> Option<Wanted> {
     let lease = heard.newest.as_ref().map_or(LEASE, |seen| seen.pulse.lease());
     let newest_at = heard.newest.as_ref().map(|seen| seen.stored_at);
     let is_over = |since| is_older(since, lease + PULSE_GRACE, now);
@@ -56,7 +56,7 @@ pub fn decide(heard: &Heard, now: Timestamp) -> Option<Wanted> {
 
 /// Whether a stop at this place of LEDGER must be said again, so that LEDGER does not forget it: it is old, or in the part that
 /// goes first where LEDGER is full, or gone.
-pub fn must_repeat(place: Option<(u64, Timestamp)>, ledger: &StreamState, now: Timestamp) -> bool {
+pub(super) fn must_repeat(place: Option<(u64, Timestamp)>, ledger: &StreamState, now: Timestamp) -> bool {
     let Some((seq, stored_at)) = place else { return true };
     let is_filling = ledger.bytes_max.is_some_and(|most| {
         u128::from(ledger.bytes) * 100 >= u128::from(most) * u128::from(LEDGER_REASSERT_PERCENT)

@@ -2,7 +2,6 @@
 //! passed, so that a dead rollup is seen from any view within its time. Many views have a longer time, so that renewing them
 //! stays a small part of what the bus carries.
 
-use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -20,9 +19,7 @@ const RENEWALS_EACH: usize = 2;
 // A small fleet has the shortest time.
 const _: () = assert!(validity(1_000).as_secs() == VALID_MIN.as_secs());
 // So many views that the bound decides: the longer time keeps it.
-const _: () = assert!(
-    100_000 * RENEWALS_EACH <= RENEWALS_PER_SECOND * validity(100_000).as_secs() as usize
-);
+const _: () = assert!(100_000 * RENEWALS_EACH <= RENEWALS_PER_SECOND * validity(100_000).as_secs() as usize);
 
 /// For how long each of so many views may be believed after its rollup had read LEDGER to its end.
 pub const fn validity(views: usize) -> Duration {
@@ -34,15 +31,14 @@ pub const fn validity(views: usize) -> Duration {
 pub fn due(held: &BTreeMap<ViewKey, Held>, now: Timestamp) -> Vec<ViewKey> {
     let half = validity(held.len()) / RENEWALS_EACH as u32;
     let ends_soon = |until: Option<Timestamp>| {
-        until.is_none_or(|until| Duration::try_from(until.duration_since(now)).is_ok_and(|left| left < half) || until < now)
+        until.is_none_or(|until| {
+            Duration::try_from(until.duration_since(now)).is_ok_and(|left| left < half) || until < now
+        })
     };
     let views = held.iter().filter(|(_, held)| held.is_view() && ends_soon(held.valid_until()));
-    let mut views: Vec<_> = views.map(|(key, held)| (Reverse(held.valid_until()), key)).collect();
-    if views.len() > RENEWALS_PER_SECOND {
-        let (first, ..) = views.select_nth_unstable_by_key(views.len() - RENEWALS_PER_SECOND, |(until, _)| *until);
-        let beyond = first.len();
-        views.drain(..beyond);
-    }
+    let mut views: Vec<_> = views.map(|(key, held)| (held.valid_until(), key)).collect();
+    views.sort_unstable();
+    views.truncate(RENEWALS_PER_SECOND);
     views.into_iter().map(|(_, key)| key.clone()).collect()
 }
 
@@ -80,7 +76,9 @@ mod tests {
     #[test]
     fn many_views_live_longer_and_those_that_end_first_are_renewed_first() {
         let views: BTreeMap<_, _> = (0..200)
-            .map(|number| (ViewKey::parse(&format!("site.s{number}")).unwrap(), held(Some(i64::from(number % 50)))))
+            .map(|number| {
+                (ViewKey::parse(&format!("site.s{number}")).unwrap(), held(Some(i64::from(number % 50))))
+            })
             .collect();
         let due = due(&views, at(0));
         assert_eq!(due.len(), RENEWALS_PER_SECOND);
