@@ -9,6 +9,7 @@ use muster_contract::fact::Account;
 use muster_contract::groups::GroupView;
 use muster_contract::incident::HubIncident;
 use muster_contract::lag::RollupLag;
+use muster_contract::pulse::HubHearing;
 use muster_contract::query::DeviceLine;
 use muster_contract::subjects::ViewKey;
 use muster_contract::validity::valid_until;
@@ -36,6 +37,9 @@ pub struct Audit {
     /// Incidents of the hub within a day.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub incidents: Vec<HubIncident>,
+    /// Partitions with devices that the hub does not hear: what they report does not come in.
+    #[serde(skip_serializing_if = "HubHearing::is_whole")]
+    pub hub: HubHearing,
     /// What stands between the rollup and LEDGER: the accounts may be old.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rollup: Option<RollupLag>,
@@ -145,7 +149,17 @@ impl Audit {
         let explained = !devices.is_empty()
             && devices.iter().all(|line| line.verdict.is_explained())
             && views.iter().all(|view| view.verdict == ViewVerdict::Right);
-        Self { explained, as_of, totals, devices, views, incidents: Vec::new(), rollup: None, ledger: None }
+        Self {
+            explained,
+            as_of,
+            totals,
+            devices,
+            views,
+            incidents: Vec::new(),
+            hub: HubHearing::default(),
+            rollup: None,
+            ledger: None,
+        }
     }
 
     /// The same with the incidents of the hub. A LEDGER that was replaced leaves unexplained what it held.
@@ -153,6 +167,12 @@ impl Audit {
     pub fn with_incidents(self, incidents: Vec<HubIncident>) -> Self {
         let explained = self.explained && !incidents.iter().any(HubIncident::is_ledger_replaced);
         Self { explained, incidents, ..self }
+    }
+
+    /// The same with what the hub does not hear: then nothing is explained.
+    #[must_use]
+    pub fn with_hub(self, hub: HubHearing) -> Self {
+        Self { explained: self.explained && hub.is_whole(), hub, ..self }
     }
 
     /// The same with what stands between the rollup and LEDGER: then nothing is explained.
@@ -284,6 +304,8 @@ fn total(counts: &Counts) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use muster_contract::pulse::UnheardPartition;
+
     use super::*;
 
     fn sums(head: u64, received: u64, coalesced: u64, quarantined: u64, missing: u64) -> Sums {
@@ -373,7 +395,9 @@ mod tests {
         let audit = Audit::of(as_of, &devices, Vec::new());
         assert!(audit.explained && audit.clone().with_lag(None).explained);
         let lag = RollupLag { cut_off_since: Some(as_of.at), ..RollupLag::default() };
-        assert!(!audit.with_lag(Some(lag)).explained);
+        assert!(!audit.clone().with_lag(Some(lag)).explained);
+        let unheard = UnheardPartition { hub: None, partition: 5, since: as_of.at, ledger_seq: None };
+        assert!(!audit.with_hub(HubHearing::of(vec![unheard])).explained);
     }
 
     #[test]

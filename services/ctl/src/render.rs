@@ -15,6 +15,7 @@ pub mod emco;
 pub mod filtered;
 pub mod frame;
 pub mod groups;
+pub mod hearing;
 pub mod history;
 pub mod hubs;
 pub mod incident;

@@ -53,7 +53,9 @@ impl Session<'_> {
             Format::Json => self.terminal.print_json(&pretty(answer))?,
             Format::Table => {
                 let text = render(&understood(answer)?, self.clock.now());
-                self.terminal.print(&(self.lag() + &text))?;
+                let hub = render::hearing::of_answer(answer);
+                let causes = render::hearing::lines(&hub, self.then.unwrap_or_else(|| self.clock.now()));
+                self.terminal.print(&(self.lag() + &causes + &text))?;
             }
         }
         Ok(())

@@ -425,7 +425,9 @@ impl Publisher {
         let (now, mut writes) = (Instant::now(), Vec::new());
         let vouched_at = self.lag.as_ref().and_then(|lag| lag.vouched_at());
         let validity = renew::validity(self.board.held.len());
+        // Whole seconds: every language reads them.
         let valid_until = vouched_at.and_then(|at| at.checked_add(validity).ok());
+        let valid_until = valid_until.and_then(|until| Timestamp::from_second(until.as_second()).ok());
         for (key, view) in views {
             self.board.due.remove(&key);
             let is_renewed = self.renewing.remove(&key) && valid_until.is_some();

@@ -44,6 +44,23 @@ impl RollupLag {
         self.lagging.is_none() && self.cut_off_since.is_none() && self.unrecorded_since.is_none()
     }
 
+    /// What stands between an answer that is of two rollups and their LEDGERs: facts added, and the earlier times.
+    #[must_use]
+    pub fn joined(self, other: Self) -> Self {
+        let lagging = match (self.lagging, other.lagging) {
+            (Some(one), Some(two)) => {
+                Some(Lagging { facts: one.facts.saturating_add(two.facts), since: one.since.min(two.since) })
+            }
+            (one, two) => one.or(two),
+        };
+        let earlier = |one: Option<Timestamp>, two: Option<Timestamp>| one.into_iter().chain(two).min();
+        Self {
+            lagging,
+            cut_off_since: earlier(self.cut_off_since, other.cut_off_since),
+            unrecorded_since: earlier(self.unrecorded_since, other.unrecorded_since),
+        }
+    }
+
     /// The answer, a JSON object, with this as its `rollup`.
     #[must_use]
     pub fn mark(&self, answer: &[u8]) -> Vec<u8> {

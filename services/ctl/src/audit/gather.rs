@@ -43,7 +43,7 @@ pub async fn run(session: &mut Session<'_>, site: Option<SiteId>) -> Result<bool
     // That they are not known stands above the audit already.
     let incidents = incidents::of_hub(session).await.unwrap_or_default();
     let audit = Audit::of(answer.as_of, &answer.devices, views).with_incidents(incidents);
-    let mut audit = audit.with_lag(session.hub.lag());
+    let mut audit = audit.with_hub(answer.hub).with_lag(session.hub.lag());
     audit.ledger = ledger_fill(session).await;
     let frame = session.frame();
     settled(session.show_own(&audit, |audit, _| render::audit::audit(audit, frame)))?;

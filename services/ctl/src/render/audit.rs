@@ -102,6 +102,8 @@ fn answer(audit: &Audit) -> String {
         audit.is_ledger_replaced().then(|| {
             "LEDGER was replaced within 24 h: `muster restore` says what can be rebuilt from where".to_owned()
         }),
+        (!audit.hub.is_whole()).then(|| super::hearing::words(&audit.hub).join("; ")),
+        audit.rollup.is_some().then(|| "the rollup is behind LEDGER, so the accounts may be old".to_owned()),
         (wrong > 0).then(|| format!("wrong views: {}", of(wrong, audit.views.len(), "view"))),
     ];
     let unheard = devices(DeviceVerdict::NeverHeard, "never heard, so nothing is known of its reports");
