@@ -111,6 +111,10 @@ pub const LEDGER_WARN_PERCENT: u64 = 70;
 pub const LEDGER_INCIDENT_PERCENT: u64 = 80;
 /// Partitions of UPLINK and PRESENCE.
 pub const PARTITIONS: u16 = 16;
+/// Partitions that one view or answer lists as unheard: all of a hub, the first of several hubs.
+pub const UNHEARD_LISTED_MAX: usize = 32;
+/// Bytes of one of them, at most: a hub's name, a time, two numbers and their keys.
+pub const UNHEARD_BYTES_MAX: usize = 192;
 /// How long LEDGER keeps a fact.
 pub const LEDGER_AGE_MAX: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 /// Age at which what still holds is said again, so that LEDGER's window alone rebuilds the present.
@@ -134,10 +138,14 @@ const _: () = {
     assert!(
         VIEW_ERRORS_MAX * (6 * (ERROR_CODE_BYTES_MAX + VIEW_MESSAGE_BYTES_MAX) + 4 * LABEL_CHARS_MAX)
             + COMPONENTS_MAX * 4 * LABEL_CHARS_MAX
+            + UNHEARD_LISTED_MAX * UNHEARD_BYTES_MAX
             < MESSAGE_BYTES_MAX
     );
+    assert!(UNHEARD_LISTED_MAX >= PARTITIONS as usize);
     // A defined view with every group it lists fits into a message, with four lines more than its groups.
-    assert!((VIEW_GROUPS_MAX + 4) * GROUP_BYTES_MAX < MESSAGE_BYTES_MAX);
+    assert!(
+        (VIEW_GROUPS_MAX + 4) * GROUP_BYTES_MAX + UNHEARD_LISTED_MAX * UNHEARD_BYTES_MAX < MESSAGE_BYTES_MAX
+    );
     // A quarantined payload grows by a third in base64 and must still fit with its evidence.
     assert!(QUARANTINE_PAYLOAD_BYTES_MAX * 4 / 3 + 16 * 1024 < MESSAGE_BYTES_MAX);
     assert!(COVERED_ROWS_KEPT < OUTBOX_ROWS_DEFAULT);

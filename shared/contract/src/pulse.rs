@@ -10,7 +10,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::decode::{Document, Violation};
-use crate::limits::{PARTITIONS, PULSE_KEPT_LEASES, PULSE_KEPT_MIN, PULSES_PER_LEASE};
+use crate::ids::HubName;
+use crate::limits::{PARTITIONS, PULSE_KEPT_LEASES, PULSE_KEPT_MIN, PULSES_PER_LEASE, UNHEARD_LISTED_MAX};
 use crate::version::{ApiVersion, kind};
 
 /// `muster.hub.<partition>`: the partition's owner hears its devices. Fenced like every fact of the owner, at most
@@ -103,28 +104,60 @@ impl Document for HearingFact {
 }
 
 /// A partition that the hub does not listen to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
 pub struct UnheardPartition {
+    /// Whose partition it is, where several hubs are counted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hub: Option<HubName>,
     /// Its number.
     #[schemars(range(max = PARTITIONS - 1))]
     pub partition: u16,
     /// Since when.
     pub since: Timestamp,
+    /// Where LEDGER holds the [`HearingFact`] that says so; in the answer of `why` alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ledger_seq: Option<u64>,
 }
 
-/// What the hub itself does not hear, in a view or an answer: partitions with devices that it is about.
+impl UnheardPartition {
+    /// The same in words.
+    pub fn words(&self) -> String {
+        let hub = self.hub.as_ref().map_or_else(|| "the hub".to_owned(), |hub| format!("hub {hub}"));
+        format!("{hub} has not listened to partition {} since {}", self.partition, self.since)
+    }
+}
+
+/// What the hub itself does not hear, in a view or an answer: partitions with devices that it is about, retired ones aside.
+/// Their devices count as stale whatever was last heard of them, and as never heard where nothing ever was.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct HubHearing {
-    /// Partitions without a pulse, by number. Their devices count as stale, whatever was last heard of them.
-    #[schemars(length(max = PARTITIONS))]
+    /// Partitions that the hub does not listen to, by hub and number.
+    #[schemars(length(max = UNHEARD_LISTED_MAX))]
     pub unheard: Vec<UnheardPartition>,
+    /// How many more there are, where several hubs are counted.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub omitted: u64,
 }
 
 impl HubHearing {
+    /// The first of these partitions, and how many more there are.
+    pub fn of(mut unheard: Vec<UnheardPartition>) -> Self {
+        unheard.sort_unstable();
+        let omitted = unheard.len().saturating_sub(UNHEARD_LISTED_MAX) as u64;
+        unheard.truncate(UNHEARD_LISTED_MAX);
+        Self { unheard, omitted }
+    }
+
     /// True where every partition is heard.
     pub const fn is_whole(&self) -> bool {
         self.unheard.is_empty()
     }
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref)]
+const fn is_zero(count: &u64) -> bool {
+    *count == 0
 }
 
 #[cfg(test)]
