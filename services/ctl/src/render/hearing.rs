@@ -36,7 +36,9 @@ pub fn words(hub: &HubHearing) -> Vec<String> {
 fn line(stops: &[&UnheardPartition], now: Timestamp) -> String {
     let whose = if stops.len() == 1 { "its" } else { "their" };
     let since = stops.first().map_or_else(String::new, |first| age(now, first.since));
-    format!("{} ({since}): {whose} devices count as stale\n", styled(UNSURE, &cause(stops)))
+    let facts: Vec<String> = stops.iter().filter_map(|stop| stop.ledger_seq).map(|seq| seq.to_string()).collect();
+    let facts = if facts.is_empty() { String::new() } else { format!(" (ledger {})", facts.join(", ")) };
+    format!("{} ({since}): {whose} devices count as stale{facts}\n", styled(UNSURE, &cause(stops)))
 }
 
 fn cause(stops: &[&UnheardPartition]) -> String {
@@ -103,6 +105,8 @@ mod tests {
             shown(all),
             "the hub has not listened to partitions 0 to 15 since 1970-01-01T00:16:40Z (2m ago): their devices count as stale\n"
         );
+        let named = UnheardPartition { ledger_seq: Some(4711), ..stop(5, 1_000) };
+        assert!(shown(vec![named]).ends_with(": its devices count as stale (ledger 4711)\n"), "in `why`");
         let two = shown(vec![stop(1, 100), stop(3, 1_000), stop(7, 1_001)]);
         assert!(two.contains("partition 1 since") && two.contains("partitions 3, 7 since"), "{two}");
     }
