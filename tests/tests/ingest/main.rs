@@ -122,20 +122,22 @@ impl Hub {
         until("a heartbeat", beat, |heard| *heard).await;
     }
 
-    /// All of LEDGER.
+    /// All of LEDGER but the pulses, which come all the time and say nothing of a device.
     async fn ledger(&self) -> Vec<Entry> {
         let state = || async { self.bus.stream_state(stream::LEDGER).await.ok() };
         let state = until("the state of LEDGER", state, Option::is_some).await.unwrap();
         let mut replay = self.bus.replay(stream::LEDGER, &[], Start::First).await.unwrap();
-        let mut entries = Vec::new();
-        while (entries.len() as u64) < state.messages {
+        let (mut entries, mut read) = (Vec::new(), 0);
+        while read < state.messages {
             let batch = soon("LEDGER", replay.next_batch(1000)).await.unwrap();
+            read += batch.len() as u64;
             entries.extend(batch.iter().map(|delivery| {
                 let subject = LedgerSubject::parse(&delivery.subject).expect("a subject of LEDGER");
                 let fact = Fact::parse(&subject, &delivery.payload).expect("LEDGER holds facts alone");
                 Entry { seq: delivery.stream_seq, stored_at: delivery.stored_at, subject, fact }
             }));
         }
+        entries.retain(|entry| !matches!(entry.subject, LedgerSubject::Hub(_)));
         entries
     }
 

@@ -6,6 +6,7 @@
 mod actions;
 mod bucket;
 mod groups;
+mod hearing;
 mod history;
 mod ledger;
 mod manifests;
@@ -71,11 +72,10 @@ impl Hub {
 
     /// What a reader of LEDGER finds who stops before the first sequence that is not wanted.
     async fn fold_while(&self, wanted: impl Fn(u64) -> bool) -> Fleet {
-        let state = soon("LEDGER", self.bus.stream_state(stream::LEDGER)).await.unwrap();
         let mut replay = self.bus.replay(stream::LEDGER, &[], Start::First).await.unwrap();
         let mut fleet = Fleet::default();
-        while fleet.as_of().ledger_seq < state.last_seq {
-            for message in soon("LEDGER", replay.next_batch(1000)).await.unwrap() {
+        while let Some(batch) = soon("LEDGER", replay.next_present(1000)).await.unwrap() {
+            for message in batch {
                 if !wanted(message.stream_seq) {
                     return fleet;
                 }

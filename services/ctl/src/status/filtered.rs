@@ -28,19 +28,32 @@ pub async fn run(
     args: &StatusArgs,
     export: Option<Export>,
 ) -> Result<(), CtlError> {
+    let shown = shown(session, args, export).await;
+    if export.is_some() {
+        // A document of another system has no room for it.
+        let lag = session.lag();
+        session.terminal.say(&lag);
+    }
+    shown
+}
+
+async fn shown(session: &mut Session<'_>, args: &StatusArgs, export: Option<Export>) -> Result<(), CtlError> {
     match export {
         Some(Export::ResourceGroup) => resource_group(session, args, Spelling::Yaml).await,
         Some(Export::ResourceGroupJson) => resource_group(session, args, Spelling::Json).await,
         Some(Export::Emco) => emco(session, args).await,
         None => {
             let answer = gathered(&session.hub, args, args.query()).await?;
-            let frame = session.frame();
+            let (frame, then) = (session.frame(), session.then);
             match args.list {
                 Some(names) => {
                     let names = render::filtered::names(&answer, names);
                     session.show_own(&names, |names, _| render::filtered::list(names))
                 }
-                None => session.show_own(&answer, |answer, _| render::filtered::status(answer, args, frame)),
+                None => session.show_own(&answer, |answer, now| {
+                    let causes = render::hearing::lines(&answer.hub, then.unwrap_or(now));
+                    causes + &render::filtered::status(answer, args, frame)
+                }),
             }
         }
     }

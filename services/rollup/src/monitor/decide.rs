@@ -11,10 +11,10 @@ use crate::progress::SeenPulse;
 
 /// How much longer than a lease a pulse may take before it has stopped: ingest looks at the time once a second, and LEDGER may
 /// be busy.
-pub(super) const PULSE_GRACE: Duration = Duration::from_secs(3);
+pub(super) const PULSE_GRACE: Duration = Duration::from_secs(5);
 
 // What stopped is shown within the lease and ten seconds.
-const _: () = assert!(PULSE_GRACE.as_secs() < 5);
+const _: () = assert!(PULSE_GRACE.as_secs() < 8);
 
 /// What is known of a partition at a moment.
 #[derive(Debug, Clone)]
