@@ -177,6 +177,11 @@ impl<D: Downlink> Announcer<D> {
                 self.listed(&devices).await;
                 self.tell_if_other_than(before);
             }
+            Order::StoredLately(devices) => {
+                let before = self.open();
+                self.stored_lately(devices).await;
+                self.tell_if_other_than(before);
+            }
             Order::InLedger(copies) => self.in_ledger(copies),
             Order::LedgerAnew => self.ledger_anew(),
             Order::Renewed(key, before, now) => self.roster.renewed(&key, before, now),

@@ -159,7 +159,12 @@ impl Roster {
 
     /// The devices whose documents DOWNLINK is known to hold.
     pub fn published(&self) -> impl Iterator<Item = &DeviceKey> {
-        self.held.iter().filter(|(_, held)| held.document.is_some() && held.sequence > 0).map(|(key, _)| key)
+        self.held.iter().filter(|(_, held)| is_published(held)).map(|(key, _)| key)
+    }
+
+    /// True where DOWNLINK is known to hold a document of the device.
+    pub fn has_published(&self, key: &DeviceKey) -> bool {
+        self.held.get(key).is_some_and(is_published)
     }
 
     /// The commit that was taken last, unless another publisher knows a newer one for the device.
@@ -307,6 +312,11 @@ fn documents(held: &BTreeMap<DeviceKey, Held>) -> impl Iterator<Item = (DeviceKe
 
 fn due_again(held: &BTreeMap<DeviceKey, Held>) -> impl Iterator<Item = DeviceKey> {
     held.iter().filter(|(_, held)| held.is_due_again()).map(|(key, _)| key.clone())
+}
+
+/// True where DOWNLINK is known to hold this document.
+fn is_published(held: &Held) -> bool {
+    held.document.is_some() && held.sequence > 0
 }
 
 #[cfg(test)]
