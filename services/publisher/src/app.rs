@@ -125,12 +125,12 @@ fn place(config: &Config) -> Result<(PathBuf, Option<CloneDir>), StartError> {
 }
 
 fn poller(git: GitConfig, place: &Path, desk: Desk, around: Surroundings, hang: HangReport) -> Poller {
-    let GitConfig { url, branch, poll, timeout, token_file, allow_empty } = git;
+    let GitConfig { url, branch, poll, timeout, token_file, allow_empty, policy } = git;
     tracing::info!(git.url = %url, git.branch = branch.as_str(), every = ?poll, "watching a Git repository");
     if token_file.is_some() && url.is_clear_text() {
         tracing::warn!(git.url = %url, "the token goes over the network in clear text: use https");
     }
-    let habits = Habits { every: poll, timeout, allow_empty };
+    let habits = Habits { every: poll, timeout, allow_empty, policy };
     let repository = Repository::new(url, branch, token_file, place).with_remote_timeout(timeout);
     Poller::new(repository, habits, desk, around, hang, Rng::new())
 }

@@ -421,6 +421,9 @@ pub struct GitStatus {
     /// Newest commit, if it was refused, and why.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refused: Option<RefusedCommit>,
+    /// Devices for which nothing of the commit that was taken last is published, and why. Each keeps what it has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub held_back: Option<HeldBack>,
     /// When the repository was last asked with success.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub polled_at: Option<Timestamp>,
@@ -441,6 +444,17 @@ pub struct RefusedCommit {
     /// The commit.
     pub revision: String,
     /// Everything that is wrong with it.
+    pub problems: Vec<Problem>,
+}
+
+/// Devices that cannot use what a commit says of them.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct HeldBack {
+    /// The commit. It is published to all other devices.
+    pub revision: String,
+    /// The devices.
+    pub devices: SomeDevices,
+    /// Everything that is wrong with what it says of them.
     pub problems: Vec<Problem>,
 }
 
