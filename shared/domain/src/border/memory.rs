@@ -353,6 +353,7 @@ impl Memory {
             | IncidentKind::ForeignView { .. }
             | IncidentKind::LedgerReplaced { .. }
             | IncidentKind::ConnectionsExceeded { .. }
+            | IncidentKind::TokenEnding { .. }
             | IncidentKind::LedgerNearlyFull { .. } => {}
         }
     }
