@@ -108,6 +108,14 @@ impl Renewer {
         self.metrics.ending.set(ending.len() as i64);
         self.metrics.first_end.set(tokens.iter().map(|token| token.expires).min().unwrap_or(0) as f64);
         let known: BTreeSet<_> = ending.iter().map(|token| (token.key.clone(), token.expires)).collect();
+        let is_over = |token: &&Token| {
+            let was_ending = self.reported.iter().any(|(key, _)| *key == token.key);
+            was_ending && !token.ends_soon(now)
+        };
+        for token in tokens.iter().filter(is_over) {
+            let what = IncidentKind::TokenRenewed { ends_at: time(token.expires) };
+            self.incidents.report(Some(token.device.clone()), what);
+        }
         for token in ending {
             if !self.reported.contains(&(token.key.clone(), token.expires)) {
                 let (issued_at, ends_at) = (time(token.issued), time(token.expires));

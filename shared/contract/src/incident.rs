@@ -155,6 +155,11 @@ pub enum IncidentKind {
         /// When it ends: the device is out then.
         ends_at: Timestamp,
     },
+    /// A token that was ending has been followed by a newer one.
+    TokenRenewed {
+        /// When the newer one ends.
+        ends_at: Timestamp,
+    },
     /// LEDGER holds nearly as many bytes as it may.
     LedgerNearlyFull {
         /// Bytes held.
@@ -216,6 +221,7 @@ impl IncidentKind {
                 | Self::LedgerReplaced { .. }
                 | Self::ConnectionsExceeded { .. }
                 | Self::TokenEnding { .. }
+                | Self::TokenRenewed { .. }
                 | Self::LedgerNearlyFull { .. }
         )
     }
@@ -235,6 +241,7 @@ impl IncidentKind {
             Self::LedgerReplaced { .. } => "ledgerReplaced",
             Self::ConnectionsExceeded { .. } => "connectionsExceeded",
             Self::TokenEnding { .. } => "tokenEnding",
+            Self::TokenRenewed { .. } => "tokenRenewed",
             Self::LedgerNearlyFull { .. } => "ledgerNearlyFull",
         }
     }
@@ -246,7 +253,7 @@ impl IncidentKind {
             Self::ForeignView { key, revision, .. } => format!("{key}.{revision}"),
             Self::LedgerReplaced { created_at, .. } => created_at.to_string(),
             Self::ConnectionsExceeded { key, connections, .. } => format!("{key}.{connections}"),
-            Self::TokenEnding { ends_at, .. } => ends_at.to_string(),
+            Self::TokenEnding { ends_at, .. } | Self::TokenRenewed { ends_at } => ends_at.to_string(),
             Self::LedgerNearlyFull { bytes, .. } => bytes.to_string(),
             _ => String::new(),
         }

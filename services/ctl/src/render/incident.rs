@@ -61,6 +61,7 @@ pub fn incident(incident: &Incident, now: Timestamp) -> String {
                 "its token ends at {ends_at} and was not renewed: is muster-renewer running? `muster enroll` renews it"
             )
         }
+        IncidentKind::TokenRenewed { ends_at } => format!("its token was renewed and ends at {ends_at}"),
         IncidentKind::LedgerNearlyFull { bytes, bytes_max } => {
             format!("LEDGER is nearly full: {bytes} of {bytes_max} bytes")
         }

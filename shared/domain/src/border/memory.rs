@@ -354,6 +354,7 @@ impl Memory {
             | IncidentKind::LedgerReplaced { .. }
             | IncidentKind::ConnectionsExceeded { .. }
             | IncidentKind::TokenEnding { .. }
+            | IncidentKind::TokenRenewed { .. }
             | IncidentKind::LedgerNearlyFull { .. } => {}
         }
     }
