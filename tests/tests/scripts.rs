@@ -129,12 +129,13 @@ fn tests_that_may_not_run() -> String {
 }
 
 /// The command lines whose help is read.
-const HELP: [&[&str]; 13] = [
+const HELP: [&[&str]; 14] = [
     &["muster-agent"],
     &["muster-federation"],
     &["muster-ingest"],
     &["muster-probe"],
     &["muster-publisher"],
+    &["muster-renewer"],
     &["muster-rollup"],
     &["muster-simulator"],
     &["muster"],

@@ -163,6 +163,9 @@ pub struct DeviceLine {
     /// Messages without a readable number in quarantine, beside those in the account.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub unnumbered_quarantined: u64,
+    /// When its token ends, where a tenth of the token's life or less is left and no newer one is known. It is out then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub token_ends_at: Option<Timestamp>,
 }
 
 #[allow(clippy::trivially_copy_pass_by_ref)]

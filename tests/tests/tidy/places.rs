@@ -54,8 +54,15 @@ const PLACES: [Place; 7] = [
 /// What reads like a closed word and is open to all: the program's own place, and a log filter.
 const EXEMPT: [&str; 2] = ["std::env::current_exe", "async_nats="];
 /// The services; none may know another.
-const SERVICES: [&str; 6] =
-    ["muster-publisher", "muster-agent", "muster-ingest", "muster-rollup", "muster-federation", "muster-ctl"];
+const SERVICES: [&str; 7] = [
+    "muster-publisher",
+    "muster-agent",
+    "muster-ingest",
+    "muster-rollup",
+    "muster-federation",
+    "muster-renewer",
+    "muster-ctl",
+];
 /// All that the rules of the domain may stand on: nothing with IO, a clock, threads or a log.
 const PURE: [&str; 8] =
     ["muster-contract", "hashbrown", "serde", "serde_json", "sha2", "strsim", "thiserror", "jiff"];
