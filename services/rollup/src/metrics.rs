@@ -188,6 +188,12 @@ impl Metrics {
         registry.register("recall_seconds", "How long the last rebuild took", all.recall_seconds);
     }
 
+    /// Sets how far LEDGER is folded, and into how many devices.
+    pub fn position(&self, ledger_seq: u64, devices: usize) {
+        self.ledger_seq.set(ledger_seq as i64);
+        self.devices.set(devices as i64);
+    }
+
     /// Counts messages of LEDGER.
     pub fn fact(&self, outcome: FactOutcome, count: u64) {
         self.facts.get_or_create(&FactLabels { outcome }).inc_by(count);

@@ -13,7 +13,7 @@ enum Action {
 use Action::{Receive, Send};
 
 /// Role, action and channels. A role that is not listed with a channel has no right to it.
-const ROLES: [(&str, Action, &[&str]); 29] = [
+const ROLES: [(&str, Action, &[&str]); 31] = [
     ("device", Send, &["report", "presence"]),
     ("device", Receive, &["desired", "receipt", "credential", "live"]),
     ("publisher", Send, &["desired"]),
@@ -61,11 +61,13 @@ const ROLES: [(&str, Action, &[&str]); 29] = [
     ("ingest", Receive, &["ingestQuarantine", "ingestIncident"]),
     ("publisher", Send, &["ingestIncident"]),
     ("rollup", Send, &["ingestIncident"]),
+    ("renewer", Send, &["ingestIncident"]),
     // Of one hub's LEDGER, like its actions.
     ("rollup", Receive, &["queryIncidents"]),
     ("viewer", Send, &["queryIncidents"]),
     ("operator", Send, &["ingestQuarantine"]),
     ("operator", Send, &["credential"]),
+    ("renewer", Send, &["credential"]),
     ("rollup", Send, &["deploymentView", "siteView", "fleetView"]),
     ("rollup", Send, &["subscription", "notice"]),
     ("rollup", Receive, &["subscription", "notice"]),
