@@ -43,7 +43,7 @@ def load(path, ledger):
     try:
         with open(path, encoding="utf-8") as file:
             snapshot = json.load(file)
-        content = {name: snapshot[name] for name in ("ledgerCreated", "asOf", "devices")}
+        content = {name: snapshot[name] for name in ("ledgerCreated", "asOf", "unheard", "devices")}
         seq = snapshot["asOf"]["ledgerSeq"]
         if snapshot["digest"] != digest(content):
             wrong = "is not what was written"

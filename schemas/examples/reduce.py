@@ -16,6 +16,7 @@ COMPONENTS_MAX, ERRORS_MAX, CODE_BYTES_MAX, MESSAGE_BYTES_MAX = 256, 40, 128, 51
 PIECES_MAX = 2048  # into which the held numbers of an epoch fall, before quarantine adds no more
 EPOCHS_AHEAD_MAX = 4  # of which quarantined numbers are kept
 MISSING_COUNTED_MAX = 2**32 - 1  # of one device, in a sum
+PARTITIONS = 16  # of devices, each with an owner at the hub
 
 
 class Device:
@@ -26,6 +27,7 @@ class Device:
         self.doubted, self.open, self.beat_at = set(), {}, ""  # in quarantine: numbers, and messages by when they came
         self.untold = set()  # held by the word of an account alone
         self.liveness, self.storing, self.reported = None, True, False
+        self.unheard = False  # the hub does not listen to its partition
         self.reports, self.deadlines = {}, {}
 
     def enter(self, epoch):
@@ -123,7 +125,7 @@ class Device:
 
     def freshness(self):
         if self.liveness:
-            return self.liveness[1]
+            return "stale" if self.unheard else self.liveness[1]
         return "stale" if self.reported else "never"
 
     def missing(self):
@@ -183,26 +185,50 @@ class Device:
 class Fleet:
     def __init__(self):
         self.devices, self.as_of = {}, None
+        self.unheard = {}  # partition: since when the hub does not listen to it
 
     def apply(self, ledger_seq, stored_at, subject, fact):
-        self.as_of = {"ledgerSeq": ledger_seq, "at": stored_at}
-        _, room, site, device, *deployment = subject.split(".")
-        if (site, device) == ("_", "_") or room == "owner":
+        _, room, *name = subject.split(".")
+        if room == "hub":  # a pulse: LEDGER keeps it for a short time only, so it is no place to have read to
             return
-        known = self.devices.setdefault((site, device), Device())
+        self.as_of = {"ledgerSeq": ledger_seq, "at": stored_at}
+        if room == "hearing":
+            return self.hear(int(name[0]), fact)
+        if room == "owner" or name == ["_", "_"]:
+            return
+        site, device, *deployment = name
+        if (site, device) not in self.devices:
+            self.devices[site, device] = Device()
+            self.devices[site, device].unheard = partition_of(site, device) in self.unheard
+        known = self.devices[site, device]
         take = {"desired": known.take_desired, "status": known.status, "device": known.report,
                 "liveness": known.take_liveness, "deadline": known.take_deadline, "quarantine": known.quarantine,
                 "verdict": known.verdict, "incident": lambda _: None}
         take[room](fact, *deployment)
 
+    def hear(self, partition, fact):
+        """The newest word on a partition holds. While the hub does not listen, none of its devices is fresh."""
+        if fact["state"] == "stopped":
+            self.unheard[partition] = fact["since"]
+        elif fact["state"] == "resumed":
+            self.unheard.pop(partition, None)
+        for key, device in self.devices.items():
+            device.unheard = partition_of(*key) in self.unheard
+
+    def hub(self, devices):
+        """What the hub does not listen to, of these devices: part of a view where there is any."""
+        stopped = sorted({partition_of(*key) for key in devices} & set(self.unheard))
+        unheard = [{"partition": partition, "since": self.unheard[partition]} for partition in stopped]
+        return {"hub": {"unheard": unheard}} if unheard else {}
+
     def record(self):
-        """What a later run needs to go on: all devices, and up to where they were read."""
-        return {"asOf": self.as_of, "devices": [(*key, device.record()) for key, device in self.devices.items()]}
+        """What a later run needs to go on: all devices, up to where they were read, and what the hub does not listen to."""
+        return {"asOf": self.as_of, "unheard": list(self.unheard.items()), "devices": [(*key, device.record()) for key, device in self.devices.items()]}
 
     @classmethod
     def of(cls, record):
         fleet = cls()
-        fleet.as_of = record["asOf"]
+        fleet.as_of, fleet.unheard = record["asOf"], dict(record["unheard"])
         fleet.devices = {(site, name): Device.of(device) for site, name, device in record["devices"]}
         return fleet
 
@@ -234,6 +260,7 @@ class Fleet:
             "deployments": Counter(count([row for _, row, _ in rows])["verdict"] for rows in rows.values()),
             "complete": {"devices": sum(device.complete() for device in present), "of": len(present),
                          "missingReports": total(missing)},
+            **self.hub(key for key, device in devices.items() if not device.desired[1]),
         })
 
     def deployment(self, deployment, rows):
@@ -249,11 +276,20 @@ class Fleet:
         view = {"kind": "DeploymentView", "deployment": deployment, "asOf": self.as_of,
                 **count([row for _, row, _ in rows]),
                 "components": dict(sorted(components.items())[:COMPONENTS_MAX]),
-                "errors": [example(code, devices) for code, devices in shown]}
+                "errors": [example(code, devices) for code, devices in shown],
+                **self.hub(key for key, _, _ in rows)}
         left_out = {"components": len(components) - COMPONENTS_MAX, "errors": len(culprits) - ERRORS_MAX}
         if omitted := {name: number for name, number in left_out.items() if number > 0}:
             view["omitted"] = omitted
         return signed(view)
+
+
+def partition_of(site, device):
+    """As the bus computes it: FNV-1a (32 bits) over both names."""
+    code = 2166136261
+    for byte in (site + device).encode():
+        code = (code ^ byte) * 16777619 % 2**32
+    return code % PARTITIONS
 
 
 def number_of(fact):

@@ -47,11 +47,11 @@ async def main(url="nats://127.0.0.1:4222"):
     after = ConsumerConfig(deliver_policy=DeliverPolicy.BY_START_SEQUENCE, opt_start_seq=as_of + 1)
     ledger = await nc.jetstream().subscribe(">", stream="LEDGER", config=after, ordered_consumer=True)
     async for message in ledger.messages:
-        (_, room, site, device, *deployment), fact = message.subject.split("."), json.loads(message.data)
+        (_, room, *name), fact = message.subject.split("."), json.loads(message.data)
         if room == "status" and not fact.get("late"):  # a late fact is history: a newer one was in before it
-            take((site, device, *deployment), fact, fact["status"]["state"])
+            take(tuple(name), fact, fact["status"]["state"])
         elif room == "desired":
-            (retired.add if fact["retired"] else retired.discard)((site, device))
+            (retired.add if fact["retired"] else retired.discard)(tuple(name))
         if message.metadata.num_pending == 0:
             show(message.metadata.sequence.stream)
 

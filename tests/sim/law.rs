@@ -157,7 +157,9 @@ impl Law {
                 return Ok(());
             }
             Fact::Incident(fact) => return subject.accused(&fact.what),
-            Fact::Deadline(_) | Fact::Verdict(_) | Fact::Ownership(_) => return Ok(()),
+            Fact::Deadline(_) | Fact::Verdict(_) | Fact::Ownership(_) | Fact::Pulse(_) | Fact::Hearing(_) => {
+                return Ok(());
+            }
         };
         let held = subject.held.entry(epoch.get()).or_default();
         let new = held.received.insert(seq.get());

@@ -7,7 +7,7 @@ use muster_contract::DeviceKey;
 use muster_contract::canonical::Digest;
 use muster_contract::subjects::ViewKey;
 use muster_contract::view::AsOf;
-use muster_domain::fold::{DeviceRecord, Fleet, Position};
+use muster_domain::fold::{DeviceRecord, Fleet, HearingState, Position};
 
 use super::agenda::SECOND;
 use super::hub::{Hub, Said};
@@ -23,6 +23,7 @@ struct Snapshot {
     origin: u64,
     records: BTreeMap<String, String>,
     at: Option<(AsOf, Digest)>,
+    hearing: HearingState,
 }
 
 /// A rollup.
@@ -72,6 +73,7 @@ impl Rollup {
             let record = serde_json::to_string(&self.fleet.record(&key).unwrap()).unwrap();
             self.snapshot.records.insert(key.to_string(), record);
         }
+        self.snapshot.hearing = self.fleet.hearing_state().clone();
         self.snapshot.at = Some((self.fleet.as_of(), self.fleet.fleet_view().tally.digest));
     }
 
@@ -84,7 +86,8 @@ impl Rollup {
             return Ok(());
         };
         let parse = |text: &String| serde_json::from_str::<DeviceRecord>(text).unwrap();
-        self.fleet = Fleet::restore(as_of, self.snapshot.records.values().map(parse));
+        self.fleet =
+            Fleet::restore(as_of, self.snapshot.hearing.clone(), self.snapshot.records.values().map(parse));
         let same = trusting || self.fleet.fleet_view().tally.digest == digest;
         must(same, "a snapshot gives the view that was true", || format!("as of {as_of:?}"))
     }

@@ -4,9 +4,10 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use muster_bus::{Bus, RequestError, partition_of};
+use muster_bus::{Bus, RequestError};
 use muster_contract::DeviceKey;
 use muster_contract::groups::GroupQuery;
+use muster_contract::partition::partition_of;
 use muster_contract::quarantine::QuarantineRequest;
 use muster_contract::query::{ErrorBody, ErrorCode, ErrorReply, PAGE_MAX, Query};
 use muster_contract::status::{StatusAnswer, StatusQuery};

@@ -16,7 +16,7 @@ use muster_contract::question::{
 };
 use muster_contract::status::{StatusAnswer, StatusQuery};
 use muster_contract::{DeviceKey, HubName};
-use muster_domain::fold::{Merge, Pages, Placed, StatusSum};
+use muster_domain::fold::{Merge, Pages, Placed, StatusSum, hearing_of};
 use serde::de::DeserializeOwned;
 use tokio::task::JoinSet;
 
@@ -71,14 +71,17 @@ pub async fn devices(
     question: &Bytes,
 ) -> Result<Bytes, Fault> {
     let (mut pages, limit) = begun(query)?;
+    let mut unheard = Vec::new();
     for (hub, answer) in ask_all(hubs, "devices", everywhere(merged, question)).await {
-        let DevicesAnswer { devices, next, .. } = parsed(&hub, &answer?)?;
+        let DevicesAnswer { devices, hub: hearing, next, .. } = parsed(&hub, &answer?)?;
+        unheard.push((hub.clone(), hearing));
         pages.take(devices, ended(&hub, next.as_deref())?);
     }
     let as_of = merged.look(Merge::as_of);
     let answer = fitting(limit.min(pages.len().max(1)), |most| {
         let (devices, next) = pages.cut(most);
-        Ok(DevicesAnswer { as_of, devices: devices.to_vec(), next: next.map(|next| next.to_string()) })
+        let (devices, next) = (devices.to_vec(), next.map(|next| next.to_string()));
+        Ok(DevicesAnswer { as_of, devices, hub: hearing_of(&unheard), next })
     });
     answer.map_err(Fault::from)
 }

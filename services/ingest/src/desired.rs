@@ -8,9 +8,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use fastrand::Rng;
-use muster_bus::{Bus, Delivery, ReadError, Replay, Start, partition_of};
+use muster_bus::{Bus, Delivery, ReadError, Replay, Start};
 use muster_contract::decode;
 use muster_contract::desired::DesiredState;
+use muster_contract::partition::partition_of;
 use muster_contract::subjects::{LedgerSubject, stream};
 use muster_contract::{DeploymentId, DeviceKey, Timestamp};
 use muster_domain::border::{Border, SENT_KEPT, UNVERIFIED_MAX};

@@ -6,10 +6,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use muster_bus::{Bus, ReadError, Replay, Start, partition_of};
+use muster_bus::{Bus, ReadError, Replay, Start};
 use muster_contract::Timestamp;
 use muster_contract::fact::Fact;
 use muster_contract::limits::REASSERT_AFTER;
+use muster_contract::partition::partition_of;
 use muster_contract::subjects::{LedgerSubject, stream};
 use muster_service::clock::Clock;
 use muster_service::error::chain;

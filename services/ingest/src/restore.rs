@@ -4,9 +4,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use muster_bus::{Bus, Delivery, ReadError, Start, partition_of};
+use muster_bus::{Bus, Delivery, ReadError, Start};
 use muster_contract::Timestamp;
 use muster_contract::fact::Fact;
+use muster_contract::partition::partition_of;
 use muster_contract::subjects::{LedgerSubject, stream};
 use muster_domain::border::Border;
 use muster_service::error::chain;
@@ -115,7 +116,9 @@ async fn read_on(
 pub(crate) fn read_fact(delivery: &Delivery, wanted: impl Fn(u16) -> bool) -> Option<(LedgerSubject, Fact)> {
     let subject = LedgerSubject::parse(&delivery.subject)?;
     // Who owns a partition says nothing of a device.
-    let concerns = !matches!(subject, LedgerSubject::Owner { .. }) && partition(&subject).is_none_or(wanted);
+    let concerns =
+        !matches!(subject, LedgerSubject::Owner { .. } | LedgerSubject::Hub(_) | LedgerSubject::Hearing(_))
+            && partition(&subject).is_none_or(wanted);
     concerns.then(|| parse(subject, delivery)).flatten()
 }
 

@@ -15,11 +15,12 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::future::join_all;
-use muster_bus::{Bus, Delivery, Outgoing, ReadError, Replay, Start, StreamState, partition_of};
+use muster_bus::{Bus, Delivery, Outgoing, ReadError, Replay, Start, StreamState};
 use muster_contract::Timestamp;
 use muster_contract::decode;
 use muster_contract::fact::{Fact, Incident, IncidentKind};
 use muster_contract::limits::{LEDGER_INCIDENT_PERCENT, LEDGER_WARN_PERCENT, PARTITIONS};
+use muster_contract::partition::partition_of;
 use muster_contract::subjects::{LedgerSubject, ask_owner, stream};
 use muster_domain::ledger_room::LedgerSize;
 use muster_service::clock::Clock;

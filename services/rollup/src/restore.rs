@@ -7,17 +7,17 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
 
 use muster_contract::view::AsOf;
-use muster_domain::fold::{DeviceRecord, Fleet};
+use muster_domain::fold::{DeviceRecord, Fleet, HearingState};
 
 /// Threads that decode at most.
 const DECODERS_MAX: usize = 4;
 /// Parts that wait before each thread: enough that none is idle, and few enough that memory stays small.
 const PARTS_WAITING_MAX: usize = 4;
 
-/// The fleet of all parts as of a position. The first failure of reading, decoding or taking in ends it; `lost` is said
+/// The fleet of all parts as of a position, with what the hub listened to there. The first failure of reading, decoding or taking in ends it; `lost` is said
 /// where a thread is lost.
 pub(crate) fn fleet<P: Send, E: Send>(
-    as_of: AsOf,
+    (as_of, hearing): (AsOf, HearingState),
     parts: impl Iterator<Item = Result<P, E>>,
     decode: impl Fn(P) -> Result<Vec<DeviceRecord>, E> + Sync,
     lost: E,
@@ -38,7 +38,7 @@ pub(crate) fn fleet<P: Send, E: Send>(
             inlets.push(inlet);
         }
         drop(decoded_in);
-        let taken_in = scope.spawn(move || take_in(as_of, &decoded));
+        let taken_in = scope.spawn(move || take_in(as_of, hearing, &decoded));
         let read = hand_out(parts, &inlets);
         drop(inlets);
         let fleet = taken_in.join().unwrap_or(Err(lost));
@@ -56,9 +56,13 @@ fn hand_out<P, E>(parts: impl Iterator<Item = Result<P, E>>, inlets: &[SyncSende
     Ok(())
 }
 
-fn take_in<E>(as_of: AsOf, decoded: &Receiver<Result<Vec<DeviceRecord>, E>>) -> Result<Fleet, E> {
+fn take_in<E>(
+    as_of: AsOf,
+    hearing: HearingState,
+    decoded: &Receiver<Result<Vec<DeviceRecord>, E>>,
+) -> Result<Fleet, E> {
     let mut failure = None;
     let parts = decoded.iter().map_while(|part| part.map_err(|error| failure = Some(error)).ok());
-    let fleet = Fleet::restore(as_of, parts.flatten());
+    let fleet = Fleet::restore(as_of, hearing, parts.flatten());
     failure.map_or(Ok(fleet), Err)
 }

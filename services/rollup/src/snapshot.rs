@@ -216,6 +216,7 @@ impl Snapshots {
                 created_at: now.origin.created_at,
                 as_of: now.fleet.as_of(),
                 fleet_digest: now.fleet.fleet_view().tally.digest,
+                hearing: now.fleet.hearing_state().clone(),
                 records: Vec::new(),
             };
             (now.origin, changes)

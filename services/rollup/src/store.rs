@@ -13,8 +13,9 @@ use std::time::Duration;
 use muster_contract::canonical::Digest;
 use muster_contract::view::AsOf;
 use muster_contract::{DeviceKey, Timestamp};
-use muster_domain::fold::{DeviceRecord, Fleet};
+use muster_domain::fold::{DeviceRecord, Fleet, HearingState};
 use rusqlite::{Connection, ErrorCode, OptionalExtension, Transaction, params};
+use serde::Serialize;
 
 use crate::restore;
 
@@ -30,7 +31,7 @@ const PAGE_BYTES: u32 = 16 * 1024;
 /// How long another process may take to let go of the file: one that is ending is waited for.
 const BUSY_WAIT: Duration = Duration::from_secs(1);
 /// Marks the file as ours: "MUST" in ASCII. The format is that of the tables and of the records in them.
-pub(crate) const KIND: Kind = Kind { application_id: 0x4d55_5354, format: 8 };
+pub(crate) const KIND: Kind = Kind { application_id: 0x4d55_5354, format: 9 };
 
 /// Records that are read, decoded and taken in at once.
 const PART_RECORDS: usize = 500;
@@ -41,7 +42,8 @@ const TABLES: &str = "
         created_at TEXT NOT NULL,
         ledger_seq INTEGER NOT NULL,
         at TEXT NOT NULL,
-        fleet_digest TEXT NOT NULL
+        fleet_digest TEXT NOT NULL,
+        hearing TEXT NOT NULL
     );
     CREATE TABLE device (key TEXT PRIMARY KEY, record TEXT NOT NULL, mark INTEGER NOT NULL) WITHOUT ROWID;
 ";
@@ -92,6 +94,8 @@ pub struct Changes {
     pub as_of: AsOf,
     /// Digest of the fleet's view there.
     pub fleet_digest: Digest,
+    /// What the hub listened to there.
+    pub hearing: HearingState,
     /// Devices that changed, as they are there.
     pub records: Vec<DeviceRecord>,
 }
@@ -242,6 +246,14 @@ impl Store {
         Ok(())
     }
 
+    /// What the hub listened to as of the snapshot.
+    ///
+    /// # Errors
+    /// The snapshot cannot be read.
+    pub fn hearing(&self) -> Result<HearingState, Damage> {
+        load_hearing(&self.connection)
+    }
+
     /// The file.
     pub fn path(&self) -> &Path {
         &self.path
@@ -351,7 +363,7 @@ impl Kind {
 
 fn load(connection: &Connection) -> Result<Found, Damage> {
     let Some((created_at, as_of, digest)) = load_position(connection)? else { return Ok(Found::Nothing) };
-    let fleet = load_fleet(connection, as_of)?;
+    let fleet = load_fleet(connection, as_of, load_hearing(connection)?)?;
     if fleet.fleet_view().tally.digest != digest {
         return Err(Damage::Counts);
     }
@@ -375,7 +387,14 @@ fn load_position(connection: &Connection) -> Result<Option<(Timestamp, AsOf, Dig
 /// A record with its device and its mark.
 type Row = (String, String, i64);
 
-fn load_fleet(connection: &Connection, as_of: AsOf) -> Result<Fleet, Damage> {
+fn load_hearing(connection: &Connection) -> Result<HearingState, Damage> {
+    let text: String = connection
+        .query_row("SELECT hearing FROM snapshot", (), |row| row.get(0))
+        .map_err(Damage::Unreadable)?;
+    serde_json::from_str(&text).map_err(|_| Damage::Counts)
+}
+
+fn load_fleet(connection: &Connection, as_of: AsOf, hearing: HearingState) -> Result<Fleet, Damage> {
     let mut statement =
         connection.prepare("SELECT key, record, mark FROM device").map_err(Damage::Unreadable)?;
     let mut rows = statement.query_map((), |row| Row::try_from(row)).map_err(Damage::Unreadable)?;
@@ -384,7 +403,7 @@ fn load_fleet(connection: &Connection, as_of: AsOf) -> Result<Fleet, Damage> {
         part.map_err(Damage::Unreadable).map(|part| (!part.is_empty()).then_some(part)).transpose()
     };
     let understand_all = |part: Vec<Row>| part.into_iter().map(understand).collect();
-    restore::fleet(as_of, std::iter::from_fn(part), understand_all, Damage::Counts)
+    restore::fleet((as_of, hearing), std::iter::from_fn(part), understand_all, Damage::Counts)
 }
 
 fn understand((key, record, mark): Row) -> Result<DeviceRecord, Damage> {
@@ -403,20 +422,26 @@ fn write(transaction: &Transaction<'_>, changes: &Changes) -> rusqlite::Result<(
         .prepare_cached("INSERT OR REPLACE INTO device (key, record, mark) VALUES (?1, ?2, ?3)")?;
     for record in &changes.records {
         let key: &DeviceKey = record.key();
-        let text = serde_json::to_string(record)
-            .map_err(|error| rusqlite::Error::ToSqlConversionFailure(Box::new(error)))?;
+        let text = as_text(record)?;
         device.execute(params![key.to_string(), text, mark_of(&text)])?;
     }
     transaction.execute(
-        "INSERT OR REPLACE INTO snapshot (only, created_at, ledger_seq, at, fleet_digest) VALUES (1, ?1, ?2, ?3, ?4)",
+        "INSERT OR REPLACE INTO snapshot (only, created_at, ledger_seq, at, fleet_digest, hearing)
+            VALUES (1, ?1, ?2, ?3, ?4, ?5)",
         params![
             changes.created_at.to_string(),
             changes.as_of.ledger_seq.cast_signed(),
             changes.as_of.at.to_string(),
             changes.fleet_digest.to_string(),
+            as_text(&changes.hearing)?,
         ],
     )?;
     Ok(())
+}
+
+/// A value as the text of a column.
+pub(crate) fn as_text(value: &impl Serialize) -> rusqlite::Result<String> {
+    serde_json::to_string(value).map_err(|error| rusqlite::Error::ToSqlConversionFailure(Box::new(error)))
 }
 
 /// The first eight bytes of a text's digest: enough to notice that a disk has changed it.

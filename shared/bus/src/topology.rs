@@ -157,6 +157,8 @@ fn ledger(bytes_max: u64) -> Stream {
             "muster.quarantine.*.*",
             "muster.verdict.*.*",
             "muster.owner.*.*",
+            "muster.hub.*",
+            "muster.hearing.*",
         ]),
         sources: Some(vec![Source {
             name: stream::DOWNLINK.to_owned(),
@@ -171,6 +173,8 @@ fn ledger(bytes_max: u64) -> Stream {
         deny_purge: true,
         allow_direct: true,
         allow_batch_publish: true,
+        // A pulse carries a time to live, so that LEDGER keeps the last few only.
+        allow_message_ttl: true,
         ..base(stream::LEDGER)
     }
 }

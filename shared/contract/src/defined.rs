@@ -16,6 +16,7 @@ use crate::decode::{Document, Violation};
 use crate::groups::StandingPart;
 use crate::ids::{DeploymentId, LabelError, LabelKey, LabelValue, SiteId, ViewName};
 use crate::limits::SELECT_VALUES_MAX;
+use crate::pulse::HubHearing;
 use crate::state::State;
 use crate::version::{ApiVersion, kind};
 use crate::view::{AsOf, Complete, Freshness, Split, Standing, Verdict, keyed};
@@ -128,6 +129,9 @@ pub struct DefinedView {
     /// What the limit of groups left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub omitted: Option<OmittedGroups>,
+    /// Partitions with devices that count for anything here that the hub does not listen to.
+    #[serde(default, skip_serializing_if = "HubHearing::is_whole")]
+    pub hub: HubHearing,
     /// SHA-256 of the canonical JSON of everything but `asOf` and `digest`.
     pub digest: Digest,
 }

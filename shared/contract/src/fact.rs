@@ -25,6 +25,7 @@ use crate::version::{ApiVersion, kind};
 
 pub use crate::incident::{Incident, IncidentKind};
 pub use crate::ownership::Ownership;
+pub use crate::pulse::{Hearing, HearingFact, PulseFact};
 
 /// How a fact reached the hub.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -329,6 +330,10 @@ pub enum Fact {
     Verdict(QuarantineVerdict),
     /// Who writes the facts of a partition: nothing to a view.
     Ownership(Ownership),
+    /// That the owner of a partition hears its devices: nothing to a view.
+    Pulse(PulseFact),
+    /// Whether the hub listens to a partition.
+    Hearing(HearingFact),
 }
 
 impl Fact {
@@ -347,6 +352,8 @@ impl Fact {
             LedgerSubject::Quarantine(_) => decode::parse(bytes).map(Self::Quarantine),
             LedgerSubject::Verdict(_) => decode::parse(bytes).map(Self::Verdict),
             LedgerSubject::Owner { .. } => decode::parse(bytes).map(Self::Ownership),
+            LedgerSubject::Hub(_) => decode::parse(bytes).map(Self::Pulse),
+            LedgerSubject::Hearing(_) => decode::parse(bytes).map(Self::Hearing),
         }
     }
 
@@ -379,6 +386,8 @@ impl Fact {
             Self::Quarantine(fact) => decode::to_bytes(fact),
             Self::Verdict(fact) => decode::to_bytes(fact),
             Self::Ownership(record) => decode::to_bytes(record),
+            Self::Pulse(pulse) => decode::to_bytes(pulse),
+            Self::Hearing(fact) => decode::to_bytes(fact),
         }
     }
 
@@ -394,6 +403,8 @@ impl Fact {
             Self::Quarantine(_) => QuarantineFact::KIND,
             Self::Verdict(_) => QuarantineVerdict::KIND,
             Self::Ownership(_) => Ownership::KIND,
+            Self::Pulse(_) => PulseFact::KIND,
+            Self::Hearing(_) => HearingFact::KIND,
         }
     }
 }

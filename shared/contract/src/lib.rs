@@ -5,7 +5,7 @@
 //! live in `muster-domain`, the bus in `muster-bus`.
 //!
 //! Reading order: [`ids`] and [`limits`], then [`subjects`], then the documents in the order in which they
-//! travel: [`desired`] (with its [`constraints`]) → [`report`] → [`fact`] → [`view`], with [`presence`], [`receipt`], [`credential`], [`incident`], [`query`] (read by
+//! travel: [`desired`] (with its [`constraints`]) → [`report`] → [`fact`] → [`view`], with [`pulse`], [`partition`], [`presence`], [`receipt`], [`credential`], [`incident`], [`query`] (read by
 //! [`question`]; it names a [`commit`]), [`status`], [`why`], [`silence`], [`history`], [`actions`] and [`notify`] beside them. [`decode`] is the door, [`canonical`] the digest.
 
 pub mod actions;
@@ -28,9 +28,11 @@ pub mod limits;
 pub mod manifest;
 pub mod notify;
 pub mod ownership;
+pub mod partition;
 pub mod parts;
 pub mod presence;
 pub mod profile;
+pub mod pulse;
 pub mod quarantine;
 pub mod query;
 pub mod question;

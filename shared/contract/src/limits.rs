@@ -64,6 +64,12 @@ pub const HEARTBEAT: Duration = Duration::from_secs(30);
 pub const HEARTBEAT_JITTER: f64 = 0.1;
 /// Silence after which a device is stale, in hub time.
 pub const LEASE: Duration = Duration::from_secs(90);
+/// Pulses of one partition within a lease, at most.
+pub const PULSES_PER_LEASE: u64 = 3;
+/// Leases for which LEDGER keeps a pulse.
+pub const PULSE_KEPT_LEASES: u64 = 40;
+/// The same for short leases.
+pub const PULSE_KEPT_MIN: Duration = Duration::from_secs(60);
 /// Time in which the bus itself recognises a message id it has seen, on every stream but those that devices write to.
 pub const DUPLICATE_WINDOW: Duration = Duration::from_secs(120);
 /// The same on UPLINK and PRESENCE: the shortest that nats-server takes. Every device writes there, an id may have 64 KiB, and
@@ -105,6 +111,10 @@ pub const LEDGER_WARN_PERCENT: u64 = 70;
 pub const LEDGER_INCIDENT_PERCENT: u64 = 80;
 /// Partitions of UPLINK and PRESENCE.
 pub const PARTITIONS: u16 = 16;
+/// Partitions that one view or answer lists as unheard: all of a hub, the first of several hubs.
+pub const UNHEARD_LISTED_MAX: usize = 32;
+/// Bytes of one of them, at most: a hub's name, a time, two numbers and their keys.
+pub const UNHEARD_BYTES_MAX: usize = 192;
 /// How long LEDGER keeps a fact.
 pub const LEDGER_AGE_MAX: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 /// Age at which what still holds is said again, so that LEDGER's window alone rebuilds the present.
@@ -116,6 +126,10 @@ const _: () = {
     assert!(
         LEASE.as_secs() > 2 * HEARTBEAT.as_secs() + (HEARTBEAT.as_secs() as f64 * HEARTBEAT_JITTER) as u64
     );
+    // One lost pulse is no stop, and a pulse is still there when its lease has passed.
+    assert!(PULSES_PER_LEASE > 2 && PULSE_KEPT_LEASES > 1);
+    // The pulses of all partitions together stay a small part of what a rollup reads at its start.
+    assert!(PARTITIONS as u64 * PULSES_PER_LEASE * PULSE_KEPT_LEASES <= 2048);
     assert!(RECONNECT_MIN.as_secs() < RECONNECT_MAX.as_secs());
     assert!(RECONNECT_MAX.as_secs() < LEASE.as_secs());
     assert!(ERROR_MESSAGE_BYTES_MAX * 8 < MESSAGE_BYTES_MAX);
@@ -124,10 +138,14 @@ const _: () = {
     assert!(
         VIEW_ERRORS_MAX * (6 * (ERROR_CODE_BYTES_MAX + VIEW_MESSAGE_BYTES_MAX) + 4 * LABEL_CHARS_MAX)
             + COMPONENTS_MAX * 4 * LABEL_CHARS_MAX
+            + UNHEARD_LISTED_MAX * UNHEARD_BYTES_MAX
             < MESSAGE_BYTES_MAX
     );
+    assert!(UNHEARD_LISTED_MAX >= PARTITIONS as usize);
     // A defined view with every group it lists fits into a message, with four lines more than its groups.
-    assert!((VIEW_GROUPS_MAX + 4) * GROUP_BYTES_MAX < MESSAGE_BYTES_MAX);
+    assert!(
+        (VIEW_GROUPS_MAX + 4) * GROUP_BYTES_MAX + UNHEARD_LISTED_MAX * UNHEARD_BYTES_MAX < MESSAGE_BYTES_MAX
+    );
     // A quarantined payload grows by a third in base64 and must still fit with its evidence.
     assert!(QUARANTINE_PAYLOAD_BYTES_MAX * 4 / 3 + 16 * 1024 < MESSAGE_BYTES_MAX);
     assert!(COVERED_ROWS_KEPT < OUTBOX_ROWS_DEFAULT);

@@ -15,6 +15,7 @@ use serde_json::Value;
 use crate::canonical::Digest;
 use crate::decode::{Document, Violation};
 use crate::ids::{ComponentName, DeploymentId, SiteId, SubscriptionName};
+use crate::pulse::HubHearing;
 use crate::query::Output;
 use crate::status::{
     AppStatus, Axis, Deployed, DevicePath, FILTER_VALUES_MAX, Ready, Rollup, StatusQuery, TargetStatus,
@@ -412,6 +413,9 @@ pub struct NoticeState {
     /// The view, where a deployment is watched without further filters.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub view: Option<Box<DeploymentView>>,
+    /// Partitions with devices of the sites that are watched that the hub does not listen to.
+    #[serde(default, skip_serializing_if = "HubHearing::is_whole")]
+    pub hub: HubHearing,
 }
 
 /// EMCO's status of a whole, with one more.

@@ -15,6 +15,7 @@ use crate::decode::Document;
 use crate::groups::StandingPart;
 use crate::history::Point;
 use crate::ids::{ComponentName, HubName, LabelKey, LabelValue};
+use crate::pulse::HubHearing;
 use crate::silence::SilentSites;
 use crate::state::State;
 use crate::version::{ApiVersion, kind};
@@ -87,6 +88,9 @@ pub struct DeploymentPart {
     /// Sites that are silent as a whole, with targets of it.
     #[serde(default, skip_serializing_if = "SilentSites::is_empty")]
     pub silent_sites: SilentSites,
+    /// Partitions with targets, or devices it is leaving, that the hub does not listen to.
+    #[serde(default, skip_serializing_if = "HubHearing::is_whole")]
+    pub hub: HubHearing,
     /// Rows that came before those here.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub skipped: u64,
@@ -146,6 +150,9 @@ pub struct TallyPart {
     pub complete: Complete,
     /// The standings of all deployments together.
     pub standings: StandingPart,
+    /// Partitions with devices that the hub does not listen to.
+    #[serde(default, skip_serializing_if = "HubHearing::is_whole")]
+    pub hub: HubHearing,
     /// Of the fleet: sites that are silent as a whole.
     #[serde(default, skip_serializing_if = "SilentSites::is_empty")]
     pub silent_sites: SilentSites,

@@ -15,6 +15,7 @@ use crate::fact::{Account, DeadlineFact, Incident};
 use crate::history::Point;
 use crate::ids::{DeploymentId, DeviceId, DeviceKey, Epoch, Generation, Seq, SiteId};
 use crate::liveness::{holds, is_so};
+use crate::pulse::HubHearing;
 use crate::ranges::SeqRanges;
 use crate::silence::SilentSites;
 use crate::state::{ComponentStatus, DeploymentStatus, State};
@@ -98,6 +99,9 @@ pub struct DeploymentsAnswer {
     pub as_of: AsOf,
     /// The views.
     pub deployments: Vec<DeploymentView>,
+    /// Partitions with devices that were asked about that the hub does not listen to.
+    #[serde(default, skip_serializing_if = "HubHearing::is_whole")]
+    pub hub: HubHearing,
     /// Sites that are silent as a whole, of those that were asked about.
     #[serde(default, skip_serializing_if = "SilentSites::is_empty")]
     pub silent_sites: SilentSites,
@@ -114,6 +118,9 @@ pub struct DevicesAnswer {
     pub as_of: AsOf,
     /// The devices. Where only some pass a filter there may be none of them on this page, and more to come.
     pub devices: Vec<DeviceLine>,
+    /// Partitions with devices that were asked about that the hub does not listen to.
+    #[serde(default, skip_serializing_if = "HubHearing::is_whole")]
+    pub hub: HubHearing,
     /// There is more: ask again with this as `after`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,
@@ -195,6 +202,9 @@ pub struct DeviceAnswer {
     /// Its last incident.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_incident: Option<Incident>,
+    /// The device's partition, where the hub does not listen to it.
+    #[serde(default, skip_serializing_if = "HubHearing::is_whole")]
+    pub hub: HubHearing,
     /// What is not shown.
     #[serde(default, skip_serializing_if = "DeviceOmitted::is_nothing")]
     pub omitted: DeviceOmitted,

@@ -17,6 +17,7 @@ use crate::desired::Source;
 use crate::history::Point;
 use crate::ids::{ComponentName, DeploymentId, DeviceKey, DeviceKeyError, Generation, SiteId};
 use crate::manifest::Manifest;
+use crate::pulse::HubHearing;
 use crate::query::{LastReport, Output};
 use crate::state::State;
 use crate::view::{AsOf, Counts, Freshness, Standing, Verdict, keyed};
@@ -268,6 +269,9 @@ pub struct StatusAnswer {
     pub whole: bool,
     /// The roll-up.
     pub rollup: Rollup,
+    /// Partitions with devices of the sites that were asked about that the hub does not listen to.
+    #[serde(default, skip_serializing_if = "HubHearing::is_whole")]
+    pub hub: HubHearing,
     /// With `output` all or detail: a roll-up for each application over the targets that this page looked at. Those of all
     /// pages add up.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

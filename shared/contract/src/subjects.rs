@@ -161,6 +161,10 @@ pub enum LedgerSubject {
         /// One of the partition's lanes; 0 decides who owns it.
         lane: u16,
     },
+    /// `muster.hub.<partition>`: the pulse of the partition's owner, about no device.
+    Hub(u16),
+    /// `muster.hearing.<partition>`: whether the hub listens to the partition's devices.
+    Hearing(u16),
 }
 
 impl LedgerSubject {
@@ -170,7 +174,8 @@ impl LedgerSubject {
         if tokens.next() != Some("muster") {
             return None;
         }
-        let (room, site, device) = (tokens.next()?, tokens.next()?, tokens.next()?);
+        let (room, site) = (tokens.next()?, tokens.next()?);
+        let Some(device) = tokens.next() else { return Self::of_partition(room, site) };
         let (deployment, rest) = (tokens.next(), tokens.next());
         if rest.is_some() {
             return None;
@@ -198,6 +203,16 @@ impl LedgerSubject {
         }
     }
 
+    /// Subjects that end with a partition.
+    fn of_partition(room: &str, partition: &str) -> Option<Self> {
+        let partition = partition.parse().ok()?;
+        match room {
+            "hub" => Some(Self::Hub(partition)),
+            "hearing" => Some(Self::Hearing(partition)),
+            _ => None,
+        }
+    }
+
     /// The device it is about, where it has one.
     pub const fn device(&self) -> Option<&DeviceKey> {
         match self {
@@ -207,7 +222,7 @@ impl LedgerSubject {
             | Self::Liveness(key)
             | Self::Deadline(key, _) => Some(key),
             Self::Incident(key) | Self::Quarantine(key) | Self::Verdict(key) => key.as_ref(),
-            Self::Owner { .. } => None,
+            Self::Owner { .. } | Self::Hub(_) | Self::Hearing(_) => None,
         }
     }
 }
@@ -228,6 +243,8 @@ impl fmt::Display for LedgerSubject {
             Self::Verdict(Some(key)) => write("verdict", key),
             Self::Verdict(None) => write!(f, "muster.verdict.{NOBODY}.{NOBODY}"),
             Self::Owner { partition, lane } => write!(f, "muster.owner.{partition}.{lane}"),
+            Self::Hub(partition) => write!(f, "muster.hub.{partition}"),
+            Self::Hearing(partition) => write!(f, "muster.hearing.{partition}"),
         }
     }
 }
@@ -309,6 +326,8 @@ mod tests {
             "muster.verdict.plant7.press-4",
             "muster.verdict._._",
             "muster.owner.3.63",
+            "muster.hub.3",
+            "muster.hearing.15",
         ] {
             assert_eq!(LedgerSubject::parse(text).unwrap().to_string(), text);
         }
@@ -324,6 +343,11 @@ mod tests {
             "muster.device._._",
             "muster.owner.a.b",
             "muster.owner.3",
+            "muster.hub",
+            "muster.hub.a",
+            "muster.hub.3.0",
+            "muster.hearing.plant7.press-4",
+            "muster.device.3",
         ] {
             assert_eq!(LedgerSubject::parse(bad), None, "{bad}");
         }

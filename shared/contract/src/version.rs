@@ -58,6 +58,8 @@ kinds!(
     QuarantineFact,
     Incident,
     Ownership,
+    PulseFact,
+    HearingFact,
     QuarantineVerdict,
     DeploymentView,
     SiteView,

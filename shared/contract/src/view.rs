@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::canonical::Digest;
 use crate::decode::Document;
 use crate::ids::{ComponentName, DeploymentId, DeviceKey, SiteId};
+use crate::pulse::HubHearing;
 use crate::state::State;
 use crate::version::{ApiVersion, kind};
 
@@ -347,6 +348,9 @@ pub struct DeploymentView {
     /// What the limits of a view left out.
     #[serde(default, skip_serializing_if = "Omitted::is_nothing")]
     pub omitted: Omitted,
+    /// Partitions with targets, or devices it is leaving, that the hub does not listen to.
+    #[serde(default, skip_serializing_if = "HubHearing::is_whole")]
+    pub hub: HubHearing,
     /// SHA-256 of the canonical JSON of everything but `asOf` and `digest`.
     pub digest: Digest,
 }
@@ -403,6 +407,9 @@ pub struct Tally {
     /// Devices of which everything is known, of all devices: no report is missing, none in quarantine can be news, and the
     /// standing of every target is known.
     pub complete: Complete,
+    /// Partitions with devices that the hub does not listen to.
+    #[serde(default, skip_serializing_if = "HubHearing::is_whole")]
+    pub hub: HubHearing,
     /// SHA-256 of the canonical JSON of everything but `asOf` and `digest`.
     pub digest: Digest,
 }

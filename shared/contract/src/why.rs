@@ -6,6 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::ids::{DeploymentId, DeviceKey, Epoch, Generation, HubName, Seq};
+use crate::pulse::HubHearing;
 use crate::silence::SilentSites;
 use crate::view::{AsOf, Freshness, Standing, Verdict};
 
@@ -30,6 +31,10 @@ pub struct WhyAnswer {
     /// are only left, of which nobody counts how they are heard.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fresh: Option<u64>,
+    /// Partitions with targets, or devices it is leaving, that the hub does not listen to, each with the
+    /// fact that says so: the one cause of the freshness of all their devices.
+    #[serde(default, skip_serializing_if = "HubHearing::is_whole")]
+    pub hub: HubHearing,
     /// Sites that are silent as a whole, with targets of this deployment.
     #[serde(default, skip_serializing_if = "SilentSites::is_empty")]
     pub silent_sites: SilentSites,
@@ -127,6 +132,8 @@ pub enum EvidenceKind {
     Head,
     /// The message in quarantine that may be news.
     Quarantine,
+    /// Whether the hub listens to the device's partition.
+    Hearing,
 }
 
 impl Evidence {

@@ -13,7 +13,7 @@
 //!
 //! Reading order: this file (the shape), `admit` (reports), `quota` (deployments and epochs of a device), `refuse`
 //! (quarantine), `sums` (too much of it), `unstorable` (what LEDGER will not take), `requeue` (a second look), `watch` (time), `reassert`, `receipts`, `snapshot`;
-//! beneath them `device`, `memory`, `change` and `content`. No IO, no clock.
+//! `pulse`; beneath them `device`, `memory`, `change` and `content`. No IO, no clock.
 
 mod admit;
 mod change;
@@ -21,6 +21,7 @@ mod content;
 mod device;
 mod ids;
 mod memory;
+mod pulse;
 mod quota;
 mod reassert;
 mod receipts;
@@ -46,6 +47,7 @@ pub use self::admit::{Arrival, Outcome};
 use self::change::Change;
 use self::device::Device;
 pub use self::memory::{CLONES_KEPT, OPEN_KEPT, OVERDUE_KEPT, REFUSALS_KEPT, STANDINGS_KEPT};
+use self::pulse::Pulse;
 pub use self::quota::{SENT_KEPT, UNVERIFIED_MAX};
 pub use self::refuse::Refused;
 pub use self::requeue::{Because, Judged};
@@ -121,6 +123,8 @@ pub struct Border {
     /// Desired documents cannot be read: deployments that no known document has are bounded by number alone.
     documents_unreadable: bool,
     receipts_due: BTreeSet<(Timestamp, usize)>,
+    /// The partition's pulse; none while nobody owns it in this border's name.
+    pulse: Option<Pulse>,
 }
 
 /// A publication on its way.
@@ -156,6 +160,7 @@ impl Border {
             judging_again: None,
             documents_unreadable: false,
             receipts_due: BTreeSet::new(),
+            pulse: None,
         }
     }
 
@@ -228,6 +233,7 @@ impl Border {
         self.hearing_since = now;
         self.now = now;
         self.receipts_due.clear();
+        self.pulse.iter_mut().for_each(|pulse| pulse.not_after(now));
         for (place, device) in self.devices.iter_mut().enumerate() {
             device.lack = None;
             device.not_after(now);
@@ -270,6 +276,7 @@ impl Border {
         self.forget_sums();
         self.made_count = self.confirmed_count;
         self.receipts_in_doubt();
+        self.pulse.iter_mut().for_each(Pulse::is_due_again);
         for UnderWay { place, change, .. } in self.in_flight.drain(..) {
             let device = &mut self.devices[place];
             device.rewind();

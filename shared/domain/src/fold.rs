@@ -8,6 +8,8 @@
 //!   the numbers held of an epoch are a union. Neither cares for the order in which facts come, how often, or how late.
 //! - Liveness speaks of hub time, so among the facts of one epoch the newest in LEDGER holds. It is compared with other
 //!   liveness facts only. Incidents, and quarantined messages without a number, are counted as they come.
+//! - What the hub listens to is the rollup's own word: of each partition the newest fact in LEDGER holds, and over whatever
+//!   liveness says of its devices. A pulse says nothing here, and moves no position.
 //! - A message in quarantine is told from others by when it came and by its number, and what a person decides of it
 //!   names both: the two may come in any order where there is a number.
 //!
@@ -25,6 +27,7 @@ mod diff;
 mod doubt;
 mod fleet;
 mod groups;
+mod hearing;
 mod held;
 mod hindsight;
 mod holdings;
@@ -52,10 +55,12 @@ mod why;
 pub use answer::Page;
 pub use fleet::{Fleet, Outcome, Position};
 pub use groups::NoGroups;
+pub use hearing::HearingState;
 pub use hindsight::Hindsight;
 pub use lens::{Shown, Unsigned};
 pub use merge::{
-    DiffSum, Merge, OtherHub, Pages, Placed, StatusSum, Taken, WhyAsked, WhySum, all_unheard, moment_of,
+    DiffSum, Merge, OtherHub, Pages, Placed, StatusSum, Taken, WhyAsked, WhySum, all_unheard, hearing_of,
+    moment_of,
 };
 pub use notify::{Changes, NothingToTell};
 pub use record::DeviceRecord;

@@ -160,7 +160,7 @@ proptest! {
             queries.extend(queries.clone().into_iter().take(3).map(|query| at(sites, query)));
         }
         play(&moves, |fleet| {
-            let restored = Fleet::restore(fleet.as_of(), fleet.records());
+            let restored = Fleet::restore(fleet.as_of(), fleet.hearing_state().clone(), fleet.records());
             for query in queries.iter().filter(|query| fleet.status_answer(query, None, 1).is_ok()) {
                 let newest = newest_held(fleet, query);
                 assert_eq!((changed(fleet, query), changed(&restored, query)), (newest, newest), "{query:?}");

@@ -9,7 +9,7 @@ mod naive;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use fleets::{ledgers, shuffled_ledgers};
+use fleets::{ledgers_of_a_deaf_hub, shuffled_ledgers};
 use ledger::{Ledger, Said, position};
 use muster_contract::State;
 use muster_contract::defined::{DefinedView, Part, ViewDefinition};
@@ -86,7 +86,7 @@ fn count_all(fleet: &mut Fleet) {
 
 proptest! {
     #[test]
-    fn a_group_is_what_a_count_of_its_devices_finds(ledger in ledgers()) {
+    fn a_group_is_what_a_count_of_its_devices_finds(ledger in ledgers_of_a_deaf_hub()) {
         let (fleet, world) = (ledger.fold(), World::of(&ledger.entries));
         for label in LABELS {
             for value in VALUES {
@@ -101,7 +101,7 @@ proptest! {
     }
 
     #[test]
-    fn groups_and_what_is_in_none_add_up_to_the_fleet(ledger in ledgers()) {
+    fn groups_and_what_is_in_none_add_up_to_the_fleet(ledger in ledgers_of_a_deaf_hub()) {
         let fleet = ledger.fold();
         for label in LABELS {
             let Ok(answer) = by(&fleet, label, None) else { continue };
@@ -131,10 +131,10 @@ proptest! {
     }
 
     #[test]
-    fn groups_come_back_from_a_snapshot(ledger in ledgers(), cut in any::<prop::sample::Index>()) {
+    fn groups_come_back_from_a_snapshot(ledger in ledgers_of_a_deaf_hub(), cut in any::<prop::sample::Index>()) {
         let cut = cut.index(ledger.entries.len() + 1);
         let first = Ledger { entries: ledger.entries[..cut].to_vec() }.fold();
-        let mut resumed = Fleet::restore(first.as_of(), first.records());
+        let mut resumed = Fleet::restore(first.as_of(), first.hearing_state().clone(), first.records());
         ledger.fold_into(&mut resumed, cut);
         prop_assert_eq!(groups(&resumed), groups(&ledger.fold()));
     }
@@ -142,7 +142,7 @@ proptest! {
     /// Whatever came in before, while, and after it was counted.
     #[test]
     fn a_defined_view_is_what_a_count_of_the_whole_fleet_finds(
-        ledger in ledgers(), definition in definitions(), begin in any::<prop::sample::Index>(), steps in 0usize..4,
+        ledger in ledgers_of_a_deaf_hub(), definition in definitions(), begin in any::<prop::sample::Index>(), steps in 0usize..4,
     ) {
         let begin = begin.index(ledger.entries.len() + 1);
         let mut fleet = Fleet::default();
@@ -171,7 +171,7 @@ proptest! {
 
     #[test]
     fn a_group_or_defined_view_that_is_not_named_as_changed_has_not_changed(
-        ledger in ledgers(), definition in definitions(), every in 1usize..7,
+        ledger in ledgers_of_a_deaf_hub(), definition in definitions(), every in 1usize..7,
     ) {
         let mut fleet = Fleet::default();
         fleet.define([definition]);

@@ -10,11 +10,13 @@ mod moments;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use fleets::ledgers;
+use fleets::{ledgers, ledgers_of_a_deaf_hub};
 use ledger::{Ledger, position, seen, stored_at};
 use moments::{about, up_to};
 use muster_contract::fact::Fact;
 use muster_contract::history::{DiffAnswer, Stand};
+use muster_contract::partition::partition_of;
+use muster_contract::subjects::LedgerSubject;
 use muster_contract::view::{Counts, Freshness, Standing};
 use muster_contract::{DeploymentId, DeviceKey, SeqRanges};
 use muster_domain::fold::{DeviceRecord, Fleet, Page};
@@ -67,7 +69,7 @@ proptest! {
     /// device that is not named has not changed; and each change has facts between the two.
     #[test]
     fn the_changes_of_the_devices_lead_from_the_earlier_view_to_the_later(
-        ledger in ledgers(),
+        ledger in ledgers_of_a_deaf_hub(),
         cuts in any::<(prop::sample::Index, prop::sample::Index)>(),
     ) {
         let cut = |at: prop::sample::Index| at.index(ledger.entries.len() + 1);
@@ -88,7 +90,10 @@ proptest! {
                 prop_assert!(within, "{:?}", change);
                 for fact in &change.facts {
                     let entry = &ledger.entries[fact.ledger_seq as usize - 1];
-                    prop_assert_eq!(entry.subject.device(), Some(&change.key), "{:?}", fact);
+                    match &entry.subject {
+                        LedgerSubject::Hearing(partition) => prop_assert_eq!(*partition, partition_of(&change.key)),
+                        subject => prop_assert_eq!(subject.device(), Some(&change.key), "{:?}", fact),
+                    }
                 }
             }
             by_page(&earlier, &later, &id, &diff)?;
@@ -129,14 +134,15 @@ proptest! {
 
     /// Any point rebuilt from any checkpoint before it is the fold of all facts up to it, byte for byte.
     #[test]
-    fn a_point_is_the_same_from_every_checkpoint(ledger in ledgers(), marks in proptest::collection::vec(any::<prop::sample::Index>(), 1..5)) {
+    fn a_point_is_the_same_from_every_checkpoint(ledger in ledgers_of_a_deaf_hub(), marks in proptest::collection::vec(any::<prop::sample::Index>(), 1..5)) {
         let marks: BTreeSet<usize> = marks.iter().map(|mark| mark.index(ledger.entries.len() + 1)).collect();
         let kept: BTreeMap<usize, String> = marks.iter().map(|at| (*at, text(&up_to(&ledger, *at).records().collect::<Vec<_>>()))).collect();
         for point in 0..=ledger.entries.len() {
             let whole = up_to(&ledger, point);
             for (at, records) in kept.range(..=point) {
                 let records: Vec<DeviceRecord> = serde_json::from_str(records).unwrap();
-                let mut fleet = Fleet::restore(up_to(&ledger, *at).as_of(), records);
+                let then = up_to(&ledger, *at);
+                let mut fleet = Fleet::restore(then.as_of(), then.hearing_state().clone(), records);
                 Ledger { entries: ledger.entries[..point].to_vec() }.fold_into(&mut fleet, *at);
                 prop_assert_eq!(text(&fleet.records().collect::<Vec<_>>()), text(&whole.records().collect::<Vec<_>>()));
                 prop_assert_eq!(fleet.as_of(), whole.as_of());

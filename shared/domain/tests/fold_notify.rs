@@ -165,7 +165,7 @@ fn after_a_restart_it_is_said_that_changes_may_be_missing_and_the_state_is_right
         &Said::default(),
     );
     let fleet = ledger.fold();
-    let restored = Fleet::restore(fleet.as_of(), fleet.records());
+    let restored = Fleet::restore(fleet.as_of(), fleet.hearing_state().clone(), fleet.records());
     assert!(restored.changes_since(&named("all"), 0).incomplete);
     assert!(restored.touched_since(0).all);
     assert!(!restored.changes_since(&named("all"), fleet.as_of().ledger_seq).incomplete);

@@ -293,7 +293,11 @@ fn m33_a_restart_with_nobody_talking_shows_what_was_known_with_its_age() {
     for scenario in scenarios::all() {
         let fleet = (scenario.ledger)().fold();
         let stored = serde_json::to_string(&fleet.records().collect::<Vec<_>>()).unwrap();
-        let restored = Fleet::restore(fleet.as_of(), serde_json::from_str::<Vec<_>>(&stored).unwrap());
+        let restored = Fleet::restore(
+            fleet.as_of(),
+            fleet.hearing_state().clone(),
+            serde_json::from_str::<Vec<_>>(&stored).unwrap(),
+        );
         assert_eq!(seen(&restored, true), seen(&fleet, true), "{}", scenario.name);
         assert_eq!(serde_json::to_string(&restored.records().collect::<Vec<_>>()).unwrap(), stored);
     }

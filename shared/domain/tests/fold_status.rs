@@ -169,7 +169,7 @@ fn q09_unknown_is_told_apart_from_empty_also_while_something_leaves() {
     };
     let fleet = ledger.fold();
     check(&fleet);
-    check(&Fleet::restore(fleet.as_of(), fleet.records()));
+    check(&Fleet::restore(fleet.as_of(), fleet.hearing_state().clone(), fleet.records()));
     for device in ["north/a", "north/b", "south/a", "south/b"] {
         ledger.retired(device, 3);
     }
@@ -189,7 +189,7 @@ fn q09_an_application_that_was_removed_everywhere_is_unknown_until_it_shall_run_
     let removed: &[(&str, State)] = &[("main", State::Removed), ("side", State::Removed)];
     ledger.status("north/a", "web", &Said { seq: 2, components: removed, ..Said::default() });
     let fleet = ledger.fold();
-    for fleet in [&fleet, &Fleet::restore(fleet.as_of(), fleet.records())] {
+    for fleet in [&fleet, &Fleet::restore(fleet.as_of(), fleet.hearing_state().clone(), fleet.records())] {
         let words = refused(fleet, &web);
         assert!(words.contains("app 'com.example.web' shall run nowhere and is left nowhere"), "{words}");
         let misspelt = StatusQuery { app: vec!["com.example.dbb".to_owned()], ..StatusQuery::default() };
@@ -239,7 +239,8 @@ fn q09_an_unknown_component_is_told_apart_from_an_empty_answer_however_many_comb
     // What nobody reports any more is unknown from then on, also to a fleet that was restored.
     let said = Said { seq: 2, components: &[("main", State::Installed)], ..Said::default() };
     let fleet = ledger.status(&device(7), "web", &said).fold();
-    let restored = Fleet::restore(fleet.as_of(), fleet.records_after(None, usize::MAX));
+    let restored =
+        Fleet::restore(fleet.as_of(), fleet.hearing_state().clone(), fleet.records_after(None, usize::MAX));
     for fleet in [fleet, restored] {
         assert!(!known(&fleet, "part-000007") && known(&fleet, "part-000008"));
     }

@@ -7,7 +7,7 @@ mod fleets;
 mod ledger;
 mod status;
 
-use fleets::ledgers;
+use fleets::ledgers_of_a_deaf_hub;
 use muster_contract::query::Output;
 use muster_contract::status::{
     Actuation, Axis, KStatus, Ready, Reconcile, Rollup, StatusAnswer, StatusQuery, Strategy,
@@ -48,9 +48,9 @@ fn numbers(rollup: &Rollup) -> Rollup {
 proptest! {
     /// What is kept is what is counted, after any history, and after a restart from a snapshot; so is when it changed.
     #[test]
-    fn kept_counts_are_the_counts_of_the_lines(ledger in ledgers()) {
+    fn kept_counts_are_the_counts_of_the_lines(ledger in ledgers_of_a_deaf_hub()) {
         let fleet = ledger.fold();
-        let restored = Fleet::restore(fleet.as_of(), fleet.records());
+        let restored = Fleet::restore(fleet.as_of(), fleet.hearing_state().clone(), fleet.records());
         let any = StatusQuery { output: Output::All, ..StatusQuery::default() };
         let mut queries = vec![any.clone()];
         for id in ["web", "db", "log"] {
@@ -75,7 +75,7 @@ proptest! {
 
     /// Nothing that is silent, or of which reports are missing, is Ready or Current.
     #[test]
-    fn nothing_is_current_that_is_not_heard_and_known(ledger in ledgers()) {
+    fn nothing_is_current_that_is_not_heard_and_known(ledger in ledgers_of_a_deaf_hub()) {
         let fleet = ledger.fold();
         let answer = ask(&fleet, &StatusQuery { output: Output::All, ..StatusQuery::default() });
         for target in &answer.targets {
@@ -97,7 +97,7 @@ proptest! {
 
     /// However small the pages: the same targets in order, and the same counts.
     #[test]
-    fn pages_are_the_whole(ledger in ledgers(), limit in 1usize..4) {
+    fn pages_are_the_whole(ledger in ledgers_of_a_deaf_hub(), limit in 1usize..4) {
         let fleet = ledger.fold();
         let any = StatusQuery { output: Output::All, ..StatusQuery::default() };
         let known = ["north/a", "north/b", "south/a", "south/b"].into_iter().filter(|device| {
@@ -120,7 +120,7 @@ proptest! {
     /// kpt has no other pairs: what was not taken up cannot have gone wrong or come about, and nothing waits for what was
     /// refused.
     #[test]
-    fn what_went_wrong_or_came_about_was_taken_up(ledger in ledgers()) {
+    fn what_went_wrong_or_came_about_was_taken_up(ledger in ledgers_of_a_deaf_hub()) {
         let fleet = ledger.fold();
         let any = StatusQuery { output: Output::All, ..StatusQuery::default() };
         for query in [any.clone(), part(&["main"], any.clone()), part(&["side"], any)] {
@@ -138,7 +138,7 @@ proptest! {
 
     /// One axis is half of the answer with both.
     #[test]
-    fn an_axis_is_a_part_of_the_answer(ledger in ledgers()) {
+    fn an_axis_is_a_part_of_the_answer(ledger in ledgers_of_a_deaf_hub()) {
         let fleet = ledger.fold();
         let both = ask(&fleet, &StatusQuery::default()).rollup;
         let one = |axis| ask(&fleet, &StatusQuery { status: Some(axis), ..StatusQuery::default() }).rollup;
@@ -151,12 +151,12 @@ proptest! {
 
     /// Whatever became of it: removed, forgotten by its device, retired, updated to another application and back.
     #[test]
-    fn an_application_is_known_exactly_while_a_line_is_of_it(ledger in ledgers(), cut in any::<prop::sample::Index>()) {
+    fn an_application_is_known_exactly_while_a_line_is_of_it(ledger in ledgers_of_a_deaf_hub(), cut in any::<prop::sample::Index>()) {
         let cut = cut.index(ledger.entries.len() + 1);
         let early = ledger::Ledger { entries: ledger.entries[..cut].to_vec() };
         for fleet in [early.fold(), ledger.fold()] {
             let lines = ask(&fleet, &StatusQuery { output: Output::All, ..StatusQuery::default() }).targets;
-            let restored = Fleet::restore(fleet.as_of(), fleet.records());
+            let restored = Fleet::restore(fleet.as_of(), fleet.hearing_state().clone(), fleet.records());
             for app in ["com.example.web", "com.example.db", "com.example.log"] {
                 let there = lines.iter().any(|target| target.app.as_deref() == Some(app));
                 let query = StatusQuery { app: vec![app.to_owned()], ..StatusQuery::default() };

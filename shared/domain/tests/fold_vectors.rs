@@ -71,6 +71,8 @@ fn document(fact: &Fact) -> Value {
         Fact::Quarantine(fact) => serde_json::to_value(fact),
         Fact::Verdict(fact) => serde_json::to_value(fact),
         Fact::Ownership(record) => serde_json::to_value(record),
+        Fact::Pulse(pulse) => serde_json::to_value(pulse),
+        Fact::Hearing(fact) => serde_json::to_value(fact),
     };
     value.unwrap()
 }

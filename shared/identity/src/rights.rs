@@ -165,7 +165,7 @@ const INGEST_ANSWERS: [&str; 3] = ["muster.ingest.owner.*", QUARANTINE_REQUESTS,
 const INCIDENT_REQUESTS: &str = "muster.ingest.incident";
 /// Requests to requeue or drop a message in quarantine.
 const QUARANTINE_REQUESTS: &str = "muster.ingest.quarantine.*";
-const INGEST_FACTS: [&str; 7] = [
+const INGEST_FACTS: [&str; 8] = [
     "muster.status.*.*.*",
     "muster.device.*.*",
     "muster.liveness.*.*",
@@ -173,6 +173,7 @@ const INGEST_FACTS: [&str; 7] = [
     "muster.incident.*.*",
     "muster.quarantine.*.*",
     "muster.receipt.*.*",
+    "muster.hub.*",
 ];
 const DEVICE_PUBLISH: [&str; 5] = [
     "muster.report.{site}.{device}",
@@ -196,6 +197,8 @@ const PUBLISHER_REQUESTS: &str = "muster.publisher.*";
 const ASK: [&str; 2] = [QUERIES, "muster.publisher.status"];
 /// Renewed tokens for devices.
 const CREDENTIALS: &str = "muster.credential.*.*";
+/// Whether the hub listens to a partition: the rollup alone says so.
+const HEARING_FACTS: &str = "muster.hearing.*";
 /// Requests to define a view, or to remove a definition.
 const VIEW_REQUESTS: &str = "muster.view.*";
 
@@ -234,7 +237,7 @@ impl Role {
                     &READ_LEDGER,
                     &READ_VIEWS,
                     &KEEP_NOTICES,
-                    &["$KV.views.>", INCIDENT_REQUESTS],
+                    &["$KV.views.>", INCIDENT_REQUESTS, HEARING_FACTS],
                     &ANSWERS,
                 ],
                 vec![&[OWN_INBOX, QUERIES, NOTIFY_REQUESTS, VIEW_REQUESTS], &DISCOVERY],

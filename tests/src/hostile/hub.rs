@@ -8,9 +8,9 @@ use std::path::PathBuf;
 use std::process::Output;
 use std::time::Duration;
 
-use muster_bus::partition::partition_of;
 use muster_bus::{Bus, BusConfig};
 use muster_contract::DeviceKey;
+use muster_contract::partition::partition_of;
 use muster_identity::Role;
 use muster_simulator::child::{Child, Spec};
 use rustix::process::Pid;

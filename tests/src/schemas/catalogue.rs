@@ -7,7 +7,8 @@ use muster_contract::decode::{self, Document};
 use muster_contract::defined::{DefinedView, ViewDefinition};
 use muster_contract::desired::DesiredState;
 use muster_contract::fact::{
-    DeadlineFact, DeviceFact, Incident, LivenessFact, Ownership, QuarantineFact, StatusFact,
+    DeadlineFact, DeviceFact, HearingFact, Incident, LivenessFact, Ownership, PulseFact, QuarantineFact,
+    StatusFact,
 };
 use muster_contract::groups::{
     GroupQuery, GroupView, GroupsAnswer, LabelsAnswer, RemoveViewRequest, ViewAnswer, ViewsAnswer,
@@ -50,7 +51,7 @@ pub struct Shape {
 }
 
 /// Documents: what streams and buckets hold.
-pub const DOCUMENTS: [Shape; 19] = [
+pub const DOCUMENTS: [Shape; 21] = [
     document::<DesiredState>(),
     document::<StatusReport>(),
     document::<CapabilitiesReport>(),
@@ -65,6 +66,8 @@ pub const DOCUMENTS: [Shape; 19] = [
     document::<Incident>(),
     document::<QuarantineVerdict>(),
     document::<Ownership>(),
+    document::<PulseFact>(),
+    document::<HearingFact>(),
     document::<DeploymentView>(),
     document::<SiteView>(),
     document::<FleetView>(),

@@ -4,10 +4,9 @@ use std::net::Ipv4Addr;
 
 use futures_util::StreamExt;
 use muster_bus::publish::CONFIRM_TIMEOUT;
-use muster_bus::{
-    Bus, BusConfig, Outgoing, PublishError, PublishErrorKind, Start, Stored, Window, partition_of,
-};
+use muster_bus::{Bus, BusConfig, Outgoing, PublishError, PublishErrorKind, Start, Stored, Window};
 use muster_contract::limits::UPLINK_SHARE;
+use muster_contract::partition::partition_of;
 use muster_contract::subjects::stream;
 use muster_tests::server::{Server, Setup, device};
 use muster_tests::thin::Thin;

@@ -4,9 +4,10 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use bytes::Bytes;
-use muster_bus::{Bus, Deliveries, Delivery, partition_of};
+use muster_bus::{Bus, Deliveries, Delivery};
 use muster_contract::DeviceKey;
 use muster_contract::limits::PARTITIONS;
+use muster_contract::partition::partition_of;
 use muster_contract::subjects::stream;
 use muster_tests::server::{Server, device};
 use muster_tests::wait::{soon, until};

@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use muster_bus::{Bus, Delivery, Outgoing, ReadError, Replay, Start, partition_of};
+use muster_bus::{Bus, Delivery, Outgoing, ReadError, Replay, Start};
 use muster_contract::limits::MESSAGE_BYTES_MAX;
+use muster_contract::partition::partition_of;
 use muster_contract::subjects::{self, stream};
 use muster_tests::server::{Server, device};
 use muster_tests::wait::soon;

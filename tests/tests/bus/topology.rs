@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use muster_bus::{Bus, BusConfig, Outgoing, Start, TopologyError, partition_of};
+use muster_bus::{Bus, BusConfig, Outgoing, Start, TopologyError};
 use muster_contract::limits::PARTITIONS;
+use muster_contract::partition::partition_of;
 use muster_contract::subjects::{self, stream};
 use muster_tests::server::{Server, Setup, device};
 use muster_tests::wait::soon;

@@ -82,7 +82,7 @@ async fn nothing_is_lost_or_doubled_when_leaders_are_killed_in_mid_traffic() {
     let rollup = Spec { name: ROLLUP.to_owned(), program: program(ROLLUP), args };
     let mut rollup = Child::start(rollup, hub.dir.path()).unwrap();
     let sending = tokio::spawn(traffic(hub.bus.clone(), fleet(), PACE));
-    let consumer = format!("UPLINK.ingest-{}", muster_bus::partition_of(&fleet()[0]));
+    let consumer = format!("UPLINK.ingest-{}", muster_contract::partition::partition_of(&fleet()[0]));
     for asset in [stream::LEDGER, stream::UPLINK, &consumer] {
         lose_leader(&mut cluster, &hub, asset).await;
     }

@@ -20,8 +20,8 @@ async fn old_facts_of_a_partition_are_read_once_and_young_ones_are_left() {
     hub.send(&device("elsewhere"), &status(1, 1, 1)).await;
     hub.statuses_are(&key, 3).await;
     hub.statuses_are(&device("elsewhere"), 1).await;
-    let partition = muster_bus::partition_of(&key);
-    assert_ne!(partition, muster_bus::partition_of(&device("elsewhere")));
+    let partition = muster_contract::partition::partition_of(&key);
+    assert_ne!(partition, muster_contract::partition::partition_of(&device("elsewhere")));
     let (mut rest, mut numbers) = (Elders::new(hub.bus.clone(), Arc::new(Later), partition), Vec::new());
     // What is ready comes at once: on a busy machine in more than one piece.
     while numbers.len() < 3 {

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use muster_bus::{Outgoing, PublishErrorKind, partition_of};
+use muster_bus::{Outgoing, PublishErrorKind};
 use muster_contract::limits::DUPLICATE_WINDOW;
+use muster_contract::partition::partition_of;
 use muster_contract::subjects::{self, stream};
 use muster_tests::server::device;
 use muster_tests::wait::{until, within};

@@ -156,7 +156,7 @@ async fn two_processes_share_the_partitions() {
     for key in &keys {
         hub.send(key, &status(1, 1, 1)).await;
     }
-    let own = keys.iter().filter(|key| muster_bus::partition_of(key) < 8).count();
+    let own = keys.iter().filter(|key| muster_contract::partition::partition_of(key) < 8).count();
     let count = || async {
         hub.ledger().await.iter().filter(|e| matches!(e.fact, muster_contract::fact::Fact::Status(_))).count()
     };

@@ -104,7 +104,7 @@ async fn what_still_holds_is_said_again_with_its_number_and_the_window_alone_has
     let mut hub = Hub::start(&[]).await;
     // Of the first partition: old facts are looked for there first.
     let mut names = (0..).map(|at| device(&format!("press-{at}")));
-    let key = names.find(|key| muster_bus::partition_of(key) == 0).unwrap();
+    let key = names.find(|key| muster_contract::partition::partition_of(key) == 0).unwrap();
     desire(&hub, &key, &desired(1, &["web", "db"], false)).await;
     for report in reports() {
         hub.send(&key, &report).await;

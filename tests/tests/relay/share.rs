@@ -3,8 +3,8 @@
 
 use std::time::{Duration, Instant};
 
-use muster_bus::partition_of;
 use muster_contract::limits::{IN_FLIGHT_MAX, UPLINK_SHARE};
+use muster_contract::partition::partition_of;
 use muster_contract::subjects::LedgerSubject;
 use muster_contract::{DeviceKey, Timestamp};
 use muster_tests::backlog::Sender;

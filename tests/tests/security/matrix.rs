@@ -245,6 +245,8 @@ fn harmful_replies() -> Vec<String> {
         "muster.status.plant7.press-5.web",
         "muster.incident.plant7.press-5",
         "muster.owner.0.0",
+        "muster.hub.0",
+        "muster.hearing.0",
         "muster.subscription.mine",
         "muster.notice.mine",
         "$KV.views.fleet",

@@ -1,8 +1,9 @@
 //! Records of changes name who asked: the requester that the server proves, and nobody that a request names.
 
-use muster_bus::{Outgoing, partition_of};
+use muster_bus::Outgoing;
 use muster_contract::desired::DesiredState;
 use muster_contract::headers::REQUESTED_BY;
+use muster_contract::partition::partition_of;
 use muster_contract::subjects::{self, definition_key, stream};
 use muster_contract::{DeviceKey, RequestedBy, decode};
 use muster_identity::{Role, creds, jwt};

@@ -43,6 +43,8 @@ pub(crate) struct Device {
     liveness: Option<(u64, Liveness)>,
     storing: bool,
     reported: bool,
+    /// The hub does not listen to its partition.
+    pub(crate) unheard: bool,
     reports: BTreeMap<DeploymentId, Report>,
     deadlines: BTreeMap<DeploymentId, Generation>,
 }
@@ -107,6 +109,7 @@ impl Default for Device {
             // Who has not said otherwise can.
             storing: true,
             reported: false,
+            unheard: false,
             reports: BTreeMap::new(),
             deadlines: BTreeMap::new(),
         }
@@ -253,7 +256,8 @@ impl Device {
 
     pub(crate) fn freshness(&self) -> Freshness {
         match self.liveness {
-            Some((_, Liveness::Fresh)) => Freshness::Fresh,
+            Some((_, Liveness::Fresh)) if !self.unheard => Freshness::Fresh,
+            Some((_, Liveness::Fresh)) => Freshness::Stale,
             Some((_, Liveness::Stale)) => Freshness::Stale,
             None if self.reported => Freshness::Stale,
             None => Freshness::Never,

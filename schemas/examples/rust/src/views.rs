@@ -10,6 +10,8 @@ use muster_contract::ids::{LabelKey, LabelValue};
 use muster_contract::limits::{
     COMPONENTS_MAX, ERROR_CODE_BYTES_MAX, VIEW_ERRORS_MAX, VIEW_MESSAGE_BYTES_MAX,
 };
+use muster_contract::partition::partition_of;
+use muster_contract::pulse::{HubHearing, UnheardPartition};
 use muster_contract::state::cut;
 use muster_contract::subjects::ViewKey;
 use muster_contract::view::{
@@ -51,7 +53,7 @@ impl Fleet {
             ViewKey::Group(label, value) => self.group(label, value).map(signed),
             ViewKey::Fleet => {
                 let (api_version, kind) = Default::default();
-                Some(signed(FleetView { api_version, kind, tally: tally(self.as_of, &self.all()) }))
+                Some(signed(FleetView { api_version, kind, tally: self.tally(&self.all()) }))
             }
             ViewKey::Defined(_) => None,
         }
@@ -65,7 +67,7 @@ impl Fleet {
         let mut devices = self.all();
         devices.retain(|(key, device)| key.site == *site && !device.retired);
         let (api_version, kind) = Default::default();
-        let view = || SiteView { api_version, kind, site: site.clone(), tally: tally(self.as_of, &devices) };
+        let view = || SiteView { api_version, kind, site: site.clone(), tally: self.tally(&devices) };
         (!devices.is_empty()).then(view)
     }
 
@@ -74,7 +76,7 @@ impl Fleet {
         devices.retain(|(_, device)| device.labels.get(label) == Some(value) && !device.retired);
         let (api_version, kind) = Default::default();
         let (label, value) = (label.clone(), value.clone());
-        let view = || GroupView { api_version, kind, label, value, tally: tally(self.as_of, &devices) };
+        let view = || GroupView { api_version, kind, label, value, tally: self.tally(&devices) };
         (!devices.is_empty()).then(view)
     }
 
@@ -120,12 +122,32 @@ impl Fleet {
             components,
             errors,
             omitted,
+            hub: self.hub(rows.iter().map(|(key, _)| *key)),
             digest: unsigned(),
         })
     }
+
+    /// The partitions of these devices that the hub does not listen to.
+    fn hub<'a>(&self, devices: impl Iterator<Item = &'a DeviceKey>) -> HubHearing {
+        let partitions: BTreeSet<u16> = devices.map(partition_of).collect();
+        let unheard = self.unheard.iter().filter(|(partition, _)| partitions.contains(partition));
+        let unheard = unheard.map(|(partition, since)| UnheardPartition {
+            hub: None,
+            partition: *partition,
+            since: *since,
+            ledger_seq: None,
+        });
+        HubHearing::of(unheard.collect())
+    }
+
+    /// What sites, groups and the fleet have in common.
+    fn tally(&self, devices: &Devices<'_>) -> Tally {
+        let present = devices.iter().filter(|(_, device)| !device.retired);
+        Tally { hub: self.hub(present.map(|(key, _)| *key)), ..tally(self.as_of, devices) }
+    }
 }
 
-/// What sites, groups and the fleet have in common.
+/// The counts of a part of the fleet.
 fn tally(as_of: AsOf, devices: &Devices<'_>) -> Tally {
     let present: Vec<&Device> =
         devices.iter().map(|(_, device)| *device).filter(|device| !device.retired).collect();
@@ -151,6 +173,7 @@ fn tally(as_of: AsOf, devices: &Devices<'_>) -> Tally {
             of: present.len() as u64,
             missing_reports: total(present.iter().map(|device| device.missing())),
         },
+        hub: HubHearing::default(),
         digest: unsigned(),
     }
 }

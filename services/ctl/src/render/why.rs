@@ -155,6 +155,7 @@ pub(super) const fn kind(kind: EvidenceKind) -> &'static str {
         EvidenceKind::Deadline => "deadline",
         EvidenceKind::Head => "head",
         EvidenceKind::Quarantine => "quarantine",
+        EvidenceKind::Hearing => "hearing",
     }
 }
 

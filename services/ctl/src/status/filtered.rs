@@ -205,6 +205,7 @@ mod tests {
             verdict: None,
             whole,
             rollup: Rollup { targets, ..Rollup::default() },
+            hub: Default::default(),
             apps: vec![AppStatus {
                 app: Some("a".to_owned()),
                 rollup: Rollup { targets, ..Rollup::default() },

@@ -81,7 +81,9 @@ fn at(ledger: &Ledger, sites: &[&str]) -> Ledger {
         LedgerSubject::Incident(key) => LedgerSubject::Incident(key.as_ref().map(moved)),
         LedgerSubject::Quarantine(key) => LedgerSubject::Quarantine(key.as_ref().map(moved)),
         LedgerSubject::Verdict(key) => LedgerSubject::Verdict(key.as_ref().map(moved)),
-        owner @ LedgerSubject::Owner { .. } => owner.clone(),
+        owner @ (LedgerSubject::Owner { .. } | LedgerSubject::Hub(_) | LedgerSubject::Hearing(_)) => {
+            owner.clone()
+        }
     };
     let entries = ledger.entries.iter();
     let entries =

@@ -272,7 +272,8 @@ impl Walk {
             return Ok(None);
         }
         let (as_of, digest) = (self.fleet.as_of(), self.fleet.fleet_view().tally.digest);
-        Ok(Some(Checkpoint { packed: packer.finish()?, as_of, digest }))
+        let packed = packer.finish(self.fleet.hearing_state().clone())?;
+        Ok(Some(Checkpoint { packed, as_of, digest }))
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::io::{self, Read as _};
 
-use muster_domain::fold::DeviceRecord;
+use muster_domain::fold::{DeviceRecord, HearingState};
 
 use super::store::{KeepError, LoadError};
 use crate::store::Store;
@@ -27,6 +27,8 @@ pub struct Packed {
     pub devices: u64,
     /// Their bytes together.
     pub bytes: u64,
+    /// What the hub listened to.
+    pub hearing: HearingState,
 }
 
 /// Packs records into parts.
@@ -45,7 +47,7 @@ impl Packed {
     pub fn of_snapshot(snapshot: &Store) -> Result<Self, KeepError> {
         let mut packer = Packer::default();
         snapshot.each_record(|record| packer.take(record))?;
-        packer.finish()
+        packer.finish(snapshot.hearing()?)
     }
 }
 
@@ -78,12 +80,13 @@ impl Packer {
         self.take(&text)
     }
 
-    /// All that was taken in.
+    /// All that was taken in, and what the hub listened to.
     ///
     /// # Errors
     /// The last part cannot be packed.
-    pub fn finish(mut self) -> Result<Packed, KeepError> {
+    pub fn finish(mut self, hearing: HearingState) -> Result<Packed, KeepError> {
         self.pack()?;
+        self.packed.hearing = hearing;
         Ok(self.packed)
     }
 

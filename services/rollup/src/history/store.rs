@@ -11,19 +11,19 @@ use std::path::{Path, PathBuf};
 use muster_contract::Timestamp;
 use muster_contract::canonical::Digest;
 use muster_contract::view::AsOf;
-use muster_domain::fold::Fleet;
+use muster_domain::fold::{Fleet, HearingState};
 use rusqlite::{Connection, OptionalExtension, Transaction, params};
 
 use super::gaps::Held;
 use super::pack::{Packed, unpack};
 use super::thinning::{Mark, Room, surplus};
 use crate::restore;
-use crate::store::{Damage, Kind, StoreError, connect, copy_aside, put_aside, write_error};
+use crate::store::{Damage, Kind, StoreError, as_text, connect, copy_aside, put_aside, write_error};
 
 /// Name of the file in the data directory.
 const FILE: &str = "history.db";
 /// Marks the file as ours: "MUSH" in ASCII. The format is that of the tables and of the records in them.
-pub(crate) const KIND: Kind = Kind { application_id: 0x4d55_5348, format: 4 };
+pub(crate) const KIND: Kind = Kind { application_id: 0x4d55_5348, format: 5 };
 const TABLES: &str = "
     CREATE TABLE ledger (only INTEGER PRIMARY KEY CHECK (only = 1), created_at TEXT NOT NULL);
     CREATE TABLE checkpoint (
@@ -31,7 +31,8 @@ const TABLES: &str = "
         at TEXT NOT NULL,
         fleet_digest TEXT NOT NULL,
         devices INTEGER NOT NULL,
-        bytes INTEGER NOT NULL
+        bytes INTEGER NOT NULL,
+        hearing TEXT NOT NULL
     );
     CREATE TABLE part (ledger_seq INTEGER NOT NULL, packed BLOB NOT NULL);
     CREATE INDEX part_of ON part (ledger_seq);
@@ -231,11 +232,14 @@ impl Checkpoints {
     /// Why the checkpoint is of no use.
     pub fn load(&self, mark: Mark) -> Result<Fleet, LoadError> {
         let seq = mark.as_of.ledger_seq.cast_signed();
-        let digest: Option<String> = self
+        let select = "SELECT fleet_digest, hearing FROM checkpoint WHERE ledger_seq = ?1";
+        let row: Option<(String, String)> = self
             .connection
-            .query_row("SELECT fleet_digest FROM checkpoint WHERE ledger_seq = ?1", [seq], |row| row.get(0))
+            .query_row(select, [seq], |row| row.try_into())
             .optional()
             .map_err(LoadError::Unreadable)?;
+        let (digest, hearing) = row.ok_or(LoadError::Counts)?;
+        let hearing = serde_json::from_str(&hearing).map_err(LoadError::Record)?;
         let mut statement = self
             .connection
             .prepare("SELECT packed FROM part WHERE ledger_seq = ?1")
@@ -243,9 +247,9 @@ impl Checkpoints {
         let parts =
             statement.query_map([seq], |row| row.get::<_, Vec<u8>>(0)).map_err(LoadError::Unreadable)?;
         let parts = parts.map(|part| part.map_err(LoadError::Unreadable));
-        let fleet = restore::fleet(mark.as_of, parts, |part| unpack(&part), LoadError::Counts)?;
+        let fleet = restore::fleet((mark.as_of, hearing), parts, |part| unpack(&part), LoadError::Counts)?;
         if fleet.devices_known() as u64 != mark.devices
-            || Some(fleet.fleet_view().tally.digest.to_string()) != digest
+            || fleet.fleet_view().tally.digest.to_string() != digest
         {
             return Err(LoadError::Counts);
         }
@@ -354,19 +358,26 @@ fn write_checkpoint(
         insert.execute(params![seq, part])?;
     }
     let mark = Mark { as_of, devices: packed.devices, bytes: packed.bytes };
-    write_mark(transaction, mark, digest)?;
+    write_mark(transaction, mark, digest, &packed.hearing)?;
     Ok(mark)
 }
 
-fn write_mark(transaction: &Transaction<'_>, mark: Mark, digest: Digest) -> rusqlite::Result<()> {
+fn write_mark(
+    transaction: &Transaction<'_>,
+    mark: Mark,
+    digest: Digest,
+    hearing: &HearingState,
+) -> rusqlite::Result<()> {
     transaction.execute(
-        "INSERT INTO checkpoint (ledger_seq, at, fleet_digest, devices, bytes) VALUES (?1, ?2, ?3, ?4, ?5)",
+        "INSERT INTO checkpoint (ledger_seq, at, fleet_digest, devices, bytes, hearing)
+            VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
         params![
             mark.as_of.ledger_seq.cast_signed(),
             mark.as_of.at.to_string(),
             digest.to_string(),
             mark.devices.cast_signed(),
             mark.bytes.cast_signed(),
+            as_text(hearing)?,
         ],
     )?;
     Ok(())

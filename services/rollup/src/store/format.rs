@@ -1,7 +1,7 @@
 //! What a record looks like belongs to the formats of the two files that hold records. One record with every field filled
 //! lies in `records/`, under a name that says both formats: whoever changes what a record looks like has to raise them.
 
-use muster_domain::fold::{DeviceRecord, Fleet};
+use muster_domain::fold::{DeviceRecord, Fleet, HearingState};
 use serde::de::value::{MapDeserializer, SeqDeserializer};
 use serde::de::{Deserialize, Deserializer, IntoDeserializer, Visitor};
 use serde::forward_to_deserialize_any;
@@ -105,7 +105,7 @@ fn what_a_record_looks_like_is_the_format_of_the_files_that_hold_it() {
     let read = DeviceRecord::deserialize(Whole(golden.clone()));
     let read = read.unwrap_or_else(|error| panic!("{error}: {REMEDY}"));
     assert_eq!(serde_json::to_value(&read).unwrap(), golden, "{REMEDY}");
-    let taken_in = Fleet::restore(fleet(1).as_of(), [read]);
+    let taken_in = Fleet::restore(fleet(1).as_of(), HearingState::default(), [read]);
     let given: Vec<_> = taken_in.records().collect();
     assert_eq!(serde_json::to_value(&given).unwrap(), Value::Array(vec![golden]), "a fleet keeps all of it");
 }

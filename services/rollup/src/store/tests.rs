@@ -41,6 +41,7 @@ fn changes(fleet: &Fleet, afresh: bool, skip: usize) -> Changes {
         created_at: ledger_time(),
         as_of: fleet.as_of(),
         fleet_digest: fleet.fleet_view().tally.digest,
+        hearing: fleet.hearing_state().clone(),
         records: fleet.records().skip(skip).collect(),
     }
 }

@@ -38,6 +38,8 @@ pub(crate) enum Change {
     },
     Overdue(DeploymentId, Generation, Timestamp),
     Incident(IncidentKind, Timestamp),
+    /// The owner of the partition hears: about no device.
+    Pulse,
     /// A person has decided about a message in quarantine. One of an earlier release does not say which.
     Verdict(Option<Identity>),
 }
@@ -46,7 +48,8 @@ impl Change {
     /// What a fact said at a moment changes; nothing where it is no fact of the border's making.
     pub(crate) fn of(fact: &Fact, deployment: Option<&DeploymentId>, said_at: Timestamp) -> Option<Self> {
         match fact {
-            Fact::Desired(_) | Fact::Ownership(_) => None,
+            Fact::Desired(_) | Fact::Ownership(_) | Fact::Hearing(_) => None,
+            Fact::Pulse(_) => Some(Self::Pulse),
             Fact::Status(fact) => Some(Self::of_status(fact, said_at)),
             Fact::Device(fact) => Some(Self::of_device(fact, said_at)),
             Fact::Liveness(fact) => Some(Self::Liveness { fact: fact.clone(), said_at }),

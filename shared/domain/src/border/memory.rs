@@ -143,6 +143,7 @@ impl Memory {
                 self.bound_overdue();
             }
             Change::Incident(what, at) => self.incident(what, *at),
+            Change::Pulse => {}
             Change::Verdict(identity) => identity.iter().for_each(|of| _ = self.open.remove(of)),
         }
         if self.cursor.epoch() != before {

@@ -13,6 +13,7 @@ use super::*;
 mod failures;
 mod model;
 mod owners;
+mod pulse;
 mod quarantine;
 mod quota;
 mod time;

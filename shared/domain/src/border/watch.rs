@@ -60,6 +60,7 @@ impl Border {
                 self.look(place, now, taken_to);
             }
         }
+        self.make_pulse(now);
     }
 
     /// A report or something unreadable of the device was stored.

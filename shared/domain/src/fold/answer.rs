@@ -67,7 +67,8 @@ impl Fleet {
         let wanted = numbers.filter(|(_, number)| site.is_none_or(|at| at.deployments.has(**number)));
         let views = wanted.filter_map(|(_, number)| self.view_of(*number));
         let (deployments, next) = cut_page(views, page.limit, |view| view.deployment.to_string());
-        Some(DeploymentsAnswer { as_of: self.as_of, deployments, silent_sites, next })
+        let hub = self.hub_hearing_at(site.map(|site| &site.id));
+        Some(DeploymentsAnswer { as_of: self.as_of, deployments, hub, silent_sites, next })
     }
 
     /// All devices, or those of a site; retired ones too. Where some freshness is named, only devices that have it and are
@@ -101,7 +102,7 @@ impl Fleet {
             }
         }
         let next = last.filter(|_| more).map(|device| self.key_of(device).to_string());
-        Some(DevicesAnswer { as_of: self.as_of, devices, next })
+        Some(DevicesAnswer { as_of: self.as_of, devices, hub: self.hub_hearing_at(site), next })
     }
 
     /// All about a device. None where there is no such device.
@@ -123,6 +124,7 @@ impl Fleet {
                 .troubles
                 .as_deref()
                 .and_then(|troubles| troubles.last_incident.clone()),
+            hub: self.hub_hearing_of(device),
             omitted: DeviceOmitted::default(),
         })
     }
@@ -159,7 +161,7 @@ impl Fleet {
             deployment: self.totals.deployment(row.deployment).id.clone(),
             standing,
             freshness: facet.freshness,
-            last_heard_at: device.about.silent_since(),
+            last_heard_at: self.silent_since(device),
             known: row.is_known(&facet),
             leaving: share == Share::Leaving,
             overdue: row.overdue().map(|deadline| deadline.fact.clone()),

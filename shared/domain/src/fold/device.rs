@@ -66,6 +66,8 @@ pub(super) struct About {
     reported: bool,
     /// When the hub last heard it, as far as facts tell.
     heard_at: Option<Moment>,
+    /// Its partition, where the hub does not listen to that.
+    pub(super) unheard_in: Option<u8>,
     pub(super) nature: Option<Box<Nature>>,
     /// None for most devices, which is why it is a box.
     pub(super) troubles: Option<Box<Troubles>>,
@@ -183,6 +185,7 @@ impl About {
             beat_at: None,
             reported: false,
             heard_at: None,
+            unheard_in: None,
             nature: None,
             troubles: None,
             sources: Sources::NONE,
@@ -223,6 +226,8 @@ impl About {
             head: self.holdings.head(),
             missing: self.holdings.missing(),
             doubt: self.doubt(),
+            unheard_in: self.unheard_in,
+            is_masked: self.is_masked(),
         }
     }
 
@@ -264,13 +269,20 @@ impl About {
         (self.desired, self.retires) = (Some(generation), retires);
     }
 
-    /// Only liveness facts can say that a device is fresh; without one it is stale as soon as anything of it has come.
+    /// Only liveness facts can say that a device is fresh; without one it is stale as soon as anything of it has come. While the
+    /// hub does not listen to its partition, what they say is out of date.
     pub(super) const fn freshness(&self) -> Freshness {
         match (self.liveness_state(), self.reported) {
+            (Some(Liveness::Fresh), _) if self.unheard_in.is_some() => Freshness::Stale,
             (Some(Liveness::Fresh), _) => Freshness::Fresh,
             (Some(Liveness::Stale), _) | (None, true) => Freshness::Stale,
             (None, false) => Freshness::Never,
         }
+    }
+
+    /// It would be fresh if the hub listened to its partition.
+    pub(super) const fn is_masked(&self) -> bool {
+        self.unheard_in.is_some() && matches!(self.liveness_state(), Some(Liveness::Fresh))
     }
 
     /// What the liveness fact that holds says.

@@ -70,7 +70,7 @@ impl Fleet {
         if stands.0 == stands.1 && components.is_empty() {
             return None;
         }
-        let facts = facts(from, to, since, device);
+        let facts = facts((from, to), since, device, self.hearing_evidence(device));
         Some(DeviceChange { key: self.key_of(device), from: stands.0, to: stands.1, components, facts })
     }
 }
@@ -160,7 +160,12 @@ fn components(from: Option<Seen<'_>>, to: Option<Seen<'_>>) -> Vec<ComponentChan
 
 /// The facts after `since` that made the later what it is, where the earlier is otherwise. A report said again is no
 /// change, so each kind of fact is named only where what it says is another.
-fn facts(from: Option<Seen<'_>>, to: Option<Seen<'_>>, since: u64, device: &Device) -> Vec<Evidence> {
+fn facts(
+    (from, to): (Option<Seen<'_>>, Option<Seen<'_>>),
+    since: u64,
+    device: &Device,
+    hearing: Option<Evidence>,
+) -> Vec<Evidence> {
     let was = from.map(|seen| (seen.row, &seen.device.about));
     let (about, row) = (&device.about, to.map(|seen| seen.row));
     let mut facts = Vec::new();
@@ -178,6 +183,7 @@ fn facts(from: Option<Seen<'_>>, to: Option<Seen<'_>>, since: u64, device: &Devi
     }
     if was.is_none_or(|(_, was)| was.freshness() != about.freshness()) {
         facts.extend(about.liveness_evidence());
+        facts.extend(hearing.filter(|_| was.and_then(|(_, was)| was.unheard_in) != about.unheard_in));
     }
     let is_overdue = |row: &Row| row.overdue().is_some();
     if was.is_some_and(|(row, _)| is_overdue(row)) != row.is_some_and(is_overdue) {

@@ -9,6 +9,7 @@ use muster_contract::{DeploymentId, DeviceKey, Epoch, Seq, SiteId, Timestamp};
 
 use super::capture::Capture;
 use super::device::Device;
+use super::hearing::HearingState;
 use super::index::Index;
 use super::lens::Lenses;
 use super::shifts::{Shifts, Side};
@@ -51,6 +52,7 @@ pub struct Fleet {
     pub(super) shifts: Shifts,
     pub(super) changed: Vec<u32>,
     pub(super) capture: Capture,
+    pub(super) hearing: HearingState,
 }
 
 /// Which rows a fact alters.
@@ -76,6 +78,7 @@ impl Default for Fleet {
             shifts: Shifts::default(),
             changed: Vec::new(),
             capture: Capture::default(),
+            hearing: HearingState::default(),
         }
     }
 }
@@ -83,7 +86,8 @@ impl Default for Fleet {
 impl Fleet {
     /// Folds in a fact. Never fails: what makes no sense changes nothing but the position.
     pub fn apply(&mut self, at: Position, subject: &LedgerSubject, fact: Fact) -> Outcome {
-        if at.ledger_seq <= self.as_of.ledger_seq {
+        // LEDGER keeps a pulse for a short time only, and a position is a message that stays.
+        if at.ledger_seq <= self.as_of.ledger_seq || matches!(subject, LedgerSubject::Hub(_)) {
             return Outcome::Skipped;
         }
         self.pass(at);
@@ -113,6 +117,7 @@ impl Fleet {
             (LedgerSubject::Incident(Some(key)), Fact::Incident(fact)) => self.incident(key, fact),
             (LedgerSubject::Quarantine(Some(key)), Fact::Quarantine(fact)) => self.quarantine(at, key, &fact),
             (LedgerSubject::Verdict(Some(key)), Fact::Verdict(fact)) => self.verdict(key, &fact),
+            (LedgerSubject::Hearing(partition), Fact::Hearing(fact)) => self.hear_hub(at, *partition, &fact),
             _ => Outcome::Skipped,
         }
     }
@@ -184,7 +189,9 @@ impl Fleet {
         let site = self.totals.name_site(&key.site);
         self.totals.site_mut(site).members.insert(&self.devices, &key.device, number);
         self.index.insert(key, number);
-        self.devices.push(Device::new(site, key.device.clone()));
+        let mut device = Device::new(site, key.device.clone());
+        device.about.unheard_in = self.unheard_in(site, &device);
+        self.devices.push(device);
         self.totals.weigh_device(Way::In, (site, &[]), &self.facet(number), 0);
         self.lenses.admit(&self.totals, number, &self.devices[number as usize]);
         self.shifts.appear(self.as_of, (site, number));
@@ -215,14 +222,19 @@ impl Fleet {
 
     /// Brings the counts in line with a device that was `before` and has altered since. `alter` changes each row in
     /// scope; every share that changes is taken out of the counts before and put in after.
-    pub(super) fn settle(
+    pub(super) fn settle(&mut self, number: u32, before: Facet, scope: Scope, alter: impl FnMut(&mut Row)) {
+        self.mark_changed(number);
+        self.recount_device(number, before, scope, alter);
+    }
+
+    /// The same where the device's record stays what it is.
+    pub(super) fn recount_device(
         &mut self,
         number: u32,
         before: Facet,
         scope: Scope,
         mut alter: impl FnMut(&mut Row),
     ) {
-        self.mark_changed(number);
         let device = &mut self.devices[number as usize];
         let after = device.about.facet();
         // What people have defined may count anything of a device, so it is taken out as it was and put in as it is.
@@ -238,7 +250,8 @@ impl Fleet {
         self.recount(number, [&before, &after], scope, &mut alter);
         let device = &self.devices[number as usize];
         let counted = |facet: &Facet, unknown| {
-            (facet.retired, facet.freshness, facet.missing, facet.is_complete(unknown))
+            let place = (facet.retired, facet.unheard_in, facet.is_masked);
+            (place, facet.freshness, facet.missing, facet.is_complete(unknown))
         };
         if counted(&before, unknown) != counted(&after, device.unknown) {
             let place_of = (device.site, &*device.groups);
@@ -266,7 +279,7 @@ impl Fleet {
                 continue;
             }
             let old = row.share(before);
-            let stays = !in_scope && old == row.share(after);
+            let stays = !in_scope && old == row.share(after) && before.unheard_in == after.unheard_in;
             if stays && old != Share::Leaving {
                 continue;
             }
@@ -274,14 +287,14 @@ impl Fleet {
             let mut new = old;
             // Of one that leaves it may be otherwise how much is known, though it counts as before.
             if !stays {
-                let stake = self.totals.take_out((*site, &about.name), row, old);
+                let stake = self.totals.take_out((*site, &about.name), row, (old, before.unheard_in));
                 if in_scope {
                     let changed_at = row.changed_at();
                     alter(row);
                     self.totals.newest.note((row.deployment, *site), changed_at, row.changed_at());
                 }
                 new = row.share(after);
-                self.totals.put_in(&about.name, (*site, groups), row, new, &stake);
+                self.totals.put_in(&about.name, (*site, groups), row, (new, after.unheard_in), &stake);
                 *unknown -= u32::from(old.is_unknown());
                 *unknown += u32::from(new.is_unknown());
             }

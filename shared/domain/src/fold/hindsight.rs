@@ -105,7 +105,7 @@ impl Hindsight {
 
     /// Takes in what LEDGER stored after the moment.
     pub fn apply(&mut self, at: Position, subject: &LedgerSubject, fact: Fact) {
-        if at.ledger_seq <= self.read_to.ledger_seq {
+        if at.ledger_seq <= self.read_to.ledger_seq || matches!(subject, LedgerSubject::Hub(_)) {
             return;
         }
         self.pass(at);

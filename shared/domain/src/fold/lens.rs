@@ -22,6 +22,7 @@ use self::cell::Cell;
 use self::select::Selects as _;
 use super::device::Device;
 use super::fleet::Fleet;
+use super::hearing::UnheardCounts;
 use super::standing::{Facet, Row, Share};
 use super::tally::Way;
 use super::totals::Totals;
@@ -48,6 +49,8 @@ struct Lens {
     /// Devices without the label that is grouped by.
     without: Cell,
     groups: BTreeMap<Box<str>, Cell>,
+    /// Devices that count for anything, by partition, of those that the hub does not listen to.
+    unheard: UnheardCounts,
     changed: bool,
 }
 
@@ -161,6 +164,7 @@ impl Lens {
             total: Cell::default(),
             without: Cell::default(),
             groups: BTreeMap::new(),
+            unheard: UnheardCounts::default(),
             changed: false,
         }
     }
@@ -170,11 +174,13 @@ impl Lens {
         if seen.facet.retired || !self.definition.select.takes_device(seen) {
             return false;
         }
-        match self.definition.count {
+        let counts = match self.definition.count {
             Counted::Standings => self.weigh_standings(way, seen),
             Counted::Devices => self.weigh_device(way, seen),
             Counted::Components => self.weigh_components(way, seen),
-        }
+        };
+        self.unheard.shift(way, seen.facet.unheard_in.filter(|_| counts));
+        counts
     }
 
     fn weigh_standings(&mut self, way: Way, seen: Seen<'_>) -> bool {

@@ -5,6 +5,7 @@
 //! of them is known. Whether a hub is heard is said from outside: nothing here asks a clock.
 
 mod answer;
+mod hearing;
 mod hub;
 mod pages;
 mod past;
@@ -12,6 +13,7 @@ mod status;
 mod view;
 mod why;
 
+pub use hearing::hearing_of;
 pub use pages::{Pages, Placed};
 pub use past::{DiffSum, moment_of};
 pub use status::StatusSum;

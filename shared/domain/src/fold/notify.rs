@@ -73,7 +73,7 @@ impl Fleet {
             // That moves with whatever comes of a silent device, and no standing is otherwise by it: nothing to tell.
             targets.iter_mut().for_each(|line| line.last_heard_at = None);
         }
-        let rollup = whole.rollup;
+        let (rollup, hub) = (whole.rollup, whole.hub);
         if query.output == Output::All {
             let all = rollup.targets + rollup.leaving + rollup.superseded;
             omitted.targets = all.saturating_sub(targets.len() as u64);
@@ -84,7 +84,7 @@ impl Fleet {
         }
         let verdict = whole.verdict.filter(|_| is_whole);
         let view = view.map(Box::new);
-        Ok((NoticeState { status, verdict, rollup, apps, targets, view }, omitted))
+        Ok((NoticeState { status, verdict, rollup, apps, targets, view, hub }, omitted))
     }
 
     /// The standings that pass a subscription's filters, or did, and are otherwise than at a position. One that no longer

@@ -21,14 +21,14 @@ impl Fleet {
                 self.deployment_part(id, skip, rows).map(|part| Part::DeploymentPart(Box::new(part)))
             }
             ViewKey::Group(label, value) => self.group_part(label, value),
-            ViewKey::Fleet => Some(tally_part(&self.totals.fleet, self.silent_sites(None, None))),
+            ViewKey::Fleet => Some(self.tally_part(&self.totals.fleet, self.silent_sites(None, None))),
             ViewKey::Site(_) | ViewKey::Defined(_) => None,
         }
     }
 
     fn group_part(&self, label: &LabelKey, value: &LabelValue) -> Option<Part> {
         let group = self.totals.groups.find(label, value).filter(|_| self.has_group(label, value))?;
-        Some(tally_part(&group.whole, SilentSites::default()))
+        Some(self.tally_part(&group.whole, SilentSites::default()))
     }
 
     fn deployment_part(&self, id: &DeploymentId, skip: u64, rows: usize) -> Option<DeploymentPart> {
@@ -62,6 +62,7 @@ impl Fleet {
         Some(DeploymentPart {
             standings,
             silent_sites: self.silent_sites(None, Some(number)),
+            hub: self.hub_hearing(&deployment.unheard),
             skipped: skipped as u64,
             whole,
             components,
@@ -69,6 +70,16 @@ impl Fleet {
             groups,
             next: (shown < all).then_some(shown as u64),
         })
+    }
+
+    fn tally_part(&self, whole: &Whole, silent_sites: SilentSites) -> Part {
+        Part::TallyPart(Box::new(TallyPart {
+            devices: whole.devices.by_freshness(),
+            complete: whole.devices.complete(),
+            standings: whole.group.part(),
+            hub: self.hub_hearing(&whole.unheard),
+            silent_sites,
+        }))
     }
 
     /// A deployment by group.
@@ -91,15 +102,6 @@ impl Fleet {
 fn digest_of(rows: &impl Serialize) -> Digest {
     // Documents of ours are JSON; if one were not, it would be told from no other, and asked for again when it changes.
     Digest::of_bytes(&serde_json::to_vec(rows).unwrap_or_default())
-}
-
-fn tally_part(whole: &Whole, silent_sites: SilentSites) -> Part {
-    Part::TallyPart(Box::new(TallyPart {
-        devices: whole.devices.by_freshness(),
-        complete: whole.devices.complete(),
-        standings: whole.group.part(),
-        silent_sites,
-    }))
 }
 
 /// Rows that are still to be passed, and those that still find room.

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::blueprint::{self, Blueprint};
 use super::device::{Device, StoredDevice};
 use super::fleet::{Fleet, Scope};
+use super::hearing::HearingState;
 use super::report::Report;
 use super::standing::Deadline;
 
@@ -65,9 +66,15 @@ impl Fleet {
         self.devices_after(None, after, None).take(max).map(|device| self.record_of(device)).collect()
     }
 
-    /// The fleet as it was at `as_of`, from all its records. No device counts as changed, every view does.
-    pub fn restore(as_of: AsOf, records: impl IntoIterator<Item = DeviceRecord>) -> Self {
+    /// The fleet as it was at `as_of`, from all its records and what the hub listened to then. No device counts as changed,
+    /// every view does.
+    pub fn restore(
+        as_of: AsOf,
+        hearing: HearingState,
+        records: impl IntoIterator<Item = DeviceRecord>,
+    ) -> Self {
         let mut fleet = Self::default();
+        fleet.hearing = hearing;
         for record in records {
             fleet.admit(record);
         }
@@ -98,7 +105,7 @@ impl Fleet {
         self.regroup(number, &labels);
         let before = self.facet(number);
         let held = &mut self.devices[number as usize].about;
-        *held = about.about(held.name.clone());
+        *held = about.about(held.name.clone(), held.unheard_in);
         self.settle(number, before, Scope::Device, |_| {});
         for RowRecord { deployment, target, since, print, mut report, deadline } in rows {
             let place = self.name_row(number, &deployment);

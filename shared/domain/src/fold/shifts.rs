@@ -23,6 +23,8 @@ pub(super) struct Shifts {
     complete_after: u64,
     /// Where a row that nobody sees was altered last: a component may be known by its report alone.
     unseen_at: u64,
+    /// Where the hub stopped to listen to a partition, or listened again, last: that is said of everything there.
+    turned_at: u64,
 }
 
 /// A standing that changed, or of which something within changed; or a device that was never heard of before.
@@ -51,7 +53,7 @@ pub(super) struct Side {
 /// What may be otherwise than at a position.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Touched {
-    /// Too much changed to tell: anything may be otherwise.
+    /// Too much changed to tell, or what the hub listens to did: anything may be otherwise.
     pub all: bool,
     /// Devices of which a standing changed.
     pub devices: BTreeSet<DeviceKey>,
@@ -96,6 +98,11 @@ impl Shifts {
         self.keep(Shift { at, site, device, deployment: Some(deployment.clone()), from, to });
     }
 
+    /// The hub stopped to listen to a partition, or listens again.
+    pub(super) const fn turn(&mut self, ledger_seq: u64) {
+        self.turned_at = ledger_seq;
+    }
+
     /// Takes in a device that was never heard of before: its site may be new as well.
     pub(super) fn appear(&mut self, at: AsOf, place: (u32, u32)) {
         let (site, device) = place;
@@ -127,7 +134,8 @@ impl Shifts {
         totals: &Totals,
         key: impl Fn(u32) -> DeviceKey,
     ) -> Touched {
-        let mut touched = Touched { all: !self.is_complete_after(ledger_seq), ..Touched::default() };
+        let all = !self.is_complete_after(ledger_seq) || self.turned_at > ledger_seq;
+        let mut touched = Touched { all, ..Touched::default() };
         if touched.all {
             return touched;
         }

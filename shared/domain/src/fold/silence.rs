@@ -44,8 +44,9 @@ impl Fleet {
     }
 }
 
-/// Whether several of a site's devices were heard once, and none is now.
+/// Whether several of a site's devices were heard once, and none is now. Where the hub itself has stopped to listen to one that
+/// was heard until then, nothing is known of the site's silence.
 fn is_silent(site: &Site) -> bool {
     let devices = site.whole.devices.by_freshness();
-    devices.fresh == 0 && devices.stale >= SILENT_DEVICES_MIN
+    devices.fresh == 0 && site.whole.masked == 0 && devices.stale >= SILENT_DEVICES_MIN
 }

@@ -45,6 +45,10 @@ pub(super) struct Facet {
     pub(super) head: u64,
     pub(super) missing: u64,
     pub(super) doubt: Doubt,
+    /// The device's partition, where the hub does not listen to that.
+    pub(super) unheard_in: Option<u8>,
+    /// It would be fresh if the hub did.
+    pub(super) is_masked: bool,
 }
 
 /// What may be news of the device and cannot be read.

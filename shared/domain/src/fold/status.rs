@@ -154,6 +154,7 @@ impl Fleet {
             verdict: filter.deployment.map(|number| self.totals.deployment(number).group.verdict()),
             whole,
             rollup,
+            hub: self.hub_hearing_for(query),
             apps: page.apps(query),
             manifests: BTreeMap::new(),
             manifests_left_out: 0,

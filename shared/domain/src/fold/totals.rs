@@ -13,6 +13,7 @@ use super::cast::{Cast, Casts};
 use super::culprits::Culprits;
 use super::device::Device;
 use super::groups::{Groups, LabelGroup};
+use super::hearing::UnheardCounts;
 use super::members::Members;
 use super::newest::Newest;
 use super::shares::Shares;
@@ -56,6 +57,8 @@ pub(super) struct Deployment {
     pub(super) group: Group,
     pub(super) components: BTreeMap<ComponentName, States>,
     pub(super) culprits: Culprits,
+    /// Its standings by partition, of those that the hub does not listen to.
+    pub(super) unheard: UnheardCounts,
     /// Rows that name it.
     rows: u32,
     changed: bool,
@@ -77,6 +80,7 @@ pub(super) struct Site {
 #[derive(Debug)]
 pub(super) struct Stake {
     share: Share,
+    unheard_in: Option<u8>,
     axes: Axes,
     components: Option<Arc<Cast>>,
     blueprint: u32,
@@ -87,6 +91,10 @@ pub(super) struct Stake {
 pub(super) struct Whole {
     pub(super) group: Group,
     pub(super) devices: Devices,
+    /// The devices by partition, of those that the hub does not listen to.
+    pub(super) unheard: UnheardCounts,
+    /// Devices that would be fresh if the hub listened to their partitions.
+    pub(super) masked: u32,
     verdicts: [u32; VERDICTS],
 }
 
@@ -153,7 +161,12 @@ impl Totals {
     }
 
     /// What a row that is about to alter puts into the counts. The errors it counts for are taken out at once.
-    pub(super) fn take_out(&mut self, (site, name): (u32, &DeviceId), row: &Row, share: Share) -> Stake {
+    pub(super) fn take_out(
+        &mut self,
+        (site, name): (u32, &DeviceId),
+        row: &Row,
+        (share, unheard_in): (Share, Option<u8>),
+    ) -> Stake {
         if share.shows_errors()
             && let Some(report) = &row.report
         {
@@ -162,6 +175,7 @@ impl Totals {
         }
         Stake {
             share,
+            unheard_in: unheard_in.filter(|_| share != Share::Nothing),
             axes: Axes::of(row, self.blueprints.get(row.blueprint), share),
             components: shown_components(row, share).cloned(),
             blueprint: row.blueprint,
@@ -174,7 +188,7 @@ impl Totals {
         name: &DeviceId,
         (site, groups): (u32, &[u32]),
         row: &Row,
-        share: Share,
+        (share, unheard_in): (Share, Option<u8>),
         was: &Stake,
     ) {
         let nothing = Share::Nothing;
@@ -186,6 +200,8 @@ impl Totals {
         let deployment = &mut self.deployments[row.deployment as usize];
         let site = &mut self.sites[site as usize];
         deployment.recount_words(|| site.key_of(name), row, share, was);
+        deployment.unheard.shift(Way::Out, was.unheard_in);
+        deployment.unheard.shift(Way::In, unheard_in.filter(|_| share != nothing));
         exchange_judged(was.share, share, &mut deployment.group, &mut self.fleet.verdicts);
         site.deployments.change(row.deployment, |local| {
             exchange_judged(was.share, share, local, &mut site.whole.verdicts);
@@ -234,13 +250,12 @@ impl Totals {
             return;
         }
         let site = &mut self.sites[site as usize];
-        let complete = facet.is_complete(unknown);
-        site.whole.devices.shift(way, facet.freshness, facet.missing, complete);
-        self.fleet.devices.shift(way, facet.freshness, facet.missing, complete);
+        site.whole.weigh(way, facet, unknown);
+        self.fleet.weigh(way, facet, unknown);
         self.changed.mark_site(site);
         for number in groups {
             let group = self.groups.get_mut(*number);
-            group.whole.devices.shift(way, facet.freshness, facet.missing, complete);
+            group.whole.weigh(way, facet, unknown);
             self.changed.mark_group(group);
         }
     }
@@ -258,8 +273,7 @@ impl Totals {
                 }
             }
             if !facet.retired {
-                let complete = facet.is_complete(device.unknown);
-                group.whole.devices.shift(way, facet.freshness, facet.missing, complete);
+                group.whole.weigh(way, &facet, device.unknown);
             }
             self.changed.mark_group(group);
         }
@@ -337,6 +351,7 @@ impl Deployment {
             group: Group::default(),
             components: BTreeMap::new(),
             culprits: Culprits::default(),
+            unheard: UnheardCounts::default(),
             rows: 0,
             changed: false,
         }
@@ -402,6 +417,13 @@ impl Site {
 }
 
 impl Whole {
+    /// Puts a device that is not retired into the counts of a part of the fleet, or takes it out.
+    fn weigh(&mut self, way: Way, facet: &Facet, unknown: u32) {
+        self.devices.shift(way, facet.freshness, facet.missing, facet.is_complete(unknown));
+        self.unheard.shift(way, facet.unheard_in);
+        way.by(&mut self.masked, facet.is_masked.into());
+    }
+
     /// Puts a standing into the counts of a part of the fleet in place of what it was; `deployments` are the part's shares
     /// of each.
     pub(super) fn exchange(&mut self, from: Share, to: Share, deployment: u32, deployments: &mut Shares) {

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use muster_contract::canonical::Digest;
 use muster_contract::groups::GroupView;
 use muster_contract::limits::{COMPONENTS_MAX, VIEW_ERRORS_MAX, VIEW_MESSAGE_BYTES_MAX};
+use muster_contract::pulse::HubHearing;
 use muster_contract::state::cut;
 use muster_contract::subjects::ViewKey;
 use muster_contract::view::{
@@ -48,7 +49,8 @@ impl Fleet {
         };
         let components = deployment.components.iter().take(COMPONENTS_MAX);
         let components = components.map(|(name, states)| (name.clone(), counted(states))).collect();
-        Some(shown_deployment(deployment.id.clone(), self.as_of, group, components, errors, omitted))
+        let hub = self.hub_hearing(&deployment.unheard);
+        Some(shown_deployment(deployment.id.clone(), self.as_of, (group, hub), components, errors, omitted))
     }
 
     /// The view of a site; none where it has no device.
@@ -118,7 +120,8 @@ impl Fleet {
     }
 
     pub(super) fn tally(&self, whole: &Whole) -> Tally {
-        shown_tally(self.as_of, &whole.devices, &whole.group, whole.deployments())
+        let hub = self.hub_hearing(&whole.unheard);
+        shown_tally(self.as_of, (&whole.devices, hub), &whole.group, whole.deployments())
     }
 
     fn errors(&self, number: u32, deployment: &Deployment) -> Vec<ErrorCount> {
@@ -159,7 +162,7 @@ pub(super) fn counted(states: &States) -> BTreeMap<State, u64> {
 pub(super) fn shown_deployment(
     deployment: DeploymentId,
     as_of: AsOf,
-    group: &Group,
+    (group, hub): (&Group, HubHearing),
     components: BTreeMap<ComponentName, BTreeMap<State, u64>>,
     errors: Vec<ErrorCount>,
     omitted: Omitted,
@@ -179,6 +182,7 @@ pub(super) fn shown_deployment(
         components,
         errors,
         omitted,
+        hub,
         digest: unsigned(),
     };
     view.digest = content_digest(&view);
@@ -210,7 +214,7 @@ pub(super) fn shown_group(label: LabelKey, value: LabelValue, tally: Tally) -> G
 /// What a site's view, a group's and the fleet's have in common; without its digest yet.
 pub(super) fn shown_tally(
     as_of: AsOf,
-    devices: &Devices,
+    (devices, hub): (&Devices, HubHearing),
     group: &Group,
     deployments: BTreeMap<Verdict, u64>,
 ) -> Tally {
@@ -223,6 +227,7 @@ pub(super) fn shown_tally(
         counts: group.counts(),
         deployments,
         complete: devices.complete(),
+        hub,
         digest: unsigned(),
     }
 }

@@ -49,7 +49,8 @@ impl Fleet {
             _ => (group.targets(), Some(group.heard().fresh)),
         };
         let why = self.answer(id, verdict, (group.because(verdict), of), standings, next);
-        Some(WhyAnswer { fresh, silent_sites: self.silent_sites(site, Some(number)), ..why })
+        let hub = self.hub_evidence(self.hub_hearing_on(number, site));
+        Some(WhyAnswer { fresh, hub, silent_sites: self.silent_sites(site, Some(number)), ..why })
     }
 
     /// The standings that speak for a verdict, of the first devices that are looked at, and after which to go on.
@@ -91,7 +92,8 @@ impl Fleet {
         let speaks = device.share(number).speaks_for(verdict);
         let fresh = Some((because.freshness == Freshness::Fresh).into());
         let why = self.answer(id, verdict, (speaks.into(), 1), vec![because], None);
-        Some(WhyAnswer { fresh, silent_sites: self.silent_sites(Some(&key.site), Some(number)), ..why })
+        let hub = self.hub_evidence(self.hub_hearing_of(device));
+        Some(WhyAnswer { fresh, hub, silent_sites: self.silent_sites(Some(&key.site), Some(number)), ..why })
     }
 
     /// A device's standing with a deployment and the facts that make it speak for a verdict; for the first one that it speaks
@@ -132,6 +134,7 @@ impl Fleet {
             because,
             of,
             fresh: None,
+            hub: Default::default(),
             silent_sites: Default::default(),
             hubs: Vec::new(),
             standings,
@@ -199,8 +202,10 @@ impl About {
         Some(Evidence { generation: Some(generation), ..evidence })
     }
 
+    /// None where the hub does not listen to the partition of a device that was heard until then: that is the cause, which the
+    /// answer names once.
     pub(super) fn liveness_evidence(&self) -> Option<Evidence> {
-        if self.sources.liveness.get() == 0 {
+        if self.sources.liveness.get() == 0 || self.is_masked() {
             return None;
         }
         let says = match self.freshness() {

@@ -1,14 +1,17 @@
 //! Arbitrary ledgers of small fleets: devices that lose their memory, reports that fold others, claims that are not true.
 
+#![allow(dead_code)]
+
 use std::collections::BTreeMap;
 
 use muster_contract::State;
 use muster_contract::fact::{DeadlineKind, Fact, IncidentKind, Liveness};
+use muster_contract::partition::partition_of;
 use muster_contract::{Epoch, Seq, SeqRanges, Timestamp};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-use crate::ledger::{Entry, Ledger, Said};
+use crate::ledger::{Entry, Ledger, Said, stored_at};
 
 const DEVICES: [&str; 4] = ["north/a", "north/b", "south/a", "south/b"];
 const DEPLOYMENTS: [&str; 3] = ["web", "db", "log"];
@@ -44,6 +47,33 @@ pub(crate) fn ledgers() -> impl Strategy<Value = Ledger> {
         .prop_map(|moves| play(&moves))
 }
 
+/// A ledger in which the hub stops to listen now and then, and listens again: partitions of the devices, and one of nobody.
+pub(crate) fn ledgers_of_a_deaf_hub() -> impl Strategy<Value = Ledger> {
+    let word = (any::<prop::sample::Index>(), 0..=DEVICES.len(), 0u8..8, 0u64..3);
+    (ledgers(), vec(word, 0..12)).prop_map(|(mut ledger, words)| {
+        for (place, whose, kind, since) in words {
+            let at = place.index(ledger.entries.len() + 1);
+            let device = DEVICES.get(whose).map_or_else(nobody_of, |name| (*name).to_owned());
+            let mut said = Ledger::default();
+            match kind {
+                0..4 => said.stopped(&device, stored_at(since)),
+                4..7 => said.resumed(&device),
+                _ => said.pulse(&device, since == 0),
+            };
+            ledger.entries.insert(at, said.entries.remove(0));
+        }
+        ledger
+    })
+}
+
+/// A device of a partition that none of the others is in. It is in no ledger.
+fn nobody_of() -> String {
+    let taken = DEVICES.map(|name| partition_of(&name.parse().unwrap()));
+    let names = (0..).map(|number: u32| format!("east/{number}"));
+    let mut free = names.filter(|name| !taken.contains(&partition_of(&name.parse().unwrap())));
+    free.next().unwrap()
+}
+
 /// A ledger, and the same facts in another order, some of them twice. Only what is ordered by nature keeps its order:
 /// liveness facts, incidents and messages without a number, which also come once.
 pub(crate) fn shuffled_ledgers() -> impl Strategy<Value = (Ledger, Ledger)> {
@@ -68,7 +98,7 @@ pub(crate) fn shuffled_ledgers() -> impl Strategy<Value = (Ledger, Ledger)> {
 
 fn is_ordered(entry: &Entry) -> bool {
     match &entry.fact {
-        Fact::Liveness(_) | Fact::Incident(_) => true,
+        Fact::Liveness(_) | Fact::Incident(_) | Fact::Hearing(_) => true,
         Fact::Quarantine(fact) => fact.seq.is_none(),
         Fact::Verdict(fact) => fact.seq.is_none(),
         _ => false,

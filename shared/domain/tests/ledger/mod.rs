@@ -10,9 +10,10 @@ use muster_contract::desired::{
     Component, DesiredDeployment, DesiredState, Profile, ProfileType, Source, SourceKind,
 };
 use muster_contract::fact::{
-    Account, DeadlineFact, DeadlineKind, DeviceFact, Fact, Incident, IncidentKind, Liveness, LivenessFact,
-    QuarantineFact, StatusFact,
+    Account, DeadlineFact, DeadlineKind, DeviceFact, Fact, Hearing, HearingFact, Incident, IncidentKind,
+    Liveness, LivenessFact, PulseFact, QuarantineFact, StatusFact,
 };
+use muster_contract::partition::partition_of;
 use muster_contract::quarantine::{QuarantineVerdict, Verdict};
 use muster_contract::query::Output;
 use muster_contract::state::{ComponentStatus, DeploymentStatus, StatusError};
@@ -286,6 +287,41 @@ impl Ledger {
     pub(crate) fn incident(&mut self, device: &str, what: IncidentKind) -> &mut Self {
         let fact = Incident::new(self.next_at(), what);
         self.push(LedgerSubject::Incident(Some(key(device))), Fact::Incident(fact))
+    }
+
+    /// The rollup says that the hub does not listen to a device's partition, since a moment.
+    pub(crate) fn stopped(&mut self, device: &str, since: Timestamp) -> &mut Self {
+        self.hearing(partition_of(&key(device)), Hearing::Stopped, since)
+    }
+
+    /// The rollup says that the hub listens to a device's partition again.
+    pub(crate) fn resumed(&mut self, device: &str) -> &mut Self {
+        let since = self.next_at();
+        self.hearing(partition_of(&key(device)), Hearing::Resumed, since)
+    }
+
+    pub(crate) fn hearing(&mut self, partition: u16, state: Hearing, since: Timestamp) -> &mut Self {
+        let fact = HearingFact {
+            api_version: Default::default(),
+            kind: Default::default(),
+            state,
+            since,
+            reasserted: false,
+        };
+        self.push(LedgerSubject::Hearing(partition), Fact::Hearing(fact))
+    }
+
+    /// The pulse of the owner of a device's partition.
+    pub(crate) fn pulse(&mut self, device: &str, current: bool) -> &mut Self {
+        let pulse = PulseFact {
+            api_version: Default::default(),
+            kind: Default::default(),
+            owner: "ingest-1".to_owned(),
+            at: self.next_at(),
+            lease_seconds: 90,
+            current,
+        };
+        self.push(LedgerSubject::Hub(partition_of(&key(device))), Fact::Pulse(pulse))
     }
 
     pub(crate) fn push(&mut self, subject: LedgerSubject, fact: Fact) -> &mut Self {

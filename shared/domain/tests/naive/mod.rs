@@ -7,15 +7,19 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use muster_contract::canonical::Digest;
 use muster_contract::desired::DesiredState;
-use muster_contract::fact::{DeadlineFact, Fact, Liveness, LivenessFact, StatusFact};
+use muster_contract::fact::{DeadlineFact, Fact, Hearing, Liveness, LivenessFact, StatusFact};
 use muster_contract::labels::Labels;
+use muster_contract::partition::partition_of;
+use muster_contract::pulse::{HubHearing, UnheardPartition};
 use muster_contract::quarantine::{self, QuarantineVerdict};
 use muster_contract::subjects::LedgerSubject;
 use muster_contract::view::{
     AsOf, Bounds, Complete, Counts, DeploymentView, ErrorCount, ErrorExample, FleetView, Freshness, SiteView,
     Split, Standing, Tally, Verdict, content_digest,
 };
-use muster_contract::{ComponentName, DeploymentId, DeviceKey, Epoch, Seq, SeqRanges, SiteId, State};
+use muster_contract::{
+    ComponentName, DeploymentId, DeviceKey, Epoch, Seq, SeqRanges, SiteId, State, Timestamp,
+};
 
 use crate::ledger::{Entry, stored_at};
 
@@ -40,19 +44,28 @@ struct Machine {
     labels: Labels,
 }
 
+/// Since when the hub does not listen to which partitions.
+type Unheard = BTreeMap<u16, Timestamp>;
+
 /// All that views are made of.
 pub(crate) struct World {
     pairs: Vec<Pair>,
     machines: Vec<Machine>,
     as_of: AsOf,
+    unheard: Unheard,
 }
 
 impl World {
     pub(crate) fn of(entries: &[Entry]) -> Self {
-        let last = entries.len() as u64;
+        let stays = |entry: &Entry| !matches!(entry.subject, LedgerSubject::Hub(_));
+        let last = entries.iter().rposition(stays).map_or(0, |at| at as u64 + 1);
         let at = if last == 0 { muster_contract::Timestamp::UNIX_EPOCH } else { stored_at(last) };
-        let mut world =
-            Self { pairs: Vec::new(), machines: Vec::new(), as_of: AsOf { ledger_seq: last, at } };
+        let mut world = Self {
+            pairs: Vec::new(),
+            machines: Vec::new(),
+            as_of: AsOf { ledger_seq: last, at },
+            unheard: unheard(entries),
+        };
         let keys: BTreeSet<&DeviceKey> = entries.iter().filter_map(|entry| entry.subject.device()).collect();
         for key in keys {
             let own: Vec<&Entry> =
@@ -72,7 +85,10 @@ impl World {
         }
         let (epoch, head, held) = numbers(own);
         let missing: BTreeSet<u64> = (1..=head).filter(|number| !held.contains(number)).collect();
-        let freshness = freshness(own);
+        let freshness = match freshness(own) {
+            Freshness::Fresh if self.unheard.contains_key(&partition_of(key)) => Freshness::Stale,
+            freshness => freshness,
+        };
         let doubted = doubted(own, epoch);
         let news = doubted.range(..=head).next_back().copied().unwrap_or(0);
         let mute = newest_liveness(own).is_some_and(|fact| !fact.storing);
@@ -159,6 +175,7 @@ impl World {
             components: components(&targets),
             errors: errors(&targets),
             omitted: Default::default(),
+            hub: self.hub(pairs.iter().map(|pair| &pair.device)),
             digest: Digest::of_bytes(b"not yet"),
         };
         view.digest = content_digest(&view);
@@ -178,6 +195,16 @@ impl World {
         let mut view = FleetView { api_version: Default::default(), kind: Default::default(), tally };
         view.tally.digest = content_digest(&view);
         view
+    }
+
+    /// The partitions of some devices that the hub does not listen to.
+    pub(crate) fn hub<'a>(&self, devices: impl Iterator<Item = &'a DeviceKey>) -> HubHearing {
+        let partitions: BTreeSet<u16> = devices.map(partition_of).collect();
+        let unheard = partitions.into_iter().filter_map(|partition| {
+            let since = *self.unheard.get(&partition)?;
+            Some(UnheardPartition { hub: None, partition, since, ledger_seq: None })
+        });
+        HubHearing { unheard: unheard.collect(), omitted: 0 }
     }
 
     fn tally(&self, within: &dyn Fn(&DeviceKey) -> bool) -> Tally {
@@ -205,9 +232,22 @@ impl World {
                 of: machines.len() as u64,
                 missing_reports: machines.iter().map(|one| one.missing).sum(),
             },
+            hub: self.hub(machines.iter().map(|one| &one.key)),
             digest: Digest::of_bytes(b"not yet"),
         }
     }
+}
+
+/// By the newest word on each partition.
+fn unheard(entries: &[Entry]) -> Unheard {
+    let mut newest = BTreeMap::new();
+    for entry in entries {
+        if let (LedgerSubject::Hearing(partition), Fact::Hearing(fact)) = (&entry.subject, &entry.fact) {
+            newest.insert(*partition, fact);
+        }
+    }
+    let stopped = newest.into_iter().filter(|(_, fact)| fact.state == Hearing::Stopped);
+    stopped.map(|(partition, fact)| (partition, fact.since)).collect()
 }
 
 /// Whatever the device shall run or has reported.

@@ -8,6 +8,7 @@
 
 mod doubts;
 pub(crate) mod failures;
+pub(crate) mod hearing;
 mod rules;
 
 use muster_contract::State::{Failed, Installed, Installing, Pending, Removed, Removing};
@@ -25,7 +26,7 @@ pub(crate) struct Scenario {
 
 /// Every scenario that there is.
 pub(crate) fn all() -> impl Iterator<Item = &'static Scenario> {
-    SITUATIONS.iter().chain(failures::ALL).chain(rules::ALL).chain(doubts::ALL)
+    SITUATIONS.iter().chain(failures::ALL).chain(rules::ALL).chain(doubts::ALL).chain(hearing::ALL)
 }
 
 /// The situations, in the order of their names.

@@ -179,6 +179,17 @@ fn fact(
     Channel::new(name, &subject.to_string(), Some(stream::LEDGER), message, about)
 }
 
+/// A fact about no device: its subject ends with a partition.
+fn of_partition(
+    name: &'static str,
+    subject: &LedgerSubject,
+    message: &'static [&'static str],
+    about: &'static str,
+) -> Channel {
+    let subject = subject.to_string().replace(".0", ".{partition}");
+    Channel::new(name, &subject, Some(stream::LEDGER), message, about)
+}
+
 fn ledger() -> Vec<Channel> {
     vec![
         fact(
@@ -232,6 +243,18 @@ fn ledger() -> Vec<Channel> {
             Some(stream::LEDGER),
             &["Ownership"],
             "Which ingest writes the facts of a partition's devices. About no device: readers pass it over.",
+        ),
+        of_partition(
+            "hub",
+            &LedgerSubject::Hub(0),
+            &["PulseFact"],
+            "The pulse of the partition's owner, with a time to live. Views pass it over.",
+        ),
+        of_partition(
+            "hearing",
+            &LedgerSubject::Hearing(0),
+            &["HearingFact"],
+            "Whether the hub listens to the partition's devices. Where it does not, none of them is fresh.",
         ),
     ]
 }

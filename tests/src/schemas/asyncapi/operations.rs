@@ -13,7 +13,7 @@ enum Action {
 use Action::{Receive, Send};
 
 /// Role, action and channels. A role that is not listed with a channel has no right to it.
-const ROLES: [(&str, Action, &[&str]); 31] = [
+const ROLES: [(&str, Action, &[&str]); 32] = [
     ("device", Send, &["report", "presence"]),
     ("device", Receive, &["desired", "receipt", "credential", "live"]),
     ("publisher", Send, &["desired"]),
@@ -39,6 +39,7 @@ const ROLES: [(&str, Action, &[&str]); 31] = [
             "verdict",
             "verdictOfNobody",
             "owner",
+            "hub",
         ],
     ),
     (
@@ -56,12 +57,15 @@ const ROLES: [(&str, Action, &[&str]); 31] = [
             "quarantineOfNobody",
             "verdict",
             "verdictOfNobody",
+            "hub",
+            "hearing",
         ],
     ),
     ("ingest", Receive, &["ingestQuarantine", "ingestIncident"]),
     ("publisher", Send, &["ingestIncident"]),
     ("rollup", Send, &["ingestIncident"]),
     ("renewer", Send, &["ingestIncident"]),
+    ("rollup", Send, &["hearing"]),
     // Of one hub's LEDGER, like its actions.
     ("rollup", Receive, &["queryIncidents"]),
     ("viewer", Send, &["queryIncidents"]),
@@ -90,6 +94,8 @@ const ROLES: [(&str, Action, &[&str]); 31] = [
             "quarantineOfNobody",
             "verdict",
             "verdictOfNobody",
+            "hub",
+            "hearing",
         ],
     ),
     ("viewer", Receive, &["deploymentView", "siteView", "fleetView"]),

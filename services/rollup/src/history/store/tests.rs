@@ -29,9 +29,9 @@ fn keep(store: &mut Store, checkpoints: &mut Checkpoints, size: u64) {
 pub(crate) fn saved(store: &mut Store, size: u64) -> (AsOf, Digest) {
     let fleet = fleet(size);
     let fleet_digest = fleet.fleet_view().tally.digest;
-    let records = fleet.records().collect();
+    let (records, hearing) = (fleet.records().collect(), fleet.hearing_state().clone());
     let (as_of, created_at) = (fleet.as_of(), ledger_time());
-    store.save(&Changes { afresh: true, created_at, as_of, fleet_digest, records }).unwrap();
+    store.save(&Changes { afresh: true, created_at, as_of, fleet_digest, hearing, records }).unwrap();
     (as_of, fleet_digest)
 }
 
@@ -177,7 +177,7 @@ fn fill(checkpoints: &mut Checkpoints, size: u64) -> Option<Mark> {
     let (fleet, mut packer) = (fleet(size), Packer::default());
     fleet.records().for_each(|record| packer.take_record(&record).unwrap());
     let digest = fleet.fleet_view().tally.digest;
-    checkpoints.fill(&packer.finish().unwrap(), fleet.as_of(), digest).unwrap()
+    checkpoints.fill(&packer.finish(fleet.hearing_state().clone()).unwrap(), fleet.as_of(), digest).unwrap()
 }
 
 #[test]

@@ -54,10 +54,11 @@ impl About {
 }
 
 impl StoredDevice {
-    /// What it says, of a device whose name the fleet holds already.
-    pub(in crate::fold) fn about(self, name: DeviceId) -> About {
+    /// What it says, of a device of which the fleet holds the name already, and whether the hub listens to its partition.
+    pub(in crate::fold) fn about(self, name: DeviceId, unheard_in: Option<u8>) -> About {
         About {
             name,
+            unheard_in,
             desired: self.desired.map(|(generation, _)| generation),
             retires: matches!(self.desired, Some((_, true))),
             holdings: self.holdings,

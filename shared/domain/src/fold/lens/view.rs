@@ -74,6 +74,7 @@ impl Fleet {
             groups: groups.collect(),
             without: by_label.then(|| lens.without.part(count)),
             omitted: lens.omitted(),
+            hub: self.hub_hearing(&lens.unheard),
             digest: unsigned(),
         }
     }

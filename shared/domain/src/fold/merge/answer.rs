@@ -29,7 +29,7 @@ impl Merge {
         let views = wanted.filter_map(|id| self.deployment_view(id));
         let (deployments, next) = cut_page(views, page.limit, |view| view.deployment.to_string());
         let silent_sites = silent(self.hubs.values().map(|hub| &hub.fleet.silent_sites));
-        DeploymentsAnswer { as_of: self.as_of(), deployments, silent_sites, next }
+        DeploymentsAnswer { as_of: self.as_of(), deployments, hub: self.hearing(), silent_sites, next }
     }
 
     /// What devices are grouped by.

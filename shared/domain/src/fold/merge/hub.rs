@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use muster_contract::canonical::Digest;
 use muster_contract::parts::{DeploymentPart, Part, TallyPart};
+use muster_contract::pulse::HubHearing;
 use muster_contract::silence::SilentSites;
 use muster_contract::subjects::ViewKey;
 use muster_contract::view::{AsOf, ErrorCount, SiteView};
@@ -38,6 +39,7 @@ pub(super) struct Tally {
     pub(super) devices: Devices,
     pub(super) group: Group,
     pub(super) silent_sites: SilentSites,
+    pub(super) hearing: HubHearing,
 }
 
 /// Its counts of a deployment.
@@ -45,6 +47,7 @@ pub(super) struct Tally {
 pub(super) struct Deployment {
     pub(super) group: Group,
     pub(super) silent_sites: SilentSites,
+    pub(super) hearing: HubHearing,
     pub(super) components: BTreeMap<ComponentName, BTreeMap<State, u64>>,
     pub(super) errors: BTreeMap<String, ErrorCount>,
     pub(super) groups: ByGroup<Group>,
@@ -159,6 +162,7 @@ impl Tally {
             devices: Devices::read(part.devices, part.complete)?,
             group: Group::read(&part.standings)?,
             silent_sites: part.silent_sites.clone(),
+            hearing: part.hub.clone(),
         })
     }
 }
@@ -171,6 +175,7 @@ impl Deployment {
         }
         self.group = Group::read(&part.standings)?;
         self.silent_sites.clone_from(&part.silent_sites);
+        self.hearing.clone_from(&part.hub);
         self.whole = part.whole;
         self.rows += part.rows() as u64;
         let components = part.components.iter().map(|of| (of.name.clone(), of.states.clone()));

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 
 use muster_contract::canonical::Digest;
 use muster_contract::manifest::Manifest;
+use muster_contract::pulse::HubHearing;
 use muster_contract::query::Output;
 use muster_contract::status::{
     AppStatus, LOOKED_AT_MAX, Rollup, StatusAnswer, StatusQuery, TargetStatus, place_of,
@@ -17,6 +18,7 @@ use muster_contract::{DeploymentId, HubName};
 
 use super::super::status::{CursorError, StatusCursor};
 use super::super::tally::Group;
+use super::hearing::hearing_of;
 use super::{Merge, Pages};
 
 /// What the hubs answer to one question, added.
@@ -28,6 +30,7 @@ pub struct StatusSum<'q> {
     parts: Vec<(HubName, Rollup)>,
     verdict: Option<Verdict>,
     whole: bool,
+    hearing: Vec<(HubName, HubHearing)>,
 }
 
 impl<'q> StatusSum<'q> {
@@ -40,6 +43,7 @@ impl<'q> StatusSum<'q> {
             parts: Vec::new(),
             verdict: None,
             whole: true,
+            hearing: Vec::new(),
         }
     }
 
@@ -54,6 +58,7 @@ impl<'q> StatusSum<'q> {
         self.parts.push((hub.clone(), answer.rollup));
         self.verdict = self.verdict.or(answer.verdict);
         self.whole &= answer.whole;
+        self.hearing.push((hub.clone(), answer.hub));
         Ok(())
     }
 
@@ -85,6 +90,7 @@ impl<'q> StatusSum<'q> {
             verdict: query.id.as_ref().and_then(|id| merge.verdict_on(id)).or(self.verdict),
             whole,
             rollup,
+            hub: hearing_of(&self.hearing),
             apps: apps(query, lines),
             manifests: self.manifests_of(lines),
             manifests_left_out: 0,

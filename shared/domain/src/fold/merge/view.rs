@@ -6,6 +6,7 @@ use muster_contract::canonical::Digest;
 use muster_contract::groups::GroupView;
 use muster_contract::limits::{COMPONENTS_MAX, VIEW_ERRORS_MAX};
 use muster_contract::parts::{HubLine, HubList};
+use muster_contract::pulse::HubHearing;
 use muster_contract::subjects::ViewKey;
 use muster_contract::view::{
     Bounds, Complete, Counts, DeploymentView, ErrorCount, FleetView, Omitted, SiteView, Split, Tally,
@@ -17,6 +18,7 @@ use serde_json::Value;
 use super::super::tally::{Devices, Group};
 use super::super::view::{shown_deployment, shown_fleet, shown_group, shown_site, shown_tally};
 use super::Merge;
+use super::hearing::hearing;
 use super::hub::{Deployment, Hub};
 
 impl Merge {
@@ -35,14 +37,26 @@ impl Merge {
         };
         let components = components.into_iter().take(COMPONENTS_MAX);
         let components = components.map(|(name, states)| (name.clone(), states)).collect();
-        Some(shown_deployment(id.clone(), self.as_of(), &group, components, most_frequent(errors), omitted))
+        let (group, errors) = ((&group, self.hearing_on(id)), most_frequent(errors));
+        Some(shown_deployment(id.clone(), self.as_of(), group, components, errors, omitted))
+    }
+
+    /// What the hubs do not listen to, of a deployment.
+    pub(super) fn hearing_on(&self, id: &DeploymentId) -> HubHearing {
+        let hubs = self.hubs.iter();
+        hearing(hubs.filter_map(|(name, hub)| Some((name, &hub.deployments.get(id)?.hearing))))
+    }
+
+    /// What the hubs do not listen to, of all they have.
+    pub(super) fn hearing(&self) -> HubHearing {
+        hearing(self.hubs.iter().map(|(name, hub)| (name, &hub.fleet.hearing)))
     }
 
     /// The view of the fleet.
     pub fn fleet_view(&self) -> FleetView {
         let (devices, group) = sum(self.hubs.values().map(|hub| (hub, &hub.fleet)));
         let verdicts = self.deployment_ids().into_iter().map(|id| self.group_of(id).verdict());
-        shown_fleet(shown_tally(self.as_of(), &devices, &group, by_verdict(verdicts)))
+        shown_fleet(shown_tally(self.as_of(), (&devices, self.hearing()), &group, by_verdict(verdicts)))
     }
 
     /// The view of a group; none where it has no device at any hub.
@@ -54,17 +68,28 @@ impl Merge {
         }
         let ids = self.deployment_ids().into_iter();
         let verdicts = ids.map(|id| self.share_of(id, label, value).verdict());
-        let tally = shown_tally(self.as_of(), &devices, &group, by_verdict(verdicts));
+        let of_group = |hub: &'_ Hub| hub.groups.get(label)?.get(value).map(|tally| tally.hearing.clone());
+        let parts: Vec<_> = self.hubs.iter().filter_map(|(name, hub)| Some((name, of_group(hub)?))).collect();
+        let hub = hearing(parts.iter().map(|(name, hub)| (*name, hub)));
+        let tally = shown_tally(self.as_of(), (&devices, hub), &group, by_verdict(verdicts));
         Some(shown_group(label.clone(), value.clone(), tally))
     }
 
     /// The view of a site as its hub gives it.
     pub fn site_view(&self, id: &SiteId) -> Option<SiteView> {
-        let hub = self.hubs.get(self.sites.get(id)?)?;
+        let name = self.sites.get(id)?;
+        let hub = self.hubs.get(name)?;
         let held = hub.sites.get(id)?.clone();
         // As of the sum, like every view here; the hub's own sequence orders nothing among those of other hubs.
-        let tally = Tally { as_of: self.as_of(), ..held.tally };
-        Some(if hub.heard { SiteView { tally, ..held } } else { shown_site(held.site, unheard(tally)) })
+        let unheard_there = hearing([(name, &held.tally.hub)].into_iter());
+        let is_whole = unheard_there.is_whole();
+        let tally = Tally { as_of: self.as_of(), hub: unheard_there, ..held.tally };
+        Some(match hub.heard {
+            true if is_whole => SiteView { tally, ..held },
+            // Whose partition it is, its hub has no need to say.
+            true => shown_site(held.site, tally),
+            false => shown_site(held.site, unheard(tally)),
+        })
     }
 
     /// A view as JSON, as in the bucket; none where there is no such view.

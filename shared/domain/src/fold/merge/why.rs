@@ -12,6 +12,7 @@ use muster_contract::{DeploymentId, DeviceKey, HubName};
 
 use super::super::tally::Group;
 use super::answer::silent;
+use super::hearing::hearing;
 use super::hub::Hub;
 use super::{Merge, Pages, sum_of};
 
@@ -182,10 +183,15 @@ fn bare(id: &DeploymentId, verdict: Verdict, asked: WhyAsked, told: &[Told<'_>])
         counts.fold((0, 0), |sum: (u64, u64), of| (sum.0.saturating_add(of.0), sum.1.saturating_add(of.1)));
     let is_left = verdict == Verdict::Removing && asked != WhyAsked::Device;
     let fresh: Option<u64> = counted.clone().map(|told| told.fresh(asked)).sum();
-    let sites = counted.filter_map(|told| match told.answer {
+    let sites = counted.clone().filter_map(|told| match told.answer {
         Some(answer) => Some(&answer.silent_sites),
         None => told.hub.deployments.get(id).map(|share| &share.silent_sites),
     });
+    let unheard = counted.clone().filter_map(|told| match told.answer {
+        Some(answer) => Some((told.name, &answer.hub)),
+        None => told.hub.deployments.get(id).map(|share| (told.name, &share.hearing)),
+    });
+    let unheard = hearing(unheard);
     let hubs = told.iter().filter(|told| told.verdict != Verdict::Empty);
     WhyAnswer {
         as_of: sum_of(told.iter().filter_map(Told::as_of)),
@@ -195,6 +201,7 @@ fn bare(id: &DeploymentId, verdict: Verdict, asked: WhyAsked, told: &[Told<'_>])
         because,
         of,
         fresh: fresh.filter(|_| !is_left),
+        hub: unheard,
         silent_sites: silent(sites),
         hubs: hubs.map(|told| told.shown(verdict, asked)).collect(),
         standings: Vec::new(),

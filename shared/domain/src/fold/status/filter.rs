@@ -41,6 +41,8 @@ pub(super) struct Found<'a> {
     /// What it adds to the counts: of its components only those that pass.
     pub(super) axes: Axes,
     pub(super) age: Age,
+    /// When its device was heard last, if that is silent.
+    pub(super) silent_since: Option<Timestamp>,
     blueprint: Option<&'a Blueprint>,
 }
 
@@ -231,8 +233,9 @@ impl<'q> Filter<'q> {
         }
         let deployment = &fleet.totals.deployment(row.deployment).id;
         let axes = Axes::default();
-        let site = fleet.site_of(device);
-        let mut found = Found { site, device, deployment, row, share, look, axes, age, blueprint };
+        let (site, silent_since) = (fleet.site_of(device), fleet.silent_since(device));
+        let mut found =
+            Found { site, device, deployment, row, share, look, axes, age, silent_since, blueprint };
         let mut axes = Axes::default();
         let mut any = false;
         self.parts(&found).for_each(|part| {

@@ -15,13 +15,15 @@ use super::filter::{Age, Filter, Found};
 
 /// Why a line may be otherwise: whatever else its message says is cut to leave room for these.
 const SILENT: &str = "; the device is silent";
+const NOT_LISTENED_TO: &str = "; the hub does not listen to it";
 const UNHEARD: &str = "; the device was never heard";
 const NOT_IN: &str = "; newer reports of it are not in";
 const OVERDUE: &str = "; past its deadline";
 
 const _: () = assert!(
-    SILENT.len() <= UNHEARD.len()
-        && UNHEARD.len() + NOT_IN.len() + OVERDUE.len() <= VIEW_MESSAGE_BYTES_MAX / 2
+    SILENT.len() <= NOT_LISTENED_TO.len()
+        && UNHEARD.len() <= NOT_LISTENED_TO.len()
+        && NOT_LISTENED_TO.len() + NOT_IN.len() + OVERDUE.len() <= VIEW_MESSAGE_BYTES_MAX / 2
 );
 
 impl Found<'_> {
@@ -38,7 +40,7 @@ impl Found<'_> {
             app: self.app().map(str::to_owned),
             standing: self.standing(),
             freshness: device.freshness(),
-            last_heard_at: device.silent_since(),
+            last_heard_at: self.silent_since,
             known: row.is_known(&device.facet()),
             leaving: row.target.is_none(),
             overdue: self.look_of_age().overdue,
@@ -161,6 +163,7 @@ fn doubts(about: &About, row: &Row, look: Look) -> String {
     match about.freshness() {
         Freshness::Fresh => {}
         // Not since when: words are told to subscribers, and that may move without any standing being otherwise.
+        Freshness::Stale if about.is_masked() => words += NOT_LISTENED_TO,
         Freshness::Stale => words += SILENT,
         Freshness::Never => words += UNHEARD,
     }

@@ -1,12 +1,17 @@
 //! The partition of a device, computed as the server computes it.
 
-use muster_contract::DeviceKey;
-use muster_contract::limits::PARTITIONS;
+use crate::ids::{DeviceId, DeviceKey, SiteId};
+use crate::limits::PARTITIONS;
 
 /// The partition of UPLINK and PRESENCE in which the server stores a device's messages: FNV-1a (32 bits) over
 /// site and device without a separator, modulo [`PARTITIONS`].
 pub fn partition_of(key: &DeviceKey) -> u16 {
-    let bytes = key.site.as_str().bytes().chain(key.device.as_str().bytes());
+    of(&key.site, &key.device)
+}
+
+/// The same of a site and a device that are not held together.
+pub fn of(site: &SiteId, device: &DeviceId) -> u16 {
+    let bytes = site.as_str().bytes().chain(device.as_str().bytes());
     let hash = bytes.fold(FNV_OFFSET, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(FNV_PRIME));
     (hash % u32::from(PARTITIONS)) as u16
 }

@@ -1,0 +1,180 @@
+//! What the hub itself hears: the pulse of each partition, and the facts that say when a pulse stopped and resumed.
+//!
+//! A device is fresh only while somebody listens to it. Ingest writes a [`PulseFact`] for each partition it owns, and the
+//! rollup makes a missing pulse a [`HearingFact`], so that freshness stays a pure function of LEDGER. Pulses change no view.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::decode::{Document, Violation};
+use crate::ids::HubName;
+use crate::limits::{PARTITIONS, PULSE_KEPT_LEASES, PULSE_KEPT_MIN, PULSES_PER_LEASE, UNHEARD_LISTED_MAX};
+use crate::version::{ApiVersion, kind};
+
+/// `muster.hub.<partition>`: the partition's owner hears its devices. Fenced like every fact of the owner, at most
+/// [`PULSES_PER_LEASE`] in a lease, and kept only for [`PulseFact::kept_for`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PulseFact {
+    /// `muster/v1`
+    pub api_version: ApiVersion,
+    /// `PulseFact`
+    pub kind: kind::PulseFact,
+    /// The ingest that owns the partition, as in its [`Ownership`](crate::ownership::Ownership).
+    pub owner: String,
+    /// When the owner sent the pulse, by its own clock; for people. LEDGER's time of the message is the one that counts.
+    pub at: Timestamp,
+    /// Silence after which the owner calls a device stale. A pulse that is missing for as long has stopped.
+    #[schemars(range(min = 1))]
+    pub lease_seconds: u64,
+    /// Every liveness fact of the partition is true as of this pulse: since the owner began to listen it has heard each
+    /// device that LEDGER calls fresh, or has listened for a whole lease and written which ones are stale.
+    pub current: bool,
+}
+
+impl PulseFact {
+    /// How long LEDGER keeps a pulse under this lease: long enough that a rollup that starts after a stop still finds the
+    /// last one, and in whole seconds, as the server counts a time to live.
+    pub const fn kept_for(lease: Duration) -> Duration {
+        let kept = Duration::from_secs(Self::lease_seconds(lease) * PULSE_KEPT_LEASES);
+        if kept.as_secs() < PULSE_KEPT_MIN.as_secs() { PULSE_KEPT_MIN } else { kept }
+    }
+
+    /// A lease in whole seconds, rounded up.
+    pub const fn lease_seconds(lease: Duration) -> u64 {
+        lease.as_secs() + (lease.subsec_nanos() > 0) as u64
+    }
+
+    /// Least time between two pulses of a partition under this lease.
+    pub const fn interval(lease: Duration) -> Duration {
+        Duration::from_millis(lease.as_millis() as u64 / PULSES_PER_LEASE)
+    }
+
+    /// The lease that the pulse names.
+    pub const fn lease(&self) -> Duration {
+        Duration::from_secs(self.lease_seconds)
+    }
+}
+
+impl Document for PulseFact {
+    const KIND: &'static str = "PulseFact";
+
+    fn check(&self) -> Result<(), Violation> {
+        if self.lease_seconds == 0 {
+            return Err(Violation::at("leaseSeconds", "a lease lasts at least one second"));
+        }
+        Ok(())
+    }
+}
+
+/// Whether the hub listens to a partition.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Hearing {
+    /// No pulse for a lease: none of the partition's devices is fresh.
+    Stopped,
+    /// A pulse with `current` came after a stop: the liveness facts of the partition hold again.
+    Resumed,
+}
+
+/// `muster.hearing.<partition>`: the rollup alone writes it, on transitions, and says a stop again before it ages out. A
+/// partition without any counts as heard.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct HearingFact {
+    /// `muster/v1`
+    pub api_version: ApiVersion,
+    /// `HearingFact`
+    pub kind: kind::HearingFact,
+    /// Stopped or resumed.
+    pub state: Hearing,
+    /// Of a stop: when LEDGER stored the last pulse, or, where it never had one, when the rollup had read all of LEDGER. Of a
+    /// resumption: when LEDGER stored the first pulse with `current`.
+    pub since: Timestamp,
+    /// The same stop said again before it ages out.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub reasserted: bool,
+}
+
+impl Document for HearingFact {
+    const KIND: &'static str = "HearingFact";
+}
+
+/// A partition that the hub does not listen to.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct UnheardPartition {
+    /// Whose partition it is, where several hubs are counted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hub: Option<HubName>,
+    /// Its number.
+    #[schemars(range(max = PARTITIONS - 1))]
+    pub partition: u16,
+    /// Since when.
+    pub since: Timestamp,
+    /// Where LEDGER holds the [`HearingFact`] that says so; in the answer of `why` alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ledger_seq: Option<u64>,
+}
+
+impl UnheardPartition {
+    /// The same in words.
+    pub fn words(&self) -> String {
+        let hub = self.hub.as_ref().map_or_else(|| "the hub".to_owned(), |hub| format!("hub {hub}"));
+        format!("{hub} has not listened to partition {} since {}", self.partition, self.since)
+    }
+}
+
+/// What the hub itself does not hear, in a view or an answer: partitions with devices that it is about, retired ones aside.
+/// Their devices count as stale whatever was last heard of them, and as never heard where nothing ever was.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct HubHearing {
+    /// Partitions that the hub does not listen to, by hub and number.
+    #[schemars(length(max = UNHEARD_LISTED_MAX))]
+    pub unheard: Vec<UnheardPartition>,
+    /// How many more there are, where several hubs are counted.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub omitted: u64,
+}
+
+impl HubHearing {
+    /// The first of these partitions, and how many more there are.
+    pub fn of(mut unheard: Vec<UnheardPartition>) -> Self {
+        unheard.sort_unstable();
+        let omitted = unheard.len().saturating_sub(UNHEARD_LISTED_MAX) as u64;
+        unheard.truncate(UNHEARD_LISTED_MAX);
+        Self { unheard, omitted }
+    }
+
+    /// True where every partition is heard.
+    pub const fn is_whole(&self) -> bool {
+        self.unheard.is_empty()
+    }
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref)]
+const fn is_zero(count: &u64) -> bool {
+    *count == 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pulse_is_kept_for_whole_seconds_beyond_its_lease() {
+        for (lease_ms, kept_s) in [(1, 60), (1_500, 80), (3_000, 120), (90_000, 3600), (90_500, 3640)] {
+            let kept = PulseFact::kept_for(Duration::from_millis(lease_ms));
+            assert_eq!(kept, Duration::from_secs(kept_s), "{lease_ms} ms");
+        }
+    }
+
+    #[test]
+    fn a_lease_has_three_pulses() {
+        assert_eq!(PulseFact::interval(Duration::from_secs(90)), Duration::from_secs(30));
+        assert_eq!(PulseFact::interval(Duration::from_secs(1)), Duration::from_millis(333));
+    }
+}
