@@ -204,7 +204,9 @@ impl Asking {
             let answer = self.hub.query("deployment", &query).await;
             match answer.and_then(|answer| understood::<DeploymentAnswer>(&answer)) {
                 Ok(DeploymentAnswer { view, .. })
-                    if view.verdict == self.verdict && view.as_of.ledger_seq >= through =>
+                    if view.verdict == self.verdict
+                        && view.as_of.ledger_seq >= through
+                        && self.hub.lag().is_none() =>
                 {
                     return Ok(view);
                 }
