@@ -6,7 +6,6 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use clap::Parser;
 use fastrand::Rng;
 use muster_bus::{
     Bus, BusConfig, IncidentReporter, Keeper, KeeperMetrics, LinkHealth, MirrorSettings, ReadError,
@@ -64,7 +63,7 @@ pub struct Handle {
 
 /// Runs the rollup until it is asked to stop.
 pub fn main() -> ExitCode {
-    match Cli::parse().check() {
+    match muster_service::config::parse::<Cli>().check() {
         Ok(config) => {
             muster_service::run(
                 NAME,

@@ -50,6 +50,9 @@ impl Consumer {
         incidents: IncidentReporter,
         chance: Rng,
     ) -> Self {
+        let (read_to, devices) =
+            present.look(|now| (now.fleet.as_of().ledger_seq, now.fleet.devices_known()));
+        metrics.position(read_to, devices);
         Self { bus, present, metrics, incidents, chance, checked: Checked::default() }
     }
 
@@ -128,8 +131,7 @@ impl Consumer {
             progress.advance(last.stream_seq);
         }
         outcomes.count(&self.metrics);
-        self.metrics.devices.set(devices as i64);
-        self.metrics.ledger_seq.set(read_to as i64);
+        self.metrics.position(read_to, devices);
         self.metrics.lag.set(pending as i64);
         pending == 0
     }
@@ -232,7 +234,8 @@ impl Consumer {
                     let known =
                         self.present.look(|now| (now.origin.created_at, now.fleet.as_of().ledger_seq));
                     self.incidents.report(None, replaced(known, &ledger));
-                    return self.present.start_over(ledger.created_at);
+                    self.present.start_over(ledger.created_at);
+                    return self.metrics.position(0, 0);
                 }
                 Err(error) => {
                     let retry_in = retry.next(&mut self.chance);

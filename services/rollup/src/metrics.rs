@@ -223,6 +223,12 @@ impl Metrics {
         registry.register("recall_seconds", "How long the last rebuild took", all.recall_seconds);
     }
 
+    /// Sets how far LEDGER is folded, and into how many devices.
+    pub fn position(&self, ledger_seq: u64, devices: usize) {
+        self.ledger_seq.set(ledger_seq as i64);
+        self.devices.set(devices as i64);
+    }
+
     /// Says what stands between the rollup and LEDGER.
     pub fn behind(&self, lag: &RollupLag) {
         for (cause, holds) in [

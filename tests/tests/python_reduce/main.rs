@@ -11,8 +11,9 @@ use std::process::Command;
 use fastrand::Rng;
 use muster_contract::desired::{DesiredDeployment, DesiredState};
 use muster_contract::fact::{
-    Account, DeadlineFact, DeadlineKind, DeviceFact, Fact, Liveness, LivenessFact, QuarantineFact, StatusFact,
+    Account, DeadlineFact, DeadlineKind, DeviceFact, Fact, HearingFact, Liveness, LivenessFact, QuarantineFact, StatusFact,
 };
+use muster_contract::partition::partition_of;
 use muster_contract::quarantine::{QuarantineVerdict, Verdict};
 use muster_contract::state::{ComponentStatus, StatusError};
 use muster_contract::subjects::{LedgerSubject, ViewKey};
@@ -210,7 +211,7 @@ fn lot(rng: &mut Rng, seed: u64) -> (LedgerSubject, Fact) {
     let device = rng.usize(..DEVICES.len());
     let key: DeviceKey = DEVICES[device].parse().unwrap();
     let deployment = DEPLOYMENTS[rng.usize(..DEPLOYMENTS.len())].parse().unwrap();
-    match rng.u32(..22) {
+    match rng.u32(..25) {
         0..4 => (LedgerSubject::Desired(key), Fact::Desired(desired(rng, seed + device as u64 * LEDGERS))),
         4..12 => (LedgerSubject::Status(key, deployment), Fact::Status(status(rng))),
         12 => (LedgerSubject::Device(key), Fact::Device(capabilities(rng))),
@@ -219,8 +220,16 @@ fn lot(rng: &mut Rng, seed: u64) -> (LedgerSubject, Fact) {
         17 => (LedgerSubject::Incident(Some(key)), Fact::Incident(example("Incident.gap"))),
         18..20 => (LedgerSubject::Quarantine(Some(key)), Fact::Quarantine(quarantine(rng))),
         20 => (LedgerSubject::Verdict(Some(key)), Fact::Verdict(verdict(rng))),
-        _ => (LedgerSubject::Quarantine(None), Fact::Quarantine(quarantine(rng))),
+        21 => (LedgerSubject::Quarantine(None), Fact::Quarantine(quarantine(rng))),
+        22 => (LedgerSubject::Hub(partition_of(&key)), Fact::Pulse(example("PulseFact.hears-well"))),
+        _ => (LedgerSubject::Hearing(partition_of(&key)), Fact::Hearing(hearing(rng))),
     }
+}
+
+fn hearing(rng: &mut Rng) -> HearingFact {
+    let name = ["HearingFact.stopped", "HearingFact.resumed"][rng.usize(..2)];
+    let since = Timestamp::from_second(rng.i64(..3)).unwrap();
+    HearingFact { since, ..example(name) }
 }
 
 /// A desired state of a device, one of those that its plan has: every generation has one document for ever, and what

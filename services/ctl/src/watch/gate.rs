@@ -245,7 +245,11 @@ fn judged(
     let Some(git) = &status.git else { return Err(CommitError::NoGit) };
     polls.see(git.polled_at);
     if git.applied.as_deref().is_some_and(|applied| commit.names(applied)) {
-        return Ok(git.applied_through);
+        // Some devices do not have it, and a verdict may speak of those.
+        return match &git.held_back {
+            Some(held_back) => Err(CommitError::HeldBack(held_back.clone())),
+            None => Ok(git.applied_through),
+        };
     }
     if let Some(refused) = git.refused.as_ref().filter(|refused| commit.names(&refused.revision)) {
         return Err(CommitError::Refused(refused.clone()));
