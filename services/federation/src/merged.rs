@@ -136,7 +136,7 @@ impl Merged {
     /// Ends the leases that are over; those hubs, and when to look again: none where no hub is heard.
     pub fn expire(&self, at: Instant) -> (Vec<HubName>, Option<Instant>) {
         let mut now = self.write();
-        let Now { merge, leases } = &mut *now;
+        let Now { merge, leases, .. } = &mut *now;
         let silent: Vec<_> =
             leases.extract_if(.., |_, lease| !lease.holds(at)).map(|(name, _)| name).collect();
         silent.iter().for_each(|name| merge.miss(name));

@@ -122,8 +122,9 @@ impl Rebuilder {
         Tail::after(&self.bus, after).await.map_err(|error| unreadable(&error))
     }
 
+    /// When the message at a sequence was stored, or the next one where LEDGER has forgotten it, as it does with pulses.
     async fn stored_at(&self, ledger_seq: u64) -> Result<Option<Timestamp>, ErrorBody> {
-        let message = self.bus.at(stream::LEDGER, ledger_seq).await.map_err(|error| unreadable(&error))?;
+        let message = self.bus.from(stream::LEDGER, ledger_seq).await.map_err(|error| unreadable(&error))?;
         Ok(message.map(|message| message.stored_at))
     }
 
