@@ -385,7 +385,9 @@ mod tests {
         let mut roster = Roster::default();
         roster.accept(fleet("c1", &[("a/one", &[])])).unwrap();
         let many: Vec<_> = (0..129).map(|at| content(&format!("d{at}"), "run")).collect();
-        assert!(roster.accept(fleet("c2", &[("a/one", &many)])).is_err());
+        let mut strict = fleet("c2", &[("a/one", &many)]);
+        strict.policy.strict = true;
+        assert!(roster.accept(strict).is_err());
         assert_eq!(publish_all(&mut roster), ["a/one"]);
         assert_eq!(roster.applied(), Some("c1"));
     }
