@@ -75,15 +75,20 @@ def read_to(fleet):
 
 
 async def read_until(js, fleet, ledger_seq):
-    """Reads the tail up to a sequence into the fold; how many facts that were."""
+    """Reads the tail up to a sequence into the fold; how many facts that were. LEDGER forgets pulses, so its last message may
+    be gone: whether anything is left, the consumer knows."""
     if read_to(fleet) >= ledger_seq:
         return 0
     after = ConsumerConfig(deliver_policy=DeliverPolicy.BY_START_SEQUENCE, opt_start_seq=read_to(fleet) + 1)
     ledger, read = await js.subscribe(">", stream="LEDGER", config=after, ordered_consumer=True), 0
-    while read_to(fleet) < ledger_seq:
+    pending, at_seq = (await ledger.consumer_info()).num_pending, 0
+    # What was delivered already waits here, and is not pending.
+    pending += ledger.pending_msgs
+    while pending > 0 and at_seq < ledger_seq:
         message = await ledger.next_msg(timeout=10)
         at = message.metadata
-        fleet.apply(at.sequence.stream, at.timestamp.isoformat(), message.subject, json.loads(message.data))
+        at_seq, pending = at.sequence.stream, at.num_pending
+        fleet.apply(at_seq, at.timestamp.isoformat(), message.subject, json.loads(message.data))
         read += 1
     await ledger.unsubscribe()
     return read

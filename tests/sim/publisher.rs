@@ -40,6 +40,7 @@ fn entry(deployment: usize, version: u32, components: usize, generation: Generat
         profile: Profile {
             profile_type: ProfileType::Simulated,
             components: (0..components).map(component).collect(),
+            device_constraints: None,
         },
         parameters: BTreeMap::new(),
         source: None,

@@ -159,6 +159,7 @@ fn desired(deployments: impl Iterator<Item = String>) -> DesiredState {
             profile: Profile {
                 profile_type: ProfileType::Simulated,
                 components: ["web", "worker"].map(component).into(),
+                device_constraints: None,
             },
             parameters: Default::default(),
             source: None,

@@ -22,12 +22,13 @@ pub const TAG: &str = "check";
 /// An image with a shell.
 pub const BOX: &str = "muster-box:check";
 /// The images of the fleet.
-pub const IMAGES: [&str; 8] = [
+pub const IMAGES: [&str; 9] = [
     "muster-nats",
     "muster-publisher",
     "muster-ingest",
     "muster-rollup",
     "muster-federation",
+    "muster-renewer",
     "muster-agent",
     "muster-simulator",
     "muster-ctl",

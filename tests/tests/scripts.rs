@@ -1,4 +1,5 @@
-//! What `make`, the scripts in `.ci` and the Dockerfile do on a machine that lacks something, and with what they are told.
+//! What `make`, the scripts in `.ci` and the Dockerfile do on a machine that lacks something, and with what they are told;
+//! and how the programs' help comes out.
 
 #![allow(clippy::unwrap_used, reason = "a failure here is the test's result")]
 
@@ -9,6 +10,7 @@ use std::process::{Command, Output};
 
 use clap::Parser as _;
 use muster_simulator::config::{Cli, Settings, chaos};
+use muster_tests::system::program;
 
 const TOP: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 
@@ -81,4 +83,96 @@ fn images_that_nobody_told_a_version_have_that_of_the_workspace() {
     let dockerfile = std::fs::read_to_string(Path::new(TOP).join("compose/Dockerfile")).unwrap();
     let version = format!("ARG VERSION={}", env!("CARGO_PKG_VERSION"));
     assert!(dockerfile.lines().any(|line| line == version), "compose/Dockerfile says another than {version}");
+}
+
+/// What `.ci/not-run` says of tests and steps that could not be tried.
+fn not_run(ci: bool, tried_not: &str, allowed: &str) -> (bool, String) {
+    let folder = tempfile::tempdir().unwrap();
+    let (file, list) = (folder.path().join("not-run"), folder.path().join("allowed"));
+    std::fs::write(&file, tried_not).unwrap();
+    std::fs::write(&list, allowed).unwrap();
+    let mut command = Command::new(Path::new(TOP).join(".ci/not-run"));
+    let output = command.args([file, list]).env("CI", ci.to_string()).output().unwrap();
+    (output.status.success(), String::from_utf8(output.stdout).unwrap())
+}
+
+#[test]
+fn ci_fails_on_what_was_not_run_unless_it_is_listed_with_a_reason() {
+    let tried_not = "advisories: no network\na_full_disk: nobody may mount\n";
+    let (passed, said) = not_run(false, tried_not, "");
+    assert!(passed && said.contains("NOT RUN  a_full_disk: nobody may mount"), "{said}");
+    for allowed in ["", "a_full_disk:\n", "a_full_disk: \n", "# a_full_disk: x\n", "a_full: x\n"] {
+        let (passed, said) = not_run(true, tried_not, &format!("advisories: no GitHub\n{allowed}"));
+        assert!(!passed && said.contains("FAILED   a_full_disk") && !said.contains("FAILED   adv"), "{said}");
+    }
+    let (passed, said) = not_run(true, tried_not, "advisories: no GitHub\na_full_disk: a sandbox\n");
+    assert!(passed && !said.contains("FAILED"), "{said}");
+    assert!(not_run(true, "", "").0);
+}
+
+#[test]
+fn whatever_ci_may_go_without_is_a_step_or_a_test() {
+    let read = |path: &str| std::fs::read_to_string(Path::new(TOP).join(path)).unwrap();
+    let (allowed, steps) = (read(".ci/not-run-allowed"), read(".ci/test"));
+    let names =
+        allowed.lines().filter(|line| !line.starts_with('#')).map(|line| line.split_once(": ").unwrap());
+    for (name, reason) in names {
+        let is_test = || tests_that_may_not_run().contains(&format!("\"{name}\""));
+        assert!(steps.contains(&format!("not_run \"{name}\"")) || is_test(), "{name} is nothing that runs");
+        assert!(reason.len() > 20, "{name}: '{reason}' is no reason");
+    }
+}
+
+/// The only file with tests that may not run.
+fn tests_that_may_not_run() -> String {
+    std::fs::read_to_string(Path::new(TOP).join("services/agent/src/outbox/tests/damage.rs")).unwrap()
+}
+
+/// The command lines whose help is read.
+const HELP: [&[&str]; 14] = [
+    &["muster-agent"],
+    &["muster-federation"],
+    &["muster-ingest"],
+    &["muster-probe"],
+    &["muster-publisher"],
+    &["muster-renewer"],
+    &["muster-rollup"],
+    &["muster-simulator"],
+    &["muster"],
+    &["muster", "why"],
+    &["muster", "watch"],
+    &["muster", "verify"],
+    &["muster", "enroll"],
+    &["muster", "restore"],
+];
+
+/// The lines of a help that end although the next word would fit.
+fn lines_cut_short(help: &str, width: usize) -> Vec<String> {
+    let lines: Vec<&str> = help.lines().collect();
+    let is_prose = |line: &str| !line.is_empty() && !line.starts_with(' ') && !line.ends_with(':');
+    let fits = |line: &str, next: &str| {
+        let word = next.split(' ').next().unwrap_or_default();
+        line.chars().count() + 1 + word.chars().count() <= width
+    };
+    let pairs =
+        lines.windows(2).filter(|pair| is_prose(pair[0]) && !pair[1].is_empty() && !pair[1].starts_with(' '));
+    pairs.filter(|pair| fits(pair[0], pair[1])).map(|pair| pair.join("\n")).collect()
+}
+
+#[test]
+fn a_help_is_wrapped_once_at_the_terminals_width() {
+    assert_eq!(
+        lines_cut_short("One that\ngoes on.\n\nUse:\n  a\nTwo words\nlonger", 10),
+        ["One that\ngoes on."; 0]
+    );
+    assert_eq!(lines_cut_short("One that\ngoes on.\n", 20).len(), 1);
+    for words in HELP {
+        for width in [80, 100] {
+            let mut command = Command::new(program(words[0]));
+            let output =
+                command.args(&words[1..]).arg("--help").env("COLUMNS", width.to_string()).output().unwrap();
+            let cut = lines_cut_short(&String::from_utf8(output.stdout).unwrap(), width);
+            assert!(cut.is_empty(), "{words:?} at {width} columns:\n{}", cut.join("\n--\n"));
+        }
+    }
 }

@@ -185,6 +185,7 @@ async fn work(
         profiles: parts.config.runtime.profiles().to_vec(),
         labels: parts.config.labels.clone(),
     };
+    let capabilities = Arc::new(probe.capabilities());
     let told = observer.tell_device(&probe, parts.outbox.capabilities().await?).await;
     let watching = Observer::clone(&observer).watch_device(probe, told, life.token(Stage::Intake));
     let (exits, ended) = mpsc::channel(EXITS_WAITING_MAX);
@@ -192,6 +193,7 @@ async fn work(
         device: parts.config.device.clone(),
         retry: parts.config.retry,
         on_exit: parts.config.on_exit,
+        capabilities,
     };
     let standings = store::standings(&parts.db).await?;
     let chance = fastrand::Rng::new();

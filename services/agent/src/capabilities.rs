@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use muster_contract::desired::ProfileType;
 use muster_contract::{DeviceKey, Timestamp};
+use muster_domain::eligibility::Capabilities;
 use serde_json::{Map, Value, json};
 
 use crate::outbox::CapabilitiesBody;
@@ -41,6 +42,11 @@ impl Probe {
             labels: self.labels.clone(),
             agent_version: muster_service::VERSION.to_owned(),
         }
+    }
+
+    /// What deployments may ask of the device; what it reports, at the start of the agent.
+    pub fn capabilities(&self) -> Capabilities {
+        Capabilities { properties: self.properties(), labels: self.labels.clone() }
     }
 
     fn properties(&self) -> Map<String, Value> {

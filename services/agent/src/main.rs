@@ -2,11 +2,10 @@
 
 use std::process::ExitCode;
 
-use clap::Parser;
 use muster_agent::config::Args;
 
 fn main() -> ExitCode {
-    let args = Args::parse();
+    let args: Args = muster_service::config::parse();
     if let Some(command) = &args.command {
         return muster_agent::identity::main(command);
     }

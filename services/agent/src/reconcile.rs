@@ -26,6 +26,7 @@ use std::time::Duration;
 
 use muster_contract::desired::DesiredState;
 use muster_contract::{DeploymentId, DeviceKey, State};
+use muster_domain::eligibility::Capabilities;
 use muster_domain::plan::plan;
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::task::JoinSet;
@@ -34,6 +35,7 @@ use tokio_util::sync::CancellationToken;
 
 use self::operation::Progress;
 use self::slot::Slot;
+use self::steps::refusal;
 use self::sweep::{Sweep, Swept};
 use crate::observe::Observer;
 use crate::runtime::{Exit, Running, Runtime, UnitName, code};
@@ -73,6 +75,8 @@ pub struct Settings {
     pub retry: Retry,
     /// What happens at the end.
     pub on_exit: OnExit,
+    /// What the device says of itself: a deployment may ask for more.
+    pub capabilities: Arc<Capabilities>,
 }
 
 /// The document that is to be applied, if any was ever accepted.
@@ -229,10 +233,12 @@ impl Reconciler {
     fn retry_failures(&mut self) {
         let now = Instant::now();
         for slot in self.slots.values_mut().filter(|slot| slot.standing.state() == State::Failed) {
-            let error = slot.standing.error.as_ref();
-            let supported_now = error.is_some_and(|error| error.code == code::UNSUPPORTED_PROFILE)
-                && self.runtime.supports(slot.standing.entry.profile.profile_type);
-            if supported_now || slot.standing.may_retry() {
+            let was_refused = slot.standing.error.as_ref().is_some_and(|error| {
+                [code::UNSUPPORTED_PROFILE, code::NOT_ELIGIBLE].contains(&error.code.as_str())
+            });
+            let refusal = refusal(&slot.standing.entry, &*self.runtime, &self.settings.capabilities);
+            let may_run_now = was_refused && refusal.is_none();
+            if may_run_now || slot.standing.may_retry() {
                 slot.retry_now(now);
             }
         }

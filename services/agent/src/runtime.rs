@@ -38,6 +38,8 @@ pub const EXITS_WAITING_MAX: usize = 64;
 pub mod code {
     /// This agent's runtime does not run components of that type.
     pub const UNSUPPORTED_PROFILE: &str = "UnsupportedProfile";
+    /// The device does not meet the deployment's `deviceConstraints`.
+    pub const NOT_ELIGIBLE: &str = "DeviceNotEligible";
     /// The program could not be started at all (not found, not allowed, no working directory).
     pub const START_FAILED: &str = "StartFailed";
     /// It was not ready within its `timeout`.

@@ -151,7 +151,8 @@ impl Standing {
     /// Whether a failure is ever tried again by itself: not if a failed component wants to stay down, nor if the
     /// device cannot run such a thing at all.
     pub fn may_retry(&self) -> bool {
-        if self.error.as_ref().is_some_and(|error| error.code == code::UNSUPPORTED_PROFILE) {
+        let hopeless = [code::UNSUPPORTED_PROFILE, code::NOT_ELIGIBLE];
+        if self.error.as_ref().is_some_and(|error| hopeless.contains(&error.code.as_str())) {
             return false;
         }
         let Ok(workloads) = self.entry.workloads() else { return false };

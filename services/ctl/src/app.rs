@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use clap::{CommandFactory as _, Parser as _};
+use clap::CommandFactory as _;
 use muster_contract::quarantine::QuarantineAction;
 use muster_service::VERSION;
 use muster_service::clock::SystemClock;
@@ -24,7 +24,7 @@ use crate::{
 pub fn main(terminal: &mut Terminal) -> ExitCode {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let code = match runtime {
-        Ok(runtime) => runtime.block_on(run(Cli::try_parse(), terminal)),
+        Ok(runtime) => runtime.block_on(run(muster_service::config::try_parse(), terminal)),
         Err(error) => told(&CtlError::Runtime(error), terminal),
     };
     code.into()

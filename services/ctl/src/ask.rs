@@ -1,12 +1,14 @@
 //! Questions to the services of the hub. Answers come back as they were sent, so that `--format json` shows all of
 //! them, also what a newer service says.
 
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
 use muster_bus::{Bus, RequestError};
 use muster_contract::DeviceKey;
 use muster_contract::groups::GroupQuery;
+use muster_contract::lag::{AnswerLag, RollupLag};
 use muster_contract::partition::partition_of;
 use muster_contract::quarantine::QuarantineRequest;
 use muster_contract::query::{ErrorBody, ErrorCode, ErrorReply, PAGE_MAX, Query};
@@ -91,12 +93,14 @@ pub struct Hub {
     bus: Bus,
     timeout: Duration,
     place: String,
+    /// What stood between the newest answer of the query service and LEDGER.
+    lag: Arc<Mutex<Option<RollupLag>>>,
 }
 
 impl Hub {
     /// The services that answer on a bus.
     pub fn new(bus: Bus, timeout: Duration) -> Self {
-        Self { bus, timeout, place: "NATS".to_owned() }
+        Self { bus, timeout, place: "NATS".to_owned(), lag: Arc::default() }
     }
 
     /// The same, whose server people know by that address.
@@ -113,6 +117,11 @@ impl Hub {
     /// The bus itself.
     pub const fn bus(&self) -> &Bus {
         &self.bus
+    }
+
+    /// What stands between the answers of the query service and LEDGER, by the newest answer that says so.
+    pub fn lag(&self) -> Option<RollupLag> {
+        *self.lag.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// How long each answer is waited for.
@@ -261,7 +270,13 @@ impl Hub {
         let answer: Value = serde_json::from_slice(&reply).map_err(garbled)?;
         match serde_json::from_value::<ErrorReply>(answer.clone()) {
             Ok(reply) => Err(AskError::Refused(reply.error)),
-            Err(_) => Ok(answer),
+            Err(_) => {
+                if subject.starts_with(QUERY_PREFIX) {
+                    let said: AnswerLag = understood(&answer).unwrap_or_default();
+                    *self.lag.lock().unwrap_or_else(PoisonError::into_inner) = said.rollup;
+                }
+                Ok(answer)
+            }
         }
     }
 }

@@ -8,10 +8,13 @@ use muster_contract::defined::{DefinedView, Part};
 use muster_contract::fact::Account;
 use muster_contract::groups::GroupView;
 use muster_contract::incident::HubIncident;
+use muster_contract::lag::RollupLag;
+use muster_contract::pulse::HubHearing;
 use muster_contract::query::DeviceLine;
 use muster_contract::subjects::ViewKey;
+use muster_contract::validity::valid_until;
 use muster_contract::view::{AsOf, Counts, DeploymentView, FleetView, SiteView, Split, content_digest};
-use muster_contract::{DeviceKey, Epoch, SeqRanges};
+use muster_contract::{DeviceKey, Epoch, SeqRanges, Timestamp};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -34,6 +37,12 @@ pub struct Audit {
     /// Incidents of the hub within a day.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub incidents: Vec<HubIncident>,
+    /// Partitions with devices that the hub does not hear: what they report does not come in.
+    #[serde(skip_serializing_if = "HubHearing::is_whole")]
+    pub hub: HubHearing,
+    /// What stands between the rollup and LEDGER: the accounts may be old.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rollup: Option<RollupLag>,
     /// How full LEDGER is, for whoever may ask and where it has a bound.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ledger: Option<LedgerFill>,
@@ -123,6 +132,8 @@ pub enum ViewVerdict {
     Absent,
     /// It is no view.
     NoView,
+    /// Nobody has renewed it in time: the rollup that wrote it may be dead.
+    Expired,
     /// Its digest is another than its content's.
     WrongDigest,
     /// Its counts do not add up to its targets, or its bounds are not bounds.
@@ -138,7 +149,17 @@ impl Audit {
         let explained = !devices.is_empty()
             && devices.iter().all(|line| line.verdict.is_explained())
             && views.iter().all(|view| view.verdict == ViewVerdict::Right);
-        Self { explained, as_of, totals, devices, views, incidents: Vec::new(), ledger: None }
+        Self {
+            explained,
+            as_of,
+            totals,
+            devices,
+            views,
+            incidents: Vec::new(),
+            hub: HubHearing::default(),
+            rollup: None,
+            ledger: None,
+        }
     }
 
     /// The same with the incidents of the hub. A LEDGER that was replaced leaves unexplained what it held.
@@ -146,6 +167,18 @@ impl Audit {
     pub fn with_incidents(self, incidents: Vec<HubIncident>) -> Self {
         let explained = self.explained && !incidents.iter().any(HubIncident::is_ledger_replaced);
         Self { explained, incidents, ..self }
+    }
+
+    /// The same with what the hub does not hear: then nothing is explained.
+    #[must_use]
+    pub fn with_hub(self, hub: HubHearing) -> Self {
+        Self { explained: self.explained && hub.is_whole(), hub, ..self }
+    }
+
+    /// The same with what stands between the rollup and LEDGER: then nothing is explained.
+    #[must_use]
+    pub fn with_lag(self, rollup: Option<RollupLag>) -> Self {
+        Self { explained: self.explained && rollup.is_none(), rollup, ..self }
     }
 
     /// Whether LEDGER was replaced within a day.
@@ -214,7 +247,15 @@ impl DeviceVerdict {
     }
 }
 
-/// What is true of the bytes under a key.
+/// What is true of the bytes under a key at a moment.
+pub fn view_verdict_at(key: &ViewKey, bytes: &[u8], now: Timestamp) -> ViewVerdict {
+    match view_verdict(key, bytes) {
+        ViewVerdict::Right if valid_until(bytes).is_some_and(|until| until < now) => ViewVerdict::Expired,
+        verdict => verdict,
+    }
+}
+
+/// What is true of the bytes under a key, whenever that is.
 pub fn view_verdict(key: &ViewKey, bytes: &[u8]) -> ViewVerdict {
     let Ok(value) = serde_json::from_slice::<Value>(bytes) else { return ViewVerdict::NoView };
     let Some(sound) = counts_are_sound(key, &value) else { return ViewVerdict::NoView };
@@ -263,6 +304,8 @@ fn total(counts: &Counts) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use muster_contract::pulse::UnheardPartition;
+
     use super::*;
 
     fn sums(head: u64, received: u64, coalesced: u64, quarantined: u64, missing: u64) -> Sums {
@@ -327,6 +370,34 @@ mod tests {
         );
         assert_eq!(verdict(&|value| value["deployment"] = "web".into()), ViewVerdict::NoView);
         assert_eq!(view_verdict(&key, b"{}"), ViewVerdict::NoView);
+    }
+
+    #[test]
+    fn a_view_that_nobody_renewed_in_time_is_not_right() {
+        let bytes = include_bytes!("../../../schemas/examples/good/DeploymentView.failing.json");
+        let good: Value = serde_json::from_slice(bytes).unwrap();
+        let key = ViewKey::parse(&format!("deployment.{}", good["deployment"].as_str().unwrap())).unwrap();
+        let until: Timestamp = "2026-11-24T08:00:00Z".parse().unwrap();
+        let marked = muster_contract::validity::valid_to(good.to_string().as_bytes(), until);
+        let second = std::time::Duration::from_secs(1);
+        assert_eq!(view_verdict_at(&key, &marked, until), ViewVerdict::Right);
+        assert_eq!(view_verdict_at(&key, &marked, until + second), ViewVerdict::Expired);
+        assert_eq!(view_verdict_at(&key, bytes, until + second), ViewVerdict::Right, "of an older release");
+    }
+
+    #[test]
+    fn nothing_is_explained_by_accounts_that_may_be_old() {
+        let as_of = AsOf { ledger_seq: 1, at: Timestamp::UNIX_EPOCH };
+        let two = include_bytes!("../../../schemas/examples/good/DevicesAnswer.two.json");
+        let mut devices =
+            serde_json::from_slice::<muster_contract::query::DevicesAnswer>(two).unwrap().devices;
+        devices.iter_mut().for_each(|device| device.retired = true);
+        let audit = Audit::of(as_of, &devices, Vec::new());
+        assert!(audit.explained && audit.clone().with_lag(None).explained);
+        let lag = RollupLag { cut_off_since: Some(as_of.at), ..RollupLag::default() };
+        assert!(!audit.clone().with_lag(Some(lag)).explained);
+        let unheard = UnheardPartition { hub: None, partition: 5, since: as_of.at, ledger_seq: None };
+        assert!(!audit.with_hub(HubHearing::of(vec![unheard])).explained);
     }
 
     #[test]

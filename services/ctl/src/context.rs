@@ -4,6 +4,7 @@
 
 use std::path::{Path, PathBuf};
 
+use muster_bus::{ClientCertificate, Login};
 use serde_json::{Map, Value};
 
 /// The name that stands for the context selected with `nats context select`.
@@ -12,7 +13,8 @@ pub const SELECTED: &str = "-";
 /// Keys that change nothing about how a server is reached.
 const DECORATION: [&str; 3] = ["description", "color_scheme", "jetstream_event_prefix"];
 /// Keys that are taken.
-const TAKEN: [&str; 4] = ["url", "creds", "ca", "inbox_prefix"];
+const TAKEN: [&str; 10] =
+    ["url", "creds", "ca", "inbox_prefix", "user", "password", "token", "nkey", "cert", "key"];
 
 /// What a context says.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -21,6 +23,10 @@ pub struct Context {
     pub url: Option<String>,
     /// A `.creds` file.
     pub creds: Option<PathBuf>,
+    /// How to log in without credentials.
+    pub login: Option<Login>,
+    /// A certificate of the client's own.
+    pub client_certificate: Option<ClientCertificate>,
     /// Certificates to trust.
     pub tls_ca: Option<PathBuf>,
     /// Where replies arrive.
@@ -67,13 +73,23 @@ pub enum ContextError {
     /// The context asks for something that is not supported.
     #[error(
         "the nats context '{name}' sets {keys}, which muster does not support; \
-         use a context with url and creds only, or --nats-url and --creds"
+         use a context without them, or --nats-url and --creds"
     )]
     Unsupported {
         /// The context.
         name: String,
         /// What it sets.
         keys: String,
+    },
+    /// The context has one half of something.
+    #[error("the nats context '{name}' sets {set} without {missing}: set both or neither")]
+    Half {
+        /// The context.
+        name: String,
+        /// What it sets.
+        set: &'static str,
+        /// What it lacks.
+        missing: &'static str,
     },
 }
 
@@ -127,10 +143,24 @@ impl Folders {
             return Err(ContextError::Unsupported { name: name.to_owned(), keys: strange.join(", ") });
         }
         let text = |key: &str| settings.get(key)?.as_str().filter(|text| !text.is_empty()).map(str::to_owned);
+        let path = |key: &str| text(key).map(|path| self.expanded(&path));
+        let both = |one: (&'static str, bool), other: (&'static str, bool)| match (one, other) {
+            ((set, true), (missing, false)) | ((missing, false), (set, true)) => {
+                Err(ContextError::Half { name: name.to_owned(), set, missing })
+            }
+            _ => Ok(()),
+        };
+        let (certificate, key) = (path("cert"), path("key"));
+        both(("cert", certificate.is_some()), ("key", key.is_some()))?;
+        both(("user", text("user").is_some()), ("password", text("password").is_some()))?;
         Ok(Context {
             url: text("url"),
-            creds: text("creds").map(|path| self.expanded(&path)),
-            tls_ca: text("ca").map(|path| self.expanded(&path)),
+            creds: path("creds").filter(|_| text("user").is_none()),
+            login: login(text("user").zip(text("password")), path("nkey"), text("token")),
+            client_certificate: certificate
+                .zip(key)
+                .map(|(certificate, key)| ClientCertificate { certificate, key }),
+            tls_ca: path("ca"),
             inbox_prefix: text("inbox_prefix"),
         })
     }
@@ -141,6 +171,12 @@ impl Folders {
             _ => PathBuf::from(path),
         }
     }
+}
+
+/// The order in which the nats CLI looks at them.
+fn login(user: Option<(String, String)>, nkey: Option<PathBuf>, token: Option<String>) -> Option<Login> {
+    let user = user.map(|(user, password)| Login::Password { user, password });
+    user.or_else(|| nkey.map(Login::Nkey)).or_else(|| token.map(Login::Token))
 }
 
 fn selected(nats: &Path) -> Result<String, ContextError> {
@@ -192,6 +228,28 @@ mod tests {
     }
 
     #[test]
+    fn a_context_may_log_in_in_four_ways() {
+        let password = Login::Password { user: "me".to_owned(), password: "s3cret".to_owned() };
+        let key = "~/me.nk".to_owned();
+        let (home, folders) = folders(&[
+            (
+                "context/user.json",
+                r#"{"user": "me", "password": "s3cret", "creds": "/a.creds", "nkey": "/a.nk"}"#,
+            ),
+            ("context/token.json", r#"{"token": "s3cret"}"#),
+            ("context/nkey.json", &format!(r#"{{"nkey": "{key}", "token": "s3cret"}}"#)),
+            ("context/cert.json", r#"{"cert": "~/me.pem", "key": "/me.key"}"#),
+        ]);
+        let context = |name: &str| folders.context(name).unwrap();
+        assert_eq!((context("user").login, context("user").creds), (Some(password), None));
+        assert_eq!(context("token").login, Some(Login::Token("s3cret".to_owned())));
+        assert_eq!(context("nkey").login, Some(Login::Nkey(home.path().join("me.nk"))));
+        let certificate = home.path().join("me.pem");
+        let own = ClientCertificate { certificate, key: "/me.key".into() };
+        assert_eq!(context("cert").client_certificate, Some(own));
+    }
+
+    #[test]
     fn xdg_config_home_goes_first() {
         let (home, _) = folders(&[("context/a.json", r#"{"url": "nats://a"}"#)]);
         let config_home = Some(home.path().join(".config"));
@@ -202,12 +260,16 @@ mod tests {
     #[test]
     fn what_cannot_be_honoured_is_refused_by_name() {
         let files = [
-            ("context/login.json", r#"{"url": "nats://a", "user": "me", "password": "secret"}"#),
+            ("context/login.json", r#"{"url": "nats://a", "user_jwt": "secret", "nsc": "nsc://a"}"#),
+            ("context/half.json", r#"{"url": "nats://a", "password": "secret"}"#),
+            ("context/cert.json", r#"{"url": "nats://a", "cert": "/a.pem"}"#),
             ("context/list.json", "[]"),
         ];
         let (_home, folders) = folders(&files);
         for (name, expected) in [
-            ("login", "sets password, user, which"),
+            ("login", "sets nsc, user_jwt, which"),
+            ("half", "sets password without user"),
+            ("cert", "sets cert without key"),
             ("list", "is not a JSON object"),
             ("absent", "cannot read the nats context 'absent'"),
             ("../login", "is not the name of a nats context"),

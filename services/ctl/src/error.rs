@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use muster_bus::ReadError;
-use muster_contract::query::{ErrorCode, RefusedCommit};
+use muster_contract::query::{ErrorCode, HeldBack, RefusedCommit};
 use muster_contract::{CommitName, Refusal, SubscriptionName};
 use muster_service::error::chain;
 
@@ -13,7 +13,7 @@ use crate::ask::AskError;
 use crate::auth::AuthError;
 use crate::config::ConnectionError;
 use crate::reach::ReachError;
-use crate::render::publisher::refused;
+use crate::render::publisher::{held_back, refused};
 use crate::render::words::clean_lines;
 
 /// Everything was answered.
@@ -160,6 +160,9 @@ pub enum CommitError {
     /// It breaks a rule.
     #[error("{}", refused(.0))]
     Refused(RefusedCommit),
+    /// Some devices do not have it.
+    #[error("{}", held_back(.0))]
+    HeldBack(HeldBack),
     /// The branch has moved on before it was published, or since.
     #[error(
         "commit {commit} is not what is published: a newer one of the branch has taken its place{}",

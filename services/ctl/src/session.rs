@@ -11,6 +11,7 @@ use serde_json::Value;
 use crate::ask::{Hub, understood};
 use crate::config::Format;
 use crate::error::CtlError;
+use crate::render;
 use crate::render::frame::Frame;
 use crate::terminal::Terminal;
 
@@ -34,6 +35,11 @@ impl Session<'_> {
         Frame { now: self.clock.now(), then: self.then, width: self.terminal.width() }
     }
 
+    /// What stands between the answers and LEDGER, for people; empty where nothing does. Programs have it in the answers.
+    pub fn lag(&self) -> String {
+        self.hub.lag().map_or_else(String::new, |lag| render::lag::lines(&lag, self.clock.now()))
+    }
+
     /// Shows an answer: as it came, or as its type renders.
     ///
     /// # Errors
@@ -45,7 +51,12 @@ impl Session<'_> {
     ) -> Result<(), CtlError> {
         match self.format {
             Format::Json => self.terminal.print_json(&pretty(answer))?,
-            Format::Table => self.terminal.print(&render(&understood(answer)?, self.clock.now()))?,
+            Format::Table => {
+                let text = render(&understood(answer)?, self.clock.now());
+                let hub = render::hearing::of_answer(answer);
+                let causes = render::hearing::lines(&hub, self.then.unwrap_or_else(|| self.clock.now()));
+                self.terminal.print(&(self.lag() + &causes + &text))?;
+            }
         }
         Ok(())
     }
@@ -72,7 +83,10 @@ impl Session<'_> {
     ) -> Result<(), CtlError> {
         match self.format {
             Format::Json => self.terminal.print_json(&pretty(found))?,
-            Format::Table => self.terminal.print(&render(found, self.clock.now()))?,
+            Format::Table => {
+                let text = render(found, self.clock.now());
+                self.terminal.print(&(self.lag() + &text))?;
+            }
         }
         Ok(())
     }

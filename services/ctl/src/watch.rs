@@ -1,13 +1,15 @@
 //! `muster watch`: deployments as they change; all of them from the bucket `views`, one of them by notices ([`one`]; what it
-//! waits for is [`gate`], what it shows [`picture`]).
+//! waits for is [`gate`], what it shows [`picture`]; before it ends the hub must vouch for it: [`hub_check`]).
 //!
 //! On a terminal the whole picture is redrawn, also once a second for the ages in it; elsewhere each change is a line.
 //! What else there is to say (no connection) stands in the picture, or goes to standard error.
 
 mod gate;
+mod hub_check;
 mod one;
 mod picture;
 mod silence;
+mod validity;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -20,6 +22,7 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
 use self::silence::Silence;
+use self::validity::Validity;
 use crate::config::{Format, WatchArgs};
 use crate::error::CtlError;
 use crate::render;
@@ -57,7 +60,8 @@ pub async fn follow(
     let mut watch = session.hub.bus().view_watch(EVERY_DEPLOYMENT).await?;
     let mut link = session.hub.bus().link();
     let silence = Silence::new(session.hub.place().to_owned());
-    let mut picture = Picture { views: Views::new(), drawn: false, silence, above };
+    let validity = Validity::default();
+    let mut picture = Picture { views: Views::new(), drawn: false, silence, validity, above };
     let mut ticks = interval_at(Instant::now() + REDRAW, REDRAW);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     // One for the whole time: a Ctrl-C while a picture is drawn must not be lost.
@@ -83,6 +87,7 @@ struct Picture<'a> {
     views: Views,
     drawn: bool,
     silence: Silence,
+    validity: Validity,
     above: &'a (dyn Fn() -> String + Send + Sync),
 }
 
@@ -100,6 +105,8 @@ impl Picture<'_> {
     /// Time has passed.
     fn tick(&mut self, session: &mut Session<'_>) -> Result<(), CtlError> {
         self.silence.tick(session, true);
+        let words = self.validity.look(session.clock.now()).filter(|_| !is_redrawn(session));
+        words.iter().for_each(|words| session.terminal.say(words));
         self.redraw(session)
     }
 
@@ -107,6 +114,7 @@ impl Picture<'_> {
     fn take(&mut self, session: &mut Session<'_>, entries: Vec<ViewEntry>) -> Result<(), CtlError> {
         for entry in entries {
             let Some(ViewKey::Deployment(id)) = ViewKey::parse(&entry.key) else { continue };
+            self.validity.see(entry.value.as_deref());
             let value = entry.value.as_deref().map(serde_json::from_slice::<Value>).transpose();
             let garbled = |source| CtlError::View { key: entry.key.clone(), source };
             let value = value.map_err(garbled)?;
@@ -149,7 +157,8 @@ impl Picture<'_> {
         } else {
             render::watch::picture(self.views.values(), frame)
         };
-        let text = format!("{}{}{shown}", (self.above)(), self.silence.above());
+        let over = self.validity.above(session.clock.now());
+        let text = format!("{}{}{over}{shown}", (self.above)(), self.silence.above());
         if !self.drawn {
             session.terminal.clear()?;
             self.drawn = true;

@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use clap::Parser;
 use fastrand::Rng;
 use muster_bus::{Bus, BusConfig, Keeper, KeeperMetrics, LinkHealth, MirrorSettings, ReadError};
 use muster_contract::HubName;
@@ -42,7 +41,7 @@ pub struct Handle {
 
 /// Runs the federation until it is asked to stop.
 pub fn main() -> ExitCode {
-    match Cli::parse().check() {
+    match muster_service::config::parse::<Cli>().check() {
         Ok(config) => {
             muster_service::run(
                 NAME,

@@ -10,6 +10,7 @@ use bytes::Bytes;
 use muster_bus::{Bus, Call, EndpointSpec, Fault, ServiceSpec};
 use muster_contract::groups::GroupQuery;
 use muster_contract::history::Point;
+use muster_contract::lag::AnswerLag;
 use muster_contract::limits::MESSAGE_BYTES_MAX;
 use muster_contract::parts::HUBS_MAX;
 use muster_contract::query::{DeploymentAnswer, ErrorBody, ErrorCode, ErrorReply, Query};
@@ -114,7 +115,14 @@ impl Desk {
             Err(error) => (Err(error.into()), AnswerKind::Error),
         };
         self.metrics.question(call.endpoint, if answer.is_ok() { kind } else { AnswerKind::Error });
-        answer
+        answer.map(|answer| self.marked(answer))
+    }
+
+    /// An answer that says which lag stands between it and the LEDGERs of the hubs. One of a single hub says it itself.
+    fn marked(&self, answer: Bytes) -> Bytes {
+        let Some(lag) = self.merged.lag() else { return answer };
+        let is_marked = serde_json::from_slice::<AnswerLag>(&answer).is_ok_and(|said| said.rollup.is_some());
+        if is_marked { answer } else { lag.mark(&answer).into() }
     }
 
     /// A hub's answer about deployments at a site, with their views over all hubs: a view is of all sites, whatever it was asked

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use fastrand::Rng;
 use muster_bus::{Bus, BusConfig, ReadError, RequestError, Signed, ViewEntry, ViewWatch};
+use muster_contract::lag::AnswerLag;
 use muster_contract::parts::{PARTS_MAX, PartsAnswer, PartsQuery};
 use muster_contract::query::{ErrorBody, ErrorReply};
 use muster_contract::subjects::{QUERY_PREFIX, ViewKey};
@@ -357,6 +358,8 @@ impl Hub {
         let question = serde_json::to_vec(&query).map_err(HubError::Garbled)?;
         let subject = format!("{QUERY_PREFIX}.{PARTS}");
         let answer = bus.request(&subject, question.into(), self.pace.patience).await?;
+        let said: AnswerLag = serde_json::from_slice(&answer).unwrap_or_default();
+        self.merged.set_lag(&self.name, said.rollup);
         Ok(self.merged.take(&self.name, &parts(&answer)?, Instant::now(), self.clock.now()))
     }
 

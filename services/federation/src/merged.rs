@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
 
+use muster_contract::lag::RollupLag;
 use muster_contract::parts::PartsAnswer;
 use muster_contract::subjects::ViewKey;
 use muster_contract::view::SiteView;
@@ -21,6 +22,8 @@ struct Now {
     merge: Merge,
     /// Of those that are heard.
     leases: BTreeMap<HubName, Lease>,
+    /// Of those whose rollup is behind its LEDGER, by its newest answer.
+    lags: BTreeMap<HubName, RollupLag>,
 }
 
 /// What is known of all hubs, shared.
@@ -57,7 +60,7 @@ impl Merged {
     /// Hubs of which nothing is known yet, each silent after so long without an answer.
     pub fn new(hubs: impl IntoIterator<Item = HubName>, lease: Duration) -> Self {
         Self {
-            now: RwLock::new(Now { merge: Merge::new(hubs), leases: BTreeMap::new() }),
+            now: RwLock::new(Now { merge: Merge::new(hubs), leases: BTreeMap::new(), lags: BTreeMap::new() }),
             lease,
             changes: watch::Sender::new(0),
             whole: watch::Sender::new(false),
@@ -74,7 +77,24 @@ impl Merged {
         self.write().merge.take_changed()
     }
 
-    /// A hub has answered with parts: what it says of them holds, and it is heard.
+    /// What stands between a hub's answers and its LEDGER, by its newest answer.
+    pub fn set_lag(&self, hub: &HubName, lag: Option<RollupLag>) {
+        let mut now = self.write();
+        match lag {
+            Some(lag) => _ = now.lags.insert(hub.clone(), lag),
+            None => _ = now.lags.remove(hub),
+        }
+    }
+
+    /// What stands between the sums and the LEDGERs of the hubs: of those whose rollup is behind, facts added and the earliest
+    /// times.
+    pub fn lag(&self) -> Option<RollupLag> {
+        let now = self.read();
+        now.lags.values().copied().reduce(RollupLag::joined)
+    }
+
+    /// A hub has answered with parts: what it says of them holds, and it is heard, unless its rollup says itself that it is
+    /// behind.
     pub fn take(&self, hub: &HubName, answer: &PartsAnswer, at: Instant, heard_at: Timestamp) -> Took {
         let there = answer.parts.iter().map(|(key, part)| (key, Some(part)));
         let said = there.chain(answer.gone.iter().map(|key| (key, None)));
@@ -88,7 +108,7 @@ impl Merged {
                     Err(why) => took.bad.push((key, why)),
                 }
             }
-            if took.bad.is_empty() {
+            if took.bad.is_empty() && !now.lags.contains_key(hub) {
                 now.merge.hear(hub, heard_at);
                 now.leases.entry(hub.clone()).or_insert(Lease::new(self.lease, at)).renew(at);
             }
@@ -225,5 +245,23 @@ mod tests {
         changes.mark_unchanged();
         merged.read_whole(&south);
         assert!(*whole.borrow() && changes.has_changed().unwrap());
+    }
+
+    #[test]
+    fn a_hub_whose_rollup_is_behind_renews_no_lease_and_is_told_of() {
+        let (north, south, begun) = (name("north"), name("south"), Instant::now());
+        let merged = Merged::new([north.clone(), south.clone()], LEASE);
+        let at = |second| Timestamp::from_second(second).unwrap();
+        merged.take(&north, &answer(2), begun, at(0));
+        merged.set_lag(&north, Some(RollupLag { cut_off_since: Some(at(5)), ..RollupLag::default() }));
+        merged.set_lag(&south, Some(RollupLag { cut_off_since: Some(at(3)), ..RollupLag::default() }));
+        merged.take(&north, &answer(3), begun + LEASE / 2, at(40));
+        assert_eq!(merged.lag().and_then(|lag| lag.cut_off_since), Some(at(3)));
+        assert_eq!(merged.expire(begun + LEASE).0, std::slice::from_ref(&north), "nothing renewed it");
+        merged.set_lag(&north, None);
+        merged.set_lag(&south, None);
+        assert_eq!(merged.lag(), None);
+        merged.take(&north, &answer(4), begun + LEASE, at(90));
+        assert!(merged.expire(begun + LEASE + LEASE / 2).0.is_empty());
     }
 }

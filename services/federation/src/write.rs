@@ -324,7 +324,8 @@ impl Writer {
                 // Its own: a hub was set back, or is none of these any more, and so the sum has become less.
                 Decision::Wait | Decision::Put | Decision::Delete => {
                     let as_of = if key == Key::Hubs { NOTHING_READ } else { as_of };
-                    let view = view.map(|(digest, bytes)| (Signed { digest, as_of }, bytes));
+                    let view =
+                        view.map(|(digest, bytes)| (Signed { digest, as_of, valid_until: None }, bytes));
                     writes.push(Write { key, view, expected: held.revision, read_to: 0 });
                 }
             }
@@ -373,7 +374,8 @@ fn there(key: &Key, entry: &ViewEntry) -> Held {
     match value.and_then(|value| serde_json::from_slice::<HubList>(value).ok()) {
         // It has read nothing itself, and so is never ahead of anything.
         Some(hubs) => {
-            Held::holding(entry.revision, Signed { digest: content_digest(&hubs), as_of: NOTHING_READ })
+            let (digest, as_of) = (content_digest(&hubs), NOTHING_READ);
+            Held::holding(entry.revision, Signed { digest, as_of, valid_until: None })
         }
         None => Held::read(Some(entry)),
     }

@@ -5,7 +5,6 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use clap::Parser;
 use fastrand::Rng;
 use muster_bus::config::PING_INTERVAL;
 use muster_bus::{Bus, BusConfig, LinkHealth, ReadError};
@@ -53,7 +52,7 @@ pub struct Handle {
 
 /// Runs ingest until it is asked to stop.
 pub fn main() -> ExitCode {
-    match Cli::parse().check() {
+    match muster_service::config::parse::<Cli>().check() {
         Ok(config) => {
             muster_service::run(
                 NAME,

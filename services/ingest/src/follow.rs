@@ -19,7 +19,7 @@ use muster_service::error::chain;
 use tokio::sync::Mutex;
 use tokio::time::timeout;
 
-use crate::restore::{self, BATCH, PATIENCE, Span, partition, read_fact};
+use crate::restore::{self, BATCH, PATIENCE, Span, is_pulse, partition, read_fact};
 
 /// Facts of one partition that wait until it asks for them.
 const QUEUE_MAX: usize = 50_000;
@@ -132,7 +132,8 @@ impl LedgerFollower {
             };
             batches += 1;
             batch.iter().for_each(|delivery| hand_out(&mut inner.queues, delivery));
-            inner.position = batch.last().map_or(inner.position, |last| last.stream_seq);
+            let last = batch.iter().rev().find(|delivery| !is_pulse(delivery));
+            inner.position = last.map_or(inner.position, |last| last.stream_seq);
             // One that lags behind so far reads by itself when it asks. The one that asks now takes its queue at once.
             inner.queues.retain(|partition, queue| *partition == own || queue.len() <= QUEUE_MAX);
         }

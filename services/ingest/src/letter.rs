@@ -5,7 +5,7 @@ use muster_bus::Outgoing;
 use muster_bus::event::{Trace, attributes};
 use muster_contract::DeviceKey;
 use muster_contract::decode::{self, Document};
-use muster_contract::fact::StatusFact;
+use muster_contract::fact::{PulseFact, StatusFact};
 use muster_contract::receipt::Receipt;
 use muster_contract::subjects::{self, stream};
 use muster_domain::border::Publication;
@@ -16,14 +16,17 @@ const EVENT_SOURCE: &str = "muster-ingest";
 /// A fact for LEDGER. It needs the fence of its partition ([`Claim::stamp`](crate::ownership::Claim::stamp)): a stream that is
 /// not LEDGER has no such record, so no `Nats-Expected-Stream` is needed, and what is sent twice comes after another
 /// record. A status is recognised by its number, so it carries no `Nats-Msg-Id`, which the server would have to remember of
-/// every one of them. What is rare does: of messages without a readable number only the last few are remembered here.
+/// every one of them. What is rare does: of messages without a readable number only the last few are remembered here. A pulse
+/// has a time to live.
 pub fn fact(publication: Publication, trace: Trace, chance: &mut Rng) -> Outgoing {
     let Publication { subject, kind, payload, id } = publication;
     let message_id = if kind == StatusFact::KIND { None } else { id.clone() };
+    let ttl = (kind == PulseFact::KIND).then(|| decode::parse::<PulseFact>(&payload).ok()).flatten();
     let id = id.unwrap_or_else(|| unique(chance));
     Outgoing {
         headers: attributes(EVENT_SOURCE, kind, id, trace),
         message_id,
+        ttl: ttl.map(|pulse| PulseFact::kept_for(pulse.lease())),
         ..Outgoing::new(subject.to_string(), payload)
     }
 }

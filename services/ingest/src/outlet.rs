@@ -5,6 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use muster_bus::{Bus, Outgoing, PublishError, Stored, Window};
+use muster_contract::decode::Document;
+use muster_contract::fact::PulseFact;
 use muster_contract::limits::MESSAGE_BYTES_MAX;
 
 use crate::ownership::Claim;
@@ -125,7 +127,8 @@ impl Outlet {
         let stored = answer?;
         // One that was stored before has its first position, which says nothing of those sent before this one. Of a run only
         // the highest is told, with its last fact: none of its facts is confirmed before.
-        if !stored.duplicate {
+        // A pulse is soon gone, and no place to remember.
+        if !stored.duplicate && kind != PulseFact::KIND {
             self.high_water.reached(stored.sequence);
             self.settled_to = self.settled_to.max(stored.sequence);
         }

@@ -22,7 +22,7 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 pub struct Restored {
     /// The position of the first fact read; 0 where there was none.
     pub first: u64,
-    /// The position of the last fact read.
+    /// The position of the last fact read; of a pulse it is none, because LEDGER soon forgets that.
     pub position: u64,
     /// How many were read.
     pub facts: u64,
@@ -104,12 +104,20 @@ async fn read_on(
             if restored.first == 0 {
                 restored.first = delivery.stream_seq;
             }
+            if is_pulse(&delivery) {
+                continue;
+            }
             restored.position = delivery.stream_seq;
             if let Some((subject, fact)) = read_fact(&delivery, wanted) {
                 take(&subject, &fact, delivery.stored_at);
             }
         }
     }
+}
+
+/// Whether a message is a pulse. LEDGER keeps it for a short time only, so what is remembered of LEDGER is never its position.
+pub(crate) fn is_pulse(delivery: &Delivery) -> bool {
+    matches!(LedgerSubject::parse(&delivery.subject), Some(LedgerSubject::Hub(_)))
 }
 
 /// The fact that LEDGER holds, if it concerns one of the wanted partitions or nobody.

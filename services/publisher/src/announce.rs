@@ -17,7 +17,7 @@ use fastrand::Rng;
 use futures_util::future::join_all;
 use muster_bus::{IncidentReporter, PublishError, PublishErrorKind, Trace};
 use muster_contract::DeviceKey;
-use muster_contract::query::SomeDevices;
+use muster_contract::query::{HeldBack, Problem, SomeDevices};
 use muster_service::backoff::FullJitter;
 use muster_service::clock::Clock;
 use muster_service::error::chain;
@@ -177,6 +177,11 @@ impl<D: Downlink> Announcer<D> {
                 self.listed(&devices).await;
                 self.tell_if_other_than(before);
             }
+            Order::StoredLately(devices) => {
+                let before = self.open();
+                self.stored_lately(devices).await;
+                self.tell_if_other_than(before);
+            }
             Order::InLedger(copies) => self.in_ledger(copies),
             Order::LedgerAnew => self.ledger_anew(),
             Order::Renewed(key, before, now) => self.roster.renewed(&key, before, now),
@@ -202,6 +207,7 @@ impl<D: Downlink> Announcer<D> {
             let devices = names(&returning);
             tracing::warn!(commit.id = revision, devices, "folders in Git bring retired devices back");
         }
+        self.warn_of_held_back();
         self.commit_trace = Trace::begin(&mut self.chance);
         if due == 0 && self.roster.ahead() == 0 {
             self.applied(&revision);
@@ -213,6 +219,18 @@ impl<D: Downlink> Announcer<D> {
         self.retry_at = Instant::now();
         self.tell();
         Ok(())
+    }
+
+    fn warn_of_held_back(&self) {
+        let Some(HeldBack { revision, devices, problems }) = self.roster.held_back() else { return };
+        for Problem { file, line, field, rule } in problems {
+            tracing::warn!(commit.id = revision, file, line, field, rule, "a commit breaks a rule");
+        }
+        tracing::warn!(
+            commit.id = revision,
+            devices = names(&devices),
+            "these devices keep what they have, because they cannot use what the commit says of them"
+        );
     }
 
     /// The commit that was taken last came after all of `older`.
@@ -381,7 +399,11 @@ impl<D: Downlink> Announcer<D> {
         let census = self.roster.census();
         let trouble = self.trouble.clone().filter(|_| self.roster.due() > 0).or_else(|| self.behind());
         let applied = self.roster.applied().map(|revision| (revision, self.roster.applied_through()));
+        let held_back = self.roster.held_back();
+        let count = held_back.as_ref().map_or(0, |held| held.devices.count);
+        self.around.metrics.held_back.set(i64::try_from(count).unwrap_or(i64::MAX));
         self.around.status.stands(&census, applied, trouble);
+        self.around.status.holds_back(held_back);
         self.around.metrics.devices.set(i64::try_from(census.devices).unwrap_or(i64::MAX));
         self.around.metrics.due.set(i64::try_from(self.roster.due()).unwrap_or(i64::MAX));
     }

@@ -6,7 +6,6 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use clap::Parser;
 use fastrand::Rng;
 use muster_bus::{Bus, BusConfig, Call, Fault, IncidentReporter, LinkHealth};
 use muster_contract::query::ErrorBody;
@@ -14,10 +13,10 @@ use muster_service::clock::SystemClock;
 use muster_service::exit;
 use muster_service::health::Latch;
 use muster_service::life::{Life, Stage};
-use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 
 use crate::announce::{Announcer, Desk, Surroundings};
+use crate::clone_dir::CloneDir;
 use crate::config::{Cli, Config, GitConfig};
 use crate::copies::Copies;
 use crate::error::StartError;
@@ -43,12 +42,12 @@ pub struct Handle {
     /// The way to what it publishes.
     pub desk: Desk,
     /// The mirror's place, if it is to go with the publisher.
-    _mirror: Option<TempDir>,
+    _mirror: Option<CloneDir>,
 }
 
 /// Runs the publisher until it is asked to stop.
 pub fn main() -> ExitCode {
-    match Cli::parse().check() {
+    match muster_service::config::parse::<Cli>().check() {
         Ok(config) => {
             muster_service::run(
                 NAME,
@@ -117,22 +116,21 @@ pub async fn start(config: Config, life: &Life) -> Result<Handle, StartError> {
 }
 
 /// Where the mirror lies, and the private directory if it is one.
-fn place(config: &Config) -> Result<(PathBuf, Option<TempDir>), StartError> {
+fn place(config: &Config) -> Result<(PathBuf, Option<CloneDir>), StartError> {
     if let Some(named) = &config.data_dir {
         return Ok((named.clone(), None));
     }
-    let private = tempfile::Builder::new().prefix("muster-publisher-").tempdir();
-    let private = private.map_err(StartError::Directory)?;
+    let private = CloneDir::create().map_err(StartError::Directory)?;
     Ok((private.path().to_owned(), Some(private)))
 }
 
 fn poller(git: GitConfig, place: &Path, desk: Desk, around: Surroundings, hang: HangReport) -> Poller {
-    let GitConfig { url, branch, poll, timeout, token_file, allow_empty } = git;
+    let GitConfig { url, branch, poll, timeout, token_file, allow_empty, policy } = git;
     tracing::info!(git.url = %url, git.branch = branch.as_str(), every = ?poll, "watching a Git repository");
     if token_file.is_some() && url.is_clear_text() {
         tracing::warn!(git.url = %url, "the token goes over the network in clear text: use https");
     }
-    let habits = Habits { every: poll, timeout, allow_empty };
+    let habits = Habits { every: poll, timeout, allow_empty, policy };
     let repository = Repository::new(url, branch, token_file, place).with_remote_timeout(timeout);
     Poller::new(repository, habits, desk, around, hang, Rng::new())
 }

@@ -2,7 +2,8 @@
 //!
 //! What was asked for by request stays until it is taken back and wins over Git on the same id. A device exists when
 //! its folder does, or when something was asked for it. A folder that goes leaves an empty document behind, not a
-//! retired device: retiring is a decision of its own.
+//! retired device, unless the publisher was told to retire such devices; a tombstone in Git retires its device. A device
+//! that is held back keeps what it has.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -27,6 +28,8 @@ pub enum Git<'a> {
     /// There is one, and another publisher has published a commit of it for the device that is not known here: what came
     /// from it stays as it is.
     Behind,
+    /// The device cannot use what the last good commit says of it: what came from Git before stays as it is.
+    HeldBack,
     /// Its last good commit.
     Known(&'a Fleet),
 }
@@ -53,6 +56,11 @@ pub enum RequestRefused {
         /// The device.
         key: DeviceKey,
     },
+    /// A tombstone in Git says that the device is retired.
+    #[error(
+        "{0} is retired in Git: remove sites/{0}/device.yaml there first, or the next commit retires it again"
+    )]
+    RetiredInGit(DeviceKey),
     /// Whether Git has something to say is not known.
     #[error(
         "Git may have a say on {0}, and no commit of it was good since the publisher started; \
@@ -70,8 +78,20 @@ pub enum RequestRefused {
     TooMuch(DeviceKey, TooMuch),
 }
 
-/// What a commit makes of a device; none if it has no say on it.
+/// What a commit makes of a device; none if it has no say on it, or if the device cannot use what it says.
 pub fn commit(key: &DeviceKey, fleet: &Fleet, held: &Held) -> Option<Wanted> {
+    asked(key, fleet, held).filter(|wanted| wanted.check().is_ok())
+}
+
+/// The same, however much that is.
+fn asked(key: &DeviceKey, fleet: &Fleet, held: &Held) -> Option<Wanted> {
+    if fleet.held_back.contains(key) {
+        return None;
+    }
+    if fleet.retired.contains(key) || is_removed(key, fleet, held) {
+        let (source, labels) = (git_source(fleet), Arc::default());
+        return Some(Wanted { retired: true, source, labels, contents: Vec::new() });
+    }
     let git = fleet.devices.get(key);
     let known = held.document.as_ref().is_some_and(|document| !document.retired);
     if git.is_none() && !known {
@@ -82,6 +102,12 @@ pub fn commit(key: &DeviceKey, fleet: &Fleet, held: &Held) -> Option<Wanted> {
     Some(Wanted { retired: false, source: git_source(fleet), labels, contents })
 }
 
+/// Whether a device's folder is gone, with all that it shall run, where that retires it.
+fn is_removed(key: &DeviceKey, fleet: &Fleet, held: &Held) -> bool {
+    let was_gits = held.document.as_ref().is_some_and(|document| document.source.kind == SourceKind::Git);
+    fleet.policy.retire_removed && !fleet.has(key) && was_gits && held.requested().next().is_none()
+}
+
 /// What is published for a device already, to be said again.
 pub fn again(held: &Held) -> Option<Wanted> {
     let Document { retired, source, labels, entries, .. } = held.document.as_ref()?;
@@ -89,40 +115,54 @@ pub fn again(held: &Held) -> Option<Wanted> {
     Some(Wanted { retired: *retired, source: source.clone(), labels: labels.clone(), contents })
 }
 
-/// The devices for which a commit makes a new document.
+/// What a commit changes.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Changes {
+    /// The devices for which it makes a new document.
+    pub due: BTreeSet<DeviceKey>,
+    /// Those that would get more than a document can say: with what was applied to them by request, because a device for
+    /// which the commit alone is too much is held back where its files are read.
+    pub over: BTreeMap<DeviceKey, TooMuch>,
+}
+
+/// What a commit changes.
 ///
 /// # Errors
-/// That devices would get more than a document can say: with what was applied to them by request, because a commit
-/// that is too much alone is refused where its files are read. One problem, however many devices there are.
-pub fn changes(fleet: &Fleet, held: &BTreeMap<DeviceKey, Held>) -> Result<BTreeSet<DeviceKey>, Problems> {
-    let (mut changed, mut over) = (BTreeSet::new(), Vec::new());
-    let nothing = Held::default();
-    for key in fleet.devices.keys().chain(held.keys()).collect::<BTreeSet<_>>() {
+/// That devices would get more than a document can say, where the publisher is strict.
+pub fn changes(fleet: &Fleet, held: &BTreeMap<DeviceKey, Held>) -> Result<Changes, Problems> {
+    let (mut changes, nothing) = (Changes::default(), Held::default());
+    let keys = fleet.devices.keys().chain(&fleet.retired).chain(held.keys());
+    for key in keys.collect::<BTreeSet<_>>() {
         let held = held.get(key).unwrap_or(&nothing);
-        let Some(wanted) = commit(key, fleet, held) else { continue };
-        if let Err(limit) = wanted.check() {
-            over.push((key, limit));
-        }
-        if draft(held, &wanted).is_some() {
-            changed.insert(key.clone());
+        let Some(wanted) = asked(key, fleet, held) else { continue };
+        match wanted.check() {
+            Err(limit) => _ = changes.over.insert(key.clone(), limit),
+            Ok(()) if draft(held, &wanted).is_some() => _ = changes.due.insert(key.clone()),
+            Ok(()) => {}
         }
     }
+    let problems = if fleet.policy.strict { too_much(&changes.over) } else { Problems::default() };
+    problems.or(changes)
+}
+
+/// That devices would get more than a document can say: one problem, however many there are.
+pub fn too_much(over: &BTreeMap<DeviceKey, TooMuch>) -> Problems {
     let mut problems = Problems::default();
-    if let [(key, limit), others @ ..] = over.as_slice() {
-        let others = also(others.len());
+    if let Some((key, limit)) = over.first_key_value() {
+        let others = also(over.len() - 1);
         let rule = format!(
             "the device would have {limit}{others}; what was applied by request counts as well, and `muster remove` \
              takes it back"
         );
         problems.push(&format!("sites/{key}"), || None, "", rule);
     }
-    problems.or(changed)
+    problems
 }
 
 /// The device shall run `contents` as well. One that it runs already by request, unchanged, keeps its place.
 ///
 /// # Errors
-/// [`RequestRefused::TooMuch`].
+/// [`RequestRefused::TooMuch`]; and where Git says that the device is retired.
 pub fn apply(
     key: &DeviceKey,
     git: Git<'_>,
@@ -130,6 +170,9 @@ pub fn apply(
     contents: &[Content],
     request: &Source,
 ) -> Result<Wanted, RequestRefused> {
+    if matches!(git, Git::Known(fleet) if fleet.retired.contains(key)) {
+        return Err(RequestRefused::RetiredInGit(key.clone()));
+    }
     let mut requested: BTreeMap<_, _> =
         held.requested().map(|content| (content.id().clone(), content.clone())).collect();
     for content in contents {
@@ -201,6 +244,7 @@ pub fn retire(
         Git::Known(fleet) if fleet.devices.contains_key(key) => {
             Err(RequestRefused::InGit { key: key.clone() })
         }
+        Git::HeldBack => Err(RequestRefused::InGit { key: key.clone() }),
         _ if held.generation.is_none() && !reported => Err(RequestRefused::UnknownDevice(key.clone())),
         _ => {
             let (source, labels) = (request.clone(), Arc::default());
@@ -214,7 +258,7 @@ fn may_say(key: &DeviceKey, git: Git<'_>) -> Result<(), RequestRefused> {
     match git {
         Git::Unknown => Err(RequestRefused::GitUnknown(key.clone())),
         Git::Behind => Err(RequestRefused::GitBehind(key.clone())),
-        Git::Absent | Git::Known(_) => Ok(()),
+        Git::Absent | Git::HeldBack | Git::Known(_) => Ok(()),
     }
 }
 
@@ -226,7 +270,11 @@ pub fn overrides(key: &DeviceKey, git: Git<'_>, held: &Held, contents: &[Content
 
 /// True where nothing was ever published for a device, and Git does not have it.
 pub fn is_new(key: &DeviceKey, git: Git<'_>, held: &Held) -> bool {
-    let in_git = matches!(git, Git::Known(fleet) if fleet.devices.contains_key(key));
+    let in_git = match git {
+        Git::Known(fleet) => fleet.devices.contains_key(key),
+        Git::HeldBack => true,
+        Git::Absent | Git::Unknown | Git::Behind => false,
+    };
     held.generation.is_none() && !in_git
 }
 
@@ -235,7 +283,7 @@ pub fn is_new(key: &DeviceKey, git: Git<'_>, held: &Held) -> bool {
 fn labels(key: &DeviceKey, git: Git<'_>, held: &Held) -> Arc<Labels> {
     match git {
         Git::Known(fleet) if fleet.devices.contains_key(key) => fleet.labels_of(key),
-        Git::Known(_) | Git::Absent | Git::Unknown | Git::Behind => held.labels(),
+        Git::Known(_) | Git::Absent | Git::Unknown | Git::Behind | Git::HeldBack => held.labels(),
     }
 }
 
@@ -243,7 +291,7 @@ fn labels(key: &DeviceKey, git: Git<'_>, held: &Held) -> Arc<Labels> {
 fn git_part<'a>(key: &DeviceKey, git: Git<'a>, held: &'a Held) -> Vec<&'a Arc<Content>> {
     match git {
         Git::Known(fleet) => fleet.devices.get(key).into_iter().flatten().collect(),
-        Git::Absent | Git::Unknown | Git::Behind => held.from_git().collect(),
+        Git::Absent | Git::Unknown | Git::Behind | Git::HeldBack => held.from_git().collect(),
     }
 }
 
@@ -252,7 +300,7 @@ fn git_part<'a>(key: &DeviceKey, git: Git<'a>, held: &'a Held) -> Vec<&'a Arc<Co
 fn base(key: &DeviceKey, git: Git<'_>, held: &Held, request: &Source) -> Source {
     let base = match (git, &held.document) {
         (Git::Known(fleet), _) if fleet.devices.contains_key(key) => git_source(fleet),
-        (Git::Absent | Git::Unknown | Git::Behind, Some(document))
+        (Git::Absent | Git::Unknown | Git::Behind | Git::HeldBack, Some(document))
             if document.source.kind == SourceKind::Git =>
         {
             document.source.clone()

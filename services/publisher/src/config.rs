@@ -8,6 +8,7 @@ use muster_service::config::{Common, CommonArgs, Problems, StreamArgs, Streams};
 use muster_service::version::VERSION;
 
 use crate::git::{Branch, GitUrl, REMOTE_TIMEOUT};
+use crate::source::Policy;
 
 /// Shortest and longest time between two polls.
 const POLL_MIN: Duration = Duration::from_millis(100);
@@ -29,9 +30,13 @@ The repository:
   sites/<site>/*.yaml             deployments of the devices of a site
   sites/<site>/<device>/*.yaml    deployments of one device; it exists because its folder does
   labels.yaml in any of these     what groups the devices: a mapping such as 'region: north'
+  device.yaml in a device's       'retired: true' takes the device out of the fleet; the folder holds nothing else then
 Each other file holds Margo ApplicationDeployment documents. The nearer level wins on the same deployment id and label.
-A commit with a mistake is refused as a whole; `muster publisher status` names file, line, field and rule.
-So is one without any device folder, because it would empty the fleet, unless --allow-empty is given.
+
+A mistake in what concerns one device alone holds that device back: it keeps what it has, and the others get the commit.
+Any other mistake refuses the commit as a whole, and with --strict every mistake does. `muster publisher status` names
+file, line, field and rule. A commit without any device folder is refused, because it would empty the fleet, unless
+--allow-empty is given.
 
 Examples:
   muster-publisher --git-url /srv/fleet
@@ -69,6 +74,15 @@ pub struct Cli {
     /// Publish a commit without any device folder as well: it empties the whole fleet
     #[arg(long, env = "MUSTER_ALLOW_EMPTY")]
     allow_empty: bool,
+
+    /// Refuse a commit as a whole where it says something of one device that the device cannot use; otherwise the others
+    /// get it, and that device keeps what it has
+    #[arg(long, env = "MUSTER_STRICT")]
+    strict: bool,
+
+    /// Retire a device whose folder is gone, unless something was applied to it by request
+    #[arg(long, env = "MUSTER_RETIRE_REMOVED")]
+    retire_removed: bool,
 
     /// Directory of the repository's mirror; losing it loses nothing. A private one, removed at the end, if left out
     #[arg(long, env = "MUSTER_DATA_DIR", value_name = "DIR")]
@@ -109,6 +123,8 @@ pub struct GitConfig {
     pub token_file: Option<PathBuf>,
     /// Whether a commit without any device is published.
     pub allow_empty: bool,
+    /// How a commit is read.
+    pub policy: Policy,
 }
 
 impl Cli {
@@ -136,7 +152,9 @@ impl Cli {
         problems.finish(|| {
             let (branch, poll, timeout, token_file) = (branch?, poll?, timeout?, token_file?);
             let allow_empty = self.allow_empty;
-            let git = url?.map(|url| GitConfig { url, branch, poll, timeout, token_file, allow_empty });
+            let policy = Policy { strict: self.strict, retire_removed: self.retire_removed };
+            let git =
+                url?.map(|url| GitConfig { url, branch, poll, timeout, token_file, allow_empty, policy });
             Some(Config { common: common?, streams: streams?, git, data_dir: data_dir? })
         })
     }
@@ -155,6 +173,15 @@ mod tests {
         let allowed =
             |words: &[&str]| check(&[&["--git-url=/srv/fleet"], words].concat()).unwrap().git.unwrap();
         assert!(!allowed(&[]).allow_empty && allowed(&["--allow-empty"]).allow_empty);
+    }
+
+    #[test]
+    fn strictness_and_retiring_removed_devices_are_off_by_default() {
+        let policy =
+            |words: &[&str]| check(&[&["--git-url=/srv/fleet"], words].concat()).unwrap().git.unwrap().policy;
+        assert_eq!(policy(&[]), Policy::default());
+        let all = Policy { strict: true, retire_removed: true };
+        assert_eq!(policy(&["--strict", "--retire-removed"]), all);
     }
 
     #[test]

@@ -108,7 +108,7 @@ pub(crate) mod tests {
             application_id: "app".to_owned(),
             target_generation: Generation::FIRST,
             digest: Digest::of_bytes(b""),
-            profile: Profile { profile_type: ProfileType::Process, components },
+            profile: Profile { profile_type: ProfileType::Process, components, device_constraints: None },
             parameters: Default::default(),
             source: None,
         }))

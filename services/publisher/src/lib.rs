@@ -19,6 +19,7 @@
 
 pub mod announce;
 pub mod app;
+mod clone_dir;
 pub mod compose;
 pub mod config;
 pub mod content;

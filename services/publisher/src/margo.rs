@@ -9,6 +9,7 @@ pub mod labels;
 mod locate;
 mod node;
 mod path;
+pub mod tombstone;
 mod words;
 mod yaml;
 

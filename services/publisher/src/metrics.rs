@@ -27,6 +27,8 @@ pub struct Metrics {
     pub devices: Gauge,
     /// Documents that are due.
     pub due: Gauge,
+    /// Devices that cannot use what the last commit says of them.
+    pub held_back: Gauge,
 }
 
 /// What became of a commit, as labels.
@@ -81,6 +83,11 @@ impl Metrics {
             );
             registry.register("devices", "Devices with a desired state", all.devices);
             registry.register("due", "Desired states that are still to be published", all.due);
+            registry.register(
+                "held_back",
+                "Devices that keep what they have, because they cannot use what the last commit says of them",
+                all.held_back,
+            );
         });
         for result in [CommitResult::Applied, CommitResult::Refused] {
             metrics.commit(result, 0);

@@ -16,7 +16,7 @@ use crate::announce::{Desk, Surroundings};
 use crate::git::Repository;
 use crate::metrics::CommitResult;
 use crate::problems::Problems;
-use crate::source::{self, Fleet, Tree};
+use crate::source::{self, Fleet, Policy, Tree};
 
 /// Longest delay between two polls while they fail, unless polls are rarer anyway.
 const RETRY_MAX: Duration = Duration::from_secs(30);
@@ -30,6 +30,8 @@ pub struct Habits {
     pub timeout: Duration,
     /// Whether a commit without any device is taken.
     pub allow_empty: bool,
+    /// How it is read.
+    pub policy: Policy,
 }
 
 /// Asks a repository again and again.
@@ -233,7 +235,7 @@ impl Poller {
 
     /// What a commit asks for, if it keeps to the rules.
     async fn read(&self, tree: Tree) -> Result<Fleet, Problems> {
-        let fleet = read(tree).await?;
+        let fleet = read(tree, self.habits.policy).await?;
         if !self.habits.allow_empty {
             source::check_not_empty(&fleet)?;
         }
@@ -242,9 +244,9 @@ impl Poller {
 }
 
 /// Thousands of files take a moment; nobody else waits for it.
-async fn read(tree: Tree) -> Result<Fleet, Problems> {
+async fn read(tree: Tree, policy: Policy) -> Result<Fleet, Problems> {
     let revision = tree.revision.clone();
-    tokio::task::spawn_blocking(move || source::read(&tree)).await.unwrap_or_else(|error| {
+    tokio::task::spawn_blocking(move || source::read(&tree, policy)).await.unwrap_or_else(|error| {
         let mut problems = Problems::default();
         let rule = format!("reading {revision} failed, which is a mistake of ours: {error}");
         problems.push("", || None, "", rule);

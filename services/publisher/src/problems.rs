@@ -36,6 +36,18 @@ impl Problems {
         }
     }
 
+    /// Adds those that were found elsewhere.
+    pub fn extend(&mut self, others: Self) {
+        self.dropped += others.dropped;
+        for problem in others.kept {
+            if self.kept.len() < PROBLEMS_MAX {
+                self.kept.push(problem);
+            } else {
+                self.dropped += 1;
+            }
+        }
+    }
+
     /// True where nothing is wrong.
     pub const fn is_empty(&self) -> bool {
         self.kept.is_empty()

@@ -165,9 +165,10 @@ impl From<RequestRefused> for ErrorBody {
     fn from(refused: RequestRefused) -> Self {
         let code = match refused {
             RequestRefused::NotRequested { .. } | RequestRefused::UnknownDevice(_) => ErrorCode::NotFound,
-            RequestRefused::InGit { .. } | RequestRefused::GitUnknown(_) | RequestRefused::GitBehind(_) => {
-                ErrorCode::Conflict
-            }
+            RequestRefused::InGit { .. }
+            | RequestRefused::RetiredInGit(_)
+            | RequestRefused::GitUnknown(_)
+            | RequestRefused::GitBehind(_) => ErrorCode::Conflict,
             RequestRefused::TooMuch(..) => ErrorCode::BadRequest,
         };
         Self { code, message: refused.to_string() }

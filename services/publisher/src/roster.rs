@@ -7,15 +7,15 @@ mod copied;
 use std::collections::{BTreeMap, BTreeSet};
 
 use muster_contract::desired::{Source, SourceKind};
-use muster_contract::query::SomeDevices;
+use muster_contract::query::{HeldBack, SomeDevices};
 use muster_contract::{DeviceKey, Generation};
 
 use self::ahead::Ahead;
 use self::copied::Copied;
-use crate::compose::{self, Git};
+use crate::compose::{self, Changes, Git};
 use crate::copies::LedgerCopy;
 use crate::held::Held;
-use crate::plan::{Draft, draft};
+use crate::plan::{Draft, TooMuch, draft};
 use crate::problems::Problems;
 use crate::source::Fleet;
 
@@ -43,6 +43,8 @@ pub struct Roster {
     held: BTreeMap<DeviceKey, Held>,
     fleet: Option<Fleet>,
     due: BTreeSet<DeviceKey>,
+    /// Devices for which the commit is too much, with what was applied to them by request.
+    over: BTreeMap<DeviceKey, TooMuch>,
     ahead: Ahead,
     copied: Copied,
 }
@@ -59,7 +61,7 @@ impl Roster {
     /// # Errors
     /// Why it is refused as a whole; everything stays as it was.
     pub fn accept(&mut self, fleet: Fleet) -> Result<usize, Problems> {
-        self.due = compose::changes(&fleet, &self.held)?;
+        Changes { due: self.due, over: self.over } = compose::changes(&fleet, &self.held)?;
         self.due.extend(due_again(&self.held));
         self.ahead.take(&fleet.revision);
         self.copied.begin();
@@ -83,7 +85,7 @@ impl Roster {
     /// # Errors
     /// Why it is refused as a whole; everything stays as it was.
     pub fn resume(&mut self, fleet: Fleet) -> Result<usize, Problems> {
-        let changed = compose::changes(&fleet, &self.held)?;
+        let changed = compose::changes(&fleet, &self.held)?.due;
         let of_another = |key: &&DeviceKey| {
             let document = self.held.get(*key).and_then(|held| held.document.as_ref());
             document.is_some_and(|document| document.source.revision != fleet.revision)
@@ -123,6 +125,7 @@ impl Roster {
     pub fn stored(&mut self, key: &DeviceKey, draft: Draft, sequence: u64) {
         self.held.insert(key.clone(), draft.stored(sequence));
         self.due.remove(key);
+        self.over.remove(key);
     }
 
     /// A device's document was put in its own place, where nothing else was stored since.
@@ -159,7 +162,12 @@ impl Roster {
 
     /// The devices whose documents DOWNLINK is known to hold.
     pub fn published(&self) -> impl Iterator<Item = &DeviceKey> {
-        self.held.iter().filter(|(_, held)| held.document.is_some() && held.sequence > 0).map(|(key, _)| key)
+        self.held.iter().filter(|(_, held)| is_published(held)).map(|(key, _)| key)
+    }
+
+    /// True where DOWNLINK is known to hold a document of the device.
+    pub fn has_published(&self, key: &DeviceKey) -> bool {
+        self.held.get(key).is_some_and(is_published)
     }
 
     /// The commit that was taken last, unless another publisher knows a newer one for the device.
@@ -192,6 +200,7 @@ impl Roster {
     pub fn git(&self, key: &DeviceKey, configured: bool) -> Git<'_> {
         match &self.fleet {
             Some(_) if self.ahead.has(key) => Git::Behind,
+            Some(fleet) if fleet.held_back.contains(key) => Git::HeldBack,
             Some(fleet) => Git::Known(fleet),
             None if configured => Git::Unknown,
             None => Git::Absent,
@@ -218,6 +227,19 @@ impl Roster {
         }
     }
 
+    /// Devices that cannot use what the commit that was taken last says of them, and why; none where there are none.
+    pub fn held_back(&self) -> Option<HeldBack> {
+        let fleet = self.fleet.as_ref()?;
+        let devices: BTreeSet<_> = fleet.held_back.iter().chain(self.over.keys()).collect();
+        let mut problems = fleet.withheld.clone();
+        problems.extend(compose::too_much(&self.over));
+        (!devices.is_empty()).then(|| HeldBack {
+            revision: fleet.revision.clone(),
+            devices: SomeDevices::of(devices, NAMED_MAX),
+            problems: problems.into_list(),
+        })
+    }
+
     /// Devices that came from Git, have no folder any more and nothing to run, and were not retired.
     pub fn left_over(&self) -> impl Iterator<Item = &DeviceKey> {
         let fleet = self.fleet.as_ref();
@@ -236,7 +258,7 @@ impl Roster {
             let held = self.held.get(*key).and_then(|held| held.document.as_ref());
             held.is_some_and(|document| document.retired)
         };
-        fleet.devices.keys().filter(retired)
+        fleet.devices.keys().filter(|key| !fleet.held_back.contains(*key)).filter(retired)
     }
 
     /// Documents that are due.
@@ -309,6 +331,11 @@ fn due_again(held: &BTreeMap<DeviceKey, Held>) -> impl Iterator<Item = DeviceKey
     held.iter().filter(|(_, held)| held.is_due_again()).map(|(key, _)| key.clone())
 }
 
+/// True where DOWNLINK is known to hold this document.
+fn is_published(held: &Held) -> bool {
+    held.document.is_some() && held.sequence > 0
+}
+
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
@@ -356,7 +383,9 @@ mod tests {
         let mut roster = Roster::default();
         roster.accept(fleet("c1", &[("a/one", &[])])).unwrap();
         let many: Vec<_> = (0..129).map(|at| content(&format!("d{at}"), "run")).collect();
-        assert!(roster.accept(fleet("c2", &[("a/one", &many)])).is_err());
+        let mut strict = fleet("c2", &[("a/one", &many)]);
+        strict.policy.strict = true;
+        assert!(roster.accept(strict).is_err());
         assert_eq!(publish_all(&mut roster), ["a/one"]);
         assert_eq!(roster.applied(), Some("c1"));
     }

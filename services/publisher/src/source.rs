@@ -5,10 +5,12 @@
 //! sites/<site>/*.yaml             the devices of a site
 //! sites/<site>/<device>/*.yaml    one device, which exists because the folder does
 //! …/labels.yaml                   in any of these folders: what groups its devices
+//! sites/<site>/<device>/device.yaml    a tombstone: `retired: true` takes the device out of the fleet
 //! ```
 //!
-//! The nearer level wins on the same deployment id, and on the same label. Files elsewhere at the top are nobody's business here. A commit
-//! is taken or refused as a whole; where its bytes come from is not known here.
+//! The nearer level wins on the same deployment id, and on the same label. Files elsewhere at the top are nobody's business here. A mistake
+//! in what concerns one device alone holds that device back, which keeps what it has; any other mistake refuses the commit as
+//! a whole, and so does any mistake where the publisher is strict. Where a commit's bytes come from is not known here.
 
 mod tags;
 
@@ -23,7 +25,7 @@ use muster_contract::{DeploymentId, DeviceKey, LabelError};
 
 use self::tags::Tags;
 use crate::content::{Content, Interner};
-use crate::margo::{self, Level, labels};
+use crate::margo::{self, Level, labels, tombstone};
 use crate::plan::{TooMuch, also};
 use crate::problems::Problems;
 
@@ -60,18 +62,40 @@ pub enum Body {
     Submodule,
 }
 
+/// How a repository is read.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Policy {
+    /// Any mistake refuses the commit as a whole.
+    pub strict: bool,
+    /// A device whose folder is gone is retired.
+    pub retire_removed: bool,
+}
+
 /// What a commit asks for.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Fleet {
+    /// How it was read.
+    pub policy: Policy,
     /// The commit.
     pub revision: String,
     /// What each device shall run, ordered by id. A device without deployments is there with none.
     pub devices: BTreeMap<DeviceKey, Vec<Arc<Content>>>,
     /// The labels of each device that has some.
     pub labels: BTreeMap<DeviceKey, Arc<Labels>>,
+    /// Devices that a tombstone takes out of the fleet; they are not among the others.
+    pub retired: BTreeSet<DeviceKey>,
+    /// Those of the devices that cannot use what is said of them.
+    pub held_back: BTreeSet<DeviceKey>,
+    /// Why.
+    pub withheld: Problems,
 }
 
 impl Fleet {
+    /// Whether a device has a folder that says what it shall run.
+    pub fn has(&self, key: &DeviceKey) -> bool {
+        self.devices.contains_key(key)
+    }
+
     /// The labels of a device.
     pub fn labels_of(&self, key: &DeviceKey) -> Arc<Labels> {
         self.labels.get(key).cloned().unwrap_or_default()
@@ -87,7 +111,7 @@ pub fn wants(path: &str) -> bool {
 ///
 /// # Errors
 /// Everything that is wrong with it, by file, line, field and rule.
-pub fn read(tree: &Tree) -> Result<Fleet, Problems> {
+pub fn read(tree: &Tree, policy: Policy) -> Result<Fleet, Problems> {
     let mut reading = Reading::default();
     let concerns_us = |file: &&File| is_ours(&file.path) || resembles_ours(&file.path);
     let mut files: Vec<_> = tree.files.iter().filter(concerns_us).collect();
@@ -95,11 +119,21 @@ pub fn read(tree: &Tree) -> Result<Fleet, Problems> {
     for file in files {
         reading.file(file);
     }
-    let devices = reading.devices.iter().map(|key| (key.clone(), reading.compose(key))).collect();
+    reading.check_tombstones();
+    let devices: BTreeMap<_, _> =
+        reading.devices.iter().map(|key| (key.clone(), reading.compose(key))).collect();
     reading.check_limits();
-    let Reading { tags, devices: keys, interner, problems, .. } = &mut reading;
-    let labels = tags.compose(keys, interner, problems);
-    reading.problems.or(Fleet { revision: tree.revision.clone(), devices, labels })
+    let Reading { tags, devices: keys, interner, own, .. } = &mut reading;
+    let labels = tags.compose(keys, interner, own);
+    let Reading { retired, own: Own { devices: held_back, problems: withheld }, mut problems, .. } = reading;
+    // Where nobody is left, the commit is of no use to anybody.
+    if policy.strict || held_back.len() >= devices.len() {
+        problems.extend(withheld);
+        let revision = tree.revision.clone();
+        return problems.or(Fleet { policy, revision, devices, labels, retired, ..Fleet::default() });
+    }
+    let revision = tree.revision.clone();
+    problems.or(Fleet { policy, revision, devices, labels, retired, held_back, withheld })
 }
 
 /// Whether a commit may be published although it takes everything from every device: another repository or branch
@@ -169,17 +203,43 @@ struct Reading<'a> {
     devices: BTreeSet<DeviceKey>,
     tags: Tags<'a>,
     interner: Interner,
+    /// Devices with a tombstone.
+    retired: BTreeSet<DeviceKey>,
+    /// What is wrong with what concerns one device alone.
+    own: Own,
     problems: Problems,
+}
+
+/// Devices that cannot use what is said of them, and why.
+#[derive(Default)]
+struct Own {
+    devices: BTreeSet<DeviceKey>,
+    problems: Problems,
+}
+
+impl Own {
+    /// Takes what is wrong with what is said of a device.
+    fn take(&mut self, key: &DeviceKey, problems: Problems) {
+        if !problems.is_empty() {
+            self.devices.insert(key.clone());
+            self.problems.extend(problems);
+        }
+    }
 }
 
 impl<'a> Reading<'a> {
     fn file(&mut self, file: &'a File) {
         match place(&file.path) {
             Err(error) => self.refuse(file, format!("folder {error}")),
-            Ok(Place { device, level }) => {
-                self.devices.extend(device);
+            Ok(Place { device: Some(key), level }) => {
+                self.devices.insert(key.clone());
+                // What is wrong with this file concerns nobody else.
+                let others = std::mem::take(&mut self.problems);
                 self.body(file, level);
+                let found = std::mem::replace(&mut self.problems, others);
+                self.own.take(&key, found);
             }
+            Ok(Place { device: None, level }) => self.body(file, level),
         }
     }
 
@@ -198,6 +258,11 @@ impl<'a> Reading<'a> {
                 );
             }
             (_, Some(_)) if !is_yaml(&file.path) => {}
+            (Body::Text(text), Some(Level::Device(key))) if tombstone::is_one(&file.path) => {
+                if tombstone::read(&file.path, text, &mut self.problems) {
+                    self.retired.insert(key);
+                }
+            }
             (Body::Text(text), Some(level)) if labels::is_labels(&file.path) => {
                 self.tags.read(&level, &file.path, text, &mut self.problems);
             }
@@ -254,14 +319,31 @@ impl<'a> Reading<'a> {
         nearest
     }
 
+    /// A device with a tombstone is no part of the fleet any more, and nothing in its folder may say otherwise.
+    fn check_tombstones(&mut self) {
+        for key in &self.retired {
+            let shelf = self.shelves.get(&Level::Device(key.clone()));
+            if let Some((_, file, _)) = shelf.and_then(|shelf| shelf.values().next()) {
+                let mut problems = Problems::default();
+                let rule = "gives something to run to a device that device.yaml retires: remove one of the two files";
+                problems.push(&file.path, || None, "", rule);
+                self.own.take(key, problems);
+            }
+        }
+        self.retired.retain(|key| !self.own.devices.contains(key));
+        self.devices.retain(|key| !self.retired.contains(key));
+    }
+
     /// Devices that would have more than one message can say: one problem for the file that has the greatest part in
     /// it, with the number of devices, not one for each of them.
     fn check_limits(&mut self) {
         let mut over: BTreeMap<&'a str, (DeviceKey, TooMuch, usize, usize)> = BTreeMap::new();
+        let mut over_devices = BTreeSet::new();
         for key in &self.devices {
             let said = self.nearest(key);
             let Err(limit) = TooMuch::of(said.values().map(|(content, ..)| &**content)) else { continue };
             let (file, files) = greatest(said.into_values(), limit);
+            over_devices.insert(key.clone());
             over.entry(file).and_modify(|(.., others)| *others += 1).or_insert((
                 key.clone(),
                 limit,
@@ -276,8 +358,9 @@ impl<'a> Reading<'a> {
                     format!("with {} more, {key} would have {limit}{}", file_count(files - 1), also(others))
                 }
             };
-            self.problems.push(file, || None, "", rule);
+            self.own.problems.push(file, || None, "", rule);
         }
+        self.own.devices.extend(over_devices);
     }
 }
 

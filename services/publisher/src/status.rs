@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use muster_contract::query::{GitStatus, PublisherQuery, PublisherStatus, RefusedCommit};
+use muster_contract::query::{GitStatus, HeldBack, PublisherQuery, PublisherStatus, RefusedCommit};
 use muster_contract::{CommitName, Timestamp};
 
 use crate::git::{Branch, GitUrl};
@@ -40,6 +40,7 @@ impl Status {
             applied_through: None,
             replaced: None,
             refused: None,
+            held_back: None,
             polled_at: None,
             failures: 0,
             error: None,
@@ -139,6 +140,13 @@ impl Status {
         if let Some(git) = &mut known.status.git {
             git.applied_through = applied.and_then(|(_, through)| through);
             git.applied = applied.map(|(revision, _)| revision.to_owned()).or(git.applied.take());
+        }
+    }
+
+    /// Devices that cannot use what the commit that was taken last says of them.
+    pub fn holds_back(&self, held_back: Option<HeldBack>) {
+        if let Some(git) = &mut self.lock().status.git {
+            git.held_back = held_back;
         }
     }
 

@@ -19,6 +19,8 @@ use crate::foreign::StoredDocument;
 const BATCH: usize = 500;
 /// Time between two looks at how much DOWNLINK holds: what is purged leaves no message.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// Devices whose documents are asked for one by one; after more changes all documents are listed, once no more come.
+const STORED_LATELY_MAX: usize = 256;
 /// Longest time between two listings of all documents: what is missed otherwise is found then.
 const LIST_EVERY: Duration = Duration::from_secs(10 * 60);
 /// Least and longest upper bound of the delay before another attempt to read.
@@ -84,16 +86,31 @@ async fn follow(
     let list_at = Instant::now() + LIST_EVERY;
     let mut look = interval_at(Instant::now() + LOOK_EVERY, LOOK_EVERY);
     look.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let (mut stored_lately, mut is_quiet) = (BTreeSet::new(), true);
     loop {
         tokio::select! {
             batch = replay.next_batch(BATCH) => {
-                if !desk.verify(documents(batch?), false).await {
+                let documents = documents(batch?);
+                is_quiet = false;
+                stored_lately.extend(documents.iter().map(|document| document.key.clone()));
+                if !desk.verify(documents, false).await {
                     return Ok(Ended::NobodyListens);
                 }
             }
-            _ = look.tick() => {}
+            _ = look.tick() => {
+                // A document that is purged between its storing and the next count is in neither of two counts.
+                let was_quiet = std::mem::replace(&mut is_quiet, true);
+                if stored_lately.len() > STORED_LATELY_MAX {
+                    if was_quiet {
+                        return Ok(Ended::Relist);
+                    }
+                } else if !stored_lately.is_empty()
+                    && !desk.stored_lately(std::mem::take(&mut stored_lately)).await
+                {
+                    return Ok(Ended::NobodyListens);
+                }
+            }
         }
-        // Also after documents: one that is purged before the next look would be missed.
         if has_shrunk(bus, last).await? || Instant::now() >= list_at {
             return Ok(Ended::Relist);
         }

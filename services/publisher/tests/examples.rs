@@ -28,7 +28,8 @@ fn the_sample_fleet_is_taken_and_needs_nothing_but_a_shell() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/fleet");
     let mut tree = Tree { revision: "sample".to_owned(), files: Vec::new() };
     walk(&root, &root, &mut tree.files);
-    let fleet = source::read(&tree).unwrap_or_else(|problems| panic!("{problems}"));
+    let fleet = source::read(&tree, source::Policy { strict: true, ..source::Policy::default() })
+        .unwrap_or_else(|problems| panic!("{problems}"));
     let shown = fleet.devices.iter().map(|(key, contents)| {
         let ids: Vec<_> = contents.iter().map(|content| content.id().as_str()).collect();
         format!("{key}: {}", ids.join(" "))

@@ -47,6 +47,35 @@ fn settings_that_cannot_be_used_are_all_told_with_exit_code_2() {
 }
 
 #[test]
+fn a_killed_publisher_leaves_a_clone_that_the_next_start_removes() {
+    let temporary = tempfile::tempdir().unwrap();
+    let start = || {
+        let mut child = Command::new(PROGRAM)
+            .args(["--nats-url", "nats://127.0.0.1:1", "--git-url", "/srv/fleet"])
+            .env("TMPDIR", temporary.path())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut log = BufReader::new(child.stderr.take().unwrap()).lines();
+        assert!(log.any(|line| line.unwrap().contains("waiting for NATS")));
+        // Its log goes on being read: a process without a reader ends by that.
+        (child, log)
+    };
+    let left =
+        || std::fs::read_dir(temporary.path()).unwrap().map(|it| it.unwrap().path()).collect::<Vec<_>>();
+    let (mut first, _log) = start();
+    first.kill().unwrap();
+    first.wait().unwrap();
+    let clone = left();
+    assert_eq!(clone.len(), 1, "{clone:?}");
+    let (mut second, log) = start();
+    assert!(!clone[0].exists() && left().len() == 1, "{:?}", left());
+    kill_process(Pid::from_child(&second), Signal::TERM).unwrap();
+    let rest: Vec<_> = log.map_while(Result::ok).collect();
+    assert_eq!((second.wait().unwrap().code(), left().len()), (Some(0), 0), "{rest:?}");
+}
+
+#[test]
 fn it_stops_when_asked_to_while_it_waits_for_nats() {
     let mut child = Command::new(PROGRAM)
         .args(["--nats-url", "nats://127.0.0.1:1", "--log-format", "json"])

@@ -6,7 +6,6 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use clap::Parser;
 use fastrand::Rng;
 use muster_bus::{
     Bus, BusConfig, IncidentReporter, Keeper, KeeperMetrics, LinkHealth, MirrorSettings, ReadError,
@@ -17,7 +16,7 @@ use muster_contract::incident::IncidentKind;
 use muster_contract::subjects::stream;
 use muster_domain::fold::Fleet;
 use muster_service::backoff::FullJitter;
-use muster_service::clock::SystemClock;
+use muster_service::clock::{Clock, SystemClock};
 use muster_service::error::chain;
 use muster_service::exit;
 use muster_service::life::{Life, Stage};
@@ -33,7 +32,9 @@ use crate::history::store::Checkpoints;
 use crate::history::thinning::Room;
 use crate::history::{self, recall};
 use crate::incidents::HubIncidents;
+use crate::lag::LagState;
 use crate::metrics::Metrics;
+use crate::monitor::Monitor;
 use crate::notify::desk::NotifyDesk;
 use crate::notify::metrics::NotifyMetrics;
 use crate::notify::{Notifier, SharedRegister};
@@ -62,7 +63,7 @@ pub struct Handle {
 
 /// Runs the rollup until it is asked to stop.
 pub fn main() -> ExitCode {
-    match Cli::parse().check() {
+    match muster_service::config::parse::<Cli>().check() {
         Ok(config) => {
             muster_service::run(
                 NAME,
@@ -121,13 +122,17 @@ pub async fn start(config: Config, life: &Life) -> Result<Handle, StartError> {
     life.spawn(Stage::Intake, "consume", consumer.run(caught_up, life.token(Stage::Intake)));
     let definitions = Definitions::new(bus.clone(), present.clone(), Rng::new());
     life.spawn(Stage::Intake, "definitions", definitions.run(life.token(Stage::Intake)));
+    let lag = Arc::new(LagState::new(SystemClock.now()));
+    let monitor = Monitor::new(bus.clone(), present.clone(), lag.clone(), metrics.clone(), Rng::new());
+    life.spawn(Stage::Intake, "hearing of the hub", monitor.run(life.token(Stage::Intake)));
     let publisher =
-        Publisher::new(bus.clone(), present.clone(), metrics.clone(), incidents.clone(), Rng::new());
+        Publisher::new(bus.clone(), present.clone(), metrics.clone(), incidents.clone(), Rng::new())
+            .vouching(lag.clone());
     life.spawn(Stage::Publish, "views", publisher.run(life.token(Stage::Publish)));
     life.spawn(Stage::Publish, "snapshots", snapshots.run(life.token(Stage::Publish)));
     let definer = Definer::new(bus.clone(), Arc::new(SystemClock));
     life.spawn(Stage::Serve, "view requests", definer.serve(defining, life.token(Stage::Serve)));
-    answer_incidents(&bus, &present, life);
+    answer_incidents(&bus, &present, &lag, life);
     let notices = notify(&bus, &present, life);
     let (recall, maker) =
         recall::pair(bus.clone(), present.clone(), archive, metrics.clone(), config.checkpoints.facts);
@@ -137,6 +142,7 @@ pub async fn start(config: Config, life: &Life) -> Result<Handle, StartError> {
     let actions = Actions::new(bus.clone(), present.clone(), points.clone());
     life.spawn(Stage::Serve, "actions", actions.clone().tidy(life.token(Stage::Serve)));
     let desk = Desk::new(present.clone(), metrics.clone())
+        .with_lag(lag)
         .with_history(History::new(points, recall))
         .with_manifests(manifests)
         .with_actions(actions);
@@ -153,9 +159,9 @@ fn keep_mirrors(readers: &Readers, own: &BusConfig, life: &Life) {
 }
 
 /// Follows the incidents of the hub, and answers questions about them.
-fn answer_incidents(bus: &Bus, present: &Arc<Present>, life: &Life) {
+fn answer_incidents(bus: &Bus, present: &Arc<Present>, lag: &Arc<LagState>, life: &Life) {
     let offered_incidents = life.health().latch("answering questions about incidents");
-    let hub_incidents = HubIncidents::new(bus.clone(), present.clone(), Arc::new(SystemClock));
+    let hub_incidents = HubIncidents::new(bus.clone(), present.clone(), Arc::new(SystemClock), lag.clone());
     life.spawn(
         Stage::Intake,
         "incidents of the hub",

@@ -7,19 +7,24 @@ use std::time::Duration;
 use fastrand::Rng;
 use muster_bus::{Bus, Delivery, IncidentReporter, ReadError, Replay, Start};
 use muster_contract::checked::Checked;
-use muster_contract::subjects::stream;
+use muster_contract::fact::Fact;
+use muster_contract::subjects::{LedgerSubject, stream};
 use muster_domain::fold::{Outcome, Position};
 use muster_service::aside::aside;
 use muster_service::backoff::FullJitter;
 use muster_service::error::chain;
 use muster_service::health::Latch;
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use crate::app::replaced;
 use crate::history::tail::{self, BATCH_MAX, Read};
 use crate::metrics::{FactOutcome, Metrics};
 use crate::present::Present;
+use crate::progress::{SeenHearing, SeenPulse};
 
+/// How long nothing may come of a LEDGER that goes further before the server is asked whether anything is left.
+const SILENCE: Duration = Duration::from_secs(2);
 /// Least and longest upper bound of the delay before LEDGER is tried again.
 const RETRY_MIN: Duration = Duration::from_millis(100);
 /// See [`RETRY_MIN`].
@@ -45,6 +50,9 @@ impl Consumer {
         incidents: IncidentReporter,
         chance: Rng,
     ) -> Self {
+        let (read_to, devices) =
+            present.look(|now| (now.fleet.as_of().ledger_seq, now.fleet.devices_known()));
+        metrics.position(read_to, devices);
         Self { bus, present, metrics, incidents, chance, checked: Checked::default() }
     }
 
@@ -56,38 +64,74 @@ impl Consumer {
     async fn read(&mut self, caught_up: Latch) {
         let mut latch = Some(caught_up);
         loop {
-            let (mut replay, goal) = self.open().await;
-            self.arrive(goal, replay.waiting() == 0, &mut latch);
+            let Opened { mut replay, goal, at_end } = self.open().await;
+            if at_end {
+                self.present.progress().advance(goal);
+            }
+            self.arrive(goal, at_end, &mut latch);
+            let mut sent_through = None;
             loop {
-                match replay.next_batch(BATCH_MAX).await {
-                    Ok(batch) => {
+                match timeout(SILENCE, replay.next_batch(BATCH_MAX)).await {
+                    Ok(Ok(batch)) => {
+                        sent_through = None;
                         let at_end = aside(batch.len(), || self.fold(&batch));
                         self.arrive(goal, at_end, &mut latch);
                     }
                     // Only what cannot be gone on from comes here; the bus heals everything else.
-                    Err(error) => break self.give_up(&error).await,
+                    Ok(Err(error)) => break self.give_up(&error).await,
+                    Err(_) if !self.present.progress().is_behind() => {}
+                    // Whatever was sent before the server was asked has come by now.
+                    Err(_) => match sent_through.take() {
+                        Some(through) => {
+                            self.present.progress().advance(through);
+                            self.arrive(goal, true, &mut latch);
+                        }
+                        None => sent_through = self.sent_through(&replay).await,
+                    },
                 }
             }
         }
+    }
+
+    /// Where LEDGER ends, if the server has sent everything up to there: LEDGER may have forgotten what would be next, as it
+    /// does with pulses. None while that is not known.
+    async fn sent_through(&self, replay: &Replay) -> Option<u64> {
+        // The end first: what comes after it is not what was asked about.
+        let ledger = self.bus.stream_state(stream::LEDGER).await.ok()?;
+        (replay.is_whole() && replay.has_nothing_left().await).then_some(ledger.last_seq)
     }
 
     /// Parses and folds a batch. True where nothing came after it when it was sent.
     fn fold(&mut self, batch: &[Delivery]) -> bool {
         let pending = batch.last().map_or(0, |last| last.pending);
         let read: Vec<Read> = batch.iter().map(|message| self.parse(message)).collect();
-        let mut outcomes = Outcomes::default();
+        let (mut outcomes, mut pulses, mut hearing) = (Outcomes::default(), Vec::new(), Vec::new());
         let (devices, read_to) = self.present.change(|fleet| {
             for (at, read) in read {
                 match read {
-                    Some((subject, fact)) => outcomes.add(fleet.apply(at, &subject, fact)),
+                    Some((LedgerSubject::Hub(partition), Fact::Pulse(pulse))) => {
+                        pulses.push((partition, SeenPulse { stored_at: at.stored_at, pulse }));
+                    }
+                    Some((subject, fact)) => {
+                        if let (LedgerSubject::Hearing(partition), Fact::Hearing(fact)) = (&subject, &fact) {
+                            let seen = SeenHearing { ledger_seq: at.ledger_seq, fact: fact.clone() };
+                            hearing.push((*partition, seen));
+                        }
+                        outcomes.add(fleet.apply(at, &subject, fact));
+                    }
                     None => fleet.pass(at),
                 }
             }
             (fleet.devices_known(), fleet.as_of().ledger_seq)
         });
+        let progress = self.present.progress();
+        pulses.into_iter().for_each(|(partition, seen)| progress.pulse(partition, seen));
+        hearing.into_iter().for_each(|(partition, seen)| progress.hearing(partition, seen));
+        if let Some(last) = batch.last() {
+            progress.advance(last.stream_seq);
+        }
         outcomes.count(&self.metrics);
-        self.metrics.devices.set(devices as i64);
-        self.metrics.ledger_seq.set(read_to as i64);
+        self.metrics.position(read_to, devices);
         self.metrics.lag.set(pending as i64);
         pending == 0
     }
@@ -122,8 +166,8 @@ impl Consumer {
         }
     }
 
-    /// Begins to read after the present, and the sequence at which LEDGER ends now.
-    async fn open(&mut self) -> (Replay, u64) {
+    /// Begins to read after the present.
+    async fn open(&mut self) -> Opened {
         let mut retry = FullJitter::new(RETRY_MIN, RETRY_MAX);
         loop {
             let error = match self.try_open().await {
@@ -140,7 +184,7 @@ impl Consumer {
         }
     }
 
-    async fn try_open(&self) -> Result<(Replay, u64), ReadError> {
+    async fn try_open(&self) -> Result<Opened, ReadError> {
         let ledger = self.bus.stream_state(stream::LEDGER).await?;
         let (as_of, origin) = self.present.look(|now| (now.fleet.as_of(), now.origin));
         let (read_to, last_seq) = (as_of.ledger_seq, ledger.last_seq);
@@ -158,7 +202,8 @@ impl Consumer {
                     "LEDGER has dropped what follows the snapshot: going on with what it holds"
                 );
             }
-            return Ok((self.bus.replay(stream::LEDGER, &[], Start::First).await?, last_seq));
+            let replay = self.bus.replay(stream::LEDGER, &[], Start::First).await?;
+            return Ok(Opened { at_end: replay.waiting() == 0, replay, goal: last_seq });
         }
         // What was read last is read again: if it is another message now, LEDGER was set back to a backup and has grown
         // past this position since, and what is known is partly of a past that never was.
@@ -166,7 +211,7 @@ impl Consumer {
         let again = replay.next_batch(1).await?;
         match again.first() {
             Some(known) if known.stream_seq == read_to && known.stored_at == as_of.at => {
-                Ok((replay, last_seq))
+                Ok(Opened { at_end: known.pending == 0, replay, goal: last_seq })
             }
             _ => Err(reset()),
         }
@@ -189,7 +234,8 @@ impl Consumer {
                     let known =
                         self.present.look(|now| (now.origin.created_at, now.fleet.as_of().ledger_seq));
                     self.incidents.report(None, replaced(known, &ledger));
-                    return self.present.start_over(ledger.created_at);
+                    self.present.start_over(ledger.created_at);
+                    return self.metrics.position(0, 0);
                 }
                 Err(error) => {
                     let retry_in = retry.next(&mut self.chance);
@@ -199,6 +245,15 @@ impl Consumer {
             }
         }
     }
+}
+
+/// LEDGER as it is read from now on.
+struct Opened {
+    replay: Replay,
+    /// Where LEDGER ended.
+    goal: u64,
+    /// Nothing waited up to there.
+    at_end: bool,
 }
 
 /// Facts of a batch by what they did.

@@ -19,6 +19,7 @@ use muster_service::error::chain;
 use muster_service::health::Latch;
 use tokio_util::sync::CancellationToken;
 
+use crate::lag::LagState;
 use crate::present::Present;
 
 /// Incidents read at once.
@@ -48,6 +49,7 @@ pub(crate) struct HubIncidents {
     bus: Bus,
     present: Arc<Present>,
     clock: Arc<dyn Clock>,
+    lag: Arc<LagState>,
     known: Arc<Mutex<ByType>>,
 }
 
@@ -87,8 +89,8 @@ impl ByType {
 
 impl HubIncidents {
     /// Nothing is known yet.
-    pub(crate) fn new(bus: Bus, present: Arc<Present>, clock: Arc<dyn Clock>) -> Self {
-        Self { bus, present, clock, known: Arc::default() }
+    pub(crate) fn new(bus: Bus, present: Arc<Present>, clock: Arc<dyn Clock>, lag: Arc<LagState>) -> Self {
+        Self { bus, present, clock, lag, known: Arc::default() }
     }
 
     /// Follows LEDGER until `stop`.
@@ -141,7 +143,8 @@ impl HubIncidents {
         let as_of = self.present.look(|now| now.fleet.as_of());
         let incidents = self.known().shown(self.clock.now());
         // Cannot fail: the answer is an object with string keys.
-        serde_json::to_vec(&IncidentsAnswer { as_of, incidents }).unwrap_or_default().into()
+        let answer = serde_json::to_vec(&IncidentsAnswer { as_of, incidents }).unwrap_or_default();
+        self.lag.mark(answer.into())
     }
 }
 

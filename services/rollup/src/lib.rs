@@ -7,6 +7,8 @@
 //!     store ───┘                └─► snapshot ─► store ─► history (the past)
 //! ```
 //!
+//! [`monitor`] makes it a fact where the hub does not hear a partition, and tells how far the rollup is behind ([`lag`]).
+//!
 //! What people define themselves comes in by [`define`], lives in the bucket, and is followed by [`definitions`].
 //!
 //! Everything shown is a function of LEDGER up to a sequence. The snapshot in the data directory only saves reading
@@ -25,9 +27,12 @@ pub mod definitions;
 pub mod error;
 pub mod history;
 mod incidents;
+pub mod lag;
 pub mod metrics;
+pub mod monitor;
 pub mod notify;
 pub mod present;
+pub mod progress;
 pub mod publish;
 pub mod query;
 mod restore;

@@ -3,6 +3,7 @@
 use std::sync::atomic::AtomicU64;
 
 use muster_bus::Fate;
+use muster_contract::lag::RollupLag;
 use muster_domain::fold::Outcome;
 use muster_service::health::Health;
 use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue};
@@ -20,6 +21,12 @@ pub struct Metrics {
     pub ledger_seq: Gauge,
     /// Messages of LEDGER that are still to be read.
     pub lag: Gauge,
+    /// Partitions that the hub does not hear.
+    pub unheard: Gauge,
+    /// 1 while the rollup says in its answers that something stands between it and LEDGER, by what that is.
+    pub behind: Family<BehindLabels, Gauge>,
+    /// Views that were written again only because they would have ended.
+    pub renewals: Counter,
     /// Devices known.
     pub devices: Gauge,
     /// Views by what became of them each time they were looked at.
@@ -82,6 +89,23 @@ pub enum FactOutcome {
     Skipped,
     /// It is no fact that can be read.
     Unreadable,
+}
+
+/// What stands between the rollup and LEDGER.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct BehindLabels {
+    cause: BehindCause,
+}
+
+/// What stands between the rollup and LEDGER.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, EncodeLabelValue)]
+pub enum BehindCause {
+    /// Facts are unread.
+    Lagging,
+    /// LEDGER does not answer.
+    CutOff,
+    /// LEDGER does not take what the hub hears.
+    Unrecorded,
 }
 
 /// What became of a view.
@@ -165,6 +189,17 @@ impl Metrics {
         registry.register("facts", "Messages of LEDGER read since the start, by outcome", all.facts);
         registry.register("ledger_seq", "Sequence of the last message of LEDGER read", all.ledger_seq);
         registry.register("lag_messages", "Messages of LEDGER still to be read", all.lag);
+        registry.register(
+            "unheard_partitions",
+            "Partitions that the hub does not hear: their devices count as stale",
+            all.unheard,
+        );
+        registry.register(
+            "behind",
+            "1 while answers say that the rollup lags, is cut off from LEDGER, or cannot record what the hub hears",
+            all.behind,
+        );
+        registry.register("view_renewals", "Views written again before they would have ended", all.renewals);
         registry.register("devices", "Devices known", all.devices);
         registry.register("views", "Views looked at, by what became of them", all.views);
         registry.register("views_due", "Views still to be looked at", all.views_due);
@@ -186,6 +221,23 @@ impl Metrics {
         );
         registry.register("recalls", "Points of the past that were rebuilt, by result", all.recalls);
         registry.register("recall_seconds", "How long the last rebuild took", all.recall_seconds);
+    }
+
+    /// Sets how far LEDGER is folded, and into how many devices.
+    pub fn position(&self, ledger_seq: u64, devices: usize) {
+        self.ledger_seq.set(ledger_seq as i64);
+        self.devices.set(devices as i64);
+    }
+
+    /// Says what stands between the rollup and LEDGER.
+    pub fn behind(&self, lag: &RollupLag) {
+        for (cause, holds) in [
+            (BehindCause::Lagging, lag.lagging.is_some()),
+            (BehindCause::CutOff, lag.cut_off_since.is_some()),
+            (BehindCause::Unrecorded, lag.unrecorded_since.is_some()),
+        ] {
+            self.behind.get_or_create(&BehindLabels { cause }).set(i64::from(holds));
+        }
     }
 
     /// Counts messages of LEDGER.

@@ -11,6 +11,8 @@ use muster_contract::defined::ViewDefinition;
 use muster_domain::fold::Fleet;
 use tokio::sync::watch;
 
+use crate::progress::LedgerProgress;
+
 /// How long a view or a notice of somebody who has read further than the present is left alone before LEDGER's end is asked
 /// for, and again after that. Where LEDGER ends before it, it is of another one.
 pub(crate) const AHEAD_ASK: Duration = Duration::from_secs(5);
@@ -43,6 +45,7 @@ pub struct Present {
     now: RwLock<Now>,
     read_to: watch::Sender<u64>,
     caught_up: watch::Sender<bool>,
+    progress: LedgerProgress,
 }
 
 impl Present {
@@ -59,7 +62,13 @@ impl Present {
             now: RwLock::new(now),
             read_to: watch::Sender::new(read_to),
             caught_up: watch::Sender::new(false),
+            progress: LedgerProgress::new(read_to),
         }
+    }
+
+    /// How far LEDGER is read, also where no fact came.
+    pub const fn progress(&self) -> &LedgerProgress {
+        &self.progress
     }
 
     /// Looks at the present.
@@ -104,6 +113,7 @@ impl Present {
         let origin = Origin { created_at, restarts: now.origin.restarts + 1 };
         *now = Now { origin, caught_up: false, fleet: Fleet::default(), uncounted: Vec::new() };
         drop(now);
+        self.progress.start_over();
         self.caught_up.send_replace(false);
         self.read_to.send_replace(0);
     }

@@ -6,11 +6,14 @@
 //! place of a value that it did not write, both at once, and reports the incident. Another rollup's views are left as they
 //! are: they are right for the moment that they are of.
 //!
+//! A view says until when it may be believed, and is written again before that: see [`renew`].
+//!
 //! Views of deployments that no desired state names come last, with what is spare: see [`spare`].
 //!
 //! Nothing is written until LEDGER was read to its end: a view must not go back in time. What the bucket holds, what
 //! follows from it, and writing it, are [`Held`]'s and [`Board`]'s.
 
+pub mod renew;
 mod spare;
 
 use std::collections::BTreeSet;
@@ -23,12 +26,15 @@ use muster_bus::{
     Board, Bus, Decision, Held, IncidentReporter, LEARN_EVERY, Reader, Signed, ViewEntry, WRITE_INTERVAL,
     Write,
 };
+use muster_contract::Timestamp;
 use muster_contract::canonical::Digest;
 use muster_contract::decode::{Document, to_bytes};
 use muster_contract::incident::{ForeignView, IncidentKind};
 use muster_contract::state::cut;
 use muster_contract::subjects::stream::LEDGER;
 use muster_contract::subjects::{ViewKey, defined_by};
+use muster_contract::validity::valid_to;
+use muster_contract::view::AsOf;
 use muster_domain::fold::{Fleet, Shown, Unsigned};
 use muster_service::error::chain;
 use tokio::sync::{mpsc, watch};
@@ -37,6 +43,7 @@ use tokio_util::sync::CancellationToken;
 
 use self::spare::{SpareViews, comes_first};
 use crate::bucket::{BucketEvent, BucketWatch};
+use crate::lag::LagState;
 use crate::metrics::{Metrics, ViewResult};
 use crate::present::{AHEAD_ASK, Now, Origin, Present};
 
@@ -49,6 +56,9 @@ const REST: u32 = 4;
 const REST_MAX: Duration = Duration::from_secs(1);
 /// Attempts to write what is due when the process ends.
 const FINISH_ATTEMPTS_MAX: usize = 3;
+
+/// Time between two looks at views whose time ends.
+const RENEW_EVERY: Duration = Duration::from_secs(1);
 
 /// Bytes of a foreign key that an incident names.
 const FOREIGN_KEY_BYTES_MAX: usize = 256;
@@ -78,6 +88,12 @@ pub struct Publisher {
     learn_at: Instant,
     /// Due views that wait for those on the board.
     spare: SpareViews,
+    /// Up to when views may be vouched for; they say no time where this is not known.
+    lag: Option<Arc<LagState>>,
+    /// When views are looked through whose time ends.
+    renew_at: Instant,
+    /// Due views that are written again also where they have not changed.
+    renewing: BTreeSet<ViewKey>,
 }
 
 impl Publisher {
@@ -104,7 +120,15 @@ impl Publisher {
             ledger_end: 0,
             learn_at: Instant::now(),
             spare: SpareViews::new(Instant::now()),
+            lag: None,
+            renew_at: Instant::now(),
+            renewing: BTreeSet::new(),
         }
+    }
+
+    /// One whose views say until when they may be believed.
+    pub fn vouching(self, lag: Arc<LagState>) -> Self {
+        Self { lag: Some(lag), ..self }
     }
 
     /// One that reads the bucket again after another time.
@@ -166,8 +190,10 @@ impl Publisher {
             read_to.mark_unchanged();
             let is_caught_up = *caught_up.borrow_and_update();
             self.take_changed();
+            self.renew();
             let first = self.board.due.values().min().map(|next| self.rest_until.max(*next));
             let next = first.into_iter().chain(self.spare.next()).min().filter(|_| is_caught_up);
+            let renew_at = self.renew_at;
             if next.is_some_and(|next| next <= Instant::now()) {
                 return;
             }
@@ -192,7 +218,23 @@ impl Publisher {
                     return;
                 }
                 () = timer => {}
+                () = tokio::time::sleep_until(renew_at) => {}
             }
+        }
+    }
+
+    /// Makes due the views whose time ends, once a second, while nothing stands between this rollup and LEDGER.
+    fn renew(&mut self) {
+        let now = Instant::now();
+        if now < self.renew_at {
+            return;
+        }
+        self.renew_at = now + RENEW_EVERY;
+        let Some(lag) = self.lag.as_ref().filter(|lag| lag.now().is_none()) else { return };
+        let Some(vouched_at) = lag.vouched_at() else { return };
+        for key in renew::due(&self.board.held, vouched_at) {
+            self.board.due.entry(key.clone()).or_insert(now);
+            self.renewing.insert(key);
         }
     }
 
@@ -381,8 +423,14 @@ impl Publisher {
         let shown = self.present.look(|now| now.caught_up.then(|| show(now)));
         let Some((as_of, views)) = shown else { return Vec::new() };
         let (now, mut writes) = (Instant::now(), Vec::new());
+        let vouched_at = self.lag.as_ref().and_then(|lag| lag.vouched_at());
+        let validity = renew::validity(self.board.held.len());
+        // Whole seconds: every language reads them.
+        let valid_until = vouched_at.and_then(|at| at.checked_add(validity).ok());
+        let valid_until = valid_until.and_then(|until| Timestamp::from_second(until.as_second()).ok());
         for (key, view) in views {
             self.board.due.remove(&key);
+            let is_renewed = self.renewing.remove(&key) && valid_until.is_some();
             let view = match view {
                 Seen::Whole(view) => view.map(|write| write()),
                 Seen::Unsigned(view) => {
@@ -398,17 +446,22 @@ impl Publisher {
                 self.metrics.view(ViewResult::Disputed);
                 tracing::error!(view = %key, ledger.seq = as_of.ledger_seq, "another rollup has read to the same fact and says something else: `muster verify` tells which is wrong");
             }
+            let is_ahead = held.read_to() > Some(as_of.ledger_seq);
             match held.decide(view.as_ref().map(|(digest, _)| *digest), as_of, now) {
+                Decision::Leave if is_renewed && view.is_some() && !is_ahead => {
+                    held.suspect = None;
+                    self.metrics.renewals.inc();
+                    writes.push(write(key, view, held.revision, (as_of, valid_until)));
+                }
                 Decision::Leave => {
                     held.suspect = None;
                     self.metrics.view(ViewResult::Unchanged);
                 }
                 Decision::Wait => _ = self.board.due.insert(key, now + WRITE_INTERVAL),
                 decision @ (Decision::Put | Decision::Delete) => {
-                    let (expected, read_to) = (held.revision, as_of.ledger_seq);
+                    let expected = held.revision;
                     self.report_replaced(&key, decision == Decision::Put);
-                    let view = view.map(|(digest, bytes)| (Signed { digest, as_of }, bytes));
-                    writes.push(Write { key, view, expected, read_to });
+                    writes.push(write(key, view, expected, (as_of, valid_until)));
                 }
             }
         }
@@ -439,6 +492,20 @@ impl Publisher {
             );
         }
     }
+}
+
+/// A view as it is written in place of a revision, or its deletion.
+fn write(
+    key: ViewKey,
+    view: Option<(Digest, Bytes)>,
+    expected: u64,
+    (as_of, valid_until): (AsOf, Option<Timestamp>),
+) -> Write<ViewKey> {
+    let view = view.map(|(digest, bytes)| {
+        let bytes = valid_until.map_or(bytes.clone(), |until| valid_to(&bytes, until).into());
+        (Signed { digest, as_of, valid_until }, bytes)
+    });
+    Write { key, view, expected, read_to: as_of.ledger_seq }
 }
 
 /// The rest after writing so many views that took so long. After a few there is none.

@@ -33,6 +33,7 @@ use tokio_util::sync::CancellationToken;
 pub use self::actions::Actions;
 pub use self::manifests::Manifests;
 pub use self::past::History;
+use crate::lag::LagState;
 use crate::metrics::{AnswerKind, Metrics};
 use crate::present::{Now, Present};
 
@@ -60,6 +61,7 @@ const ENDPOINTS: [&str; 10] = [
 pub struct Desk {
     present: Arc<Present>,
     metrics: Metrics,
+    lag: Option<Arc<LagState>>,
     history: Option<History>,
     manifests: Option<Manifests>,
     actions: Option<Actions>,
@@ -68,7 +70,12 @@ pub struct Desk {
 impl Desk {
     /// A desk that answers from the present, knows no past, and reads nothing.
     pub const fn new(present: Arc<Present>, metrics: Metrics) -> Self {
-        Self { present, metrics, history: None, manifests: None, actions: None }
+        Self { present, metrics, lag: None, history: None, manifests: None, actions: None }
+    }
+
+    /// A desk that says in every answer what stands between it and LEDGER.
+    pub fn with_lag(self, lag: Arc<LagState>) -> Self {
+        Self { lag: Some(lag), ..self }
     }
 
     /// A desk that also answers about the past.
@@ -106,7 +113,11 @@ impl Desk {
         };
         let kind = if answer.is_ok() { AnswerKind::Answer } else { AnswerKind::Error };
         self.metrics.question(call.endpoint, kind);
-        answer.map_err(Fault::from)
+        answer.map(|answer| self.marked(answer)).map_err(Fault::from)
+    }
+
+    fn marked(&self, answer: Bytes) -> Bytes {
+        self.lag.as_ref().map_or(answer.clone(), |lag| lag.mark(answer))
     }
 
     /// Who answers a question about what was done.

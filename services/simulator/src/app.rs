@@ -4,7 +4,6 @@ use std::fmt::Display;
 use std::io::{IsTerminal as _, Write};
 use std::process::ExitCode;
 
-use clap::Parser;
 use muster_service::config::Common;
 use muster_service::life::{Life, Stage};
 use muster_service::run::run;
@@ -61,7 +60,7 @@ enum Failure {
 
 /// The whole of `main`.
 pub fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli: Cli = muster_service::config::parse();
     let programs = places::own_directory().unwrap_or_default();
     match cli.check(fastrand::u64(..), programs) {
         Ok(settings) => {

@@ -65,9 +65,11 @@ pub async fn read(bus: &Bus, mut take: impl FnMut(Entry)) -> Result<(), LedgerEr
     let last = bus.stream_state(stream::LEDGER).await?.last_seq;
     let mut replay = bus.replay(stream::LEDGER, &[], Start::First).await?;
     let mut at = 0;
-    while at < last {
+    loop {
         let silent = |_| LedgerError::Silent { at, last };
-        let batch = tokio::time::timeout(PATIENCE, replay.next_batch(BATCH)).await.map_err(silent)??;
+        // LEDGER forgets pulses: its last message may be gone.
+        let batch = tokio::time::timeout(PATIENCE, replay.next_present(BATCH)).await.map_err(silent)??;
+        let Some(batch) = batch else { break };
         for delivery in batch {
             at = delivery.stream_seq;
             take(entry(&delivery)?);

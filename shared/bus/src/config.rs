@@ -7,6 +7,7 @@ use std::time::Duration;
 use muster_contract::DeviceKey;
 use muster_contract::limits::{MESSAGE_BYTES_MAX, RECONNECT_MAX};
 
+use crate::login::{ClientCertificate, Login};
 use crate::renew::CREDS_LOOK;
 
 /// Commands a service may have queued for the connection.
@@ -38,6 +39,10 @@ pub struct BusConfig {
     pub creds: Option<PathBuf>,
     /// How often `creds` is looked at for a newer JWT.
     pub creds_look: Duration,
+    /// How to log in without `creds`.
+    pub login: Option<Login>,
+    /// A certificate of the client's own, for a server that asks for one. With it, nothing is ever sent in plain text.
+    pub client_certificate: Option<ClientCertificate>,
     /// Certificates (PEM) to trust besides the system's. With these, nothing is ever sent in plain text.
     pub tls_ca: Option<PathBuf>,
     /// The client's name in the server's monitoring.
@@ -66,6 +71,8 @@ impl BusConfig {
             url: url.into(),
             creds: None,
             creds_look: CREDS_LOOK,
+            login: None,
+            client_certificate: None,
             tls_ca: None,
             name: name.into(),
             inbox_prefix: None,

@@ -18,6 +18,7 @@ use crate::bus::Bus;
 use crate::config::{BusConfig, SERVER_PAYLOAD_MIN};
 use crate::creds;
 use crate::link::{self, Link, Silence};
+use crate::login::ClientCertificate;
 use crate::renew::{InUse, Renewal};
 use crate::replies::Replies;
 use crate::version::{SERVER_RULE, is_acceptable};
@@ -147,11 +148,16 @@ impl From<async_nats::ConnectError> for Failed {
 
 fn check_settings(config: &BusConfig) -> Result<Vec<ServerAddr>, ConnectError> {
     let unusable = |what: String| |source| ConnectError::Config { what, source };
-    for path in [&config.creds, &config.tls_ca].into_iter().flatten() {
+    let own = config.client_certificate.as_ref();
+    let own = own.into_iter().flat_map(|own| [&own.certificate, &own.key]);
+    for path in [&config.creds, &config.tls_ca].into_iter().flatten().chain(own) {
         std::fs::File::open(path).map_err(unusable(format!("the file {}", path.display())))?;
     }
     if let Some(path) = &config.creds {
         creds::read(path).map_err(unusable(format!("the credentials {}", path.display())))?;
+    }
+    if let Some(login) = &config.login {
+        login.check().map_err(|(what, source)| ConnectError::Config { what, source })?;
     }
     let servers = config.url.split(',').map(|url| url.trim().parse::<ServerAddr>());
     servers.collect::<Result<_, _>>().map_err(unusable(format!("the address {}", config.shown_url())))
@@ -227,10 +233,14 @@ fn options(
     events: mpsc::Sender<Event>,
     in_use: &Arc<InUse>,
 ) -> ConnectOptions {
-    let mut options = match &config.creds {
-        Some(path) => sign_with(path, in_use),
-        None => ConnectOptions::new(),
+    let mut options = match (&config.creds, &config.login) {
+        (Some(path), _) => sign_with(path, in_use),
+        (None, Some(login)) => login.options(),
+        (None, None) => ConnectOptions::new(),
     };
+    if let Some(ClientCertificate { certificate, key }) = config.client_certificate.clone() {
+        options = options.add_client_certificate(certificate, key).require_tls(true);
+    }
     if let Some(path) = &config.tls_ca {
         // Whoever names an authority wants it asked: without this, somebody in between who leaves "TLS required" out
         // of the server's greeting would get everything in plain text.

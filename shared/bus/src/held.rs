@@ -13,6 +13,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use muster_contract::Timestamp;
 use muster_contract::canonical::Digest;
 use muster_contract::incident::ForeignView;
 use muster_contract::subjects::ViewKey;
@@ -59,6 +60,9 @@ pub struct Signed {
     pub digest: Digest,
     /// Up to where it has read.
     pub as_of: AsOf,
+    /// Until when it may be believed; `None` where it does not say.
+    #[serde(skip)]
+    pub valid_until: Option<Timestamp>,
 }
 
 /// What became of a write.
@@ -135,6 +139,19 @@ impl Held {
             Content::View(view) => Some(view.as_of.ledger_seq),
             Content::Deleted(read_to) => Some(read_to),
             Content::Nothing | Content::Unknown => None,
+        }
+    }
+
+    /// True where a view is there.
+    pub const fn is_view(&self) -> bool {
+        matches!(self.content, Content::View(_))
+    }
+
+    /// Until when the view that is there may be believed.
+    pub const fn valid_until(&self) -> Option<Timestamp> {
+        match self.content {
+            Content::View(view) => view.valid_until,
+            Content::Nothing | Content::Deleted(_) | Content::Unknown => None,
         }
     }
 
@@ -231,7 +248,8 @@ impl Bus {
 /// What tells a view from another, if the value is a view of this key.
 fn signed(key: &str, value: &[u8]) -> Result<Signed, ForeignView> {
     let value: Value = serde_json::from_slice(value).map_err(|_| ForeignView::NoView)?;
-    let view = Signed::deserialize(&value).map_err(|_| ForeignView::NoView)?;
+    let mut view = Signed::deserialize(&value).map_err(|_| ForeignView::NoView)?;
+    view.valid_until = value["asOf"]["validUntil"].as_str().and_then(|until| until.parse().ok());
     if !is_of_key(key, &value) {
         return Err(ForeignView::NoView);
     }
@@ -258,8 +276,6 @@ fn is_of_key(key: &str, value: &Value) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use muster_contract::Timestamp;
-
     use super::*;
 
     const PATIENCE: Duration = Duration::from_secs(5);
@@ -269,7 +285,7 @@ mod tests {
     }
 
     fn view(text: &[u8], ledger_seq: u64) -> Option<Signed> {
-        Some(Signed { digest: Digest::of_bytes(text), as_of: as_of(ledger_seq) })
+        Some(Signed { digest: Digest::of_bytes(text), as_of: as_of(ledger_seq), valid_until: None })
     }
 
     #[test]

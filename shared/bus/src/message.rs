@@ -1,6 +1,7 @@
 //! Messages as they leave and as they arrive, with a header list that hides the library's own.
 
 use std::fmt;
+use std::time::Duration;
 
 use async_nats::{HeaderMap, HeaderName, Message};
 use bytes::Bytes;
@@ -29,6 +30,8 @@ pub struct Outgoing {
     /// only those who know its newest message. A replicated stream takes one message at a time on the same fence and
     /// answers others with a conflict.
     pub expected_of_subject: Option<String>,
+    /// `Nats-TTL`: how long the stream keeps it, in whole seconds, where the stream allows that.
+    pub ttl: Option<Duration>,
 }
 
 impl Outgoing {

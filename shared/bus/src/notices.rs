@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use muster_contract::SubscriptionName;
+use muster_contract::headers::TTL;
 use muster_contract::subjects::{live_notice, notice, stream, subscription};
 
 use crate::bus::Bus;
@@ -19,8 +20,6 @@ use crate::replay::{Replay, Start};
 const OPERATION: &str = "KV-Operation";
 /// The server's own mark, in place of what it has taken out.
 const EXPIRED: &str = "Nats-Marker-Reason";
-/// When the server removes the message by itself.
-const TTL: &str = "Nats-TTL";
 /// How long the mark of a subscription that was ended stays, for whoever was away.
 const MARK_KEPT: Duration = Duration::from_secs(24 * 60 * 60);
 

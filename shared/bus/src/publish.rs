@@ -5,7 +5,7 @@ use std::time::Duration;
 use async_nats::{HeaderMap, Message, StatusCode, Subject};
 use bytes::Bytes;
 use muster_contract::headers::{
-    EXPECTED_LAST_SUBJECT_SEQUENCE, EXPECTED_LAST_SUBJECT_SEQUENCE_SUBJECT, EXPECTED_STREAM, MSG_ID,
+    EXPECTED_LAST_SUBJECT_SEQUENCE, EXPECTED_LAST_SUBJECT_SEQUENCE_SUBJECT, EXPECTED_STREAM, MSG_ID, TTL,
 };
 use serde::Deserialize;
 
@@ -166,6 +166,9 @@ pub(crate) fn pack(message: Outgoing) -> Result<Packed, PublishError> {
     }
     if let Some(subject) = message.expected_of_subject {
         headers.insert(EXPECTED_LAST_SUBJECT_SEQUENCE_SUBJECT, subject);
+    }
+    if let Some(ttl) = message.ttl {
+        headers.insert(TTL, format!("{}s", ttl.as_secs().max(1)));
     }
     if payload.len() > SERVER_PAYLOAD_MIN {
         return Err(PublishError::new(subject, NoAnswer::TooLarge.into()));

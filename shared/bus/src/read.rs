@@ -120,6 +120,16 @@ impl Bus {
         self.direct(format!("$JS.API.DIRECT.GET.{stream}"), body, &what).await
     }
 
+    /// The first message at a sequence or after it, by direct get; `None` where the stream holds none there.
+    ///
+    /// # Errors
+    /// The server does not answer, or refuses.
+    pub async fn from(&self, stream: &str, sequence: u64) -> Result<Option<Delivery>, ReadError> {
+        let body = Bytes::from(json!({ "seq": sequence, "next_by_subj": ">" }).to_string());
+        let what = format!("{sequence} of {stream}");
+        self.direct(format!("$JS.API.DIRECT.GET.{stream}"), body, &what).await
+    }
+
     async fn direct(&self, request: String, body: Bytes, what: &str) -> Result<Option<Delivery>, ReadError> {
         let answer = self.wire.ask(Subject::from(request), None, body, ANSWER_TIMEOUT).await;
         let answer = answer.map_err(|error| ReadError::of(what, error.into()))?;
@@ -152,12 +162,22 @@ impl Bus {
     pub async fn stream_state(&self, stream: &str) -> Result<StreamState, ReadError> {
         stream_info(&self.wire, stream).await.map(|info| info.state())
     }
+
+    /// The state of a stream, and the time by the clock of the server that tells it: the clock by which it stores messages.
+    ///
+    /// # Errors
+    /// The server does not answer, or refuses.
+    pub async fn stream_now(&self, stream: &str) -> Result<(StreamState, Timestamp), ReadError> {
+        stream_info(&self.wire, stream).await.map(|info| (info.state(), info.ts))
+    }
 }
 
 /// What `STREAM.INFO` says, as far as it is used here.
 #[derive(Debug, Deserialize)]
 pub(crate) struct StreamInfo {
     pub(crate) created: Timestamp,
+    /// When the server answered, by its clock.
+    ts: Timestamp,
     pub(crate) config: StreamLimits,
     state: Counts,
 }

@@ -160,8 +160,9 @@ impl Replay {
         Ok(None)
     }
 
-    /// Whether the server has sent everything. It says so when asked for a consumer that it has already.
-    async fn has_nothing_left(&self) -> bool {
+    /// Whether the server has sent everything. It says so when asked for a consumer that it has already. Of a stream that
+    /// forgets, what waited may be gone before it comes.
+    pub async fn has_nothing_left(&self) -> bool {
         let Some(life) = &self.life else { return false };
         let found: Result<Created, _> = create_consumer(&self.wire, &self.stream, &life.consumer).await;
         found.is_ok_and(|found| found.num_pending == 0)

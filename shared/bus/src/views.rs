@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use muster_contract::RequestedBy;
-use muster_contract::headers::REQUESTED_BY;
+use muster_contract::headers::{REQUESTED_BY, TTL};
 use muster_service::error::chain;
 
 use crate::bus::Bus;
@@ -19,8 +19,6 @@ use crate::topology::{VIEWS_STREAM, VIEWS_SUBJECT_PREFIX};
 const OPERATION: &str = "KV-Operation";
 /// Replaces everything of the key by this message.
 const ROLLUP: &str = "Nats-Rollup";
-/// When the server removes the message by itself.
-const TTL: &str = "Nats-TTL";
 /// Of a deletion, up to where in LEDGER its writer had read: a mark without it is no rollup's.
 const READ_TO: &str = "Muster-Read-To";
 /// How long the mark of a deleted view stays for those who were away: a day.

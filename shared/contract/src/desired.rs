@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::canonical::Digest;
+use crate::constraints::DeviceConstraints;
 use crate::decode::{Document, Violation};
 use crate::ids::{ComponentName, DeploymentId, Generation};
 use crate::labels::{self, Labels};
@@ -119,6 +120,9 @@ pub struct Profile {
     /// The components in order.
     #[schemars(length(min = 1, max = COMPONENTS_MAX))]
     pub components: Vec<Component>,
+    /// What a device must have; one that does not deploys nothing of it and says why.
+    #[serde(default, rename = "deviceConstraints", skip_serializing_if = "Option::is_none")]
+    pub device_constraints: Option<DeviceConstraints>,
 }
 
 /// Types of components. The older drafts' names are read and the newest written.
@@ -255,6 +259,9 @@ impl DesiredDeployment {
             }
         }
         self.workloads()?;
+        if let Some(constraints) = &self.profile.device_constraints {
+            constraints.check().map_err(|broken| broken.within("profile.deviceConstraints"))?;
+        }
         self.parameters.iter().try_for_each(|(name, parameter)| {
             parameter
                 .check(self.profile.profile_type, &names)

@@ -8,6 +8,8 @@ pub const EXPECTED_STREAM: &str = "Nats-Expected-Stream";
 pub const EXPECTED_LAST_SUBJECT_SEQUENCE: &str = "Nats-Expected-Last-Subject-Sequence";
 /// Of which subject that sequence is the last, where it is another than the message's own (nats-server 2.12).
 pub const EXPECTED_LAST_SUBJECT_SEQUENCE_SUBJECT: &str = "Nats-Expected-Last-Subject-Sequence-Subject";
+/// After how many whole seconds the stream removes the message by itself.
+pub const TTL: &str = "Nats-TTL";
 /// W3C trace context.
 pub const TRACEPARENT: &str = "traceparent";
 /// CloudEvents: version of the attributes.

@@ -148,6 +148,18 @@ pub enum IncidentKind {
         /// Connections that were ended since the last incident of this key.
         disconnected: u64,
     },
+    /// A tenth or less is left of the life of the device's newest token, and no newer one could be handed over.
+    TokenEnding {
+        /// When the token was issued.
+        issued_at: Timestamp,
+        /// When it ends: the device is out then.
+        ends_at: Timestamp,
+    },
+    /// A token that was ending has been followed by a newer one.
+    TokenRenewed {
+        /// When the newer one ends.
+        ends_at: Timestamp,
+    },
     /// LEDGER holds nearly as many bytes as it may.
     LedgerNearlyFull {
         /// Bytes held.
@@ -208,6 +220,8 @@ impl IncidentKind {
                 | Self::ForeignView { .. }
                 | Self::LedgerReplaced { .. }
                 | Self::ConnectionsExceeded { .. }
+                | Self::TokenEnding { .. }
+                | Self::TokenRenewed { .. }
                 | Self::LedgerNearlyFull { .. }
         )
     }
@@ -226,6 +240,8 @@ impl IncidentKind {
             Self::ForeignView { .. } => "foreignView",
             Self::LedgerReplaced { .. } => "ledgerReplaced",
             Self::ConnectionsExceeded { .. } => "connectionsExceeded",
+            Self::TokenEnding { .. } => "tokenEnding",
+            Self::TokenRenewed { .. } => "tokenRenewed",
             Self::LedgerNearlyFull { .. } => "ledgerNearlyFull",
         }
     }
@@ -237,6 +253,7 @@ impl IncidentKind {
             Self::ForeignView { key, revision, .. } => format!("{key}.{revision}"),
             Self::LedgerReplaced { created_at, .. } => created_at.to_string(),
             Self::ConnectionsExceeded { key, connections, .. } => format!("{key}.{connections}"),
+            Self::TokenEnding { ends_at, .. } | Self::TokenRenewed { ends_at } => ends_at.to_string(),
             Self::LedgerNearlyFull { bytes, .. } => bytes.to_string(),
             _ => String::new(),
         }

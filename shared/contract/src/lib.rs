@@ -5,13 +5,14 @@
 //! live in `muster-domain`, the bus in `muster-bus`.
 //!
 //! Reading order: [`ids`] and [`limits`], then [`subjects`], then the documents in the order in which they
-//! travel: [`desired`] → [`report`] → [`fact`] → [`view`], with [`pulse`], [`partition`], [`presence`], [`receipt`], [`credential`], [`incident`], [`query`] (read by
-//! [`question`]; it names a [`commit`]), [`status`], [`why`], [`silence`], [`history`], [`actions`] and [`notify`] beside them. [`decode`] is the door, [`canonical`] the digest.
+//! travel: [`desired`] (with its [`constraints`]) → [`report`] → [`fact`] → [`view`], with [`pulse`], [`partition`], [`presence`], [`receipt`], [`credential`], [`incident`], [`query`] (read by
+//! [`question`]; it names a [`commit`]), [`status`], [`why`], [`silence`], [`lag`], [`validity`], [`history`], [`actions`] and [`notify`] beside them. [`decode`] is the door, [`canonical`] the digest.
 
 pub mod actions;
 pub mod canonical;
 pub mod checked;
 pub mod commit;
+pub mod constraints;
 pub mod credential;
 pub mod decode;
 pub mod defined;
@@ -23,6 +24,7 @@ pub mod history;
 pub mod ids;
 pub mod incident;
 pub mod labels;
+pub mod lag;
 pub mod limits;
 pub mod manifest;
 pub mod notify;
@@ -43,6 +45,7 @@ pub mod silence;
 pub mod state;
 pub mod status;
 pub mod subjects;
+pub mod validity;
 pub mod version;
 pub mod view;
 pub mod why;

@@ -170,6 +170,9 @@ pub struct DeviceLine {
     /// Messages without a readable number in quarantine, beside those in the account.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub unnumbered_quarantined: u64,
+    /// When its token ends, where a tenth of the token's life or less is left and no newer one is known. It is out then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub token_ends_at: Option<Timestamp>,
 }
 
 #[allow(clippy::trivially_copy_pass_by_ref)]
@@ -431,6 +434,9 @@ pub struct GitStatus {
     /// Newest commit, if it was refused, and why.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refused: Option<RefusedCommit>,
+    /// Devices for which nothing of the commit that was taken last is published, and why. Each keeps what it has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub held_back: Option<HeldBack>,
     /// When the repository was last asked with success.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub polled_at: Option<Timestamp>,
@@ -451,6 +457,17 @@ pub struct RefusedCommit {
     /// The commit.
     pub revision: String,
     /// Everything that is wrong with it.
+    pub problems: Vec<Problem>,
+}
+
+/// Devices that cannot use what a commit says of them.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct HeldBack {
+    /// The commit. It is published to all other devices.
+    pub revision: String,
+    /// The devices.
+    pub devices: SomeDevices,
+    /// Everything that is wrong with what it says of them.
     pub problems: Vec<Problem>,
 }
 

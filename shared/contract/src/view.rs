@@ -17,6 +17,7 @@ use crate::version::{ApiVersion, kind};
 
 /// Up to where a view has read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(transform = crate::validity::describe)]
 #[serde(rename_all = "camelCase")]
 pub struct AsOf {
     /// Sequence in LEDGER of the last fact read; 0 before the first.

@@ -7,6 +7,7 @@ pub mod border;
 pub mod chronicle;
 pub mod connections;
 pub mod deadline;
+pub mod eligibility;
 pub mod fold;
 pub mod lease;
 pub mod ledger_room;

@@ -122,7 +122,11 @@ mod tests {
             application_id: String::new(),
             target_generation: generation(target),
             digest: Digest::of_bytes(&[version]),
-            profile: Profile { profile_type: ProfileType::Simulated, components: Vec::new() },
+            profile: Profile {
+                profile_type: ProfileType::Simulated,
+                components: Vec::new(),
+                device_constraints: None,
+            },
             parameters: BTreeMap::new(),
             source: None,
         }

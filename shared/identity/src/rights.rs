@@ -242,6 +242,7 @@ impl Role {
                 ],
                 vec![&[OWN_INBOX, QUERIES, NOTIFY_REQUESTS, VIEW_REQUESTS], &DISCOVERY],
             ),
+            Self::Renewer => (vec![&[CREDENTIALS, INCIDENT_REQUESTS]], vec![&[OWN_INBOX]]),
             Self::Keeper => (vec![&KEEP_MIRRORS], vec![&[OWN_INBOX]]),
             Self::Maintainer => (vec![&UPDATE_STREAMS], vec![&[OWN_INBOX]]),
             Self::Viewer => (

@@ -34,6 +34,8 @@ pub enum Role {
     Ingest,
     /// `muster-rollup`.
     Rollup,
+    /// `muster-renewer`.
+    Renewer,
     /// The task of `muster-rollup` that makes the mirrors of READERS and restores them.
     Keeper,
     /// A person who changes the shape of streams, as after an upgrade: credentials are made for an hour and for nobody
@@ -49,11 +51,12 @@ pub enum Role {
 
 impl Role {
     /// All of them, the device first.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Device,
         Self::Publisher,
         Self::Ingest,
         Self::Rollup,
+        Self::Renewer,
         Self::Keeper,
         Self::Maintainer,
         Self::Viewer,
@@ -68,6 +71,7 @@ impl Role {
             Self::Publisher => "publisher",
             Self::Ingest => "ingest",
             Self::Rollup => "rollup",
+            Self::Renewer => "renewer",
             Self::Keeper => "keeper",
             Self::Maintainer => "maintainer",
             Self::Viewer => "viewer",
@@ -80,7 +84,7 @@ impl Role {
     pub const fn account(self) -> Account {
         match self {
             Self::Device => Account::Devices,
-            Self::Publisher | Self::Ingest | Self::Rollup | Self::Maintainer => Account::Hub,
+            Self::Publisher | Self::Ingest | Self::Rollup | Self::Renewer | Self::Maintainer => Account::Hub,
             Self::Keeper => Account::Readers,
             Self::Viewer | Self::Subscriber | Self::Operator => Account::People,
         }
@@ -117,9 +121,12 @@ impl Role {
             Self::Subscriber => (READER_SUBSCRIPTIONS_MAX, QUESTION_BYTES_MAX),
             // An operator's requests carry documents.
             Self::Operator => (READER_SUBSCRIPTIONS_MAX, UNLIMITED),
-            Self::Publisher | Self::Ingest | Self::Rollup | Self::Keeper | Self::Maintainer => {
-                (UNLIMITED, UNLIMITED)
-            }
+            Self::Publisher
+            | Self::Ingest
+            | Self::Rollup
+            | Self::Renewer
+            | Self::Keeper
+            | Self::Maintainer => (UNLIMITED, UNLIMITED),
         };
         json!({
             "pub": { "allow": filled.publish }, "sub": { "allow": filled.subscribe },
@@ -221,19 +228,20 @@ mod tests {
     }
 
     #[test]
-    fn only_one_role_writes_each_kind_of_document() {
-        for (subject, writer) in [
-            ("muster.desired.*.*", Role::Publisher),
-            ("muster.credential.*.*", Role::Operator),
-            ("muster.receipt.*.*", Role::Ingest),
-            ("muster.status.*.*.*", Role::Ingest),
-            ("$KV.views.>", Role::Rollup),
-            ("muster.notice.*", Role::Rollup),
-            ("muster.subscription.*", Role::Rollup),
-            ("$JS.API.STREAM.PURGE.UPLINK", Role::Ingest),
+    fn only_its_role_writes_each_kind_of_document() {
+        for (subject, writers) in [
+            ("muster.desired.*.*", &[Role::Publisher][..]),
+            // A token proves itself: its device takes none that its own signer did not sign.
+            ("muster.credential.*.*", &[Role::Renewer, Role::Operator]),
+            ("muster.receipt.*.*", &[Role::Ingest]),
+            ("muster.status.*.*.*", &[Role::Ingest]),
+            ("$KV.views.>", &[Role::Rollup]),
+            ("muster.notice.*", &[Role::Rollup]),
+            ("muster.subscription.*", &[Role::Rollup]),
+            ("$JS.API.STREAM.PURGE.UPLINK", &[Role::Ingest]),
         ] {
             let may = |role: &Role| role.rights().publish.iter().any(|right| right == subject);
-            assert_eq!(Role::ALL.into_iter().filter(may).collect::<Vec<_>>(), [writer], "{subject}");
+            assert_eq!(Role::ALL.into_iter().filter(may).collect::<Vec<_>>(), writers, "{subject}");
         }
     }
 

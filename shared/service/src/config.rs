@@ -4,6 +4,7 @@
 //! of all bad values at once. A service flattens [`CommonArgs`] into its own arguments. Nothing here reads the
 //! environment itself, opens a connection or has a default that is not visible in `--help`.
 
+mod arguments;
 mod problems;
 mod streams;
 mod values;
@@ -11,6 +12,7 @@ mod values;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+pub use arguments::{parse, try_parse};
 pub use problems::{Problem, Problems, variable};
 pub use streams::{StreamArgs, Streams, UPLINK_BYTES_MIN};
 pub use values::{LogFormat, NatsUrl, ValueError};

@@ -37,6 +37,9 @@ struct Args {
     /// Durable consumers that a subscriber tries
     #[arg(long, default_value_t = 4_092)]
     consumers: usize,
+    /// Facts, ten for each device, that LEDGER holds before a flood that reads it again and again
+    #[arg(long, default_value_t = 100_000)]
+    archived_facts: u64,
     /// Seconds after a flood in which good reports may still arrive
     #[arg(long, default_value_t = 60)]
     patience: u64,
@@ -65,6 +68,7 @@ fn main() -> ExitCode {
         connections: args.connections,
         consumers: args.consumers,
         burst_reports: DEVICE_BURST_REPORTS,
+        archived_facts: args.archived_facts,
     };
     let floods = if args.only.is_empty() { Flood::ALL.to_vec() } else { args.only };
     let runtime = tokio::runtime::Runtime::new().unwrap();

@@ -98,6 +98,7 @@ fn entry(nth: u64) -> Entry {
         profile: Profile {
             profile_type: ProfileType::Simulated,
             components: vec![component("web"), component("worker")],
+            device_constraints: None,
         },
         parameters: Default::default(),
         source: None,

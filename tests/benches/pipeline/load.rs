@@ -74,6 +74,7 @@ pub(crate) fn desired(fleet: Fleet, at: usize) -> (String, Bytes) {
             components: ["web", "worker"]
                 .map(|name| Component { name: name.parse().unwrap(), properties: serde_json::Map::new() })
                 .into(),
+            device_constraints: None,
         },
         parameters: Default::default(),
         source: None,

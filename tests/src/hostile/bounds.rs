@@ -7,6 +7,7 @@ use muster_contract::limits::{
     DEPLOYMENTS_PER_DEVICE_MAX, DEVICE_BYTES_PER_SECOND, DEVICE_REPORTS_PER_SECOND, EPOCH_RISES_PER_HOUR,
     MESSAGE_BYTES_MAX, UPLINK_SHARE,
 };
+use muster_contract::notify::SUBSCRIPTIONS_OF_USER_MAX;
 use muster_domain::border::refusal_facts_max;
 use muster_domain::trim::Quota;
 use muster_identity::claims::MIRROR_CONSUMERS_MAX;
@@ -44,8 +45,8 @@ const REFUSAL_BYTES: u64 = 32 * 1024;
 const OTHER_FACTS_MAX: u64 = 64;
 /// Connections of one credential that stay, after the hub had time to end the others.
 pub const CONNECTIONS_MAX: usize = 4;
-/// Notice subscriptions that one requester may hold, well below the 1,000 of all.
-pub const SUBSCRIPTIONS_MAX: usize = 250;
+/// Notice subscriptions that one requester may hold.
+pub const SUBSCRIPTIONS_MAX: usize = SUBSCRIPTIONS_OF_USER_MAX;
 /// Consumers on the LEDGER that readers use: what their account allows. Services have an account of their own.
 pub const CONSUMERS_MAX: usize = MIRROR_CONSUMERS_MAX as usize;
 /// Time in which the hub ends what exceeds such a bound.

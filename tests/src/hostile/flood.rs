@@ -97,6 +97,11 @@ impl Flood {
         }
     }
 
+    /// True where each request of the flood reads much of LEDGER.
+    pub const fn reads_ledger(self) -> bool {
+        matches!(self, Self::FilteredConsumers | Self::PastQuestions)
+    }
+
     /// Whose credentials it uses.
     pub const fn role(self) -> Role {
         match self {

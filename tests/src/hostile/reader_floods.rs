@@ -16,7 +16,7 @@ use super::client::{self, ask, is_refused};
 use super::flood::Flood;
 use super::hub::{GOOD_SITE, HostileHub};
 use super::reader_tricks;
-use super::trial::{Attack, held_at_last};
+use super::trial::{Attack, Settings, held_at_last};
 
 /// Requests that are outstanding at once.
 const OUTSTANDING: usize = 1_000;
@@ -28,18 +28,20 @@ const SUBSCRIPTIONS_TRIED: usize = 1_500;
 const FILTERED_CONSUMERS: usize = 4;
 /// Messages that each of them asks for at once.
 const PULL_BATCH: usize = 500;
+/// Facts that LEDGER holds soon after a hub's start.
+const FEW_FACTS: u64 = 200;
 /// Pause of an asker after an answer that did not come.
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// Runs a flood of a reader until `end`.
-pub async fn run(hub: &HostileHub, flood: Flood, consumers: usize, end: Instant) -> Attack {
+pub async fn run(hub: &HostileHub, flood: Flood, settings: Settings, end: Instant) -> Attack {
     let client = match client::reader(&hub.guarded, flood.role()).await {
         Ok(client) => client,
         Err(error) => return Attack { text: format!("was not let in: {error}"), ..Attack::default() },
     };
     match flood {
         Flood::DurableConsumers => {
-            let attack = make(&client, consumers, end, "consumers", durable_consumer).await;
+            let attack = make(&client, settings.consumers, end, "consumers", durable_consumer).await;
             let held = held_at_last(flood, async || consumer_count(&client).await).await;
             Attack { text: format!("{}; LEDGER has {held}", attack.text), held: Some(held), ..attack }
         }
@@ -47,7 +49,10 @@ pub async fn run(hub: &HostileHub, flood: Flood, consumers: usize, end: Instant)
             make(&client, SUBSCRIPTIONS_TRIED, end, "subscriptions", subscription).await
         }
         Flood::FilteredConsumers => read_filtered(&client, end).await,
-        Flood::PastQuestions => question(&client, end, past_question).await,
+        Flood::PastQuestions => {
+            let facts = settings.archived_facts.max(FEW_FACTS);
+            question(&client, end, move |rng| past_question(rng, facts)).await
+        }
         Flood::Questions => question(&client, end, present_question).await,
         Flood::PushConsumers => reader_tricks::push_consumers(hub, &client, end).await,
         _ => reader_tricks::reply_subjects(hub, &client, end).await,
@@ -163,7 +168,11 @@ async fn read_filtered_once(client: Client, nth: usize, read: Arc<AtomicU64>) ->
 }
 
 /// Keeps questions outstanding until the end.
-async fn question(client: &Client, end: Instant, request: fn(&mut Rng) -> (&'static str, Value)) -> Attack {
+async fn question(
+    client: &Client,
+    end: Instant,
+    request: impl Fn(&mut Rng) -> (&'static str, Value) + Copy + Send + 'static,
+) -> Attack {
     let [answered, refused, unanswered] = [0; 3].map(|zero| Arc::new(AtomicU64::new(zero)));
     let mut askers = JoinSet::new();
     for seed in 0..OUTSTANDING as u64 {
@@ -189,8 +198,8 @@ async fn question(client: &Client, end: Instant, request: fn(&mut Rng) -> (&'sta
     Attack { attempts: answered + refused + unanswered, text, held: None }
 }
 
-fn past_question(rng: &mut Rng) -> (&'static str, Value) {
-    let point = rng.u64(1..200);
+fn past_question(rng: &mut Rng, facts: u64) -> (&'static str, Value) {
+    let point = rng.u64(1..facts);
     match rng.u8(..3) {
         0 => ("muster.query.fleet", json!({ "atSeq": point })),
         1 => ("muster.query.devices", json!({ "atSeq": point })),

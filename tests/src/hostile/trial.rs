@@ -17,7 +17,7 @@ use super::good::GoodFleet;
 use super::hub::{FLOOD_SITE, HostileHub};
 use super::memory::MemorySampler;
 use super::outcome::{FloodFacts, Outcome};
-use super::{device_floods, reader_floods, reader_tricks};
+use super::{device_floods, filler, reader_floods, reader_tricks};
 use crate::bench::HubKind;
 use crate::system::INGEST;
 
@@ -47,6 +47,8 @@ pub struct Settings {
     pub consumers: usize,
     /// The burst of each device's quota.
     pub burst_reports: u64,
+    /// Facts of other devices that LEDGER holds before it is read again and again.
+    pub archived_facts: u64,
 }
 
 /// What an attacker did.
@@ -63,6 +65,9 @@ pub struct Attack {
 /// Runs a flood, or a calm time where there is none, on a hub of its own; says how readers reach that hub, too.
 pub async fn run(settings: Settings, flood: Option<Flood>) -> (Outcome, HubKind) {
     let mut hub = HostileHub::start(settings.good_devices, settings.burst_reports).await;
+    if flood.is_some_and(Flood::reads_ledger) {
+        filler::fill_ledger(&hub.inspector, &hub.attacker, settings.archived_facts).await;
+    }
     let mut fleet = warm(&hub, settings).await;
     let outcome = attack(&mut hub, &mut fleet, settings, flood).await;
     (outcome, hub.kind())
@@ -92,7 +97,7 @@ pub async fn attack(
             Some(flood) if flood.role() == Role::Device => {
                 device_floods::run(hub, flood, settings.connections, end).await
             }
-            Some(flood) => reader_floods::run(hub, flood, settings.consumers, end).await,
+            Some(flood) => reader_floods::run(hub, flood, settings, end).await,
         }
     };
     let reporting = fleet.report(REPORTS_PER_SECOND, settings.time, settings.patience);

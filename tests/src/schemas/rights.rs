@@ -14,7 +14,7 @@ harmful reply as every role and compares what changed with this table. A subject
 
 | account | who is in it | JetStream |
 |---|---|---|
-| HUB | services: publisher, ingest, rollup; for an hour a maintainer | all streams |
+| HUB | services: publisher, ingest, rollup, renewer; for an hour a maintainer | all streams |
 | READERS | the keeper | mirrors of LEDGER and of the bucket `views` |
 | PEOPLE | viewers, subscribers, operators | none |
 | DEVICES | devices | none |
@@ -30,8 +30,7 @@ list; that is why nobody but services is in HUB. From another account an answer 
 accounts) and to `_INBOX.>` of their own account, and drop and count everything else. No role may ask on behalf of another.
 
 **Roles to come** have no rights yet: planner (HUB: its stream of plans, requests to the publisher, LEDGER), gateway (HUB: reports
-of HTTP devices, requests of people; alone to say on whose behalf), renewer (system: none; HUB: `muster.credential.*.*`),
-approver (PEOPLE: as viewer, and approvals). A federation has the role `subscriber` at each hub and `rollup` and `keeper` at the top.
+of HTTP devices, requests of people; alone to say on whose behalf), approver (PEOPLE: as viewer, and approvals). A federation has the role `subscriber` at each hub and `rollup` and `keeper` at the top.
 
 ";
 

@@ -21,6 +21,7 @@ const SETTINGS: Settings = Settings {
     connections: 200,
     consumers: 4_092,
     burst_reports: BURST_REPORTS,
+    archived_facts: 0,
 };
 /// Far fewer than a flood of three seconds sends, so that the bounds fail where nothing enforces the quota. The bench keeps the
 /// default, at which a backlog goes at full speed.

@@ -121,6 +121,30 @@ async fn a_bad_commit_is_refused_as_a_whole_and_the_next_good_one_goes_out() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_bad_file_of_one_device_leaves_the_others_their_commit() {
+    let stage = Stage::new().await;
+    stage.write("sites/a/one/web.yaml", "web", "old");
+    stage.write("sites/a/two/web.yaml", "web", "old");
+    let good = stage.commit().await;
+    let publisher = stage.publisher().await;
+    publisher.applied(&good).await;
+    stage.write("sites/a/one/web.yaml", "web", "new");
+    stage.repository.write("sites/a/two/web.yaml", "id: [").unwrap();
+    let partly = stage.commit().await;
+    publisher.applied(&partly).await;
+    assert_eq!(stage.shown("a/one").await, (2, vec!["web=new@2".to_owned()]));
+    assert_eq!(stage.shown("a/two").await, (1, vec!["web=old@1".to_owned()]), "it keeps what it has");
+    let held = publisher.status.answer().git.unwrap().held_back.unwrap();
+    assert_eq!((held.devices.count, held.problems[0].file.as_str()), (1, "sites/a/two/web.yaml"));
+
+    std::fs::remove_file(stage.repository.dir().join("sites/a/two/web.yaml")).unwrap();
+    stage.repository.write("sites/a/two/device.yaml", "retired: true\n").unwrap();
+    publisher.applied(&stage.commit().await).await;
+    assert!(stage.document("a/two").await.retired, "a tombstone needs no second command");
+    assert_eq!(publisher.status.answer().git.unwrap().held_back, None);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_folder_that_goes_leaves_an_empty_document_and_comes_back_above_it() {
     let stage = Stage::new().await;
     stage.write("sites/a/one/web.yaml", "web", "run");

@@ -190,11 +190,14 @@ async fn a_commit_that_only_a_request_stands_against_goes_out_once_the_request_i
         stage.write(&format!("sites/a/one/app-{number}.yaml"), &format!("app-{number}"), "git");
     }
     let full = stage.commit().await;
-    let problems = publisher.refused(&full).await;
-    assert!(problems[0].contains("`muster remove`"), "{problems:?}");
+    let held_back = async || publisher.status.answer().git.and_then(|git| git.held_back);
+    let held =
+        muster_tests::wait::until("the device is held back", held_back, Option::is_some).await.unwrap();
+    assert!(held.revision == full && held.problems[0].rule.contains("`muster remove`"), "{held:?}");
+    assert_eq!(stage.document("a/one").await.deployments.len(), 1, "it keeps what it has");
     remove(&stage, "a/one", Some("by-request")).await.unwrap();
     publisher.applied(&full).await;
-    assert_eq!(publisher.status.answer().git.unwrap().refused, None);
+    assert_eq!(held_back().await, None);
     assert_eq!(stage.document("a/one").await.deployments.len(), DEPLOYMENTS_PER_DEVICE_MAX);
 }
 

@@ -15,6 +15,7 @@ use muster_publisher::announce::Desk;
 use muster_publisher::app::{self, Handle};
 use muster_publisher::config::{Config, GitConfig};
 use muster_publisher::git::REMOTE_TIMEOUT;
+use muster_publisher::source::Policy;
 use muster_publisher::status::Status;
 use muster_service::config::{Common, LogFormat, Streams};
 use muster_service::life::{Drained, Life};
@@ -91,6 +92,7 @@ impl Stage {
             timeout,
             token_file: None,
             allow_empty,
+            policy: Policy::default(),
         };
         let common = Common {
             nats_url: self.server.url().parse().unwrap(),

@@ -51,6 +51,25 @@ async fn a_restart_reads_only_what_came_since_the_snapshot() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn metrics_say_what_a_snapshot_holds_before_any_fact_comes() {
+    let hub = Hub::start().await;
+    small_fleet(&hub).await;
+    let dir = tempfile::tempdir().unwrap();
+    let first = Rollup::start(&hub, dir.path()).await;
+    first.ready().await;
+    let end = ledger_end(&hub).await;
+    first.reads_to(end).await;
+    first.drain().await;
+
+    let second = Rollup::start(&hub, dir.path()).await;
+    second.ready().await;
+    let metrics = &second.handle.metrics;
+    assert_eq!((metrics.ledger_seq.get(), metrics.devices.get()), (end as i64, 3));
+    assert_eq!(second.facts_read(), 0);
+    second.drain().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_crash_at_any_moment_ends_in_the_same_digests() {
     let hub = Hub::start().await;
     let mut devices = small_fleet(&hub).await;

@@ -17,6 +17,7 @@ mod matrix;
 mod mirrors;
 mod records;
 mod renewal;
+mod renewer;
 mod replies;
 mod shares;
 mod upgrade;

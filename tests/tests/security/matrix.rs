@@ -45,7 +45,8 @@ fn may_change(role: Role) -> BTreeSet<&'static str> {
         Role::Keeper | Role::Viewer | Role::Subscriber => &[],
         // Settings of streams that are there; credentials are made for an hour.
         Role::Maintainer => return STREAMS.iter().map(String::as_str).collect(),
-        // Renewed tokens of devices.
+        // Renewed tokens of devices. Within HUB a reply reaches what any service does.
+        Role::Renewer => &["DOWNLINK"],
         Role::Operator => &["DOWNLINK"],
     };
     streams.iter().copied().collect()
@@ -350,7 +351,7 @@ async fn what_each_role_changes_by_any_subject_and_reply_is_the_table_of_rights(
         }
         look = look.next(&stage, role).await;
     }
-    for role in [Role::Publisher, Role::Rollup, Role::Ingest] {
+    for role in [Role::Renewer, Role::Publisher, Role::Rollup, Role::Ingest] {
         permitted(&mut stage.raw(role), role);
         look = look.next(&stage, role).await;
     }

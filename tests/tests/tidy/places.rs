@@ -11,7 +11,7 @@ struct Place {
 }
 
 /// What is asked of code that ships.
-const PLACES: [Place; 6] = [
+const PLACES: [Place; 7] = [
     Place {
         words: &["async_nats"],
         allowed: |source| source.path.starts_with("shared/bus/"),
@@ -43,13 +43,26 @@ const PLACES: [Place; 6] = [
         allowed: |source| source.path == "shared/service/src/backoff.rs",
         rule: "delays come from muster_service::backoff::FullJitter",
     },
+    Place {
+        words: &["ledger.seq"],
+        // An agent cannot read LEDGER: what it numbers are reports.
+        allowed: |source| !source.path.starts_with("services/agent/"),
+        rule: "a log's `ledger.seq` is LEDGER's sequence: a report's number is `report.seq`",
+    },
 ];
 
 /// What reads like a closed word and is open to all: the program's own place, and a log filter.
 const EXEMPT: [&str; 2] = ["std::env::current_exe", "async_nats="];
 /// The services; none may know another.
-const SERVICES: [&str; 6] =
-    ["muster-publisher", "muster-agent", "muster-ingest", "muster-rollup", "muster-federation", "muster-ctl"];
+const SERVICES: [&str; 7] = [
+    "muster-publisher",
+    "muster-agent",
+    "muster-ingest",
+    "muster-rollup",
+    "muster-federation",
+    "muster-renewer",
+    "muster-ctl",
+];
 /// All that the rules of the domain may stand on: nothing with IO, a clock, threads or a log.
 const PURE: [&str; 8] =
     ["muster-contract", "hashbrown", "serde", "serde_json", "sha2", "strsim", "thiserror", "jiff"];
@@ -141,6 +154,7 @@ fn each_kind_of_thing_stands_in_its_place() {
         ("services/ingest/src/cursor.rs", "use std::time::{Duration, Instant};"),
         ("services/rollup/src/app.rs", "    std::process::exit(1);"),
         ("shared/bus/src/link.rs", "use backoff::ExponentialBackoff;"),
+        ("services/agent/src/relay/attempt.rs", "    ledger.seq = seq,"),
     ];
     for (path, line) in table {
         assert_eq!(lines_found(place, path, &format!("//! A.\n{line}\n")), [2], "{path}: {line}");
@@ -152,6 +166,7 @@ fn each_kind_of_thing_stands_in_its_place() {
         ("services/simulator/src/child.rs", "let here = std::env::current_exe()?;"),
         ("services/ingest/src/cursor.rs", "use tokio::time::{Duration, Instant};"),
         ("tests/src/server.rs", "std::env::var_os(\"PATH\")"),
+        ("services/ingest/src/consume.rs", "    ledger.seq = read_after,"),
     ];
     for (path, line) in fine {
         assert!(lines_found(place, path, line).is_empty(), "{path}: {line}");

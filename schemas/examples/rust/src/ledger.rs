@@ -93,10 +93,11 @@ impl Hub {
         bucket.map_err(during("cannot look at the views".to_owned()))
     }
 
-    /// Reads the tail up to a sequence into the fold; how many facts that were.
+    /// Reads the tail up to a sequence into the fold; how many facts that were. LEDGER forgets pulses, so its last message may
+    /// be gone: whether anything is left, the consumer knows.
     ///
     /// # Errors
-    /// LEDGER has no fact of that sequence.
+    /// LEDGER cannot be read.
     pub async fn read_until(&self, fleet: &mut Fleet, ledger_seq: u64) -> Result<u64> {
         let mut read = 0;
         if fleet.as_of.ledger_seq >= ledger_seq {
@@ -109,14 +110,17 @@ impl Hub {
             .map_err(during("cannot look at LEDGER".to_owned()))?;
         let after = DeliverPolicy::ByStartSequence { start_sequence: fleet.as_of.ledger_seq + 1 };
         let ordered = pull::OrderedConfig { deliver_policy: after, ..Default::default() };
-        let mut messages = ledger.create_consumer(ordered).await?.messages().await?;
-        while fleet.as_of.ledger_seq < ledger_seq {
+        let consumer = ledger.create_consumer(ordered).await?;
+        let (mut pending, mut at_seq) = (consumer.cached_info().num_pending, 0);
+        let mut messages = consumer.messages().await?;
+        while pending > 0 && at_seq < ledger_seq {
             let next = tokio::time::timeout(FACT_MAX, messages.next()).await;
             let next = next.map_err(during(format!("LEDGER has nothing up to {ledger_seq}")))?;
             let message = next.ok_or("LEDGER is gone")??;
             let info = message.info()?;
+            (at_seq, pending) = (info.stream_sequence, info.pending);
             let at = Timestamp::from_nanosecond(info.published.unix_timestamp_nanos())?;
-            let as_of = AsOf { ledger_seq: info.stream_sequence, at };
+            let as_of = AsOf { ledger_seq: at_seq, at };
             fleet.apply(as_of, &message.subject, &message.payload);
             read += 1;
         }

@@ -112,7 +112,7 @@ fn declare_gone(tables: &mut Tables<'_>, receipt: &Receipt, now: Timestamp) -> S
         return Ok(());
     }
     tracing::warn!(
-        ledger.seqs = %gone,
+        report.seqs = %gone,
         "the hub misses reports that are kept here no longer: declaring them as gone"
     );
     let body = super::CapabilitiesBody { observed_at: now, ..body };

@@ -41,7 +41,11 @@ pub(super) fn entry(deployment: &str, state: State, mark: u64) -> Entry {
         application_id: "com-acme-web".to_owned(),
         target_generation: Generation::FIRST,
         digest: Digest::of_bytes(b""),
-        profile: Profile { profile_type: ProfileType::Simulated, components: Vec::new() },
+        profile: Profile {
+            profile_type: ProfileType::Simulated,
+            components: Vec::new(),
+            device_constraints: None,
+        },
         parameters: BTreeMap::new(),
         source: None,
     };

@@ -7,12 +7,13 @@ use std::time::Duration;
 use muster_contract::desired::{DesiredDeployment, DesiredState};
 use muster_contract::state::StatusError;
 use muster_contract::{ComponentName, DeploymentId, Generation, State};
+use muster_domain::eligibility::{self, Capabilities};
 use muster_domain::plan::Step;
 
 use super::operation::Operation;
 use super::slot::Slot;
 use super::{OPERATIONS_MAX, Reconciler};
-use crate::runtime::code;
+use crate::runtime::{Runtime, code};
 use crate::standing::Standing;
 
 impl Reconciler {
@@ -54,16 +55,17 @@ impl Reconciler {
         };
         let stop_timeouts = held.map(Standing::stop_timeouts).unwrap_or_default();
         standing.reason = Some(self.reason_to_wait());
-        let supported = self.runtime.supports(entry.profile.profile_type);
-        if !supported {
+        let refused = refusal(entry, &*self.runtime, &self.settings.capabilities);
+        let may_run = refused.is_none();
+        if !may_run {
             standing.reason = None;
-            standing.error = Some(unsupported(entry));
+            standing.error = refused;
         }
         let retry = self.settings.retry;
         let slot = self.slots.entry(entry.id.clone()).or_insert_with(|| Slot::new(standing.clone(), retry));
         slot.standing = standing;
         slot.tell(&self.observer).await;
-        if supported {
+        if may_run {
             self.start(&entry.id, stop_timeouts);
         }
     }
@@ -148,6 +150,20 @@ impl Reconciler {
             _ => "taken in; its first component is about to begin".to_owned(),
         }
     }
+}
+
+/// Why this device deploys nothing of an entry, if it does not.
+pub(super) fn refusal(
+    entry: &DesiredDeployment,
+    runtime: &dyn Runtime,
+    capabilities: &Capabilities,
+) -> Option<StatusError> {
+    if !runtime.supports(entry.profile.profile_type) {
+        return Some(unsupported(entry));
+    }
+    let unmet = eligibility::refusal(entry.profile.device_constraints.as_ref()?, capabilities)?;
+    let message = format!("the device does not meet deviceConstraints: {unmet}");
+    Some(StatusError::new(code::NOT_ELIGIBLE, entry.id.as_str(), message))
 }
 
 fn unsupported(entry: &DesiredDeployment) -> StatusError {

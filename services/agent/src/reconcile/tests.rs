@@ -271,6 +271,33 @@ async fn a_type_that_the_runtime_does_not_know_fails_as_a_whole() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn constraints_that_the_device_does_not_meet_fail_as_a_whole_with_the_reason() {
+    let mut trial = Trial::new();
+    let asking_for = |memory: &str, generation: u64| {
+        let constraints = serde_json::json!({"capacityRequirements": {"memory": memory}});
+        let mut entry = deployment("web", generation, &["ui"]);
+        entry.profile.device_constraints =
+            Some(muster_contract::constraints::DeviceConstraints::read(&constraints).unwrap());
+        entry.digest = entry.content_digest();
+        entry
+    };
+    trial.desire(document(1, vec![asking_for("4Gi", 1)]));
+    trial.reports(&["web@1 failed: ui=pending"]).await;
+    let error = trial.told[0].status.error.clone().unwrap();
+    assert_eq!(error.code, code::NOT_ELIGIBLE);
+    assert!(error.message.contains("memory: 4Gi is required, the device has 2Gi"), "{}", error.message);
+    trial.nothing_for(Duration::from_secs(3600)).await;
+    trial.desire(document(2, vec![asking_for("1Gi", 2)]));
+    trial
+        .reports(&[
+            "web@2 pending: ui=pending",
+            "web@2 installing: ui=installing",
+            "web@2 installed: ui=installed",
+        ])
+        .await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn deployments_do_not_wait_for_each_other_but_not_all_at_once() {
     let mut trial = Trial::new();
     let ids: Vec<String> = (0..OPERATIONS_MAX + 4).map(|at| format!("d{at:02}")).collect();

@@ -450,7 +450,7 @@ async fn until(deadline: Option<Instant>) {
 fn log_failure(seq: u64, error: &PublishError) {
     match error.kind {
         PublishErrorKind::Permanent => tracing::error!(
-            ledger.seq = seq,
+            report.seq = seq,
             error = chain(error),
             "the bus refuses this report for good: it stays here, the others go on, and the hub shows it as missing"
         ),
@@ -458,7 +458,7 @@ fn log_failure(seq: u64, error: &PublishError) {
             tracing::debug!(report.seq = seq, "UPLINK holds as much of this device as it may; sending again");
         }
         _ => tracing::debug!(
-            ledger.seq = seq,
+            report.seq = seq,
             error = chain(error),
             "a report was not confirmed; sending again"
         ),

@@ -11,7 +11,7 @@ use muster_contract::subjects::{ViewKey, stream};
 use muster_domain::ledger_room::LedgerSize;
 use tokio::time::{Instant, timeout};
 
-use super::{Audit, LedgerFill, ViewAudit, ViewVerdict, view_verdict};
+use super::{Audit, LedgerFill, ViewAudit, ViewVerdict, view_verdict_at};
 use crate::ask::understood;
 use crate::devices;
 use crate::error::{CtlError, settled};
@@ -42,7 +42,8 @@ pub async fn run(session: &mut Session<'_>, site: Option<SiteId>) -> Result<bool
     let views = views(session, keys).await?;
     // That they are not known stands above the audit already.
     let incidents = incidents::of_hub(session).await.unwrap_or_default();
-    let mut audit = Audit::of(answer.as_of, &answer.devices, views).with_incidents(incidents);
+    let audit = Audit::of(answer.as_of, &answer.devices, views).with_incidents(incidents);
+    let mut audit = audit.with_hub(answer.hub).with_lag(session.hub.lag());
     audit.ledger = ledger_fill(session).await;
     let frame = session.frame();
     settled(session.show_own(&audit, |audit, _| render::audit::audit(audit, frame)))?;
@@ -97,7 +98,7 @@ async fn views(session: &Session<'_>, keys: BTreeSet<ViewKey>) -> Result<Vec<Vie
     for key in keys {
         let verdict = loop {
             match session.hub.bus().view_get(&key.to_string()).await?.and_then(|entry| entry.value) {
-                Some(bytes) => break view_verdict(&key, &bytes),
+                Some(bytes) => break view_verdict_at(&key, &bytes, session.clock.now()),
                 None if Instant::now() >= deadline => break ViewVerdict::Absent,
                 None => tokio::time::sleep(LOOK_AGAIN).await,
             }

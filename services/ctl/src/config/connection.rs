@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use muster_bus::BusConfig;
+use muster_bus::{BusConfig, ClientCertificate, Login};
 use muster_service::Problems;
 use muster_service::config::NatsUrl;
 
@@ -54,6 +54,10 @@ pub struct Connection {
     pub url: NatsUrl,
     /// The credentials; the file existed when it was checked.
     pub creds: Option<PathBuf>,
+    /// How to log in without credentials.
+    pub login: Option<Login>,
+    /// A certificate of our own.
+    pub client_certificate: Option<ClientCertificate>,
     /// Certificates to trust besides the system's.
     pub tls_ca: Option<PathBuf>,
     /// Where replies arrive, if not at the library's own inbox.
@@ -93,11 +97,15 @@ impl ConnectionArgs {
             (tls_ca, _) => problems.optional("--tls-ca", tls_ca.as_deref(), Problems::file),
         };
         let inbox_prefix = context.inbox_prefix;
+        let login = context.login.filter(|_| self.creds.is_none());
+        let client_certificate = context.client_certificate;
         problems
             .finish(|| {
                 Some(Connection {
                     url: url?,
                     creds: creds?,
+                    login,
+                    client_certificate,
                     tls_ca: tls_ca?,
                     inbox_prefix,
                     timeout: timeout?,
@@ -117,6 +125,8 @@ impl Connection {
     pub fn bus(&self) -> BusConfig {
         BusConfig {
             creds: self.creds.clone(),
+            login: self.login.clone(),
+            client_certificate: self.client_certificate.clone(),
             tls_ca: self.tls_ca.clone(),
             inbox_prefix: self.inbox_prefix.clone(),
             ..BusConfig::service(self.url.as_str(), "muster")

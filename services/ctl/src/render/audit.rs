@@ -73,6 +73,7 @@ fn views(audit: &Audit) -> String {
             ViewVerdict::Right => continue,
             ViewVerdict::Absent => "is not in the bucket",
             ViewVerdict::NoView => "holds something that is no view",
+            ViewVerdict::Expired => "was not renewed in time: does muster-rollup run?",
             ViewVerdict::WrongDigest => "has another digest than its content",
             ViewVerdict::WrongCounts => "has counts that do not add up to its targets",
         };
@@ -101,6 +102,8 @@ fn answer(audit: &Audit) -> String {
         audit.is_ledger_replaced().then(|| {
             "LEDGER was replaced within 24 h: `muster restore` says what can be rebuilt from where".to_owned()
         }),
+        (!audit.hub.is_whole()).then(|| super::hearing::words(&audit.hub).join("; ")),
+        audit.rollup.is_some().then(|| "the rollup is behind LEDGER, so the accounts may be old".to_owned()),
         (wrong > 0).then(|| format!("wrong views: {}", of(wrong, audit.views.len(), "view"))),
     ];
     let unheard = devices(DeviceVerdict::NeverHeard, "never heard, so nothing is known of its reports");

@@ -39,7 +39,17 @@ pub fn list(answer: &DevicesAnswer, only: &BTreeSet<Freshness>, frame: impl Into
         table.row(row(device, frame.now));
     }
     let table = table.within(frame.width);
-    format!("{table}\n{}; {position}.\n", footer(&answer.devices, only))
+    let tokens: String = answer.devices.iter().filter_map(ending_token).collect();
+    format!("{table}\n{}; {position}.\n{tokens}", footer(&answer.devices, only))
+}
+
+/// That a device's token ends and was not renewed.
+fn ending_token(device: &DeviceLine) -> Option<String> {
+    let (key, ends_at) = (&device.key, device.token_ends_at?);
+    let words = format!(
+        "{key}: its token ends at {ends_at} and was not renewed; `muster enroll {key} --send` renews it"
+    );
+    Some(format!("{}\n", styled(BAD, &words)))
 }
 
 fn row(device: &DeviceLine, now: Timestamp) -> [Cell; 9] {
@@ -234,6 +244,17 @@ fn deployments(answer: &DeviceAnswer, frame: Frame) -> Table {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_token_that_ends_is_a_line_below_the_devices() {
+        let bytes = include_bytes!("../../../../schemas/examples/good/DevicesAnswer.two.json");
+        let mut answer: DevicesAnswer = serde_json::from_slice(bytes).unwrap();
+        let said = |answer: &DevicesAnswer| list(answer, &BTreeSet::new(), Timestamp::UNIX_EPOCH);
+        assert!(!said(&answer).contains("its token ends"));
+        answer.devices[0].token_ends_at = Some(Timestamp::UNIX_EPOCH);
+        let words = "plant7/press-4: its token ends at 1970-01-01T00:00:00Z and was not renewed";
+        assert!(said(&answer).contains(words), "{}", said(&answer));
+    }
 
     #[test]
     fn what_the_answer_has_no_room_for_is_said_with_where_it_is_told() {

@@ -56,6 +56,12 @@ pub fn incident(incident: &Incident, now: Timestamp) -> String {
                 "{connections} connections with the key of {name}, which may have {limit}; {disconnected} ended"
             )
         }
+        IncidentKind::TokenEnding { ends_at, .. } => {
+            format!(
+                "its token ends at {ends_at} and was not renewed: is muster-renewer running? `muster enroll` renews it"
+            )
+        }
+        IncidentKind::TokenRenewed { ends_at } => format!("its token was renewed and ends at {ends_at}"),
         IncidentKind::LedgerNearlyFull { bytes, bytes_max } => {
             format!("LEDGER is nearly full: {bytes} of {bytes_max} bytes")
         }

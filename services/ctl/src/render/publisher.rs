@@ -2,7 +2,9 @@
 
 use std::fmt::Write as _;
 
-use muster_contract::query::{GitStatus, PublishAnswer, PublisherStatus, RefusedCommit, SomeDevices};
+use muster_contract::query::{
+    GitStatus, HeldBack, Problem, PublishAnswer, PublisherStatus, RefusedCommit, SomeDevices,
+};
 use muster_contract::{DeviceKey, Timestamp};
 
 use super::paint::{BAD, styled};
@@ -86,7 +88,21 @@ fn source(git: &GitStatus, now: Timestamp) -> String {
     if let Some(refused) = &git.refused {
         text += &refusal(refused);
     }
+    if let Some(held_back) = &git.held_back {
+        let head = format!("held back    {}, which keep what they have", names(&held_back.devices));
+        text += &format!("{}\n{}", styled(BAD, &head), problems_of(&held_back.problems));
+    }
     text
+}
+
+/// That a commit which somebody waits for is not on every device, and why.
+pub fn held_back(held_back: &HeldBack) -> String {
+    let head = format!(
+        "commit {} is published, but not to {}, which keep what they have",
+        clean(&held_back.revision),
+        names(&held_back.devices)
+    );
+    format!("{head}:\n{}", problems_of(&held_back.problems))
 }
 
 /// A refused commit with everything that is wrong with it, each problem as `file:line: field: rule`.
@@ -94,13 +110,13 @@ fn refusal(refused: &RefusedCommit) -> String {
     let problems = plural(refused.problems.len() as u64, "problem");
     let head = format!("refused      commit {}, as a whole: {problems}", clean(&refused.revision));
     let mut text = format!("{}\n", styled(BAD, &head));
-    text += &problems_of(refused);
+    text += &problems_of(&refused.problems);
     text
 }
 
-fn problems_of(refused: &RefusedCommit) -> String {
+fn problems_of(problems: &[Problem]) -> String {
     let mut text = String::new();
-    for problem in &refused.problems {
+    for problem in problems {
         let line = problem.line.map(|line| format!(":{line}")).unwrap_or_default();
         let place = format!("{}{line}", clean(&problem.file));
         let parts = [place, clean(&problem.field), clean(&problem.rule)];
@@ -114,7 +130,7 @@ fn problems_of(refused: &RefusedCommit) -> String {
 pub fn refused(refused: &RefusedCommit) -> String {
     let head =
         format!("commit {} is refused as a whole, and the fleet keeps what it has", clean(&refused.revision));
-    format!("{head}:\n{}", problems_of(refused))
+    format!("{head}:\n{}", problems_of(&refused.problems))
 }
 
 /// A device that was taken out.

@@ -1,11 +1,15 @@
 //! What `muster watch` shows: a picture of all deployments, or a line for one change.
 
+use std::collections::BTreeSet;
+
+use muster_contract::pulse::HubHearing;
 use muster_contract::view::DeploymentView;
 use muster_contract::{DeploymentId, Timestamp};
 
 use super::deployment::{converged, rows};
 use super::doubt::{Doubt, by_freshness, dark_deployments, footer};
 use super::frame::Frame;
+use super::hearing;
 use super::paint::{self, BOLD, DIM, styled};
 use super::words::{as_of, counts};
 
@@ -18,7 +22,9 @@ pub fn picture<'a>(
     let newest = views.clone().map(|view| view.as_of).max_by_key(|position| position.ledger_seq);
     let position = newest.map_or_else(String::new, |position| format!("; {}", as_of(position, frame.now)));
     let (rows, dark) = (rows(views.clone()).within(frame.width), dark_deployments(views.clone()));
-    format!("{rows}\n{dark}{}{position}.\n", footer(views))
+    let unheard: BTreeSet<_> = views.clone().flat_map(|view| view.hub.unheard.iter().cloned()).collect();
+    let deaf = hearing::lines(&HubHearing::of(unheard.into_iter().collect()), frame.now);
+    format!("{deaf}{rows}\n{dark}{}{position}.\n", footer(views))
 }
 
 /// Nothing to show yet.
@@ -39,8 +45,13 @@ pub fn line(id: &DeploymentId, view: Option<&DeploymentView>, now: Timestamp) ->
     let mut doubt = Doubt::default();
     doubt.add(view);
     let unheard = by_freshness(&view.counts).unheard("target");
-    let doubt =
-        doubt.words().into_iter().chain(unheard).fold(String::new(), |text, words| text + "; " + &words);
+    let deaf = hearing::words(&view.hub);
+    let doubt = doubt
+        .words()
+        .into_iter()
+        .chain(unheard)
+        .chain(deaf)
+        .fold(String::new(), |text, words| text + "; " + &words);
     let standings = counts(&view.counts);
     format!(
         "{name}  {verdict}  {} converged: {standings}{doubt}; {}\n",

@@ -204,7 +204,9 @@ impl Asking {
             let answer = self.hub.query("deployment", &query).await;
             match answer.and_then(|answer| understood::<DeploymentAnswer>(&answer)) {
                 Ok(DeploymentAnswer { view, .. })
-                    if view.verdict == self.verdict && view.as_of.ledger_seq >= through =>
+                    if view.verdict == self.verdict
+                        && view.as_of.ledger_seq >= through
+                        && self.hub.lag().is_none() =>
                 {
                     return Ok(view);
                 }
@@ -243,7 +245,11 @@ fn judged(
     let Some(git) = &status.git else { return Err(CommitError::NoGit) };
     polls.see(git.polled_at);
     if git.applied.as_deref().is_some_and(|applied| commit.names(applied)) {
-        return Ok(git.applied_through);
+        // Some devices do not have it, and a verdict may speak of those.
+        return match &git.held_back {
+            Some(held_back) => Err(CommitError::HeldBack(held_back.clone())),
+            None => Ok(git.applied_through),
+        };
     }
     if let Some(refused) = git.refused.as_ref().filter(|refused| commit.names(&refused.revision)) {
         return Err(CommitError::Refused(refused.clone()));

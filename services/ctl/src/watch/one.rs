@@ -13,6 +13,7 @@ use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
 
 use super::REDRAW;
 use super::gate::Goal;
+use super::hub_check::HubCheck;
 use super::picture::Picture;
 use super::silence::Silence;
 use crate::ask::AskError;
@@ -43,16 +44,17 @@ pub(super) async fn run(
     }
     let over = args.within.map(|within| Instant::now() + within);
     let silence = Silence::new(session.hub.place().to_owned());
+    let mut hub = HubCheck::new(deployment.clone());
     let mut picture = Picture::new(deployment, is_there && !notices.is_told(), silence);
     if let Some(known) = notices.known().await? {
         picture.know(&known);
-        if goal.is_met(picture.verdict, picture.as_of) {
+        if goal.is_met(picture.verdict, picture.as_of) && hub.vouches(session, picture.verdict).await {
             // What is waited for is there, and was shown before.
             picture.tell_of_before(session, known.as_of);
             return Ok(true);
         }
     }
-    let end = follow(session, &mut notices, &mut picture, &mut goal, over).await;
+    let end = follow(session, &mut notices, (&mut picture, &mut hub), &mut goal, over).await;
     if args.name.is_none() {
         notices.close().await;
     }
@@ -103,7 +105,7 @@ fn own_name() -> Result<muster_contract::SubscriptionName, CtlError> {
 async fn follow(
     session: &mut Session<'_>,
     notices: &mut Notices,
-    picture: &mut Picture,
+    (picture, hub): (&mut Picture, &mut HubCheck),
     goal: &mut Goal,
     over: Option<Instant>,
 ) -> Result<bool, CtlError> {
@@ -122,8 +124,10 @@ async fn follow(
             read = meanwhile.until(notices.next(), session, picture) => {
                 let read = read?;
                 picture.show(session, &read)?;
-                if is_last(&read.notice) || goal.is_met(picture.verdict, picture.as_of) {
-                    break is_last(&read.notice);
+                let is_last = is_last(&read.notice);
+                let is_met = goal.is_met(picture.verdict, picture.as_of);
+                if is_last || (is_met && hub.vouches(session, picture.verdict).await) {
+                    break is_last;
                 }
                 picture.is_of_before = false;
                 notices.confirm_soon();
@@ -131,6 +135,11 @@ async fn follow(
             news = goal.next() => if picture.learn(session, goal, news)? {
                 break false;
             },
+            () = hub.next_check(), if goal.is_met(picture.verdict, picture.as_of) => {
+                if hub.vouches(session, picture.verdict).await {
+                    break false;
+                }
+            }
             () = &mut over => {
                 session.terminal.say(&goal.over(picture.verdict));
                 return Ok(!goal.is_any());

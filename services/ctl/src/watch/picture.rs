@@ -140,7 +140,10 @@ impl Picture {
         }
         let view = self.state.as_ref().and_then(|state| state.view.as_deref());
         let shown = match view {
-            Some(view) => render::deployment::view(view, session.frame()),
+            Some(view) => {
+                let causes = render::hearing::lines(&view.hub, session.clock.now());
+                causes + &render::deployment::view(view, session.frame())
+            }
             None => render::watch::nothing(Some(&self.deployment)),
         };
         let lost = self.silence.above();

@@ -92,6 +92,7 @@ impl<'a> Session<'a> {
     pub(super) fn open(own: &'a mut Partition, turn: Turn) -> Self {
         let now = own.around.clock.now();
         own.border.hearing_again(now);
+        own.border.pulse_as(own.number, &own.around.name);
         Self {
             waiting: None,
             old: OldEnd { taken_through: own.room.begin(), unconfirmed: VecDeque::new() },

@@ -42,6 +42,8 @@ pub(super) enum Order {
     Verify(Vec<StoredDocument>, bool),
     /// DOWNLINK holds documents of these devices and of no others.
     Listed(BTreeSet<DeviceKey>),
+    /// Documents of these devices were stored a moment ago.
+    StoredLately(BTreeSet<DeviceKey>),
     /// LEDGER holds these.
     InLedger(Vec<LedgerCopy>),
     /// What LEDGER holds is read from its beginning.
@@ -136,6 +138,11 @@ impl Desk {
     /// Tells which devices DOWNLINK holds documents of; false where nobody listens any more.
     pub async fn listed(&self, devices: BTreeSet<DeviceKey>) -> bool {
         self.orders.send(Order::Listed(devices)).await.is_ok()
+    }
+
+    /// Has DOWNLINK asked whether it still holds documents that it stored a moment ago; false where nobody listens any more.
+    pub async fn stored_lately(&self, devices: BTreeSet<DeviceKey>) -> bool {
+        self.orders.send(Order::StoredLately(devices)).await.is_ok()
     }
 
     /// Tells what LEDGER holds; false where nobody listens any more.

@@ -1,6 +1,7 @@
 //! The announcer against a stream that refuses, forgets to answer and has other writers.
 
 mod ledger;
+mod limits;
 mod writers;
 
 use std::collections::VecDeque;
@@ -429,23 +430,6 @@ async fn a_device_that_is_past_its_document_gets_it_above_but_not_at_its_own_pac
     said(90).await;
     assert_eq!((last(), ids(&stream, 0)), (Some(91), vec!["log".to_owned()]));
     assert_eq!(publisher.change(0, applying("web", "run")).await.unwrap().generation.get(), 92);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_device_over_the_limit_refuses_the_commit_as_a_whole() {
-    let stream = Stream::default();
-    let publisher = Running::start(&stream);
-    publisher.commit(fleet("c1", 2, "run")).await.unwrap();
-    publisher.applied("c1").await;
-    let mut too_much = fleet("c2", 2, "other");
-    too_much.devices.insert(key(7), (0..129).map(|at| content(&format!("d{at}"), "run")).collect());
-    let problems = publisher.commit(too_much).await.unwrap_err().into_list();
-    assert_eq!(problems[0].file, "sites/site/device-7");
-    publisher.change(0, applying("web", "run")).await.unwrap();
-    let status = publisher.status.answer();
-    assert_eq!((status.git.unwrap().applied.as_deref(), status.published), (Some("c1"), 3));
-    publisher.commit(fleet("c3", 2, "third")).await.unwrap();
-    publisher.applied("c3").await;
 }
 
 fn faults() -> impl Strategy<Value = Vec<Fault>> {

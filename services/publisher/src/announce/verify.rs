@@ -77,10 +77,21 @@ impl<D: Downlink> Announcer<D> {
 
     /// DOWNLINK holds documents of these devices and of no others. What it has lost is published again.
     pub(super) async fn listed(&mut self, devices: &BTreeSet<DeviceKey>) {
-        let due = self.roster.due();
         let missing = self.roster.published().filter(|key| !devices.contains(*key));
-        let missing: Vec<DeviceKey> = missing.cloned().collect();
-        for some in missing.chunks(READS_AT_ONCE) {
+        let missing = missing.cloned().collect();
+        self.restore_missing(missing).await;
+    }
+
+    /// Documents of these devices were stored a moment ago: those that DOWNLINK has lost since are published again.
+    pub(super) async fn stored_lately(&mut self, devices: BTreeSet<DeviceKey>) {
+        let suspects = devices.into_iter().filter(|key| self.roster.has_published(key)).collect();
+        self.restore_missing(suspects).await;
+    }
+
+    /// Asks DOWNLINK for the documents of these devices, and publishes again what it does not hold.
+    async fn restore_missing(&mut self, suspects: Vec<DeviceKey>) {
+        let due = self.roster.due();
+        for some in suspects.chunks(READS_AT_ONCE) {
             let last = join_all(some.iter().map(|key| self.downlink.last(key))).await;
             for (key, last) in some.iter().zip(last) {
                 match last {

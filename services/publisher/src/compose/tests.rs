@@ -4,21 +4,18 @@ use muster_contract::{Generation, RequestedBy};
 
 use super::*;
 use crate::content::tests::{content, request};
+use crate::source::Policy;
 
 fn key() -> DeviceKey {
     "a/one".parse().unwrap()
 }
 
 fn fleet(revision: &str, contents: &[Arc<Content>]) -> Fleet {
-    Fleet {
-        revision: revision.to_owned(),
-        devices: [(key(), contents.to_vec())].into(),
-        labels: BTreeMap::new(),
-    }
+    Fleet { revision: revision.to_owned(), devices: [(key(), contents.to_vec())].into(), ..Fleet::default() }
 }
 
 fn nobody(revision: &str) -> Fleet {
-    Fleet { revision: revision.to_owned(), devices: BTreeMap::new(), labels: BTreeMap::new() }
+    Fleet { revision: revision.to_owned(), ..Fleet::default() }
 }
 
 fn hold(held: &Held, wanted: &Wanted) -> Held {
@@ -220,19 +217,64 @@ fn a_device_that_git_has_no_more_keeps_its_labels() {
 }
 
 #[test]
-fn a_commit_that_asks_too_much_of_a_device_is_refused_with_its_folder() {
+fn a_commit_that_asks_too_much_of_a_device_leaves_it_alone_and_a_strict_publisher_refuses_it() {
     let many: Vec<_> = (0..128).map(|at| content(&format!("d{at}"), "run")).collect();
     let held = hold(&Held::default(), &apply_one(Git::Absent, &Held::default(), "own", "api", "r1"));
-    let problems = changes(&fleet("c1", &many), &[(key(), held.clone())].into()).unwrap_err();
+    let fleet = fleet("c1", &many);
+    let strict = Fleet { policy: Policy { strict: true, ..Policy::default() }, ..fleet.clone() };
+    let problems = changes(&strict, &[(key(), held.clone())].into()).unwrap_err();
     assert_eq!(
         problems.to_string(),
         "sites/a/one: the device would have 129 deployments; 128 are allowed; what was applied by request counts as \
          well, and `muster remove` takes it back"
     );
-    assert_eq!(changes(&fleet("c1", &many), &BTreeMap::new()).unwrap().len(), 1);
+    assert_eq!(changes(&strict, &BTreeMap::new()).unwrap().due.len(), 1);
+    let changes = changes(&fleet, &[(key(), held.clone())].into()).unwrap();
+    assert_eq!((changes.due.len(), changes.over.len()), (0, 1));
+    assert_eq!(commit(&key(), &fleet, &held), None, "it keeps what it has");
     let plenty: Vec<_> = many.iter().map(|content| Content::clone(content)).collect();
     assert!(matches!(
         apply(&key(), Git::Absent, &held, &plenty, &request("r2")),
         Err(RequestRefused::TooMuch(..))
     ));
+}
+
+#[test]
+fn a_tombstone_retires_a_device_and_no_request_brings_it_back() {
+    let (fleet, held) = both();
+    let buried = Fleet { revision: "c2".to_owned(), retired: [key()].into(), ..Fleet::default() };
+    assert!(changes(&buried, &[(key(), held.clone())].into()).unwrap().due.contains(&key()));
+    let wanted = commit(&key(), &buried, &held).unwrap();
+    assert!(wanted.retired && wanted.contents.is_empty() && wanted.source.revision == "c2");
+    let retired = hold(&held, &wanted);
+    assert!(changes(&buried, &[(key(), retired.clone())].into()).unwrap().due.is_empty());
+    let web = [Content::clone(&content("web", "api"))];
+    let refused = apply(&key(), Git::Known(&buried), &retired, &web, &request("r")).unwrap_err();
+    assert!(refused.to_string().contains("sites/a/one/device.yaml"), "{refused}");
+    assert!(!commit(&key(), &fleet, &retired).unwrap().retired, "a folder brings it back");
+}
+
+#[test]
+fn a_removed_folder_retires_its_device_only_where_that_is_asked_for() {
+    let own = hold(&Held::default(), &commit(&key(), &fleet("c1", &[]), &Held::default()).unwrap());
+    let policy = Policy { retire_removed: true, ..Policy::default() };
+    let retiring = Fleet { policy, ..nobody("c2") };
+    assert_eq!(commit(&key(), &nobody("c2"), &own).map(|wanted| wanted.retired), Some(false));
+    assert_eq!(commit(&key(), &retiring, &own).map(|wanted| wanted.retired), Some(true));
+    let (_, applied_to) = both();
+    assert!(!commit(&key(), &retiring, &applied_to).unwrap().retired, "a request keeps it");
+    let by_request = hold(&Held::default(), &apply_one(Git::Absent, &Held::default(), "web", "api", "r1"));
+    assert!(!commit(&key(), &retiring, &by_request).unwrap().retired, "it was never Git's");
+}
+
+#[test]
+fn a_device_that_is_held_back_keeps_what_git_said_before() {
+    let (_, held) = both();
+    let newer = Fleet { held_back: [key()].into(), ..fleet("c2", &[content("log", "newer")]) };
+    assert_eq!(commit(&key(), &newer, &held), None);
+    let applied = apply_one(Git::HeldBack, &held, "db", "api", "r2");
+    assert_eq!(commands(&applied), ["db=api", "log=git", "web=api"]);
+    assert_eq!(applied.source.revision, "c1");
+    let refused = retire(&key(), Git::HeldBack, &held, false, &request("r")).unwrap_err();
+    assert_eq!(refused, RequestRefused::InGit { key: key() });
 }

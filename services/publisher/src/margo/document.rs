@@ -8,6 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use muster_contract::canonical::Digest;
+use muster_contract::constraints::DeviceConstraints;
 use muster_contract::decode::Violation;
 use muster_contract::desired::{Component, DesiredDeployment, Parameter, Profile, ProfileType, Target};
 use muster_contract::limits::COMPONENTS_MAX;
@@ -170,9 +171,7 @@ fn describe(metadata: &Object<'_>, level: &Level, found: &mut Findings) -> Optio
 
 fn profile(node: &Node<'_>, found: &mut Findings) -> Option<Profile> {
     let profile = node.object(&["type", "components", "deviceConstraints"], found)?;
-    if let Some(constraints) = profile.optional("deviceConstraints") {
-        found.push(&constraints.path, "would not be evaluated by any device: leave it out and aim by folder");
-    }
+    let constraints = profile.optional("deviceConstraints").and_then(|node| constraints(&node, found));
     let profile_type = profile.required("type", found).and_then(|node| profile_type(&node, found));
     let components = profile.required("components", found).and_then(|node| {
         let items = node.list(found)?;
@@ -188,7 +187,13 @@ fn profile(node: &Node<'_>, found: &mut Findings) -> Option<Profile> {
             items.iter().map(|item| component(item, profile_type, &mut names, found)).collect();
         read.into_iter().collect::<Option<Vec<_>>>()
     });
-    Some(Profile { profile_type: profile_type?, components: components? })
+    Some(Profile { profile_type: profile_type?, components: components?, device_constraints: constraints })
+}
+
+/// They reach the device unmodified, and it holds its capabilities against them.
+fn constraints(node: &Node<'_>, found: &mut Findings) -> Option<DeviceConstraints> {
+    let read = DeviceConstraints::read(node.value);
+    read.map_err(|Violation { path, rule }| found.push(&node.path.below(&path), rule)).ok()
 }
 
 fn profile_type(node: &Node<'_>, found: &mut Findings) -> Option<ProfileType> {

@@ -50,7 +50,7 @@ fn fleet(devices: &[Option<Vec<Option<u8>>>], revision: usize) -> Fleet {
     };
     let present =
         devices.iter().enumerate().filter_map(|(at, device)| Some((key(at), contents(device.as_ref()?))));
-    Fleet { revision: format!("commit-{revision}"), devices: present.collect(), labels: BTreeMap::new() }
+    Fleet { revision: format!("commit-{revision}"), devices: present.collect(), ..Fleet::default() }
 }
 
 /// A server that holds the last document of each device, as bytes.
@@ -125,12 +125,12 @@ impl World {
     }
 
     fn commit(&mut self, fleet: Fleet) {
-        for key in compose::changes(&fleet, &self.held).unwrap() {
+        for key in compose::changes(&fleet, &self.held).unwrap().due {
             let held = self.held.get(&key).cloned().unwrap_or_default();
             let wanted = compose::commit(&key, &fleet, &held).unwrap();
             assert!(self.publish(&key, &wanted), "{key} was said to change and did not");
         }
-        assert!(compose::changes(&fleet, &self.held).unwrap().is_empty(), "a second plan is not empty");
+        assert!(compose::changes(&fleet, &self.held).unwrap().due.is_empty(), "a second plan is not empty");
         self.fleet = Some(fleet);
     }
 

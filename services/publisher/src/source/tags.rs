@@ -8,6 +8,7 @@ use muster_contract::labels::{self as rules, Labels};
 use muster_contract::limits::LABEL_VALUES_MAX;
 use muster_contract::{DeviceKey, LabelKey, LabelValue};
 
+use super::Own;
 use crate::content::Interner;
 use crate::margo::{Level, labels};
 use crate::problems::Problems;
@@ -51,7 +52,7 @@ impl<'a> Tags<'a> {
         &self,
         devices: &BTreeSet<DeviceKey>,
         interner: &mut Interner,
-        problems: &mut Problems,
+        own_problems: &mut Own,
     ) -> BTreeMap<DeviceKey, Arc<Labels>> {
         let mut composed = BTreeMap::new();
         let mut blamed = BTreeSet::new();
@@ -65,15 +66,12 @@ impl<'a> Tags<'a> {
             if own.is_empty() {
                 continue;
             }
-            if let Err(rule) = rules::check(&own)
-                && blamed.insert(nearest)
-            {
-                problems.push(
-                    nearest,
-                    || None,
-                    "",
-                    format!("with what is said further up, {key} {rule} as labels"),
-                );
+            if let Err(rule) = rules::check(&own) {
+                own_problems.devices.insert(key.clone());
+                if blamed.insert(nearest) {
+                    let rule = format!("with what is said further up, {key} {rule} as labels");
+                    own_problems.problems.push(nearest, || None, "", rule);
+                }
             }
             composed.insert(key.clone(), interner.share_labels(own));
         }

@@ -9,6 +9,11 @@ fn document(id: &str, command: &str) -> String {
     )
 }
 
+/// Reads as a strict publisher does: every mistake refuses the commit.
+fn read(tree: &Tree) -> Result<Fleet, Problems> {
+    super::read(tree, Policy { strict: true, ..Policy::default() })
+}
+
 fn tree(files: &[(&str, &str)]) -> Tree {
     let body = |path: &str, text: &str| {
         if wants(path) { Body::Text(text.as_bytes().to_vec().into()) } else { Body::Unread }
@@ -231,4 +236,61 @@ fn labels_that_cannot_be_taken_refuse_the_commit() {
     let problems = read(&tree(&files)).unwrap_err().to_string();
     assert!(problems.contains("serial: has more than 1000 values"), "{problems}");
     assert_eq!(problems.lines().count(), 1, "{problems}");
+}
+
+/// What a publisher that is not strict takes of a commit: devices, those that are held back, and why.
+fn taken(files: &[(&str, &str)]) -> Result<(Vec<String>, Vec<String>, String), String> {
+    let fleet = super::read(&tree(files), Policy::default()).map_err(|problems| problems.to_string())?;
+    let held_back = fleet.held_back.iter().map(ToString::to_string).collect();
+    Ok((shown(&fleet), held_back, fleet.withheld.to_string()))
+}
+
+#[test]
+fn a_mistake_that_concerns_one_device_holds_that_device_back_alone() {
+    let (log, web) = (document("log", "fleet"), document("web", "site"));
+    let good = [("fleet/log.yaml", log.as_str()), ("sites/a/one/web.yaml", &web)];
+    let many: String = (0..129).map(|at| format!("---\n{}", document(&format!("d{at}"), "x"))).collect();
+    for (path, text, words) in [
+        ("sites/a/two/web.yaml", "id: web\n", "sites/a/two/web.yaml"),
+        ("sites/a/two/web.yaml", "a: [", "sites/a/two/web.yaml"),
+        ("sites/a/two/labels.yaml", "Ring: x", "sites/a/two/labels.yaml:1: Ring"),
+        ("sites/a/two/deeper/web.yaml", &web, "is not read here"),
+        ("sites/a/two/many.yaml", &many, "130 deployments; 128 are allowed"),
+        ("sites/a/two/device.yaml", "retired: maybe", "is neither true nor false"),
+    ] {
+        let (devices, held_back, why) = taken(&[&good[..], &[(path, text)]].concat()).unwrap();
+        assert!(devices.contains(&"a/one: log=fleet web=site".to_owned()), "{path}: {devices:?}");
+        assert_eq!(held_back, ["a/two"], "{path}");
+        assert!(why.contains(words), "{path}: {why}");
+        assert!(
+            read(&tree(&[&good[..], &[(path, text)]].concat())).is_err(),
+            "a strict publisher refuses {path}"
+        );
+    }
+    for (path, text) in [("fleet/bad.yaml", "a: ["), ("sites/a/bad.yaml", "a: ["), ("sites/a/No/x.yaml", "")]
+    {
+        assert!(
+            taken(&[&good[..], &[(path, text)]].concat()).is_err(),
+            "{path} concerns more than one device"
+        );
+    }
+    assert!(taken(&[("sites/a/two/web.yaml", "a: [")]).is_err(), "nobody is left");
+}
+
+#[test]
+fn a_tombstone_takes_its_device_out_of_the_fleet() {
+    let web = document("web", "site");
+    let files = [("sites/a/one/.gitkeep", ""), ("sites/a/two/device.yaml", "retired: true\n")];
+    let fleet = super::read(&tree(&files), Policy::default()).unwrap();
+    assert_eq!(
+        (shown(&fleet), fleet.retired),
+        (vec!["a/one:".to_owned()], BTreeSet::from(["a/two".parse().unwrap()]))
+    );
+    let both = [&files[..], &[("sites/a/two/web.yaml", web.as_str())]].concat();
+    let (_, held_back, why) = taken(&both).unwrap();
+    assert_eq!(held_back, ["a/two"]);
+    assert!(
+        why.contains("sites/a/two/web.yaml: gives something to run to a device that device.yaml retires"),
+        "{why}"
+    );
 }

@@ -44,10 +44,11 @@ impl Points {
         };
         let is_now = point.at.is_none() && point.at_seq.is_none();
         self.until_read(by, deadline).await?;
+        let by = self.last_fact(by);
         let Some(moment) = point.about else {
             return Ok(Asked { wanted: Wanted::At(by), now_since: is_now.then_some(0) });
         };
-        let then = self.fact_of("about", moment, deadline).await?;
+        let then = self.last_fact(self.fact_of("about", moment, deadline).await?);
         if then > by {
             let message = format!(
                 "about: {moment} is after the point at which it is to be known: LEDGER had read to {then} then, beyond {by}"
@@ -55,6 +56,11 @@ impl Points {
             return Err(bad(message));
         }
         Ok(Asked { wanted: Wanted::About { moment, then, by }, now_since: is_now.then_some(then) })
+    }
+
+    /// A position that is read already: where only pulses follow the last fact, which LEDGER forgets, that fact.
+    fn last_fact(&self, seq: u64) -> u64 {
+        seq.min(self.read_to())
     }
 
     fn read_to(&self) -> u64 {
@@ -85,7 +91,7 @@ impl Points {
 
     /// Waits until the present has read so far: a fact that is stored is read within moments.
     async fn until_read(&self, seq: u64, deadline: Instant) -> Result<(), ErrorBody> {
-        if seq <= self.read_to() {
+        if seq <= self.present.progress().read_through() {
             return Ok(());
         }
         let last_seq = in_time(deadline, self.bus.stream_state(LEDGER)).await?.last_seq;
@@ -93,12 +99,12 @@ impl Points {
             let words = format!("atSeq: ledger {seq} is in the future; LEDGER ends with {last_seq} now");
             return Err(bad(words));
         }
-        let mut read_to = self.present.read_to();
+        let mut read_to = self.present.progress().follow();
         // The present outlives whoever asks, so the wait cannot end for want of a sender.
         match timeout_at(deadline, read_to.wait_for(|read_to| *read_to >= seq)).await {
             Ok(_) => Ok(()),
             Err(_) => {
-                let at = self.read_to();
+                let at = self.present.progress().read_through();
                 let message = format!("still reading LEDGER (at {at} of {seq}); ask again in a moment");
                 Err(ErrorBody { code: ErrorCode::NotReady, message })
             }

@@ -1,6 +1,7 @@
 //! Which fact a time stands for: the last one that LEDGER stored at or before it, by the time the bus gave each message
-//! when it stored it. Found by halving, with a few direct reads: LEDGER forgets only at its beginning, so every sequence
-//! in between holds a message. Where the bus's clock was once set back, two sequences could be meant, and it is one of them.
+//! when it stored it. Found by halving, with a few direct reads. LEDGER forgets its beginning, and pulses anywhere: a sequence
+//! without a message stands for the next message. Where the bus's clock was once set back, two sequences could be meant, and it
+//! is one of them.
 
 use muster_bus::{Bus, ReadError};
 use muster_contract::Timestamp;
@@ -28,14 +29,15 @@ pub async fn last_fact(bus: &Bus, time: Timestamp) -> Result<When, ReadError> {
     let ledger = bus.stream_state(stream::LEDGER).await?;
     let mut search = Search::within(ledger.first_seq, ledger.last_seq, time);
     while let Some(seq) = search.next() {
-        search.is_stored_at(seq, bus.at(stream::LEDGER, seq).await?.map(|message| message.stored_at));
+        let next = bus.from(stream::LEDGER, seq).await?;
+        search.goes_on_with(seq, next.map(|message| (message.stream_seq, message.stored_at)));
     }
     match search.found {
         Some(seq) => Ok(When::Fact(seq)),
         None if ledger.first_seq <= 1 => Ok(When::Fact(0)),
         None => {
             let first_seq = ledger.first_seq;
-            let first_at = bus.at(stream::LEDGER, first_seq).await?.map(|message| message.stored_at);
+            let first_at = bus.from(stream::LEDGER, first_seq).await?.map(|message| message.stored_at);
             Ok(When::Gone { first_seq, first_at })
         }
     }
@@ -60,15 +62,14 @@ impl Search {
         if self.low < self.high { Some(self.low + (self.high - self.low) / 2) } else { None }
     }
 
-    /// When that fact was stored. One that is not there any more was stored before all that are.
-    fn is_stored_at(&mut self, seq: u64, at: Option<Timestamp>) {
-        match at {
-            Some(at) if at > self.time => self.high = seq,
-            Some(_) => {
+    /// The first message at or after that sequence, and when it was stored; none where LEDGER ends before.
+    fn goes_on_with(&mut self, asked: u64, next: Option<(u64, Timestamp)>) {
+        match next {
+            Some((seq, at)) if at <= self.time => {
                 self.found = Some(seq);
                 self.low = seq + 1;
             }
-            None => self.low = seq + 1,
+            _ => self.high = asked,
         }
     }
 }
@@ -78,18 +79,32 @@ mod tests {
     use super::*;
 
     /// LEDGER with one message a second but for the sixth, which came with the fifth; those before `held` are gone, the
-    /// first of them while the search is on.
-    fn found(held: u64, last: u64, second: i64) -> Option<u64> {
+    /// first of them while the search is on, and so are those between that `gone` names.
+    fn found_of(held: u64, last: u64, second: i64, gone: impl Fn(u64) -> bool) -> Option<u64> {
         let at = |second| Timestamp::from_second(second).unwrap();
         let mut search = Search::within(held.saturating_sub(1).max(1), last, at(second));
         let mut reads = 0;
         while let Some(seq) = search.next() {
             reads += 1;
-            let stored = at(if seq == 6 { 5 } else { seq as i64 });
-            search.is_stored_at(seq, (seq >= held).then_some(stored));
+            let next = (seq.max(held)..=last).find(|seq| !gone(*seq));
+            search.goes_on_with(seq, next.map(|seq| (seq, at(if seq == 6 { 5 } else { seq as i64 }))));
         }
         assert!(reads <= 12, "{reads} reads");
         search.found
+    }
+
+    fn found(held: u64, last: u64, second: i64) -> Option<u64> {
+        found_of(held, last, second, |_| false)
+    }
+
+    #[test]
+    fn pulses_that_ledger_has_forgotten_lead_to_no_other_fact() {
+        let pulses = |seq: u64| seq > 4 && seq % 100 != 0;
+        for (second, seq) in
+            [(1, 1), (4, 4), (50, 4), (99, 4), (100, 100), (199, 100), (1000, 1000), (1040, 1000)]
+        {
+            assert_eq!(found_of(1, 1050, second, pulses), Some(seq), "second {second}");
+        }
     }
 
     #[test]

@@ -77,6 +77,8 @@ pub(super) fn incident(key: &DeviceKey, what: &IncidentKind) -> String {
         | IncidentKind::ForeignView { .. }
         | IncidentKind::LedgerReplaced { .. }
         | IncidentKind::ConnectionsExceeded { .. }
+        | IncidentKind::TokenEnding { .. }
+        | IncidentKind::TokenRenewed { .. }
         | IncidentKind::LedgerNearlyFull { .. } => what.name().to_owned(),
     };
     format!("{}.{}.{evidence}", key.site, key.device)

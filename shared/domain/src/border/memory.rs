@@ -354,6 +354,8 @@ impl Memory {
             | IncidentKind::ForeignView { .. }
             | IncidentKind::LedgerReplaced { .. }
             | IncidentKind::ConnectionsExceeded { .. }
+            | IncidentKind::TokenEnding { .. }
+            | IncidentKind::TokenRenewed { .. }
             | IncidentKind::LedgerNearlyFull { .. } => {}
         }
     }

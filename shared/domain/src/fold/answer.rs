@@ -190,6 +190,10 @@ impl Fleet {
             standings: device.standings(),
             incidents: troubles.map_or(0, |troubles| troubles.incidents),
             unnumbered_quarantined: troubles.map_or(0, |troubles| troubles.unnumbered_quarantined),
+            token_ends_at: troubles
+                .and_then(|troubles| troubles.token_ends_at)
+                // Whoever is heard after the end has a newer one.
+                .filter(|ends_at| about.heard_at().is_none_or(|heard_at| heard_at <= *ends_at)),
         }
     }
 }

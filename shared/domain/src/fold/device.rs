@@ -126,6 +126,9 @@ pub(super) struct Troubles {
     /// By how many seconds its clock was found wrong last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) skew_seconds: Option<i64>,
+    /// When its token ends, if that was said and no newer one was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) token_ends_at: Option<Timestamp>,
 }
 
 /// What a device says it is.
@@ -365,8 +368,11 @@ impl About {
     pub(super) fn take_incident(&mut self, incident: Incident) {
         let troubles = self.troubles.get_or_insert_default();
         troubles.incidents += 1;
-        if let IncidentKind::ClockSkew { seconds } = incident.what {
-            troubles.skew_seconds = Some(seconds);
+        match incident.what {
+            IncidentKind::ClockSkew { seconds } => troubles.skew_seconds = Some(seconds),
+            IncidentKind::TokenEnding { ends_at, .. } => troubles.token_ends_at = Some(ends_at),
+            IncidentKind::TokenRenewed { .. } => troubles.token_ends_at = None,
+            _ => {}
         }
         troubles.last_incident = Some(incident);
     }

@@ -393,7 +393,11 @@ fn deployment(id: &str, target_generation: u64) -> DesiredDeployment {
         application_id: format!("com.example.{id}"),
         target_generation: Generation::new(target_generation).unwrap(),
         digest: Digest::of_bytes(&[]),
-        profile: Profile { profile_type: ProfileType::Simulated, components: vec![component] },
+        profile: Profile {
+            profile_type: ProfileType::Simulated,
+            components: vec![component],
+            device_constraints: None,
+        },
         parameters: BTreeMap::new(),
         source: None,
     };

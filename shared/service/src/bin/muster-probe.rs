@@ -2,9 +2,8 @@
 
 use std::process::ExitCode;
 
-use clap::Parser;
-use muster_service::probe::{self, Args};
+use muster_service::{config, probe};
 
 fn main() -> ExitCode {
-    probe::main(&Args::parse())
+    probe::main(&config::parse())
 }

@@ -91,7 +91,8 @@ mod tests {
 
     #[test]
     fn a_size_is_a_number_with_or_without_a_unit() {
-        let table = [("4GiB", 4 << 30), ("512MiB", 512 << 20), ("536870912", 512 << 20), ("600 MiB", 600 << 20)];
+        let table =
+            [("4GiB", 4 << 30), ("512MiB", 512 << 20), ("536870912", 512 << 20), ("600 MiB", 600 << 20)];
         for (text, bytes) in table {
             let read = args(text, "3").check(&mut Problems::default());
             assert_eq!(

@@ -13,7 +13,7 @@ enum Action {
 use Action::{Receive, Send};
 
 /// Role, action and channels. A role that is not listed with a channel has no right to it.
-const ROLES: [(&str, Action, &[&str]); 30] = [
+const ROLES: [(&str, Action, &[&str]); 32] = [
     ("device", Send, &["report", "presence"]),
     ("device", Receive, &["desired", "receipt", "credential", "live"]),
     ("publisher", Send, &["desired"]),
@@ -64,12 +64,14 @@ const ROLES: [(&str, Action, &[&str]); 30] = [
     ("ingest", Receive, &["ingestQuarantine", "ingestIncident"]),
     ("publisher", Send, &["ingestIncident"]),
     ("rollup", Send, &["ingestIncident"]),
+    ("renewer", Send, &["ingestIncident"]),
     ("rollup", Send, &["hearing"]),
     // Of one hub's LEDGER, like its actions.
     ("rollup", Receive, &["queryIncidents"]),
     ("viewer", Send, &["queryIncidents"]),
     ("operator", Send, &["ingestQuarantine"]),
     ("operator", Send, &["credential"]),
+    ("renewer", Send, &["credential"]),
     ("rollup", Send, &["deploymentView", "siteView", "fleetView"]),
     ("rollup", Send, &["subscription", "notice"]),
     ("rollup", Receive, &["subscription", "notice"]),

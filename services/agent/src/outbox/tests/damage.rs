@@ -1,6 +1,7 @@
 //! What is worse than a crash: a log or a file that a bad disk has eaten, a process killed for real, a system that
 //! refuses to write. Some of it happens in a process of its own, which is this test program run again.
 
+use std::io::Write as _;
 use std::path::Path;
 use std::process::Command;
 use std::time::Instant;
@@ -165,7 +166,6 @@ fn answered(dir: &Path) -> u64 {
 }
 
 async fn write_for_ever(dir: &Path) {
-    use std::io::Write;
     let device = Device::open(dir, AMPLE).await;
     let mut file = std::fs::File::options().create(true).append(true).open(dir.join("answered")).unwrap();
     // One more than was answered may be there.
@@ -229,11 +229,20 @@ fn in_own_world(name: &str, mount: &str, dir: &Path) -> Option<std::process::Out
     let mount = mount.replace("$DIR", &format!("${DIR}"));
     let probe = Command::new("sh").args(["-c", &format!("{world} '{mount}'")]).env(DIR, dir).output();
     if !probe.is_ok_and(|end| end.status.success()) {
-        eprintln!("NOT TRIED: this system lets nobody mount, so {name} has not seen a disk of its own");
+        not_run(name, "this system lets nobody mount, so the test has not seen a disk of its own");
         return None;
     }
     let run = "exec \"$0\" --exact \"$1\" --nocapture";
     Some(again(name, &format!("exec {world} '{mount} && {run}' \"$0\" \"$1\";"), dir, None).output().unwrap())
+}
+
+/// Names what a test could not try in the summary of `.ci/test`; CI refuses what `.ci/not-run-allowed` does not list.
+fn not_run(name: &str, reason: &str) {
+    eprintln!("NOT RUN  {name}: {reason}");
+    if let Some(path) = std::env::var_os("MUSTER_NOT_RUN") {
+        let mut file = std::fs::OpenOptions::new().create(true).append(true).open(path).unwrap();
+        file.write_all(format!("{name}: {reason}\n").as_bytes()).unwrap();
+    }
 }
 
 /// Fills what there is, is refused, makes room, and goes on.

@@ -224,7 +224,7 @@ impl Trial {
         let (exits, ended) = mpsc::channel(8);
         *stage.exits.lock().unwrap() = Some(exits);
         let retry = Retry { min: Duration::from_secs(10), max: Duration::from_secs(300) };
-        let settings = Settings { device, retry, on_exit };
+        let settings = Settings { device, retry, on_exit, capabilities: Arc::new(capabilities()) };
         let chance = fastrand::Rng::with_seed(7);
         let runtime: Arc<dyn Runtime> = Arc::<Stage>::clone(&stage);
         let known = standings.values().cloned().collect();
@@ -304,4 +304,12 @@ impl Trial {
         next.told = self.told;
         next
     }
+}
+
+/// What the device of every trial says of itself.
+fn capabilities() -> Capabilities {
+    let labels = std::collections::BTreeMap::from([("line".to_owned(), "press".to_owned())]);
+    let mut properties = serde_json::Map::new();
+    properties.insert("memory".to_owned(), "2Gi".into());
+    Capabilities { properties, labels }
 }

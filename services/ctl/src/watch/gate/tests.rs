@@ -1,6 +1,6 @@
 //! What opens a gate, and what says that it never will.
 
-use muster_contract::query::{GitStatus, Problem, RefusedCommit, SomeDevices};
+use muster_contract::query::{GitStatus, HeldBack, Problem, RefusedCommit, SomeDevices};
 
 use super::*;
 use crate::error::NO;
@@ -21,6 +21,7 @@ fn git() -> GitStatus {
         applied_through: Some(40),
         replaced: None,
         refused: None,
+        held_back: None,
         polled_at: Some(Timestamp::UNIX_EPOCH),
         failures: 0,
         error: None,
@@ -61,6 +62,23 @@ fn a_commit_that_is_refused_is_not_waited_for() {
     let words = error.words().unwrap();
     assert!(words.contains(WANTED) && words.contains("fleet/web.yaml:3: id: is missing"), "{words}");
     assert_eq!(judge(GitStatus { refused: Some(refused(OTHER)), ..git() }).unwrap(), None);
+}
+
+#[test]
+fn a_commit_that_some_devices_cannot_use_opens_no_gate() {
+    let rule = "is missing".to_owned();
+    let problem =
+        Problem { file: "sites/a/two/web.yaml".to_owned(), line: Some(3), field: "id".to_owned(), rule };
+    let devices = SomeDevices { count: 1, first: vec!["a/two".parse().unwrap()] };
+    let held_back = HeldBack { revision: WANTED.to_owned(), devices, problems: vec![problem] };
+    let published = GitStatus { applied: Some(WANTED.to_owned()), held_back: Some(held_back), ..git() };
+    let error = CtlError::from(judge(published).unwrap_err());
+    assert_eq!(error.code(), NO);
+    let words = error.words().unwrap();
+    assert!(
+        words.contains("not to a/two") && words.contains("sites/a/two/web.yaml:3: id: is missing"),
+        "{words}"
+    );
 }
 
 #[test]

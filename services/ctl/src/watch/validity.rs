@@ -1,0 +1,63 @@
+//! Whether the views of the bucket may still be believed: each says until when, and its writer renews it before that.
+
+use muster_contract::Timestamp;
+use muster_contract::validity::valid_until;
+
+/// Until when the views that were seen may be believed.
+#[derive(Debug, Default)]
+pub(super) struct Validity {
+    /// The latest time that any view names: one writer renews them all.
+    until: Option<Timestamp>,
+    is_said: bool,
+}
+
+impl Validity {
+    /// Takes in a view of the bucket.
+    pub(super) fn see(&mut self, view: Option<&[u8]>) {
+        self.until = self.until.max(view.and_then(valid_until));
+    }
+
+    /// What to say now, once, where the views may not be believed any more.
+    pub(super) fn look(&mut self, now: Timestamp) -> Option<String> {
+        let words = self.words(now);
+        let is_news = words.is_some() && !self.is_said;
+        self.is_said = words.is_some();
+        words.filter(|_| is_news)
+    }
+
+    /// What stands above a picture.
+    pub(super) fn above(&self, now: Timestamp) -> String {
+        self.words(now).unwrap_or_default()
+    }
+
+    fn words(&self, now: Timestamp) -> Option<String> {
+        let until = self.until.filter(|until| *until < now)?;
+        let second = Timestamp::from_second(until.as_second()).unwrap_or(until);
+        Some(format!(
+            "muster: what follows was to be believed until {second} and is not renewed: does muster-rollup run?\n"
+        ))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use muster_contract::validity::valid_to;
+
+    use super::*;
+
+    #[test]
+    fn views_that_are_not_renewed_are_said_to_be_old_once_and_anew_after_they_were() {
+        let at = |second| Timestamp::from_second(second).unwrap();
+        let view = |second| valid_to(br#"{"asOf":{"ledgerSeq":1,"at":"2026-11-24T08:00:00Z"}}"#, at(second));
+        let mut validity = Validity::default();
+        validity.see(Some(br#"{"asOf":{"ledgerSeq":1,"at":"2026-11-24T08:00:00Z"}}"#));
+        assert_eq!(validity.look(at(1_000)), None, "a view of an older release says nothing");
+        validity.see(Some(&view(100)));
+        assert_eq!((validity.look(at(100)), validity.above(at(100))), (None, String::new()));
+        assert!(validity.look(at(101)).unwrap().contains("until 1970-01-01T00:01:40Z"));
+        assert_eq!(validity.look(at(102)), None);
+        validity.see(Some(&view(200)));
+        assert_eq!(validity.look(at(150)), None);
+        assert!(validity.look(at(201)).is_some() && !validity.above(at(201)).is_empty());
+    }
+}

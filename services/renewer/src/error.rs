@@ -1,0 +1,19 @@
+//! Why the renewer cannot start. What goes wrong later is handled where it happens.
+
+use muster_bus::ConnectError;
+
+use crate::keys::KeysError;
+
+/// Why the renewer cannot start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// There is no NATS server that serves.
+    #[error("cannot work with NATS")]
+    Connect(#[from] ConnectError),
+    /// The directory of keys cannot be used.
+    #[error("cannot use the directory of keys")]
+    Keys(#[from] KeysError),
+    /// The process is stopping.
+    #[error("stopped")]
+    Stopped,
+}

@@ -1,0 +1,175 @@
+//! What stands between this rollup and LEDGER, for every answer and every view: the monitor writes it, the query service puts
+//! it into its answers, and the writer of views vouches for them only up to the last moment at which nothing stood between.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use muster_contract::Timestamp;
+use muster_contract::lag::{Lagging, RollupLag};
+use tokio::time::Instant;
+
+/// How long LEDGER may give no answer before the rollup says that it is cut off.
+pub const CUT_OFF_AFTER: Duration = Duration::from_secs(5);
+/// How long a position that LEDGER has reached may stay unread before the rollup says that it lags.
+pub const LAG_AFTER: Duration = Duration::from_secs(5);
+/// Facts that may be unread before the rollup says at once that it lags.
+pub const LAG_FACTS_MAX: u64 = 10_000;
+
+/// What stands between the rollup and LEDGER, shared.
+#[derive(Debug)]
+pub struct LagState(Mutex<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    /// When LEDGER last answered, and the time it told; from the start on until it has.
+    answered: Moment,
+    /// LEDGER's end and when it was asked for, while it is not read that far.
+    goal: Option<(Moment, u64)>,
+    /// Facts that are unread.
+    unread: u64,
+    /// Since when everything that LEDGER held was read no more.
+    behind_since: Option<Timestamp>,
+    /// Since when a fact about the hub's hearing could not be stored.
+    unrecorded_since: Option<Timestamp>,
+    /// The last moment at which nothing stood between.
+    vouched: Option<Moment>,
+}
+
+/// A moment by the monotonic clock of this process and by the server's clock.
+#[derive(Debug, Clone, Copy)]
+struct Moment {
+    seen: Instant,
+    at: Timestamp,
+}
+
+impl LagState {
+    /// Nothing is known of LEDGER yet; it is this time here.
+    pub fn new(now: Timestamp) -> Self {
+        Self(Mutex::new(Inner {
+            answered: Moment { seen: Instant::now(), at: now },
+            goal: None,
+            unread: 0,
+            behind_since: None,
+            unrecorded_since: None,
+            vouched: None,
+        }))
+    }
+
+    /// LEDGER has told that it ends with `last_seq` at `at`, and is read through a position.
+    pub fn ledger(&self, at: Timestamp, last_seq: u64, read_through: u64) {
+        let mut inner = self.inner();
+        let now = Moment { seen: Instant::now(), at };
+        let before = std::mem::replace(&mut inner.answered, now).at;
+        inner.unread = last_seq.saturating_sub(read_through);
+        if inner.unread == 0 {
+            (inner.goal, inner.behind_since) = (None, None);
+        } else {
+            inner.behind_since.get_or_insert(before);
+            if inner.goal.is_none_or(|(_, goal)| read_through >= goal) {
+                inner.goal = Some((now, last_seq));
+            }
+        }
+        if inner.lag(now.seen).is_none() {
+            inner.vouched = Some(now);
+        }
+    }
+
+    /// Whether LEDGER takes what is to be recorded of the hub's hearing.
+    pub fn recorded(&self, is_recorded: bool) {
+        let mut inner = self.inner();
+        let at = inner.answered.at;
+        match is_recorded {
+            true => inner.unrecorded_since = None,
+            false => _ = inner.unrecorded_since.get_or_insert(at),
+        }
+    }
+
+    /// An answer that says what stands between it and LEDGER.
+    pub fn mark(&self, answer: Bytes) -> Bytes {
+        let lag = self.now();
+        if lag.is_none() { answer } else { lag.mark(&answer).into() }
+    }
+
+    /// What stands between now.
+    pub fn now(&self) -> RollupLag {
+        self.inner().lag(Instant::now())
+    }
+
+    /// The last moment at which nothing stood between, by the server's clock; the present where nothing does.
+    pub fn vouched_at(&self) -> Option<Timestamp> {
+        let (inner, now) = (self.inner(), Instant::now());
+        let vouched = inner.vouched?;
+        let since = if inner.lag(now).is_none() { now.duration_since(vouched.seen) } else { Duration::ZERO };
+        vouched.at.checked_add(since).ok()
+    }
+
+    /// It is whole at any moment, so a panic elsewhere leaves no half of it.
+    fn inner(&self) -> MutexGuard<'_, Inner> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Inner {
+    fn lag(&self, now: Instant) -> RollupLag {
+        let is_late = self.goal.is_some_and(|(goal, _)| now.duration_since(goal.seen) > LAG_AFTER);
+        let since = self.behind_since.filter(|_| is_late || self.unread > LAG_FACTS_MAX);
+        let is_cut_off = now.duration_since(self.answered.seen) > CUT_OFF_AFTER;
+        RollupLag {
+            lagging: since.map(|since| Lagging { facts: self.unread, since }),
+            cut_off_since: is_cut_off.then_some(self.answered.at),
+            unrecorded_since: self.unrecorded_since,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(second).unwrap()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_position_that_stays_unread_is_a_lag_and_a_busy_ledger_is_none() {
+        let lag = LagState::new(at(0));
+        let step = Duration::from_secs(1);
+        for second in 1..60 {
+            tokio::time::advance(step).await;
+            lag.ledger(at(second), 100 * second as u64, 100 * second as u64 - 50);
+            assert!(lag.now().is_none(), "it reads on, second {second}");
+        }
+        lag.ledger(at(60), 6_000, 6_000);
+        for second in 61..=67 {
+            tokio::time::advance(step).await;
+            lag.ledger(at(second), 6_001, 6_000);
+        }
+        assert_eq!(lag.now().lagging, Some(Lagging { facts: 1, since: at(60) }));
+        assert_eq!(lag.vouched_at(), Some(at(66)), "not beyond the last moment at which it was right");
+        lag.ledger(at(68), 6_001, 6_001);
+        assert!(lag.now().is_none());
+        lag.ledger(at(69), 6_001 + LAG_FACTS_MAX + 1, 6_001);
+        assert_eq!(lag.now().lagging, Some(Lagging { facts: LAG_FACTS_MAX + 1, since: at(68) }));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_ledger_that_does_not_answer_cuts_off_and_what_it_refuses_is_told() {
+        let lag = LagState::new(at(0));
+        assert_eq!(lag.vouched_at(), None, "nothing is known yet");
+        lag.ledger(at(10), 5, 5);
+        tokio::time::advance(CUT_OFF_AFTER).await;
+        assert_eq!(lag.vouched_at(), Some(at(15)));
+        tokio::time::advance(Duration::from_secs(1)).await;
+        assert_eq!(lag.now().cut_off_since, Some(at(10)));
+        assert_eq!(lag.vouched_at(), Some(at(10)));
+        lag.ledger(at(20), 5, 5);
+        lag.recorded(false);
+        lag.ledger(at(30), 5, 5);
+        lag.recorded(false);
+        assert_eq!(lag.now(), RollupLag { unrecorded_since: Some(at(20)), ..RollupLag::default() });
+        assert_eq!(lag.vouched_at(), Some(at(20)));
+        lag.recorded(true);
+        assert!(lag.now().is_none());
+    }
+}

@@ -1,0 +1,242 @@
+//! Watches the hub's own hearing: a partition whose pulse stopped, or came back, becomes a fact in LEDGER, so that every view
+//! stays a pure function of LEDGER. The monitor also tells the rest of the rollup how far it is behind LEDGER.
+//!
+//! The monitor asks LEDGER for its end and the server's time, waits until the rollup has read that far, and compares the server's time
+//! with the time at which LEDGER stored the newest pulse: both are of one clock. A rollup that has not read to LEDGER's end
+//! writes nothing. Two rollups may write: the last fact of the subject decides, by compare-and-set.
+//!
+//! The monitor does not fold: what a stopped pulse does to views is the fold's.
+
+mod decide;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use fastrand::Rng;
+use muster_bus::event::{Trace, attributes};
+use muster_bus::{Bus, Delivery, Outgoing, PublishError, PublishErrorKind, ReadError, StreamState};
+use muster_contract::Timestamp;
+use muster_contract::decode::{self, Document};
+use muster_contract::fact::{Hearing, HearingFact, PulseFact};
+use muster_contract::limits::PARTITIONS;
+use muster_contract::subjects::{LedgerSubject, stream};
+use muster_contract::version::{ApiVersion, kind};
+use muster_service::error::chain;
+use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
+use tokio_util::sync::CancellationToken;
+
+use self::decide::{Heard, Wanted, decide, must_repeat};
+use crate::lag::{CUT_OFF_AFTER, LagState};
+use crate::metrics::Metrics;
+use crate::present::{Origin, Present};
+use crate::progress::{SeenHearing, SeenPulse};
+
+/// Time between two looks at LEDGER's end.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// How long the rollup may take to read what LEDGER held at a look. Where it takes longer, that look decides nothing.
+const READ_WITHIN: Duration = Duration::from_secs(2);
+/// Time between two looks at whether a stop that holds is still in LEDGER.
+const REPEAT_LOOK_EVERY: Duration = Duration::from_secs(60);
+/// Who says it, as CloudEvents ask.
+const EVENT_SOURCE: &str = "muster-rollup";
+
+const _: () = assert!(LOOK_EVERY.as_secs() + READ_WITHIN.as_secs() < CUT_OFF_AFTER.as_secs());
+
+/// The monitor of the hub's hearing.
+#[derive(Debug)]
+pub struct Monitor {
+    bus: Bus,
+    present: Arc<Present>,
+    lag: Arc<LagState>,
+    metrics: Metrics,
+    rng: Rng,
+    /// The LEDGER whose newest pulses were looked for, and the server's time when it was first read to its end.
+    read_whole: Option<(Origin, Timestamp)>,
+    repeat_look_at: Instant,
+}
+
+/// Why a fact was not recorded.
+#[derive(Debug, thiserror::Error)]
+enum RecordError {
+    #[error("cannot read the last fact about the hub's hearing")]
+    Read(#[from] ReadError),
+    #[error("cannot record the hub's hearing")]
+    Publish(#[from] PublishError),
+}
+
+impl Monitor {
+    /// A monitor of the LEDGER that the present is read from.
+    pub fn new(bus: Bus, present: Arc<Present>, lag: Arc<LagState>, metrics: Metrics, rng: Rng) -> Self {
+        Self { bus, present, lag, metrics, rng, read_whole: None, repeat_look_at: Instant::now() }
+    }
+
+    /// Watches until `stop`.
+    pub async fn run(mut self, stop: CancellationToken) {
+        let mut ticks = interval(LOOK_EVERY);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        while stop.run_until_cancelled(ticks.tick()).await.is_some() {
+            // Not cancelled in the middle of a write: its fate would be unknown, which does no harm, but the log says so.
+            if stop.run_until_cancelled(self.look()).await.is_none() {
+                return;
+            }
+        }
+    }
+
+    /// One look at LEDGER.
+    async fn look(&mut self) {
+        match timeout(CUT_OFF_AFTER, self.bus.stream_now(stream::LEDGER)).await {
+            Ok(Ok((ledger, now))) => self.compare(&ledger, now).await,
+            Ok(Err(error)) => tracing::debug!(error = chain(&error), "cannot see LEDGER's end"),
+            Err(_) => tracing::debug!("LEDGER does not tell its end"),
+        }
+        self.metrics.behind(&self.lag.now());
+    }
+
+    async fn compare(&mut self, ledger: &StreamState, now: Timestamp) {
+        let progress = self.present.progress();
+        progress.set_ledger_end(ledger.last_seq);
+        let mut read_through = progress.follow();
+        let is_read = read_through.wait_for(|read| *read >= ledger.last_seq);
+        let is_read = matches!(timeout(READ_WITHIN, is_read).await, Ok(Ok(_)));
+        let (origin, is_caught_up) = self.present.look(|present| (present.origin, present.caught_up));
+        self.lag.ledger(now, ledger.last_seq, self.present.progress().read_through());
+        if !is_read || !is_caught_up || origin.created_at != ledger.created_at {
+            return;
+        }
+        if self.read_whole.is_none_or(|(of, _)| of != origin) {
+            match self.find_last().await {
+                Ok(()) => self.read_whole = Some((origin, now)),
+                Err(error) => {
+                    tracing::warn!(error = chain(&error), "cannot read the last pulses");
+                    self.lag.recorded(false);
+                    return;
+                }
+            }
+        }
+        self.judge(ledger, now).await;
+    }
+
+    /// Reads the newest pulse of each partition and what LEDGER says of it: a snapshot has not kept them.
+    async fn find_last(&self) -> Result<(), ReadError> {
+        let progress = self.present.progress();
+        for partition in 0..PARTITIONS {
+            let last = self.last(partition).await?;
+            if let Some((last, fact)) = last.as_ref().and_then(|last| Some((last, said(Some(last))?))) {
+                progress.hearing(partition, SeenHearing { ledger_seq: last.stream_seq, fact });
+            }
+            let subject = LedgerSubject::Hub(partition).to_string();
+            if let Some(last) = self.bus.last(stream::LEDGER, &subject).await?
+                && let Ok(pulse) = decode::parse::<PulseFact>(&last.payload)
+            {
+                progress.pulse(partition, SeenPulse { stored_at: last.stored_at, pulse });
+            }
+        }
+        Ok(())
+    }
+
+    /// Compares each partition's pulse with what LEDGER says of it, and records what is otherwise.
+    async fn judge(&mut self, ledger: &StreamState, now: Timestamp) {
+        let Some((_, read_whole_at)) = self.read_whole else { return };
+        let progress = self.present.progress();
+        let unheard = (0..PARTITIONS).filter(|partition| progress.stopped_since(*partition).is_some());
+        self.metrics.unheard.set(unheard.count() as i64);
+        let is_repeat_look = Instant::now() >= self.repeat_look_at;
+        if is_repeat_look {
+            self.repeat_look_at = Instant::now() + REPEAT_LOOK_EVERY;
+        }
+        let mut failure = None;
+        for partition in 0..PARTITIONS {
+            let heard = Heard {
+                newest: self.present.progress().newest(partition),
+                stopped_since: self.present.progress().stopped_since(partition),
+                read_whole_at,
+            };
+            let done = match decide(&heard, now) {
+                Some(wanted) => self.record(partition, wanted).await,
+                None => match heard.stopped_since.filter(|_| is_repeat_look) {
+                    Some(since) => self.repeat(partition, since, ledger, now).await,
+                    None => Ok(()),
+                },
+            };
+            failure = failure.or(done.err());
+        }
+        self.lag.recorded(failure.is_none());
+        if let Some(error) = failure {
+            tracing::warn!(error = chain(&error), "LEDGER does not take what the hub hears; trying again");
+        }
+    }
+
+    /// Records that a partition's pulse stopped or resumed, unless another rollup has.
+    async fn record(&mut self, partition: u16, wanted: Wanted) -> Result<(), RecordError> {
+        let last = self.last(partition).await?;
+        if said(last.as_ref()).is_some_and(|said| said.state == wanted.state) {
+            // The rollup is about to read it.
+            return Ok(());
+        }
+        self.write(partition, wanted, last.map_or(0, |last| last.stream_seq), false).await?;
+        match wanted.state {
+            Hearing::Stopped => tracing::error!(
+                partition, since = %wanted.since,
+                "the hub does not hear a partition: its devices count as stale. Does its ingest run, and does LEDGER take its facts?"
+            ),
+            Hearing::Resumed => {
+                tracing::info!(partition, since = %wanted.since, "the hub hears a partition again")
+            }
+        }
+        Ok(())
+    }
+
+    /// Says a stop again before LEDGER forgets it.
+    async fn repeat(
+        &mut self,
+        partition: u16,
+        since: Timestamp,
+        ledger: &StreamState,
+        now: Timestamp,
+    ) -> Result<(), RecordError> {
+        let last = self.last(partition).await?;
+        let place = last.as_ref().map(|last| (last.stream_seq, last.stored_at));
+        let is_stop = said(last.as_ref()).is_none_or(|said| said.state == Hearing::Stopped);
+        if is_stop && must_repeat(place, ledger, now) {
+            let wanted = Wanted { state: Hearing::Stopped, since };
+            self.write(partition, wanted, last.map_or(0, |last| last.stream_seq), true).await?;
+        }
+        Ok(())
+    }
+
+    async fn last(&self, partition: u16) -> Result<Option<Delivery>, ReadError> {
+        self.bus.last(stream::LEDGER, &LedgerSubject::Hearing(partition).to_string()).await
+    }
+
+    async fn write(
+        &mut self,
+        partition: u16,
+        Wanted { state, since }: Wanted,
+        expected: u64,
+        reasserted: bool,
+    ) -> Result<(), PublishError> {
+        let fact = HearingFact {
+            api_version: ApiVersion::V1,
+            kind: kind::HearingFact::HearingFact,
+            state,
+            since,
+            reasserted,
+        };
+        let id = format!("{:032x}", self.rng.u128(..));
+        let message = Outgoing {
+            headers: attributes(EVENT_SOURCE, HearingFact::KIND, id, Trace::begin(&mut self.rng)),
+            expected_stream: Some(stream::LEDGER),
+            expected_last_subject_sequence: Some(expected),
+            ..Outgoing::new(LedgerSubject::Hearing(partition).to_string(), decode::to_bytes(&fact))
+        };
+        match self.bus.publish(message).await {
+            // Another rollup was faster; the next look sees what it said.
+            Err(error) if error.kind == PublishErrorKind::Conflict => Ok(()),
+            stored => stored.map(drop),
+        }
+    }
+}
+
+fn said(last: Option<&Delivery>) -> Option<HearingFact> {
+    decode::parse(&last?.payload).ok()
+}

@@ -1,0 +1,147 @@
+//! What a partition's pulse means: pure, by LEDGER's own times.
+
+use std::time::Duration;
+
+use muster_bus::StreamState;
+use muster_contract::Timestamp;
+use muster_contract::fact::Hearing;
+use muster_contract::limits::{LEASE, LEDGER_REASSERT_PERCENT, REASSERT_AFTER};
+
+use crate::progress::SeenPulse;
+
+/// How much longer than a lease a pulse may take before it has stopped: ingest looks at the time once a second, and LEDGER may
+/// be busy.
+pub(super) const PULSE_GRACE: Duration = Duration::from_secs(3);
+
+// What stopped is shown within the lease and ten seconds.
+const _: () = assert!(PULSE_GRACE.as_secs() < 5);
+
+/// What is known of a partition at a moment.
+#[derive(Debug, Clone)]
+pub(super) struct Heard {
+    /// The newest pulse.
+    pub(super) newest: Option<SeenPulse>,
+    /// LEDGER says that the pulse stopped, and since when.
+    pub(super) stopped_since: Option<Timestamp>,
+    /// When this rollup had first read LEDGER to its end.
+    pub(super) read_whole_at: Timestamp,
+}
+
+/// What LEDGER shall say.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Wanted {
+    /// Stopped or resumed.
+    pub(super) state: Hearing,
+    /// Since when.
+    pub(super) since: Timestamp,
+}
+
+/// What LEDGER shall say of a partition, where it does not.
+pub(super) fn decide(heard: &Heard, now: Timestamp) -> Option<Wanted> {
+    let lease = heard.newest.as_ref().map_or(LEASE, |seen| seen.pulse.lease());
+    let newest_at = heard.newest.as_ref().map(|seen| seen.stored_at);
+    let is_over = |since| is_older(since, lease + PULSE_GRACE, now);
+    match (heard.stopped_since, newest_at) {
+        (None, _) => {
+            let since = newest_at.unwrap_or(heard.read_whole_at);
+            is_over(since).then_some(Wanted { state: Hearing::Stopped, since })
+        }
+        (Some(_), Some(since)) => {
+            let is_current = heard.newest.as_ref().is_some_and(|seen| seen.pulse.current);
+            (is_current && !is_over(since)).then_some(Wanted { state: Hearing::Resumed, since })
+        }
+        (Some(_), None) => None,
+    }
+}
+
+/// Whether a stop at this place of LEDGER must be said again, so that LEDGER does not forget it: it is old, or in the part that
+/// goes first where LEDGER is full, or gone.
+pub(super) fn must_repeat(place: Option<(u64, Timestamp)>, ledger: &StreamState, now: Timestamp) -> bool {
+    let Some((seq, stored_at)) = place else { return true };
+    let is_filling = ledger.bytes_max.is_some_and(|most| {
+        u128::from(ledger.bytes) * 100 >= u128::from(most) * u128::from(LEDGER_REASSERT_PERCENT)
+    });
+    let oldest_half = ledger.first_seq + (ledger.last_seq.saturating_sub(ledger.first_seq)) / 2;
+    is_older(stored_at, REASSERT_AFTER, now) || (is_filling && seq < oldest_half)
+}
+
+/// True where so long has passed since. A time to come is a clock that goes wrong.
+fn is_older(since: Timestamp, than: Duration, now: Timestamp) -> bool {
+    Duration::try_from(now.duration_since(since)).is_ok_and(|age| age > than)
+}
+
+#[cfg(test)]
+mod tests {
+    use muster_contract::fact::PulseFact;
+    use muster_contract::version::{ApiVersion, kind};
+
+    use super::*;
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(10_000 + second).unwrap()
+    }
+
+    fn pulse(second: i64, lease_seconds: u64, current: bool) -> SeenPulse {
+        let pulse = PulseFact {
+            api_version: ApiVersion::V1,
+            kind: kind::PulseFact::PulseFact,
+            owner: "hub/1/a".to_owned(),
+            // A device's or an ingest's clock has no part in it.
+            at: Timestamp::UNIX_EPOCH,
+            lease_seconds,
+            current,
+        };
+        SeenPulse { stored_at: at(second), pulse }
+    }
+
+    #[test]
+    fn a_pulse_has_stopped_after_its_own_lease_and_resumes_when_it_is_current() {
+        let stopped = |since| Some(Wanted { state: Hearing::Stopped, since: at(since) });
+        let resumed = |since| Some(Wanted { state: Hearing::Resumed, since: at(since) });
+        let (lease, beyond) = (LEASE.as_secs() as i64, PULSE_GRACE.as_secs() as i64);
+        // newest pulse, stopped since, now, wanted
+        for (newest, stopped_since, now, wanted) in [
+            (Some(pulse(0, 3, true)), None, 3 + beyond, None),
+            (Some(pulse(0, 3, true)), None, 4 + beyond, stopped(0)),
+            (Some(pulse(0, 3, false)), None, 4 + beyond, stopped(0)),
+            (Some(pulse(0, 90, true)), None, 90, None),
+            (None, None, lease + beyond, None),
+            (None, None, lease + beyond + 1, stopped(0)),
+            (None, Some(at(-100)), 1_000, None),
+            (Some(pulse(0, 3, true)), Some(at(0)), 4 + beyond, None),
+            (Some(pulse(20, 3, false)), Some(at(0)), 21, None),
+            (Some(pulse(20, 3, true)), Some(at(0)), 21, resumed(20)),
+            (Some(pulse(20, 3, true)), Some(at(0)), 24 + beyond, None),
+            // The server's clock was set back.
+            (Some(pulse(20, 3, true)), None, 0, None),
+        ] {
+            let heard = Heard { newest, stopped_since, read_whole_at: at(0) };
+            assert_eq!(decide(&heard, at(now)), wanted, "{heard:?} at {now}");
+        }
+    }
+
+    #[test]
+    fn a_stop_is_said_again_before_ledger_forgets_it() {
+        let ledger = StreamState {
+            first_seq: 1_000,
+            last_seq: 3_000,
+            first_at: at(0),
+            messages: 2_000,
+            bytes: 10,
+            bytes_max: Some(100),
+            created_at: at(0),
+            replicas: 1,
+        };
+        let full = StreamState { bytes: LEDGER_REASSERT_PERCENT, ..ledger.clone() };
+        let old = REASSERT_AFTER.as_secs() as i64;
+        for (place, ledger, now, repeats) in [
+            (Some((1_001, at(0))), &ledger, 60, false),
+            (Some((1_001, at(0))), &full, 60, true),
+            (Some((2_500, at(0))), &full, 60, false),
+            (Some((2_500, at(0))), &ledger, old + 1, true),
+            (None, &ledger, 60, true),
+        ] {
+            assert_eq!(must_repeat(place, ledger, at(now)), repeats, "{place:?} at {now}");
+        }
+    }
+}

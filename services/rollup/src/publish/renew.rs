@@ -1,0 +1,89 @@
+//! Until when each view may be believed, and which are written again for that alone. A view is renewed when half of its time has
+//! passed, so that a dead rollup is seen from any view within its time. Many views have a longer time, so that renewing them
+//! stays a small part of what the bus carries.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use muster_bus::Held;
+use muster_contract::Timestamp;
+use muster_contract::subjects::ViewKey;
+
+/// Shortest time for which a view may be believed.
+pub const VALID_MIN: Duration = Duration::from_secs(120);
+/// Most views written again in a second for nothing but their time.
+pub const RENEWALS_PER_SECOND: usize = 50;
+/// Renewals of a view within its time.
+const RENEWALS_EACH: usize = 2;
+
+// A small fleet has the shortest time.
+const _: () = assert!(validity(1_000).as_secs() == VALID_MIN.as_secs());
+// So many views that the bound decides: the longer time keeps it.
+const _: () = assert!(100_000 * RENEWALS_EACH <= RENEWALS_PER_SECOND * validity(100_000).as_secs() as usize);
+
+/// For how long each of so many views may be believed after its rollup had read LEDGER to its end.
+pub const fn validity(views: usize) -> Duration {
+    let seconds = (views * RENEWALS_EACH).div_ceil(RENEWALS_PER_SECOND) as u64;
+    if seconds < VALID_MIN.as_secs() { VALID_MIN } else { Duration::from_secs(seconds) }
+}
+
+/// The views whose time is half over, those that end first before others, as many as one second renews.
+pub fn due(held: &BTreeMap<ViewKey, Held>, now: Timestamp) -> Vec<ViewKey> {
+    let half = validity(held.len()) / RENEWALS_EACH as u32;
+    let ends_soon = |until: Option<Timestamp>| {
+        until.is_none_or(|until| {
+            Duration::try_from(until.duration_since(now)).is_ok_and(|left| left < half) || until < now
+        })
+    };
+    let views = held.iter().filter(|(_, held)| held.is_view() && ends_soon(held.valid_until()));
+    let mut views: Vec<_> = views.map(|(key, held)| (held.valid_until(), key)).collect();
+    views.sort_unstable();
+    views.truncate(RENEWALS_PER_SECOND);
+    views.into_iter().map(|(_, key)| key.clone()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use muster_bus::Signed;
+    use muster_contract::canonical::Digest;
+    use muster_contract::view::AsOf;
+
+    use super::*;
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(second).unwrap()
+    }
+
+    fn held(until: Option<i64>) -> Held {
+        let as_of = AsOf { ledger_seq: 1, at: at(0) };
+        Held::holding(1, Signed { digest: Digest::of_bytes(b"a"), as_of, valid_until: until.map(at) })
+    }
+
+    #[test]
+    fn a_view_is_renewed_when_half_of_its_time_has_passed() {
+        let key = |name: &str| ViewKey::parse(&format!("site.{name}")).unwrap();
+        let all = BTreeMap::from([
+            (key("fresh"), held(Some(120))),
+            (key("half"), held(Some(60))),
+            (key("over"), held(Some(-10))),
+            (key("older-release"), held(None)),
+            (key("nothing"), Held::NOTHING),
+        ]);
+        let names: std::collections::BTreeSet<_> = due(&all, at(1)).into_iter().collect();
+        assert_eq!(names, ["half", "older-release", "over"].map(key).into());
+    }
+
+    #[test]
+    fn many_views_live_longer_and_those_that_end_first_are_renewed_first() {
+        let views: BTreeMap<_, _> = (0..200)
+            .map(|number| {
+                (ViewKey::parse(&format!("site.s{number}")).unwrap(), held(Some(i64::from(number % 50))))
+            })
+            .collect();
+        let due = due(&views, at(0));
+        assert_eq!(due.len(), RENEWALS_PER_SECOND);
+        let last = due.iter().map(|key| views[key].valid_until()).max().flatten();
+        assert!(last <= Some(at(12)), "{last:?}");
+        assert_eq!(validity(100_000), Duration::from_secs(4_000));
+    }
+}

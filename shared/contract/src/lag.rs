@@ -1,0 +1,99 @@
+//! How far an answer of the query service may be behind LEDGER. A rollup that has read LEDGER to its end says nothing; any
+//! other says in every answer what stands between the answer and the truth.
+
+use jiff::Timestamp;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// `rollup` of an answer of `muster.query.*`: absent where the rollup reads LEDGER as it is written.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct RollupLag {
+    /// The rollup is behind LEDGER.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lagging: Option<Lagging>,
+    /// The rollup has not been able to read LEDGER since.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cut_off_since: Option<Timestamp>,
+    /// The hub does not hear some partition, or hears it again, and LEDGER has not taken the fact that says so since: what
+    /// the answer says of freshness may be wrong.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unrecorded_since: Option<Timestamp>,
+}
+
+/// Facts that LEDGER holds and the rollup has not read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Lagging {
+    /// About so many.
+    pub facts: u64,
+    /// The rollup has not read to LEDGER's end since.
+    pub since: Timestamp,
+}
+
+/// What an answer says of the rollup that gives it, read beside the answer itself.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct AnswerLag {
+    /// What stands between the answer and LEDGER; absent where nothing does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rollup: Option<RollupLag>,
+}
+
+impl RollupLag {
+    /// True where nothing stands between the answers and LEDGER.
+    pub const fn is_none(&self) -> bool {
+        self.lagging.is_none() && self.cut_off_since.is_none() && self.unrecorded_since.is_none()
+    }
+
+    /// What stands between an answer that is of two rollups and their LEDGERs: facts added, and the earlier times.
+    #[must_use]
+    pub fn joined(self, other: Self) -> Self {
+        let lagging = match (self.lagging, other.lagging) {
+            (Some(one), Some(two)) => {
+                Some(Lagging { facts: one.facts.saturating_add(two.facts), since: one.since.min(two.since) })
+            }
+            (one, two) => one.or(two),
+        };
+        let earlier = |one: Option<Timestamp>, two: Option<Timestamp>| one.into_iter().chain(two).min();
+        Self {
+            lagging,
+            cut_off_since: earlier(self.cut_off_since, other.cut_off_since),
+            unrecorded_since: earlier(self.unrecorded_since, other.unrecorded_since),
+        }
+    }
+
+    /// The answer, a JSON object, with this as its `rollup`.
+    #[must_use]
+    pub fn mark(&self, answer: &[u8]) -> Vec<u8> {
+        // Cannot fail: an object of numbers and texts.
+        let lag = serde_json::to_vec(self).unwrap_or_default();
+        let Some((b'}', object)) = answer.split_last() else { return answer.to_vec() };
+        let separator: &[u8] = if object.ends_with(b"{") { b"" } else { b"," };
+        [object, separator, b"\"rollup\":", &lag, b"}"].concat()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[test]
+    fn an_answer_is_marked_with_what_stands_between_it_and_ledger() {
+        let since: Timestamp = "2026-11-24T08:00:00Z".parse().unwrap();
+        let lag = RollupLag {
+            lagging: Some(Lagging { facts: 7, since }),
+            cut_off_since: Some(since),
+            ..RollupLag::default()
+        };
+        assert!(!lag.is_none() && RollupLag::default().is_none());
+        for (answer, wanted) in
+            [("{}", json!({ "rollup": lag })), (r#"{"devices":[]}"#, json!({ "devices": [], "rollup": lag }))]
+        {
+            let marked: Value = serde_json::from_slice(&lag.mark(answer.as_bytes())).unwrap();
+            assert_eq!(marked, wanted);
+            let read: AnswerLag = serde_json::from_value(marked).unwrap();
+            assert_eq!(read.rollup, Some(lag));
+        }
+    }
+}
