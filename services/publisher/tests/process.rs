@@ -58,19 +58,21 @@ fn a_killed_publisher_leaves_a_clone_that_the_next_start_removes() {
             .unwrap();
         let mut log = BufReader::new(child.stderr.take().unwrap()).lines();
         assert!(log.any(|line| line.unwrap().contains("waiting for NATS")));
-        child
+        // Its log goes on being read: a process without a reader ends by that.
+        (child, log)
     };
     let left =
         || std::fs::read_dir(temporary.path()).unwrap().map(|it| it.unwrap().path()).collect::<Vec<_>>();
-    let mut first = start();
+    let (mut first, _log) = start();
     first.kill().unwrap();
     first.wait().unwrap();
     let clone = left();
     assert_eq!(clone.len(), 1, "{clone:?}");
-    let mut second = start();
+    let (mut second, log) = start();
     assert!(!clone[0].exists() && left().len() == 1, "{:?}", left());
     kill_process(Pid::from_child(&second), Signal::TERM).unwrap();
-    assert_eq!((second.wait().unwrap().code(), left().len()), (Some(0), 0));
+    let rest: Vec<_> = log.map_while(Result::ok).collect();
+    assert_eq!((second.wait().unwrap().code(), left().len()), (Some(0), 0), "{rest:?}");
 }
 
 #[test]

@@ -96,7 +96,10 @@ fn the_cause_is_named_once_with_its_fact_and_no_device_is_called_silent() {
     expected.sort_unstable();
     assert_eq!(named, expected);
     let words = why.hub.unheard[0].words();
-    assert!(words.starts_with("the hub has not listened to partition 10 since 2026-11-20T08:00:0"), "{words}");
+    assert!(
+        words.starts_with("the hub has not listened to partition 10 since 2026-11-20T08:00:0"),
+        "{words}"
+    );
     let kinds = why.standings.iter().flat_map(|because| &because.facts).map(|fact| fact.kind);
     assert!(kinds.into_iter().all(|kind| kind != EvidenceKind::Liveness), "{why:?}");
     assert!(why.silent_sites.is_empty(), "the silence is the hub's own");

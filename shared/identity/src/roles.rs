@@ -228,19 +228,20 @@ mod tests {
     }
 
     #[test]
-    fn only_one_role_writes_each_kind_of_document() {
-        for (subject, writer) in [
-            ("muster.desired.*.*", Role::Publisher),
-            ("muster.credential.*.*", Role::Operator),
-            ("muster.receipt.*.*", Role::Ingest),
-            ("muster.status.*.*.*", Role::Ingest),
-            ("$KV.views.>", Role::Rollup),
-            ("muster.notice.*", Role::Rollup),
-            ("muster.subscription.*", Role::Rollup),
-            ("$JS.API.STREAM.PURGE.UPLINK", Role::Ingest),
+    fn only_its_role_writes_each_kind_of_document() {
+        for (subject, writers) in [
+            ("muster.desired.*.*", &[Role::Publisher][..]),
+            // A token proves itself: its device takes none that its own signer did not sign.
+            ("muster.credential.*.*", &[Role::Renewer, Role::Operator]),
+            ("muster.receipt.*.*", &[Role::Ingest]),
+            ("muster.status.*.*.*", &[Role::Ingest]),
+            ("$KV.views.>", &[Role::Rollup]),
+            ("muster.notice.*", &[Role::Rollup]),
+            ("muster.subscription.*", &[Role::Rollup]),
+            ("$JS.API.STREAM.PURGE.UPLINK", &[Role::Ingest]),
         ] {
             let may = |role: &Role| role.rights().publish.iter().any(|right| right == subject);
-            assert_eq!(Role::ALL.into_iter().filter(may).collect::<Vec<_>>(), [writer], "{subject}");
+            assert_eq!(Role::ALL.into_iter().filter(may).collect::<Vec<_>>(), writers, "{subject}");
         }
     }
 

@@ -11,7 +11,8 @@ use std::process::Command;
 use fastrand::Rng;
 use muster_contract::desired::{DesiredDeployment, DesiredState};
 use muster_contract::fact::{
-    Account, DeadlineFact, DeadlineKind, DeviceFact, Fact, HearingFact, Liveness, LivenessFact, QuarantineFact, StatusFact,
+    Account, DeadlineFact, DeadlineKind, DeviceFact, Fact, HearingFact, Liveness, LivenessFact,
+    QuarantineFact, StatusFact,
 };
 use muster_contract::partition::partition_of;
 use muster_contract::quarantine::{QuarantineVerdict, Verdict};

@@ -117,6 +117,11 @@ impl Default for Device {
 }
 
 impl Device {
+    /// A device of which nothing was said, in a partition that the hub may not listen to.
+    pub(crate) fn new(unheard: bool) -> Self {
+        Self { unheard, ..Self::default() }
+    }
+
     /// The highest epoch holds; a newer one begins with nothing but what quarantine has of it.
     fn enter(&mut self, epoch: Epoch) -> bool {
         let epoch = epoch.get();

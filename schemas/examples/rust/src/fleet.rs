@@ -51,8 +51,7 @@ impl Fleet {
         }
         let Some(key) = subject.device() else { return };
         let unheard = self.unheard.contains_key(&partition_of(key));
-        let device = self.devices.entry(key.clone()).or_default();
-        device.unheard = unheard;
+        let device = self.devices.entry(key.clone()).or_insert_with(|| Device::new(unheard));
         match (&subject, fact) {
             (_, Fact::Desired(fact)) => device.take_desired(fact),
             (LedgerSubject::Status(_, id), Fact::Status(fact)) => device.take_status(id, fact),

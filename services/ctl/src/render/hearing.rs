@@ -36,7 +36,8 @@ pub fn words(hub: &HubHearing) -> Vec<String> {
 fn line(stops: &[&UnheardPartition], now: Timestamp) -> String {
     let whose = if stops.len() == 1 { "its" } else { "their" };
     let since = stops.first().map_or_else(String::new, |first| age(now, first.since));
-    let facts: Vec<String> = stops.iter().filter_map(|stop| stop.ledger_seq).map(|seq| seq.to_string()).collect();
+    let facts: Vec<String> =
+        stops.iter().filter_map(|stop| stop.ledger_seq).map(|seq| seq.to_string()).collect();
     let facts = if facts.is_empty() { String::new() } else { format!(" (ledger {})", facts.join(", ")) };
     format!("{} ({since}): {whose} devices count as stale{facts}\n", styled(UNSURE, &cause(stops)))
 }
