@@ -158,7 +158,11 @@ impl Latency {
     /// Of all events but the first ones, each with the moment it was sent at.
     pub(crate) fn of(mut events: Vec<(Instant, Duration)>, warm_up: usize) -> Self {
         events.sort_unstable();
-        let mut samples: Vec<_> = events.into_iter().skip(warm_up).map(|(_, took)| took).collect();
+        Self::of_samples(events.into_iter().skip(warm_up).map(|(_, took)| took).collect())
+    }
+
+    /// Of all these.
+    pub(crate) fn of_samples(mut samples: Vec<Duration>) -> Self {
         samples.sort_unstable();
         Self(samples)
     }

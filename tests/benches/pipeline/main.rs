@@ -2,10 +2,9 @@
 //! publish → LEDGER → consume. The hops go once with the documents alone, and once with the same messages as Muster's, so
 //! that what Muster does and what its messages carry are told apart. All run in turn on fresh servers, and ratios are the
 //! middle ones of the rounds, because machines are shared and noisy. It measures; it asserts only that nothing was lost on
-//! the way. With `--secured` the same work is also done on a hub with accounts, TLS and mirrors for readers.
+//! the way. The same work is also done on hubs with accounts and TLS, without and with mirrors for readers.
 //!
-//! `make bench`; `BENCH_REPORTS=200000 BENCH_ROUNDS=3 make bench` for other sizes;
-//! `cargo bench -p muster-tests --bench pipeline -- --secured` for the column of a secured hub.
+//! `make bench`; `BENCH_REPORTS=200000 BENCH_ROUNDS=3 make bench` for other sizes.
 
 #![allow(clippy::unwrap_used, reason = "a failure here is the test's result")]
 
@@ -33,9 +32,8 @@ fn main() -> ExitCode {
     }
     let reports = setting("BENCH_REPORTS", REPORTS_DEFAULT);
     let rounds = setting("BENCH_ROUNDS", ROUNDS_DEFAULT).max(1);
-    let with_secured = std::env::args().any(|argument| argument == "--secured");
     let runtime = tokio::runtime::Runtime::new().unwrap();
-    let figures = runtime.block_on(measure(reports, rounds, with_secured));
+    let figures = runtime.block_on(measure(reports, rounds));
     bench::tell(HubKind::Open, &table::render(reports, rounds, &figures))
 }
 
@@ -45,18 +43,16 @@ pub(crate) struct Figures {
     pub(crate) raw_rates: Vec<f64>,
     pub(crate) alike_rates: Vec<f64>,
     pub(crate) different_rates: Vec<f64>,
-    /// On a secured hub, with devices alike and with devices different; empty where it was not asked for.
-    pub(crate) secured_rates: [Vec<f64>; 2],
-    /// What kind of hub that was.
-    pub(crate) secured_kind: HubKind,
+    /// On secured hubs.
+    pub(crate) secured: secured::Rates,
     pub(crate) raw_latency: load::Latency,
     pub(crate) muster_latency: load::Latency,
     pub(crate) agent_latency: load::Latency,
     pub(crate) keeping: load::Latency,
 }
 
-async fn measure(reports: usize, rounds: usize, with_secured: bool) -> Figures {
-    let (mut secured_rates, mut secured_kind) = ([Vec::new(), Vec::new()], HubKind::None);
+async fn measure(reports: usize, rounds: usize) -> Figures {
+    let mut secured = secured::Rates::default();
     let (mut document_rates, mut raw_rates) = (Vec::new(), Vec::new());
     let (mut alike_rates, mut different_rates) = (Vec::new(), Vec::new());
     for round in 1..=rounds {
@@ -68,13 +64,10 @@ async fn measure(reports: usize, rounds: usize, with_secured: bool) -> Figures {
         alike_rates.push(muster::throughput(Fleet::Alike, reports).await);
         say(&format!("round {round} of {rounds}: muster, devices different"));
         different_rates.push(muster::throughput(Fleet::Different, reports).await);
-        for (fleet, rates) in [Fleet::Alike, Fleet::Different].into_iter().zip(&mut secured_rates) {
-            if with_secured {
-                say(&format!("round {round} of {rounds}: muster on a secured hub, devices {fleet:?}"));
-                let (rate, kind) = secured::throughput(fleet, reports).await;
-                rates.push(rate);
-                secured_kind = kind;
-            }
+        if with_secured {
+            let say =
+                |what: &str| say(&format!("round {round} of {rounds}: muster on a secured hub, {what}"));
+            secured.measure(reports, say).await;
         }
     }
     say(&format!("latency at {} events/s: bare hops, then muster", load::EVENTS_PER_SECOND));
@@ -87,8 +80,7 @@ async fn measure(reports: usize, rounds: usize, with_secured: bool) -> Figures {
         raw_rates,
         alike_rates,
         different_rates,
-        secured_rates,
-        secured_kind,
+        secured,
         raw_latency,
         muster_latency,
         agent_latency,

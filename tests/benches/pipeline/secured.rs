@@ -1,15 +1,17 @@
-//! The whole way on a secured hub: accounts, TLS, services with the credentials of their roles and, where this release has
-//! them, mirrors for readers. All reports come over one connection of the devices' account, as over one of an open hub.
+//! The whole way on a secured hub: accounts, TLS, services with the credentials of their roles; without mirrors for readers, with
+//! them, and with a reader that follows one. All reports come over one connection of the devices' account, as over one of an
+//! open hub. While they come it is sampled how far a mirror is behind.
 
-use std::time::Instant;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use muster_bus::BusConfig;
+use muster_bus::{Bus, BusConfig, Start};
 use muster_contract::subjects::stream;
 use muster_identity::{KeyPair, KeyPairType, Role, creds, jwt};
 use muster_simulator::hub::Hub;
-use muster_tests::bench::HubKind;
 use muster_tests::envelope::Carry;
 use muster_tests::guarded::Guarded;
 use muster_tests::hostile::hub::{connect, has_mirrors, start_service};
@@ -45,13 +47,65 @@ fn account_of(token: &str) -> String {
     claims["nats"]["issuer_account"].as_str().unwrap().to_owned()
 }
 
-/// Events per second as on an open hub, and what kind of hub this was.
-pub(crate) async fn throughput(fleet: Fleet, reports: usize) -> (f64, HubKind) {
+/// How people read a secured hub.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Reading {
+    /// There are no mirrors.
+    None,
+    /// There are mirrors that nobody reads.
+    Mirrors,
+    /// A subscriber follows the mirror of LEDGER.
+    Follower,
+}
+
+/// What the same work reaches on secured hubs.
+#[derive(Default)]
+pub(crate) struct Rates {
+    /// Without mirrors, devices alike.
+    pub(crate) bare: Vec<f64>,
+    /// With mirrors, devices alike.
+    pub(crate) alike: Vec<f64>,
+    /// With mirrors, devices different.
+    pub(crate) different: Vec<f64>,
+    /// With mirrors of which one is followed, devices alike.
+    pub(crate) followed: Vec<f64>,
+    /// From a fact's place in LEDGER until the mirror has it, sampled in all rounds with mirrors.
+    pub(crate) lag: Vec<Duration>,
+}
+
+impl Rates {
+    /// One more round of each.
+    pub(crate) async fn measure(&mut self, reports: usize, say: impl Fn(&str)) {
+        for (reading, fleet, name) in [
+            (Reading::None, Fleet::Alike, "no mirrors, devices alike"),
+            (Reading::Mirrors, Fleet::Alike, "mirrors, devices alike"),
+            (Reading::Mirrors, Fleet::Different, "mirrors, devices different"),
+            (Reading::Follower, Fleet::Alike, "a mirror is followed, devices alike"),
+        ] {
+            say(name);
+            let (rate, lag) = throughput(reading, fleet, reports).await;
+            self.lag.extend(lag);
+            match (reading, fleet) {
+                (Reading::None, _) => &mut self.bare,
+                (Reading::Follower, _) => &mut self.followed,
+                (Reading::Mirrors, Fleet::Alike) => &mut self.alike,
+                (Reading::Mirrors, Fleet::Different) => &mut self.different,
+            }
+            .push(rate);
+        }
+    }
+}
+
+/// Events per second as on an open hub, and how far the mirror was behind.
+async fn throughput(reading: Reading, fleet: Fleet, reports: usize) -> (f64, Vec<Duration>) {
     let hub = Guarded::start();
+    if reading == Reading::None {
+        std::fs::remove_file(hub.creds(Role::Keeper)).unwrap();
+    }
     let _services = [ROLLUP, INGEST].map(|name| start_service(&hub, name, "10m"));
     let ingest = connect(hub.config(Role::Ingest)).await;
     ingest.converge().await.unwrap();
-    let kind = if has_mirrors(&hub).await { HubKind::SecuredWithMirrors } else { HubKind::Secured };
+    assert_eq!(has_mirrors(&hub).await, reading != Reading::None);
     let publisher = connect(hub.config(Role::Publisher)).await;
     load::publish_desired(&publisher, (0..DEVICES).map(|at| load::desired(fleet, at)).collect()).await;
     let devices = connect(fleet_config(&hub)).await;
@@ -59,6 +113,12 @@ pub(crate) async fn throughput(fleet: Fleet, reports: usize) -> (f64, HubKind) {
     let questions = Hub::new(connect(hub.config(Role::Operator)).await);
     settled(&questions, DEVICES).await;
     let base = ingest.stream_state(stream::LEDGER).await.unwrap().last_seq;
+    let is_over = Arc::new(AtomicBool::new(false));
+    let lag = (reading != Reading::None)
+        .then(|| tokio::spawn(lags(hub.config(Role::Keeper), ingest, is_over.clone())));
+    if reading == Reading::Follower {
+        tokio::spawn(follow(connect(hub.config(Role::Subscriber)).await));
+    }
     let messages = load::reports(fleet, 2, reports);
     let begin = Instant::now();
     let publishing = tokio::spawn(async move { load::publish(&devices, Carry::Everything, messages).await });
@@ -67,9 +127,37 @@ pub(crate) async fn throughput(fleet: Fleet, reports: usize) -> (f64, HubKind) {
         tokio::time::sleep(LOOK).await;
     }
     let rate = reports as f64 / begin.elapsed().as_secs_f64();
+    is_over.store(true, Ordering::Relaxed);
     publishing.await.unwrap();
     settled(&questions, reports + DEVICES).await;
-    (rate, kind)
+    let lag = match lag {
+        Some(lag) => lag.await.unwrap(),
+        None => Vec::new(),
+    };
+    (rate, lag)
+}
+
+/// How long the mirror of LEDGER takes to have what LEDGER has, again and again until it is over.
+async fn lags(keeper: BusConfig, origin: Bus, is_over: Arc<AtomicBool>) -> Vec<Duration> {
+    let mirror = connect(keeper).await;
+    let last = async |bus: &Bus| bus.stream_state(stream::LEDGER).await.unwrap().last_seq;
+    let mut lags = Vec::new();
+    while !is_over.load(Ordering::Relaxed) {
+        let there = last(&origin).await;
+        let begin = Instant::now();
+        while last(&mirror).await < there {
+            assert!(begin.elapsed() < PATIENCE, "the mirror does not get on");
+        }
+        lags.push(begin.elapsed());
+        tokio::time::sleep(LOOK).await;
+    }
+    lags
+}
+
+/// Reads everything that comes to the mirror of LEDGER until the hub ends.
+async fn follow(subscriber: Bus) {
+    let mut facts = subscriber.replay(stream::LEDGER, &[], Start::New).await.unwrap();
+    while facts.next_batch(512).await.is_ok() {}
 }
 
 /// Waits until the rollup has so many reports.
