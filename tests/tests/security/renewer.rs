@@ -21,10 +21,20 @@ fn renewer(hub: &Guarded, role: Role) -> Child {
     start_service(hub, role, "muster-renewer", &["--keys", &keys, "--every", "200ms"])
 }
 
-fn entry(hub: &Guarded, name: &str) -> Entry {
+fn roster(hub: &Guarded) -> Roster {
     let text = std::fs::read_to_string(hub.auth().join("roster.json")).unwrap();
-    let roster: Roster = serde_json::from_str(&text).unwrap();
-    roster.users.into_iter().find(|entry| entry.name == name).unwrap()
+    serde_json::from_str(&text).unwrap()
+}
+
+fn entry(hub: &Guarded, name: &str) -> Entry {
+    roster(hub).users.into_iter().find(|entry| entry.name == name).unwrap()
+}
+
+/// Has it that all tokens were issued so much earlier.
+fn age(hub: &Guarded, seconds: u64) {
+    let mut roster = roster(hub);
+    roster.users.iter_mut().for_each(|entry| entry.issued -= seconds);
+    std::fs::write(hub.auth().join("roster.json"), serde_json::to_string(&roster).unwrap()).unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -52,7 +62,8 @@ async fn a_token_that_cannot_be_renewed_is_an_incident_of_its_device_before_it_e
     let hub = Guarded::start();
     let bus = ingest(&hub).await;
     let _ingest = start_service(&hub, Role::Ingest, INGEST, &[]);
-    hub.enroll(&device("press-4"), SHORT);
+    hub.enroll(&device("press-4"), "10m");
+    age(&hub, 3 * 60 * 60);
     // With these credentials nothing can be handed over, and incidents can be requested.
     let _renewer = renewer(&hub, Role::Publisher);
     let subject = LedgerSubject::Incident(Some(device("press-4"))).to_string();
