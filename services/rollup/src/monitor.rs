@@ -180,7 +180,7 @@ impl Monitor {
                 "the hub does not hear a partition: its devices count as stale. Does its ingest run, and does LEDGER take its facts?"
             ),
             Hearing::Resumed => {
-                tracing::info!(partition, since = %wanted.since, "the hub hears a partition again")
+                tracing::info!(partition, since = %wanted.since, "the hub hears a partition again");
             }
         }
         Ok(())

@@ -13,7 +13,9 @@
 //! Nothing is written until LEDGER was read to its end: a view must not go back in time. What the bucket holds, what
 //! follows from it, and writing it, are [`Held`]'s and [`Board`]'s.
 
+mod inspect;
 pub mod renew;
+mod seen;
 mod spare;
 
 use std::collections::BTreeSet;
@@ -23,24 +25,22 @@ use std::time::Duration;
 use bytes::Bytes;
 use fastrand::Rng;
 use muster_bus::{
-    Board, Bus, Decision, Held, IncidentReporter, LEARN_EVERY, Reader, Signed, ViewEntry, WRITE_INTERVAL,
-    Write,
+    Board, Bus, Decision, Held, IncidentReporter, LEARN_EVERY, Reader, Signed, WRITE_INTERVAL, Write,
 };
 use muster_contract::Timestamp;
 use muster_contract::canonical::Digest;
-use muster_contract::decode::{Document, to_bytes};
-use muster_contract::incident::{ForeignView, IncidentKind};
-use muster_contract::state::cut;
+use muster_contract::decode::to_bytes;
+use muster_contract::incident::ForeignView;
+use muster_contract::subjects::ViewKey;
 use muster_contract::subjects::stream::LEDGER;
-use muster_contract::subjects::{ViewKey, defined_by};
 use muster_contract::validity::valid_to;
 use muster_contract::view::AsOf;
-use muster_domain::fold::{Fleet, Shown, Unsigned};
 use muster_service::error::chain;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 
+use self::seen::{Seen, show};
 use self::spare::{SpareViews, comes_first};
 use crate::bucket::{BucketEvent, BucketWatch};
 use crate::lag::LagState;
@@ -59,9 +59,6 @@ const FINISH_ATTEMPTS_MAX: usize = 3;
 
 /// Time between two looks at views whose time ends.
 const RENEW_EVERY: Duration = Duration::from_secs(1);
-
-/// Bytes of a foreign key that an incident names.
-const FOREIGN_KEY_BYTES_MAX: usize = 256;
 
 /// The bucket holds views, and what people have defined, which is not the rollup's.
 const READER: Reader<ViewKey> = Reader { key: ViewKey::parse, holds: |_, entry| Held::read(Some(entry)) };
@@ -235,80 +232,6 @@ impl Publisher {
         for key in renew::due(&self.board.held, vouched_at) {
             self.board.due.entry(key.clone()).or_insert(now);
             self.renewing.insert(key);
-        }
-    }
-
-    /// Takes in what was seen of the bucket. Where something foreign came, more may be gone with it: the bucket is read again.
-    async fn inspect(&mut self, event: BucketEvent) {
-        let mut is_whole = true;
-        match event {
-            BucketEvent::Entries(entries) => {
-                for entry in entries {
-                    is_whole &= self.inspect_entry(&entry).await;
-                }
-            }
-            BucketEvent::Shrunk => is_whole = false,
-        }
-        if !is_whole {
-            self.learn_at = Instant::now();
-        }
-    }
-
-    /// False where something foreign came.
-    async fn inspect_entry(&mut self, entry: &ViewEntry) -> bool {
-        let Some(key) = ViewKey::parse(&entry.key) else { return self.inspect_foreign_key(entry).await };
-        let held = *self.board.held(&key);
-        // The writer's own, or older than what it knows.
-        if entry.revision > 0 && entry.revision <= held.revision {
-            return true;
-        }
-        let next = held.followed_by(entry, self.ledger_end);
-        let next = if next.suspect == Some(ForeignView::Unreached) {
-            // LEDGER may have gone on since it was asked.
-            self.ask_ledger_end().await;
-            held.followed_by(entry, self.ledger_end)
-        } else {
-            next
-        };
-        self.board.held.insert(key.clone(), next);
-        self.board.due.insert(key, Instant::now());
-        next.suspect.is_none_or(|cause| cause == ForeignView::Key)
-    }
-
-    /// A key that is no view's. What people define is theirs.
-    async fn inspect_foreign_key(&mut self, entry: &ViewEntry) -> bool {
-        if entry.value.is_none() || defined_by(&entry.key).is_some() {
-            return true;
-        }
-        self.report(&entry.key, entry.revision, ForeignView::Key);
-        if let Err(error) = self.board.bus().view_delete(&entry.key, None).await {
-            // Met again by the next reading of the watch.
-            tracing::warn!(view = entry.key, error = chain(&error), "cannot remove a foreign key");
-        }
-        false
-    }
-
-    async fn ask_ledger_end(&mut self) {
-        match self.board.bus().stream_state(LEDGER).await {
-            Ok(ledger) => self.ledger_end = ledger.last_seq,
-            Err(error) => tracing::debug!(error = chain(&error), "cannot see LEDGER's end"),
-        }
-    }
-
-    fn report(&self, key: &str, revision: u64, cause: ForeignView) {
-        let key = cut(key.to_owned(), FOREIGN_KEY_BYTES_MAX);
-        self.incidents.report(None, IncidentKind::ForeignView { key, revision, cause });
-    }
-
-    /// The writer puts its own view, or nothing, in the place of an entry: says so where the entry cannot be a rollup's.
-    fn report_replaced(&mut self, key: &ViewKey, is_put: bool) {
-        let held = self.board.held(key);
-        let (revision, suspect) = (held.revision, held.suspect.take());
-        match suspect {
-            // Another rollup was first with a new view.
-            None => {}
-            Some(ForeignView::Key) if is_put => {}
-            Some(cause) => self.report(&key.to_string(), revision, cause),
         }
     }
 
@@ -511,39 +434,6 @@ fn write(
 /// The rest after writing so many views that took so long. After a few there is none.
 fn rest(views: usize, took: Duration) -> Duration {
     if views > LOOK_MAX { (took * REST).min(REST_MAX) } else { Duration::ZERO }
-}
-
-/// A view as it is seen at one look.
-enum Seen {
-    /// Its digest and, to be written when the fold goes on, its document; nothing where there is no such view.
-    Whole(Option<Box<dyn FnOnce() -> (Digest, Bytes)>>),
-    /// One whose digest takes so long that nobody shall wait for it.
-    Unsigned(Unsigned),
-    /// It cannot be told yet.
-    NotYet,
-}
-
-fn show(fleet: &Fleet, key: &ViewKey) -> Seen {
-    Seen::Whole(match key {
-        ViewKey::Deployment(id) => fleet.deployment_view(id).map(|view| whole(view.digest, view)),
-        ViewKey::Site(id) => fleet.site_view(id).map(|view| whole(view.tally.digest, view)),
-        ViewKey::Fleet => {
-            let view = fleet.fleet_view();
-            Some(whole(view.tally.digest, view))
-        }
-        ViewKey::Group(label, value) => {
-            fleet.group_view(label, value).map(|view| whole(view.tally.digest, view))
-        }
-        ViewKey::Defined(name) => match fleet.defined_view(name) {
-            Shown::View(view) => return Seen::Unsigned(view),
-            Shown::Absent => None,
-            Shown::NotYet => return Seen::NotYet,
-        },
-    })
-}
-
-fn whole(digest: Digest, view: impl Document + 'static) -> Box<dyn FnOnce() -> (Digest, Bytes)> {
-    Box::new(move || (digest, to_bytes(&view).into()))
 }
 
 #[cfg(test)]

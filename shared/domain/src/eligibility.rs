@@ -168,17 +168,17 @@ mod tests {
         Capabilities { properties, labels: labels.into() }
     }
 
-    fn refused(constraints: Value) -> Option<String> {
-        refusal(&DeviceConstraints::read(&constraints).unwrap(), &device())
+    fn refused(constraints: &Value) -> Option<String> {
+        refusal(&DeviceConstraints::read(constraints).unwrap(), &device())
     }
 
-    fn rule(selector: &str, expression: Value) -> Value {
+    fn rule(selector: &str, expression: &Value) -> Value {
         json!({"eligibilityRules": [{selector: {"matchExpressions": [expression]}}]})
     }
 
     #[test]
     fn capacity_is_held_against_what_the_device_reports() {
-        let capacity = |capacity: Value| refused(json!({ "capacityRequirements": capacity }));
+        let capacity = |capacity: Value| refused(&json!({ "capacityRequirements": capacity }));
         for met in [
             json!({}),
             json!({"memory": "15Gi", "cpu": {"cores": 4, "architectures": ["arm64", "x86_64"]}}),
@@ -226,7 +226,7 @@ mod tests {
             (items("ContainsAny", "display", "c2"), false),
         ];
         for (expression, met) in table {
-            let said = refused(rule("propertySelector", expression.clone()));
+            let said = refused(&rule("propertySelector", &expression));
             assert_eq!(said.is_none(), met, "{expression}: {said:?}");
         }
     }
@@ -239,11 +239,11 @@ mod tests {
             (json!({"key": "slots", "operator": "In", "values": [3]}), true),
             (json!({"key": "region", "operator": "Exists"}), false),
         ] {
-            let said = refused(rule("labelSelector", expression.clone()));
+            let said = refused(&rule("labelSelector", &expression));
             assert_eq!(said.is_none(), met, "{expression}: {said:?}");
         }
         let said =
-            refused(rule("labelSelector", json!({"key": "line", "operator": "In", "values": ["weld"]})));
+            refused(&rule("labelSelector", &json!({"key": "line", "operator": "In", "values": ["weld"]})));
         let words = r#"eligibilityRules[0]: line must be one of "weld"; the device has "press""#;
         assert_eq!(said.as_deref(), Some(words));
     }

@@ -207,9 +207,9 @@ fn a_sum_of_hubs_names_the_hub_that_does_not_listen() {
     let view = merge.deployment_view(&web()).unwrap();
     assert_eq!((view.verdict, &view.hub.unheard), (Verdict::ConvergedStale, &vec![expected.clone()]));
     let site = merge.site_view(&"plant7".parse().unwrap()).unwrap();
-    assert_eq!(site.tally.hub.unheard, [expected.clone()]);
+    assert_eq!(site.tally.hub.unheard, std::slice::from_ref(&expected));
     assert_eq!(site.tally.digest, muster_contract::view::content_digest(&site));
-    assert_eq!(merge.fleet_view().tally.hub.unheard, [expected.clone()]);
+    assert_eq!(merge.fleet_view().tally.hub.unheard, std::slice::from_ref(&expected));
     let group = merge.group_view(&"line".parse().unwrap(), &"one".parse().unwrap()).unwrap();
     assert_eq!(group.tally.hub.unheard, [expected]);
     let words = view.hub.unheard[0].words();

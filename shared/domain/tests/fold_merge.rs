@@ -3,7 +3,6 @@
 
 #![allow(clippy::unwrap_used, reason = "a failure here is the test's result")]
 
-#[allow(dead_code, reason = "order is the law of another test")]
 mod fleets;
 mod ledger;
 

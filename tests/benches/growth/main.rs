@@ -151,6 +151,7 @@ fn restart(fleet: &Fleet) -> f64 {
         as_of: fleet.as_of(),
         fleet_digest: digest,
         records: fleet.records().collect(),
+        hearing: fleet.hearing_state().clone(),
     };
     store.save(&changes).unwrap();
     drop((store, changes));

@@ -64,11 +64,8 @@ async fn measure(reports: usize, rounds: usize) -> Figures {
         alike_rates.push(muster::throughput(Fleet::Alike, reports).await);
         say(&format!("round {round} of {rounds}: muster, devices different"));
         different_rates.push(muster::throughput(Fleet::Different, reports).await);
-        if with_secured {
-            let say =
-                |what: &str| say(&format!("round {round} of {rounds}: muster on a secured hub, {what}"));
-            secured.measure(reports, say).await;
-        }
+        let say = |what: &str| say(&format!("round {round} of {rounds}: muster on a secured hub, {what}"));
+        secured.measure(reports, say).await;
     }
     say(&format!("latency at {} events/s: bare hops, then muster", load::EVENTS_PER_SECOND));
     tokio::task::block_in_place(bench::settle);

@@ -4,7 +4,6 @@
 #![allow(clippy::unwrap_used, reason = "a failure here is the test's result")]
 
 #[path = "../../../../shared/domain/tests/fleets/mod.rs"]
-#[allow(dead_code, reason = "order is the law of another test")]
 mod fleets;
 mod hubs;
 mod large;

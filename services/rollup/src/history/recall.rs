@@ -232,7 +232,7 @@ impl Maker {
         while let Some(next) = stop.run_until_cancelled(timeout(self.filler.rest(), self.next_job())).await {
             match next {
                 Ok(job) => {
-                    stop.run_until_cancelled(self.make(job)).await;
+                    stop.run_until_cancelled(Box::pin(self.make(job))).await;
                     self.filler.give_way();
                 }
                 Err(_) => {

@@ -132,7 +132,7 @@ mod tests {
             created_at: at(0),
             replicas: 1,
         };
-        let full = StreamState { bytes: LEDGER_REASSERT_PERCENT, ..ledger.clone() };
+        let full = StreamState { bytes: LEDGER_REASSERT_PERCENT, ..ledger };
         let old = REASSERT_AFTER.as_secs() as i64;
         for (place, ledger, now, repeats) in [
             (Some((1_001, at(0))), &ledger, 60, false),

@@ -1,6 +1,6 @@
 //! Arbitrary ledgers of small fleets: devices that lose their memory, reports that fold others, claims that are not true.
 
-#![allow(dead_code)]
+#![allow(dead_code, reason = "each law uses its part of the ledgers")]
 
 use std::collections::BTreeMap;
 

@@ -85,10 +85,7 @@ impl World {
         }
         let (epoch, head, held) = numbers(own);
         let missing: BTreeSet<u64> = (1..=head).filter(|number| !held.contains(number)).collect();
-        let freshness = match freshness(own) {
-            Freshness::Fresh if self.unheard.contains_key(&partition_of(key)) => Freshness::Stale,
-            freshness => freshness,
-        };
+        let freshness = self.freshness(key, own);
         let doubted = doubted(own, epoch);
         let news = doubted.range(..=head).next_back().copied().unwrap_or(0);
         let mute = newest_liveness(own).is_some_and(|fact| !fact.storing);
@@ -145,6 +142,14 @@ impl World {
             complete: missing.is_empty() && !dark && all_known,
             labels: desired.map(|desired| desired.labels.clone()).unwrap_or_default(),
         });
+    }
+
+    /// Nobody is fresh whom the hub does not hear.
+    fn freshness(&self, key: &DeviceKey, own: &[&Entry]) -> Freshness {
+        match freshness(own) {
+            Freshness::Fresh if self.unheard.contains_key(&partition_of(key)) => Freshness::Stale,
+            freshness => freshness,
+        }
     }
 
     pub(crate) fn deployment_view(&self, id: &DeploymentId) -> Option<DeploymentView> {
