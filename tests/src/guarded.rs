@@ -68,6 +68,11 @@ impl Guarded {
         Self::start_with(Wanted { sites, is_monitored: true, ..Wanted::default() }, |_| ())
     }
 
+    /// The same with account tokens of the release before, which import HUB's API exactly by name.
+    pub fn start_importing_exactly(sites: &[&SiteId]) -> Self {
+        Self::start_with(Wanted { sites, is_monitored: true, ..Wanted::default() }, older::import_exactly)
+    }
+
     fn start_with(Wanted { tls, sites, is_monitored }: Wanted<'_>, rewrite: impl Fn(&Path)) -> Self {
         let dir = tempfile::Builder::new().prefix("muster-guarded-").tempdir().unwrap();
         let resolver = dir.path().join("accounts").display().to_string();

@@ -46,7 +46,7 @@ pub type Change = (Account, String, Aspect);
 pub fn streams(port: u16) -> Streams {
     let answer = get(port, "/jsz?accounts=true&streams=true&consumers=true&config=true");
     let details = answer["account_details"].as_array().unwrap();
-    details.iter().flat_map(|account| streams_of(account)).collect()
+    details.iter().flat_map(streams_of).collect()
 }
 
 fn streams_of(account: &Value) -> Vec<((Account, String), StreamShape)> {

@@ -14,8 +14,9 @@
 //! READERS imports from HUB by subjects with wildcards alone, also where one subject would do. The server delivers to a
 //! consumer's deliver subject only while there is a subscription to exactly that subject, and an import is such a
 //! subscription. So an import of `hub.api.STREAM.INFO.LEDGER` would carry what a subscriber's push consumer delivers there to
-//! the API of HUB, and an import of `hub.api.STREAM.INFO.*` does not. Of the users of READERS, the keeper alone may
-//! publish there, and by its own list only what it needs.
+//! the API of HUB, and an import of `hub.api.STREAM.INFO.*` does not. `CONSUMER.*.LEDGER` is what makes, lists and names
+//! consumers, and no other stream's. Of the users of READERS, the keeper alone may publish there, and by its own list only
+//! what it needs.
 //!
 //! This module lists subjects; it signs nothing.
 
@@ -153,7 +154,7 @@ const fn to_reader(crossing: Crossing, subject: &'static str) -> Offer {
 }
 
 /// Every subject that crosses from one account to another.
-pub const OFFERS: [Offer; 53] = {
+pub const OFFERS: [Offer; 54] = {
     use Crossing::{Messages, NamedRequest, Request, Requests};
     [
         to_device(Request, "muster.report.*.*"),
@@ -180,7 +181,8 @@ pub const OFFERS: [Offer; 53] = {
         to_person(Messages, "muster.live.notice.*"),
         // What the mirrors are made with: wildcards, so that no push consumer delivers there.
         to_mirror("$JS.API.STREAM.INFO.*", "hub.api.STREAM.INFO.*"),
-        to_mirror("$JS.API.CONSUMER.CREATE.*", "hub.api.CONSUMER.CREATE.*"),
+        to_mirror("$JS.API.CONSUMER.*.LEDGER", "hub.api.CONSUMER.*.LEDGER"),
+        to_mirror("$JS.API.CONSUMER.*.KV_views", "hub.api.CONSUMER.*.KV_views"),
         to_mirror("$JS.API.CONSUMER.CREATE.LEDGER.>", "hub.api.CONSUMER.CREATE.LEDGER.>"),
         to_mirror("$JS.API.CONSUMER.CREATE.KV_views.>", "hub.api.CONSUMER.CREATE.KV_views.>"),
         offer(Account::Hub, Account::Readers, Request, "$JS.FC.>"),
@@ -275,7 +277,8 @@ mod tests {
 
     #[test]
     fn readers_import_from_hub_by_wildcards_alone_so_that_no_consumer_delivers_there() {
-        let imported = OFFERS.iter().filter(|offer| (offer.from, offer.to) == (Account::Hub, Account::Readers));
+        let imported =
+            OFFERS.iter().filter(|offer| (offer.from, offer.to) == (Account::Hub, Account::Readers));
         for offer in imported {
             let local = offer.local.unwrap_or(offer.subject);
             assert!(local.split('.').any(|token| matches!(token, "*" | ">")), "{local}");

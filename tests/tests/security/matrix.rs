@@ -38,8 +38,7 @@ const OF_A_RIGHT: usize = 4;
 /// All that is tried, in three parts: what makes and changes, then what deletes of a stream, then what deletes streams.
 fn attempts(stage: &Stage, actor: &Actor) -> [Vec<(String, String)>; 3] {
     let account = actor.role.map_or(Account::Hub, Role::account);
-    let settings =
-        stage.settings(if account == Account::Readers { Account::Readers } else { Account::Hub });
+    let settings = stage.settings(if account == Account::Readers { Account::Readers } else { Account::Hub });
     let own = own_subjects().into_iter().map(|subject| (subject, String::new()));
     let mut parts = [const { Vec::new() }; 3];
     for attempt in api_subjects(&settings).into_iter().chain(own) {
@@ -129,7 +128,8 @@ async fn what_each_role_changes_by_any_subject_and_reply_is_the_table_of_rights(
     let stage = Stage::start().await;
     let mut streams = stage.streams();
     // Those who change nothing come first: a late effect of theirs is found with the next one.
-    let readers = [Role::Viewer, Role::Subscriber, Role::Operator, Role::Device].map(|role| stage.actor(role));
+    let readers =
+        [Role::Viewer, Role::Subscriber, Role::Operator, Role::Device].map(|role| stage.actor(role));
     for actor in Actor::of_system(&stage.hub).into_iter().chain(readers) {
         streams = try_all(&stage, &actor, streams).await;
     }

@@ -58,8 +58,11 @@ struct Barrier {
 
 impl Stage {
     pub(crate) async fn start() -> Self {
-        let site = "plant7".parse().unwrap();
-        let hub = Guarded::start_monitored(&[&site]);
+        Self::on(Guarded::start_monitored(&[&"plant7".parse().unwrap()])).await
+    }
+
+    /// The same on this hub.
+    pub(crate) async fn on(hub: Guarded) -> Self {
         let ingest = crate::ingest(&hub).await;
         let (publisher, rollup) =
             (connect(hub.config(Role::Publisher)).await, connect(hub.config(Role::Rollup)).await);

@@ -90,7 +90,8 @@ fn stream_of(stream: &Value, consumers: &[Value]) -> Described {
     };
     filters.extend(sources.iter().map(|(_, filter)| filter.clone()));
     let own = consumers.iter().filter(|consumer| consumer["stream"] == stream["name"]);
-    filters.extend(own.filter_map(|consumer| consumer["config"]["filter_subject"].as_str().map(str::to_owned)));
+    filters
+        .extend(own.filter_map(|consumer| consumer["config"]["filter_subject"].as_str().map(str::to_owned)));
     let republished = stream["republish"]["dest"].as_str().map(pattern_of);
     Described { name: text(&stream["name"]), subjects, sources, filters, republished }
 }
@@ -104,8 +105,7 @@ fn pattern_of(template: &str) -> String {
 /// Requests of JetStream's API, each with a payload that it takes where it needs one. `settings` are those of the streams in
 /// the account where they are made, by name.
 pub(crate) fn api_subjects(settings: &BTreeMap<String, Value>) -> Vec<(String, String)> {
-    let mut all: Vec<_> =
-        OF_ACCOUNT.iter().map(|verb| (format!("$JS.API.{verb}"), String::new())).collect();
+    let mut all: Vec<_> = OF_ACCOUNT.iter().map(|verb| (format!("$JS.API.{verb}"), String::new())).collect();
     for stream in STREAMS.iter() {
         let Described { name, filters, .. } = stream;
         for verb in OF_STREAM {
@@ -140,15 +140,17 @@ fn stream_payloads(verb: &str, name: &str, settings: &BTreeMap<String, Value>) -
     match verb {
         "STREAM.CREATE" => vec![
             json!({ "name": name, "subjects": ["foreign.>"], "max_msgs": 1 }).to_string(),
-            with("republish", json!({ "src": ">", "dest": "$JS.API.STREAM.DELETE.LEDGER" })),
+            with(
+                "republish",
+                json!({ "src": "muster.status.a.b.c", "dest": "$JS.API.STREAM.DELETE.LEDGER" }),
+            ),
         ],
         "STREAM.UPDATE" => vec![with("description", json!("changed"))],
         "STREAM.MSG.GET" | "STREAM.MSG.DELETE" => vec![json!({ "seq": 1 }).to_string()],
         "STREAM.SNAPSHOT" => vec![json!({ "deliver_subject": "foreign" }).to_string()],
-        "DIRECT.GET" => vec![
-            json!({ "seq": 1 }).to_string(),
-            json!({ "last_by_subj": "nothing.there" }).to_string(),
-        ],
+        "DIRECT.GET" => {
+            vec![json!({ "seq": 1 }).to_string(), json!({ "last_by_subj": "nothing.there" }).to_string()]
+        }
         "CONSUMER.CREATE" => {
             let config = json!({ "ack_policy": "explicit", "inactive_threshold": STAYS_NANOSECONDS });
             vec![json!({ "stream_name": name, "config": config }).to_string()]

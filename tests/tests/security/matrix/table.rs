@@ -124,7 +124,8 @@ fn changes_by(account: Account, right: &str) -> Vec<Change> {
             is_stored && overlap(filter, &right)
         })
     };
-    let stored = STREAMS.iter().filter(|stream| takes(&stream.subjects) || takes_from_source(&stream.sources));
+    let stored =
+        STREAMS.iter().filter(|stream| takes(&stream.subjects) || takes_from_source(&stream.sources));
     stored.map(|stream| (account, stream.name.clone(), Aspect::Messages)).collect()
 }
 
@@ -152,12 +153,10 @@ fn the_expectation_is_read_from_the_rights() {
     };
     assert_eq!(of(Role::Viewer), BTreeSet::new());
     assert_eq!(of(Role::Renewer), [hub("DOWNLINK", Aspect::Messages)].into());
-    assert_eq!(
-        of(Role::Device),
-        [hub("UPLINK", Aspect::Messages), hub("PRESENCE", Aspect::Messages)].into()
+    assert_eq!(of(Role::Device), [hub("UPLINK", Aspect::Messages), hub("PRESENCE", Aspect::Messages)].into());
+    assert!(
+        of(Role::Publisher)
+            .is_superset(&[hub("DOWNLINK", Aspect::Messages), hub("LEDGER", Aspect::Messages)].into())
     );
-    assert!(of(Role::Publisher).is_superset(
-        &[hub("DOWNLINK", Aspect::Messages), hub("LEDGER", Aspect::Messages)].into()
-    ));
     assert_eq!(of(Role::Maintainer).len(), STREAMS.len());
 }
