@@ -12,6 +12,7 @@ use muster_identity::Role;
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 
+use crate::monitor::{self, Streams};
 use crate::older;
 use crate::server::{Server, Setup, free_port};
 use crate::system::program;
@@ -25,18 +26,27 @@ pub struct Guarded {
     dir: TempDir,
     authority: Option<PathBuf>,
     leaf_port: u16,
+    monitor_port: Option<u16>,
+}
+
+/// What a hub is to have.
+#[derive(Default)]
+struct Wanted<'a> {
+    tls: bool,
+    sites: &'a [&'a SiteId],
+    is_monitored: bool,
 }
 
 impl Guarded {
     /// One that speaks TLS.
     pub fn start() -> Self {
-        Self::start_with(true, &[], |_| ())
+        Self::start_with(Wanted { tls: true, ..Wanted::default() }, |_| ())
     }
 
     /// One that speaks plain text, whose keys the release before READERS and PEOPLE made, with a device that was enrolled
     /// then.
     pub fn start_older(key: &DeviceKey) -> Self {
-        Self::start_with(false, &[], |auth| {
+        Self::start_with(Wanted::default(), |auth| {
             let file = device_creds(auth.parent().unwrap(), key).display().to_string();
             run_muster(auth, &["enroll", &key.to_string(), "--creds-file", &file]);
             older::rewrite(auth);
@@ -45,15 +55,25 @@ impl Guarded {
 
     /// One that speaks plain text, for a test that speaks the protocol itself.
     pub fn start_plain() -> Self {
-        Self::start_with(false, &[], |_| ())
+        Self::start_with(Wanted::default(), |_| ())
     }
 
     /// One that speaks plain text, also to the servers of these sites.
     pub fn start_with_sites(sites: &[&SiteId]) -> Self {
-        Self::start_with(false, sites, |_| ())
+        Self::start_with(Wanted { sites, ..Wanted::default() }, |_| ())
     }
 
-    fn start_with(tls: bool, sites: &[&SiteId], rewrite: impl Fn(&Path)) -> Self {
+    /// The same, whose streams can be looked at by [`monitor`](crate::monitor).
+    pub fn start_monitored(sites: &[&SiteId]) -> Self {
+        Self::start_with(Wanted { sites, is_monitored: true, ..Wanted::default() }, |_| ())
+    }
+
+    /// The same with account tokens of the release before, which import HUB's API exactly by name.
+    pub fn start_importing_exactly(sites: &[&SiteId]) -> Self {
+        Self::start_with(Wanted { sites, is_monitored: true, ..Wanted::default() }, older::import_exactly)
+    }
+
+    fn start_with(Wanted { tls, sites, is_monitored }: Wanted<'_>, rewrite: impl Fn(&Path)) -> Self {
         let dir = tempfile::Builder::new().prefix("muster-guarded-").tempdir().unwrap();
         let resolver = dir.path().join("accounts").display().to_string();
         let auth = dir.path().join("auth");
@@ -72,13 +92,26 @@ impl Guarded {
         if !sites.is_empty() {
             more += &format!("leafnodes {{ listen: \"127.0.0.1:{leaf_port}\" }}\n");
         }
+        let monitor_port = is_monitored.then(free_port);
+        if let Some(port) = monitor_port {
+            more += &format!("http: \"127.0.0.1:{port}\"\n");
+        }
         let server = Server::start_with(Setup { more, ..Setup::default() });
-        Self { server, dir, authority, leaf_port }
+        Self { server, dir, authority, leaf_port, monitor_port }
     }
 
     /// Where the servers of sites come in.
     pub const fn leaf_port(&self) -> u16 {
         self.leaf_port
+    }
+
+    /// Its streams as they are now.
+    ///
+    /// # Panics
+    ///
+    /// If it is not monitored.
+    pub fn streams(&self) -> Streams {
+        monitor::streams(self.monitor_port.unwrap())
     }
 
     /// A directory that ends with the hub.

@@ -1,5 +1,6 @@
 //! A directory of keys as the release before READERS and PEOPLE made it: people belong to HUB, and there is no keeper.
-//! Made from a new directory with its own keys, so that nothing but the layout differs.
+//! Made from a new directory with its own keys, so that nothing but the layout differs. And what READERS imports from HUB as
+//! a later release made it, exactly by name.
 
 #![allow(clippy::unwrap_used, reason = "a failure here is the test's result")]
 
@@ -8,6 +9,8 @@ use std::path::Path;
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use muster_bus::MIRRORED;
+use muster_identity::exchange::HUB_API;
 use muster_identity::{KeyPair, creds, jwt};
 use serde_json::{Map, Value};
 
@@ -32,6 +35,43 @@ pub fn rewrite(dir: &Path) {
         move_user(dir, role, &hub);
     }
     rewrite_accounts(dir, &hub, &people, &readers);
+}
+
+/// Has READERS import requests of HUB's API exactly by name, as the release before wildcards did.
+pub fn import_exactly(dir: &Path) {
+    let authority = read(&dir.join("authority.json"));
+    let file = dir.join("nats-server.conf");
+    let mut text = fs::read_to_string(&file).unwrap();
+    for (account, list) in [("readers", "imports"), ("hub", "exports")] {
+        let token = token_of(&text, authority[account].as_str().unwrap());
+        let mut account = claims(&token);
+        let entries = account["nats"][list].as_array_mut().unwrap();
+        let wide = entries.iter().find(|entry| entry["subject"] == "$JS.API.STREAM.INFO.*").unwrap().clone();
+        for mirror in MIRRORED {
+            for verb in ["STREAM.INFO", "CONSUMER.CREATE"] {
+                let subject = format!("$JS.API.{verb}.{mirror}");
+                let mut entry = wide.clone();
+                entry["name"] = subject.clone().into();
+                entry["subject"] = subject.into();
+                if entry["local_subject"].is_string() {
+                    entry["local_subject"] = format!("{HUB_API}.{verb}.{mirror}").into();
+                }
+                entries.push(entry);
+            }
+        }
+        entries.retain(|entry| {
+            let subject = entry["subject"].as_str().unwrap();
+            subject != "$JS.API.STREAM.INFO.*" && !subject.starts_with("$JS.API.CONSUMER.*.")
+        });
+        text = text.replace(&token, &jwt::sign(&seed(&dir.join("operator.seed")), account).unwrap());
+    }
+    fs::write(&file, text).unwrap();
+}
+
+/// The token of an account in the configuration of a server.
+fn token_of(text: &str, account: &str) -> String {
+    let line = text.lines().find(|line| line.trim_start().starts_with(account)).unwrap();
+    line.split_once(": ").unwrap().1.trim().to_owned()
 }
 
 fn read(file: &Path) -> Value {
@@ -61,12 +101,8 @@ fn move_user(dir: &Path, role: &str, hub: &str) {
 fn rewrite_accounts(dir: &Path, hub: &str, people: &str, readers: &str) {
     let file = dir.join("nats-server.conf");
     let text = fs::read_to_string(&file).unwrap();
-    let token_of = |account: &str| {
-        let line = text.lines().find(|line| line.trim_start().starts_with(account)).unwrap();
-        line.split_once(": ").unwrap().1.to_owned()
-    };
-    let mut account = claims(&token_of(hub));
-    let moved = claims(&token_of(people))["nats"]["signing_keys"].as_array().unwrap().clone();
+    let mut account = claims(&token_of(&text, hub));
+    let moved = claims(&token_of(&text, people))["nats"]["signing_keys"].as_array().unwrap().clone();
     account["nats"]["signing_keys"].as_array_mut().unwrap().extend(moved);
     let token = jwt::sign(&seed(&dir.join("operator.seed")), account).unwrap();
     let kept = text.lines().filter(|line| {

@@ -93,6 +93,23 @@ impl Raw {
         self.say(&format!("HPUB {subject} {reply} {own} {all}\r\n{head}{payload}\r\n"))
     }
 
+    /// The answer to a request, or the server's refusal; its reply subject must be subscribed.
+    pub fn ask(&mut self, subject: &str, reply: &str, payload: &str) -> String {
+        let said = self.publish(subject, reply, payload);
+        self.answer(said)
+    }
+
+    /// The same with a header.
+    pub fn ask_with(&mut self, subject: &str, reply: &str, header: &str, payload: &str) -> String {
+        let said = self.publish_with(subject, reply, header, payload);
+        self.answer(said)
+    }
+
+    fn answer(&mut self, said: Vec<String>) -> String {
+        let answer = said.into_iter().find(|line| is_message(line) || line.starts_with("-ERR"));
+        answer.unwrap_or_else(|| self.message())
+    }
+
     /// Subscribes.
     pub fn subscribe(&mut self, subject: &str, number: u32) -> Vec<String> {
         self.say(&format!("SUB {subject} {number}\r\n"))

@@ -6,6 +6,7 @@ pub mod catalogue;
 pub mod json_schema;
 mod ordered;
 mod rights;
+mod rights_text;
 
 use std::path::PathBuf;
 

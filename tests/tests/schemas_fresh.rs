@@ -5,7 +5,9 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
+use muster_identity::Role;
 use muster_identity::claims::{CONNECTED, DISCONNECTED, END_CONNECTION, LIST_CONNECTIONS, UPDATE_ACCOUNT};
+use muster_identity::exchange::OFFERS;
 use muster_tests::{golden, schemas};
 use serde_json::Value;
 
@@ -100,6 +102,41 @@ fn each_address_and_each_exported_subject_has_a_row_in_the_table_of_rights() {
     }
 }
 
+/// The committed table, and not the one that is made: a subject that is added to a stream or to a role's rights is a row that
+/// somebody reads in a change.
+#[test]
+fn each_subject_of_a_stream_and_each_right_has_a_row_in_the_table_of_rights() {
+    let table = std::fs::read_to_string(schemas::folder().join("RIGHTS.md")).unwrap();
+    let cells: BTreeSet<&str> = table.split('`').skip(1).step_by(2).collect();
+    let (before, to_come) = table.split_once("## Roles without a list").unwrap();
+    for role in Role::ALL {
+        let heading = format!("\n## {}, in {}\n", role.as_str(), role.account().as_str());
+        let section = before.split_once(&heading).unwrap_or_else(|| panic!("{role:?} has no section")).1;
+        let section = section.split("\n## ").next().unwrap();
+        let listed: BTreeSet<&str> = section.split('`').skip(1).step_by(2).collect();
+        let rights = role.rights();
+        let own: BTreeSet<&str> =
+            rights.publish.iter().chain(&rights.subscribe).map(String::as_str).collect();
+        assert_eq!(listed, own, "{role:?}");
+    }
+    for role in ["federation", "planner", "gateway", "approver"] {
+        assert!(Role::of(role).is_none() && to_come.contains(&format!("| {role} (")), "{role}");
+    }
+    let streams = muster_bus::topology::described();
+    for stream in streams["streams"].as_array().unwrap() {
+        for subject in stream["subjects"].as_array().unwrap() {
+            let subject = subject.as_str().unwrap();
+            let is_written = |role: &Role| role.rights().publish.iter().any(|right| overlap(right, subject));
+            assert!(Role::ALL.iter().any(is_written), "nobody may write {subject}");
+            assert!(cells.iter().any(|cell| overlap(cell, subject)), "{subject} has no row in RIGHTS.md");
+        }
+    }
+    for offer in &OFFERS {
+        assert!(cells.contains(offer.subject), "{offer:?} has no row in RIGHTS.md");
+        assert!(offer.local.is_none_or(|local| cells.contains(local)), "{offer:?}");
+    }
+}
+
 /// A subject of the table, and the one that a request for it reads: by direct get, or through a consumer's filter.
 fn subjects_of(row: &str) -> Vec<&str> {
     let read = |prefix: &str, skipped: usize| row.strip_prefix(prefix)?.splitn(skipped + 1, '.').nth(skipped);
@@ -131,6 +168,20 @@ fn covers(pattern: &str, address: &str) -> bool {
         literal => tokens.next() == Some(literal),
     });
     fits && tokens.next().is_none()
+}
+
+/// Whether some subject is one of both patterns.
+fn overlap(one: &str, other: &str) -> bool {
+    let (mut one, mut other) = (one.split('.'), other.split('.'));
+    loop {
+        match (one.next(), other.next()) {
+            (None, None) => return true,
+            (Some(">"), Some(_)) | (Some(_), Some(">")) => return true,
+            (Some(a), Some(b))
+                if a == b || [a, b].iter().any(|token| *token == "*" || token.starts_with('{')) => {}
+            _ => return false,
+        }
+    }
 }
 
 fn references(value: &Value) -> Vec<String> {

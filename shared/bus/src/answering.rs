@@ -9,6 +9,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::bus::Bus;
 use crate::read::ReadError;
+use crate::requester::refuse_on_behalf;
 use crate::wire::NoAnswer;
 
 /// Answers until dropped.
@@ -41,6 +42,10 @@ impl Questions {
         loop {
             let message = self.messages.next().await?;
             let Some(requester) = self.bus.admit(&message) else { continue };
+            if let Some(refusal) = refuse_on_behalf(&message) {
+                tracing::debug!(subject = %message.subject, cause = refusal.message, "dropped a question");
+                continue;
+            }
             let client = self.bus.wire.client.clone();
             return Some(Question { payload: message.payload.clone(), requester, client, message });
         }

@@ -1,6 +1,10 @@
 //! Consumers that readers have on a mirror. A keeper removes those that deliver to a subject that is nobody's inbox, and makes
 //! room where there are so many that the next reader would be refused.
 //!
+//! The server delivers only while there is a subscription to exactly the deliver subject. READERS imports from HUB by
+//! wildcards alone, so such a consumer reaches no API of HUB; it may take messages from another reader's consumer, or
+//! reset it, until the next look.
+//!
 //! The server does not say whose a consumer is, so room is made by use and age: idle ones first, then those that are read,
 //! the oldest first. A reader makes its consumer again and reads on from its own position; the services read the streams
 //! themselves and have no consumer here.

@@ -5,8 +5,12 @@
 //! lets no client send such a reply itself, so `Nats-Request-Info` beside it is the server's own word. `_INBOX.…` is an
 //! inbox of the service's own account, where the header proves nothing. A request with any other reply, or with none, is
 //! dropped and counted.
+//!
+//! Nobody asks for another: a request that says so ([`ON_BEHALF_OF`]) is refused, whoever sends it.
 
 use async_nats::Message;
+use muster_contract::headers::ON_BEHALF_OF;
+use muster_contract::query::{ErrorBody, ErrorCode};
 use muster_identity::requester::{REQUEST_INFO, Requester, Signers};
 
 use crate::bus::Bus;
@@ -24,6 +28,18 @@ pub(crate) fn requester(message: &Message, signers: &Signers) -> Option<Requeste
         return Some(info.map_or(Requester::Unverified, |info| signers.requester(info.as_str())));
     }
     reply.starts_with(OWN_REPLIES).then_some(Requester::Unverified)
+}
+
+/// The refusal of a request that names somebody for whom it is made. No role may ask on behalf of another.
+pub(crate) fn refuse_on_behalf(message: &Message) -> Option<ErrorBody> {
+    let headers = message.headers.as_ref()?;
+    let is_named = headers.iter().any(|(name, _)| name.to_string().eq_ignore_ascii_case(ON_BEHALF_OF));
+    is_named.then(|| ErrorBody {
+        code: ErrorCode::BadRequest,
+        message: format!(
+            "{ON_BEHALF_OF}: no role may ask on behalf of another; ask with credentials of your own, without this header"
+        ),
+    })
 }
 
 impl Bus {
@@ -67,6 +83,19 @@ mod tests {
         let anna = Requester::User { key: "UANNA".to_owned(), name: "anna".to_owned(), role: None };
         assert_eq!(requester(&request(Some("_R_.abc.1")), &signers), Some(anna));
         assert_eq!(requester(&request(Some("_INBOX.U1.2")), &signers), Some(Requester::Unverified));
+    }
+
+    #[test]
+    fn a_request_on_behalf_of_another_is_refused() {
+        let mut message = request(Some("_R_.abc.1"));
+        assert_eq!(refuse_on_behalf(&message), None);
+        for name in [ON_BEHALF_OF, "muster-on-behalf-of"] {
+            let mut headers = HeaderMap::new();
+            headers.insert(name, "UANNA");
+            message.headers = Some(headers);
+            let refusal = refuse_on_behalf(&message).unwrap_or_else(|| panic!("{name}"));
+            assert_eq!(refusal.code, ErrorCode::BadRequest);
+        }
     }
 
     #[test]

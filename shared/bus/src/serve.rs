@@ -24,6 +24,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::bus::Bus;
 use crate::message::Headers;
+use crate::requester::refuse_on_behalf;
 use crate::shares::RequesterBounds;
 
 /// Requests of one service under way at once: in all, of one requester, and for operators alone.
@@ -241,6 +242,10 @@ where
 {
     fn accept(&self, endpoint: &'static str, request: Request) {
         let Some(requester) = self.bus.admit(&request.message) else { return };
+        if let Some(refusal) = refuse_on_behalf(&request.message) {
+            self.tasks.spawn(async move { reply(endpoint, &request, Err(refusal.into())).await });
+            return;
+        }
         let accepted = Accepted { endpoint, requester: requester.clone(), request };
         let submitted = self.calls().submit(requester, accepted);
         match submitted {

@@ -22,6 +22,8 @@ pub const CE_SOURCE: &str = "ce-source";
 pub const CE_TYPE: &str = "ce-type";
 /// Of an entry of the bucket `views` that a request made: who asked, as JSON.
 pub const REQUESTED_BY: &str = "Muster-Requested-By";
+/// For whom a request is made, where that is not its sender. No role may send it: a request that has it is refused.
+pub const ON_BEHALF_OF: &str = "Muster-On-Behalf-Of";
 /// The CloudEvents version we speak.
 pub const CE_SPECVERSION_VALUE: &str = "1.0";
 /// What a CloudEvents type of ours begins with; the document's kind follows.

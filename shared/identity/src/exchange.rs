@@ -11,6 +11,13 @@
 //! deliver to a subject of their owner's choice, so people create them on the mirrors: what is delivered wrongly there
 //! reaches neither HUB nor a device, and the keeper makes a mirror again.
 //!
+//! READERS imports from HUB by subjects with wildcards alone, also where one subject would do. The server delivers to a
+//! consumer's deliver subject only while there is a subscription to exactly that subject, and an import is such a
+//! subscription. So an import of `hub.api.STREAM.INFO.LEDGER` would carry what a subscriber's push consumer delivers there to
+//! the API of HUB, and an import of `hub.api.STREAM.INFO.*` does not. `CONSUMER.*.LEDGER` is what makes, lists and names
+//! consumers, and no other stream's. Of the users of READERS, the keeper alone may publish there, and by its own list only
+//! what it needs.
+//!
 //! This module lists subjects; it signs nothing.
 
 use serde_json::{Value, json};
@@ -147,7 +154,7 @@ const fn to_reader(crossing: Crossing, subject: &'static str) -> Offer {
 }
 
 /// Every subject that crosses from one account to another.
-pub const OFFERS: [Offer; 55] = {
+pub const OFFERS: [Offer; 54] = {
     use Crossing::{Messages, NamedRequest, Request, Requests};
     [
         to_device(Request, "muster.report.*.*"),
@@ -172,12 +179,11 @@ pub const OFFERS: [Offer; 55] = {
         to_person(Request, "muster.credential.*.*"),
         to_person(Request, "$JS.API.DIRECT.GET.NOTICES.muster.notice.*"),
         to_person(Messages, "muster.live.notice.*"),
-        // What the mirrors are made with.
-        to_mirror("$JS.API.STREAM.INFO.LEDGER", "hub.api.STREAM.INFO.LEDGER"),
-        to_mirror("$JS.API.STREAM.INFO.KV_views", "hub.api.STREAM.INFO.KV_views"),
-        to_mirror("$JS.API.CONSUMER.CREATE.LEDGER", "hub.api.CONSUMER.CREATE.LEDGER"),
+        // What the mirrors are made with: wildcards, so that no push consumer delivers there.
+        to_mirror("$JS.API.STREAM.INFO.*", "hub.api.STREAM.INFO.*"),
+        to_mirror("$JS.API.CONSUMER.*.LEDGER", "hub.api.CONSUMER.*.LEDGER"),
+        to_mirror("$JS.API.CONSUMER.*.KV_views", "hub.api.CONSUMER.*.KV_views"),
         to_mirror("$JS.API.CONSUMER.CREATE.LEDGER.>", "hub.api.CONSUMER.CREATE.LEDGER.>"),
-        to_mirror("$JS.API.CONSUMER.CREATE.KV_views", "hub.api.CONSUMER.CREATE.KV_views"),
         to_mirror("$JS.API.CONSUMER.CREATE.KV_views.>", "hub.api.CONSUMER.CREATE.KV_views.>"),
         offer(Account::Hub, Account::Readers, Request, "$JS.FC.>"),
         offer(Account::Hub, Account::Readers, Messages, "mirror.readers.>"),
@@ -266,6 +272,16 @@ mod tests {
             subjects.sort_unstable();
             subjects.dedup();
             assert_eq!(subjects.len(), count, "{account:?}");
+        }
+    }
+
+    #[test]
+    fn readers_import_from_hub_by_wildcards_alone_so_that_no_consumer_delivers_there() {
+        let imported =
+            OFFERS.iter().filter(|offer| (offer.from, offer.to) == (Account::Hub, Account::Readers));
+        for offer in imported {
+            let local = offer.local.unwrap_or(offer.subject);
+            assert!(local.split('.').any(|token| matches!(token, "*" | ">")), "{local}");
         }
     }
 

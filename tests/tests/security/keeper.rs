@@ -28,6 +28,8 @@ const FACTS: u64 = 100;
 const MENDED_WITHIN: Duration = Duration::from_secs(10);
 /// Time in which a reader gets a consumer beside others that hold as many as there may be.
 const ROOM_WITHIN: Duration = Duration::from_secs(10);
+/// The shortest time between two heartbeats that the server takes: nanoseconds.
+const HEARTBEAT_NANOSECONDS: u64 = 100_000_000;
 /// Requests of an attacker that are outstanding at once.
 const AT_ONCE: usize = 64;
 /// Longer than any test: how long a standing pull waits.
@@ -90,6 +92,13 @@ impl Stage {
         std::fs::read_to_string(self.rollup.log()).unwrap_or_default()
     }
 
+    /// A consumer whose requests the server listens for on subjects of its own.
+    async fn make_pull_consumer(&self, client: &Client, name: &str) {
+        let config = json!({ "name": name, "durable_name": name, "ack_policy": "explicit" });
+        let answer = create(client, config).await.unwrap();
+        assert!(!is_refused(&answer), "{answer}");
+    }
+
     async fn subscriber(&self) -> Client {
         reader(&self.hub, Role::Subscriber).await.unwrap()
     }
@@ -128,20 +137,27 @@ async fn the_running_keeper_restores_a_deleted_mirror_and_counts_it() {
     assert!(log.contains("somebody deleted it"), "{log}");
 }
 
-/// An idle heartbeat has no body, so it would be a request at the subject of an API. Whether the server takes it for one, or
-/// the keeper is faster: LEDGER stays, and the mirror is complete.
+/// An idle heartbeat has no body, so it is a request where the server listens on exactly the subject that it is delivered to:
+/// for the next message of another consumer, and to reset it. No other subject of an API is served (`deliveries`).
 #[tokio::test(flavor = "multi_thread")]
 async fn a_push_consumer_aimed_at_a_deletion_leaves_ledger_untouched() {
     let stage = Stage::start().await;
     let before = stage.origin().await;
     let client = stage.subscriber().await;
-    for filter in ["muster.quarantine.>", "muster.status.>"] {
-        let config = json!({ "name": "trick", "deliver_subject": "$JS.API.STREAM.DELETE.LEDGER", "headers_only": true,
-            "idle_heartbeat": 100_000_000, "ack_policy": "none", "deliver_policy": "all", "filter_subject": filter });
-        let subject = format!("$JS.API.CONSUMER.CREATE.LEDGER.trick.{filter}");
-        let body = json!({ "stream_name": "LEDGER", "config": config, "action": "create" });
-        let answer = ask(&client, subject, body.to_string()).await;
-        assert!(answer.is_some_and(|answer| !is_refused(&answer)), "the attempt must be one");
+    stage.make_pull_consumer(&client, "other").await;
+    for (deliver, is_served) in [
+        ("$JS.API.CONSUMER.RESET.LEDGER.other", true),
+        ("$JS.API.CONSUMER.MSG.NEXT.LEDGER.other", true),
+        ("$JS.API.STREAM.DELETE.LEDGER", false),
+        ("hub.api.STREAM.INFO.LEDGER", false),
+        ("hub.api.CONSUMER.CREATE.LEDGER", false),
+    ] {
+        let config = json!({ "name": "trick", "deliver_subject": deliver, "headers_only": true,
+            "idle_heartbeat": HEARTBEAT_NANOSECONDS, "ack_policy": "none", "deliver_policy": "all",
+            "inactive_threshold": PULL_NANOSECONDS });
+        let answer = create(&client, config).await.unwrap();
+        assert!(!is_refused(&answer), "the attempt must be one: {answer}");
+        assert_eq!(answer["push_bound"] == json!(true), is_served, "{deliver}");
         let gone = async || is_there(&client, "trick").await;
         within(MENDED_WITHIN, "the consumer is gone", gone, |is_there| !is_there).await;
         stage.mirror_is_whole().await;
@@ -153,16 +169,20 @@ async fn a_push_consumer_aimed_at_a_deletion_leaves_ledger_untouched() {
 async fn a_push_consumer_that_delivers_to_no_inbox_is_removed() {
     let stage = Stage::start().await;
     let client = stage.subscriber().await;
+    stage.make_pull_consumer(&client, "other").await;
     let inbox = client.new_inbox();
-    for (name, deliver) in [("foreign", "$JS.API.CONSUMER.DELETE.LEDGER.other"), ("own", &inbox)] {
+    let _listening = client.subscribe(inbox.clone()).await.unwrap();
+    client.flush().await.unwrap();
+    for (name, deliver) in [("own", &*inbox), ("foreign", "$JS.API.CONSUMER.MSG.NEXT.LEDGER.other")] {
         let config = json!({ "name": name, "deliver_subject": deliver, "ack_policy": "none",
             "deliver_policy": "all", "inactive_threshold": PULL_NANOSECONDS });
-        let answer = create(&client, config).await;
-        assert!(answer.is_some_and(|answer| !is_refused(&answer)), "{name}");
+        let answer = create(&client, config).await.unwrap();
+        assert_eq!(answer["push_bound"], json!(true), "the server delivers: {name}: {answer}");
     }
     let foreign = async || is_there(&client, "foreign").await;
     within(MENDED_WITHIN, "the foreign consumer is gone", foreign, |is_there| !is_there).await;
     assert!(is_there(&client, "own").await, "a reader's own inbox is allowed");
+    assert!(is_there(&client, "other").await, "nothing else was removed");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -9,7 +9,9 @@
 mod attempts;
 mod command;
 mod connections;
+mod deliveries;
 mod fleet;
+mod headers;
 mod keeper;
 mod leaf;
 mod life;
@@ -19,6 +21,7 @@ mod records;
 mod renewal;
 mod renewer;
 mod replies;
+mod settings;
 mod shares;
 mod upgrade;
 

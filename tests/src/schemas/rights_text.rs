@@ -1,0 +1,80 @@
+//! What `schemas/RIGHTS.md` says beside its lists: what the accounts are for, what the boundaries hold and what they do not,
+//! and the rights of roles that do not exist yet. It lists no right that a role has.
+
+/// Before the lists.
+pub(super) const BEGINNING: &str = "\
+# Rights: account × role × subject
+
+Made from the lists that `muster auth` signs accounts with. A subject in none of these lists is refused.
+`tests/tests/security/matrix.rs` works out from the same lists which streams each role may change, and tries as each role
+every verb of JetStream's API for every stream, every subject of these lists and every subject that a stream stores. Roles
+outside HUB try each of their rights with each of those subjects as the reply. Existence, settings, messages and
+consumers of streams that changed must equal what the lists allow: each change is seen, and no other. Roles within HUB are
+tried without foreign replies, because HUB is one domain of trust (below).
+
+| account | who is in it | JetStream |
+|---|---|---|
+| HUB | services: publisher, ingest, rollup, renewer; for an hour a maintainer | all streams |
+| READERS | the keeper | mirrors of LEDGER and of the bucket `views` |
+| PEOPLE | viewers, subscribers, operators | none |
+| DEVICES | devices | none |
+| one for each site with a leaf node | the site's server | none; imports what DEVICES imports, for that site alone |
+| system | `muster auth push`, the connection watcher | none |
+
+**HUB is one domain of trust.** A request names the subject of its answer, and the server asks nobody whether the requester
+may write there. So whoever holds a service's credentials can reach by a reply what HUB reaches, beyond the service's own
+list; that is why nobody but services is in HUB. From another account an answer comes back to that account. A maintainer
+may also have a stream republish to any subject of HUB, so its credentials end after an hour.
+
+**Push consumers.** A subscriber or operator names the subject to which a consumer delivers. The consumers are on the mirrors,
+and the server delivers only while there is a subscription to exactly that subject, which a wildcard is not. READERS imports
+from HUB by wildcards alone, so nothing that is delivered reaches HUB's API, its streams or its services. An
+account token of an earlier release imports two subjects of the API exactly (`STREAM.INFO` and `CONSUMER.CREATE` of a
+mirrored stream). Until `muster auth push` has replaced it, heartbeats and facts can arrive there: `STREAM.INFO` answers them to
+nobody, `CONSUMER.CREATE` refuses them, and nothing in HUB changes.
+Within READERS the server listens exactly on `$JS.API.DIRECT.GET.<mirror>` (in its own queue group) and on `MSG.NEXT` and
+`RESET` of each consumer. There a subscriber can take messages from a consumer whose name it knows, or reset it. The keeper
+removes a consumer that delivers outside `_INBOX.` within 10 seconds; whoever makes it can make it again.
+
+**Inboxes of others.** A consumer may deliver to another person's inbox, because the server does not say whose a consumer is.
+What arrives are facts or views, and it arrives only where the other listens on exactly the subject that is named. Muster's
+clients and the common NATS clients listen for answers by a wildcard, which receives nothing of it. An ordered push
+consumer listens exactly, on an inbox with a name of 22 characters that nobody else is told; whoever knew it could have that
+consumer start again.
+
+**Who asks.** Where the table says *named*, the server tells the service the requester's key, name and signing key in
+`Nats-Request-Info`, in place of whatever the user sent under that name. Services answer to `_R_.>` (requests from other
+accounts) and to `_INBOX.>` of their own account, and drop and count everything else. No role may ask on behalf of another:
+a request with the header `Muster-On-Behalf-Of` is refused, whoever sends it, until there is a gateway.
+
+**Headers.** DOWNLINK is the one stream that takes a message of a person (an operator's `muster.credential.*.*`). It
+refuses rollups, lifespans, counters, batches, schedules, sources and wrong expectations. A trace goes only where its sender may
+publish.
+
+";
+
+/// Before what crosses to sites.
+pub(super) const SITES: &str = "
+## What crosses to the account of a site with a leaf node
+
+One account for each site. Its leaf node maps what a device asks JetStream's API for to `muster.fetch.…`, because requests of
+that API do not pass a leaf node.
+
+| from | to | how | subject | in the site's account |
+|---|---|---|---|---|
+";
+
+/// After the lists.
+pub(super) const TO_COME: &str = "
+## Roles without a list of their own, and roles to come
+
+A role to come has no rights, no signing key and no credentials: its subjects are refused to everybody. This is what it will
+get, and nothing beside it.
+
+| role | account | publishes | subscribes | crosses between accounts |
+|---|---|---|---|---|
+| federation (there) | PEOPLE of each hub; HUB and READERS of the top | at each hub as `subscriber`; at the top as `rollup` and `keeper` | the same | nothing of its own |
+| planner (to come) | HUB | `muster.plan.*`, `muster.deployment.*.*`, `muster.operation.*.*`, `muster.approval.*.*`, `muster.gate.*.*`, `muster.owner.planner`, `muster.publisher.release`; LEDGER as rollup reads it | `_INBOX.{key}.>`, `muster.planner.*` | HUB to PEOPLE: `muster.planner.*`, request, named |
+| gateway (to come) | HUB | `muster.report.{site}.*` and `muster.presence.{site}.*` of the sites in its credentials, direct get of DOWNLINK of those; requests of people, alone with `Muster-On-Behalf-Of`; `$KV.http_devices.>` | `_INBOX.{key}.>` | nothing: its users come by HTTP |
+| approver (to come) | PEOPLE | as `viewer`; `muster.planner.operation-approve` and `muster.planner.operation-reject` | as `viewer` | what `viewer` imports, and `muster.planner.*`, request, named |
+";
