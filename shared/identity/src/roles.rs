@@ -3,6 +3,7 @@
 
 use muster_contract::DeviceKey;
 use muster_contract::limits::{CONNECTIONS_PER_KEY_MAX, CONNECTIONS_PER_SERVICE_KEY_MAX, MESSAGE_BYTES_MAX};
+use nkeys::{KeyPair, KeyPairType};
 use serde_json::{Value, json};
 
 use crate::exchange::Account;
@@ -146,6 +147,15 @@ impl Rights {
 /// The prefix under which a user with a role gets its answers.
 pub fn inbox(public_key: &str) -> String {
     format!("_INBOX.{public_key}")
+}
+
+/// Whether a subject lies in the inbox of a user with a role. The server lets the holder of that key alone listen there.
+pub fn is_inbox_of_user(subject: &str) -> bool {
+    let parts = subject.strip_prefix("_INBOX.").and_then(|rest| rest.split_once('.'));
+    parts.is_some_and(|(key, rest)| {
+        let is_user = |pair: KeyPair| matches!(pair.key_pair_type(), KeyPairType::User);
+        !rest.is_empty() && KeyPair::from_public_key(key).is_ok_and(is_user)
+    })
 }
 
 #[cfg(test)]

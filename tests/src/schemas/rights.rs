@@ -27,7 +27,8 @@ list; that is why nobody but services is in HUB. From another account an answer 
 
 **Who asks.** Where the table says *named*, the server tells the service the requester's key, name and signing key in
 `Nats-Request-Info`, in place of whatever the user sent under that name. Services answer to `_R_.>` (requests from other
-accounts) and to `_INBOX.>` of their own account, and drop and count everything else. No role may ask on behalf of another.
+accounts); ingest, which the other services ask, also to `_INBOX.<key>.>` of its own account, where the server lets only the
+holder of that key listen. They drop and count everything else, at `$SRV.…` too. No role may ask on behalf of another.
 
 **Roles to come** have no rights yet: planner (HUB: its stream of plans, requests to the publisher, LEDGER), gateway (HUB: reports
 of HTTP devices, requests of people; alone to say on whose behalf), approver (PEOPLE: as viewer, and approvals). A federation has the role `subscriber` at each hub and `rollup` and `keeper` at the top.
