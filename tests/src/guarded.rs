@@ -12,6 +12,7 @@ use muster_identity::Role;
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 
+use crate::limits::lower_connections;
 use crate::older;
 use crate::server::{Server, Setup, free_port};
 use crate::system::program;
@@ -46,6 +47,13 @@ impl Guarded {
     /// One that speaks plain text, for a test that speaks the protocol itself.
     pub fn start_plain() -> Self {
         Self::start_with(false, &[], |_| ())
+    }
+
+    /// One that speaks plain text, whose accounts (`devices`, `people`) take so few connections.
+    pub fn start_with_connections(limits: &[(&str, usize)]) -> Self {
+        Self::start_with(false, &[], |auth| {
+            limits.iter().for_each(|(account, most)| lower_connections(auth, account, *most));
+        })
     }
 
     /// One that speaks plain text, also to the servers of these sites.

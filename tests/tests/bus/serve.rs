@@ -103,7 +103,7 @@ async fn a_service_can_be_discovered() {
     subjects.sort_unstable();
     assert_eq!(subjects, ["\"muster.query.device\"", "\"muster.query.fleet\""]);
     let id = info["id"].as_str().unwrap();
-    let one = client.request(format!("$SRV.PING.muster-query.{id}"), Bytes::new(), PATIENCE).await.unwrap();
+    let one = client.request(&format!("$SRV.PING.muster-query.{id}"), Bytes::new(), PATIENCE).await.unwrap();
     let one: Value = serde_json::from_slice(&one).unwrap();
     assert_eq!(
         (one["type"].as_str(), one["id"].as_str()),
