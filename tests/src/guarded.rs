@@ -12,6 +12,7 @@ use muster_identity::Role;
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 
+use crate::limits::lower_connections;
 use crate::monitor::{self, Streams};
 use crate::older;
 use crate::server::{Server, Setup, free_port};
@@ -46,7 +47,12 @@ impl Guarded {
     /// One that speaks plain text, whose keys the release before READERS and PEOPLE made, with a device that was enrolled
     /// then.
     pub fn start_older(key: &DeviceKey) -> Self {
-        Self::start_with(Wanted::default(), |auth| {
+        Self::start_older_with_sites(key, &[])
+    }
+
+    /// The same, also for the servers of these sites.
+    pub fn start_older_with_sites(key: &DeviceKey, sites: &[&SiteId]) -> Self {
+        Self::start_with(Wanted { sites, ..Wanted::default() }, |auth| {
             let file = device_creds(auth.parent().unwrap(), key).display().to_string();
             run_muster(auth, &["enroll", &key.to_string(), "--creds-file", &file]);
             older::rewrite(auth);
@@ -56,6 +62,13 @@ impl Guarded {
     /// One that speaks plain text, for a test that speaks the protocol itself.
     pub fn start_plain() -> Self {
         Self::start_with(Wanted::default(), |_| ())
+    }
+
+    /// One that speaks plain text, whose accounts (`devices`, `people`) take so few connections.
+    pub fn start_with_connections(limits: &[(&str, usize)]) -> Self {
+        Self::start_with(Wanted::default(), |auth| {
+            limits.iter().for_each(|(account, most)| lower_connections(auth, account, *most));
+        })
     }
 
     /// One that speaks plain text, also to the servers of these sites.

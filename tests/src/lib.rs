@@ -23,6 +23,7 @@ pub mod incidents;
 pub mod later;
 pub mod leaf;
 pub mod ledger;
+pub mod limits;
 pub mod monitor;
 pub mod older;
 pub mod python;

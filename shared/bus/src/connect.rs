@@ -21,6 +21,7 @@ use crate::link::{self, Link, Silence};
 use crate::login::ClientCertificate;
 use crate::renew::{InUse, Renewal};
 use crate::replies::Replies;
+use crate::requester::OwnReplies;
 use crate::version::{SERVER_RULE, is_acceptable};
 use crate::wire::Wire;
 
@@ -210,6 +211,7 @@ async fn open(config: &BusConfig, servers: &[ServerAddr], pace: &Arc<Pace>) -> R
         ledger_bytes_max,
         replicas,
         signers,
+        own_replies: OwnReplies::of(config.creds.as_deref()),
         dropped_requests: OnceLock::new(),
         _tasks,
     };

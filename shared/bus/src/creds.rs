@@ -6,7 +6,7 @@ use std::path::Path;
 
 use async_nats::{Auth, ConnectOptions, ServerAddr};
 use muster_identity::requester::Signers;
-use muster_identity::{Known, creds, jwt, roles};
+use muster_identity::{Known, Role, creds, jwt, roles};
 use nkeys::KeyPair;
 
 /// In a folder: the seed, which never leaves the machine that made it.
@@ -77,6 +77,11 @@ pub(crate) fn inbox(path: &Path) -> Option<String> {
         ("device", Some(site), Some(device)) => Some(format!("_INBOX_{site}_{device}")),
         _ => Some(roles::inbox(&known.sub)),
     }
+}
+
+/// The role that credentials are for; none if they cannot be read or are of no role of ours.
+pub(crate) fn role(path: &Path) -> Option<Role> {
+    Role::of(read(path).ok()?.known().ok()?.tag("role")?)
 }
 
 /// The signing keys of roles that a service's credentials name; none if they cannot be read.

@@ -16,6 +16,7 @@ pub mod connections;
 pub mod converge;
 pub mod creds;
 pub mod deliveries;
+mod discovery;
 pub mod event;
 pub mod health;
 pub mod held;

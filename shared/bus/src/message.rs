@@ -134,6 +134,12 @@ impl Delivery {
 pub struct Headers(pub(crate) HeaderMap);
 
 impl Headers {
+    /// Bytes of these headers on the wire; none where there are none.
+    pub(crate) fn wire_bytes(&self) -> usize {
+        let lines = self.iter().map(|(name, value)| name.len() + value.len() + ": \r\n".len()).sum::<usize>();
+        if lines == 0 { 0 } else { "NATS/1.0\r\n\r\n".len() + lines }
+    }
+
     /// No headers.
     pub fn new() -> Self {
         Self::default()

@@ -170,7 +170,8 @@ pub(crate) fn pack(message: Outgoing) -> Result<Packed, PublishError> {
     if let Some(ttl) = message.ttl {
         headers.insert(TTL, format!("{}s", ttl.as_secs().max(1)));
     }
-    if payload.len() > SERVER_PAYLOAD_MIN {
+    // The server counts headers as well, and ends the connection of whoever sends more.
+    if payload.len() + headers.wire_bytes() > SERVER_PAYLOAD_MIN {
         return Err(PublishError::new(subject, NoAnswer::TooLarge.into()));
     }
     Ok(Packed { subject: subject.into(), headers: (!headers.is_empty()).then_some(headers.0), payload })
@@ -222,6 +223,18 @@ mod tests {
             let own = kind == Permanent && (cause.code().is_none() || !small);
             assert_eq!(error.is_of_the_message(), own, "{cause}");
         }
+    }
+
+    #[test]
+    fn headers_count_towards_what_a_message_may_be() {
+        let sized = |bytes: usize| {
+            let message =
+                Outgoing { message_id: Some("known".to_owned()), ..Outgoing::new("a.b", vec![0; bytes]) };
+            pack(message).map(drop).map_err(|error| error.kind)
+        };
+        let headers = "NATS/1.0\r\nNats-Msg-Id: known\r\n\r\n".len();
+        assert_eq!(sized(SERVER_PAYLOAD_MIN - headers), Ok(()));
+        assert_eq!(sized(SERVER_PAYLOAD_MIN - headers + 1), Err(PublishErrorKind::Permanent));
     }
 
     #[test]

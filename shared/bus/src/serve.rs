@@ -8,21 +8,22 @@ use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use async_nats::HeaderMap;
-use async_nats::service::endpoint::Endpoint;
-use async_nats::service::{NATS_SERVICE_ERROR, NATS_SERVICE_ERROR_CODE, Request, Service, ServiceExt};
+use async_nats::service::{NATS_SERVICE_ERROR, NATS_SERVICE_ERROR_CODE};
+use async_nats::{HeaderMap, Message, SubscribeError, Subscriber};
 use bytes::Bytes;
 use fastrand::Rng;
 use futures_util::{FutureExt, StreamExt};
 use muster_contract::query::{ErrorBody, ErrorCode, ErrorReply};
 use muster_identity::Requester;
 use muster_service::backoff::FullJitter;
-use muster_service::error::{BoxError, chain};
+use muster_service::error::chain;
 use muster_service::fair::{Exceeded, FairScheduler, Shares, Submitted};
+use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 
 use crate::bus::Bus;
+use crate::discovery::{Discovery, QUEUE_GROUP};
 use crate::message::Headers;
 use crate::requester::refuse_on_behalf;
 use crate::shares::RequesterBounds;
@@ -104,16 +105,14 @@ impl From<ErrorBody> for Fault {
 pub struct ServeError {
     /// The service's name.
     pub service: &'static str,
-    /// What the bus says about its name, version or subjects.
+    /// What the bus says about its subjects.
     #[source]
-    pub source: BoxError,
+    pub source: SubscribeError,
 }
 
 /// A service that is being served until this is stopped or dropped.
 #[derive(Debug)]
 pub struct Serving {
-    /// What makes the service discoverable.
-    service: Service,
     tasks: TaskTracker,
     stop: DropGuard,
 }
@@ -124,8 +123,6 @@ impl Serving {
         drop(self.stop);
         self.tasks.close();
         self.tasks.wait().await;
-        // Never fails in this version of the library; the service is gone either way.
-        let _ = self.service.stop().await;
     }
 }
 
@@ -169,50 +166,62 @@ impl Bus {
         H: Fn(Call) -> F + Send + Sync + 'static,
         F: Future<Output = Result<Bytes, Fault>> + Send + 'static,
     {
-        let refused = |source: BoxError| ServeError { service: spec.name, source };
-        let builder = self.wire.client.service_builder().description(spec.description);
-        let service = builder.start(spec.name, spec.version).await.map_err(refused)?;
+        let refused = |source| ServeError { service: spec.name, source };
+        let client = &self.wire.client;
+        let discovery = Arc::new(Discovery::new(spec.clone()));
+        let questions = discovery.subscribe(client).await.map_err(refused)?;
         let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
         let dispatcher = Dispatcher {
             bus: self.clone(),
             handler: Arc::new(handler),
             calls: Arc::new(Mutex::new(FairScheduler::new(SHARES))),
             tasks: tasks.clone(),
+            discovery: Arc::clone(&discovery),
         };
-        for EndpointSpec { name, subject } in spec.endpoints {
-            let requests = service.endpoint_builder().name(name).add(subject).await.map_err(refused)?;
-            tasks.spawn(attend(name, requests, dispatcher.clone(), stop.clone()));
+        for (index, EndpointSpec { name, subject }) in spec.endpoints.into_iter().enumerate() {
+            let requests = client.queue_subscribe(subject, QUEUE_GROUP.to_owned()).await.map_err(refused)?;
+            let endpoint = Endpoint { name, index };
+            tasks.spawn(attend(endpoint, requests, dispatcher.clone(), stop.clone()));
         }
-        Ok(Serving { service, tasks, stop: stop.drop_guard() })
+        tasks.spawn(discovery.run(self.clone(), questions, stop.clone()));
+        Ok(Serving { tasks, stop: stop.drop_guard() })
     }
 }
 
 /// Takes the requests of one endpoint until `stop`.
 async fn attend<H, F>(
-    endpoint: &'static str,
-    mut requests: Endpoint,
+    endpoint: Endpoint,
+    mut requests: Subscriber,
     dispatcher: Dispatcher<H>,
     stop: CancellationToken,
 ) where
     H: Fn(Call) -> F + Send + Sync + 'static,
     F: Future<Output = Result<Bytes, Fault>> + Send + 'static,
 {
-    while let Some(Some(request)) = stop.run_until_cancelled(requests.next()).await {
-        dispatcher.accept(endpoint, request);
+    while let Some(Some(message)) = stop.run_until_cancelled(requests.next()).await {
+        dispatcher.accept(endpoint, message);
     }
     // No new requests; those already here are answered.
-    if requests.stop().await.is_ok() {
-        while let Some(request) = tokio::task::unconstrained(requests.next()).now_or_never().flatten() {
-            dispatcher.accept(endpoint, request);
+    if requests.unsubscribe().await.is_ok() {
+        while let Some(message) = tokio::task::unconstrained(requests.next()).now_or_never().flatten() {
+            dispatcher.accept(endpoint, message);
         }
     }
 }
 
+/// Which endpoint of its service.
+#[derive(Debug, Clone, Copy)]
+struct Endpoint {
+    name: &'static str,
+    index: usize,
+}
+
 /// A request that is answered, or waits.
 struct Accepted {
-    endpoint: &'static str,
+    endpoint: Endpoint,
     requester: Requester,
-    request: Request,
+    message: Message,
+    at: Instant,
 }
 
 /// Starts the requests of all endpoints of one service in a fair order. Clones share everything.
@@ -221,16 +230,18 @@ struct Dispatcher<H> {
     handler: Arc<H>,
     calls: Arc<Mutex<FairScheduler<Requester, Accepted>>>,
     tasks: TaskTracker,
+    discovery: Arc<Discovery>,
 }
 
 impl<H> Clone for Dispatcher<H> {
     fn clone(&self) -> Self {
-        let Self { bus, handler, calls, tasks } = self;
+        let Self { bus, handler, calls, tasks, discovery } = self;
         Self {
             bus: bus.clone(),
             handler: Arc::clone(handler),
             calls: Arc::clone(calls),
             tasks: tasks.clone(),
+            discovery: Arc::clone(discovery),
         }
     }
 }
@@ -240,39 +251,57 @@ where
     H: Fn(Call) -> F + Send + Sync + 'static,
     F: Future<Output = Result<Bytes, Fault>> + Send + 'static,
 {
-    fn accept(&self, endpoint: &'static str, request: Request) {
-        let Some(requester) = self.bus.admit(&request.message) else { return };
-        if let Some(refusal) = refuse_on_behalf(&request.message) {
-            self.tasks.spawn(async move { reply(endpoint, &request, Err(refusal.into())).await });
+    fn accept(&self, endpoint: Endpoint, message: Message) {
+        let Some(requester) = self.bus.admit(&message) else { return };
+        let refusal = refuse_on_behalf(&message);
+        let accepted = Accepted { endpoint, requester: requester.clone(), message, at: Instant::now() };
+        if let Some(refusal) = refusal {
+            let dispatcher = self.clone();
+            self.tasks.spawn(async move { dispatcher.reply(&accepted, Err(refusal.into())).await });
             return;
         }
-        let accepted = Accepted { endpoint, requester: requester.clone(), request };
         let submitted = self.calls().submit(requester, accepted);
         match submitted {
             Submitted::Start(accepted) => self.start(accepted),
             Submitted::Queued => {}
-            Submitted::Refused(Accepted { endpoint, request, .. }, exceeded) => {
-                let refusal = Err(too_many(exceeded).into());
-                self.tasks.spawn(async move { reply(endpoint, &request, refusal).await });
+            Submitted::Refused(accepted, exceeded) => {
+                let (dispatcher, refusal) = (self.clone(), Err(too_many(exceeded).into()));
+                self.tasks.spawn(async move { dispatcher.reply(&accepted, refusal).await });
             }
         }
     }
 
     fn start(&self, accepted: Accepted) {
-        let (dispatcher, Accepted { endpoint, requester, request }) = (self.clone(), accepted);
+        let dispatcher = self.clone();
         self.tasks.spawn(async move {
+            let Accepted { endpoint, requester, message, .. } = &accepted;
             let call = Call {
-                endpoint,
-                subject: request.message.subject.to_string(),
-                payload: request.message.payload.clone(),
-                headers: Headers(request.message.headers.clone().unwrap_or_default()),
+                endpoint: endpoint.name,
+                subject: message.subject.to_string(),
+                payload: message.payload.clone(),
+                headers: Headers(message.headers.clone().unwrap_or_default()),
                 requester: requester.clone(),
             };
-            let answering = async { reply(endpoint, &request, (dispatcher.handler)(call).await).await };
+            let answering = async { dispatcher.reply(&accepted, (dispatcher.handler)(call).await).await };
             // A handler that panics has said so itself, and holds its place no longer than others.
             let _ = AssertUnwindSafe(answering).catch_unwind().await;
-            dispatcher.finish(&requester);
+            dispatcher.finish(requester);
         });
+    }
+
+    async fn reply(&self, Accepted { endpoint, message, at, .. }: &Accepted, answer: Result<Bytes, Fault>) {
+        self.discovery.answered(endpoint.index, at.elapsed(), answer.as_ref().err());
+        // None without a reply is accepted.
+        let Some(reply) = message.reply.clone() else { return };
+        let mut headers = HeaderMap::new();
+        let body = answer.unwrap_or_else(|fault| {
+            headers.insert(NATS_SERVICE_ERROR, fault.message.replace(['\r', '\n'], " "));
+            headers.insert(NATS_SERVICE_ERROR_CODE, fault.code.to_string());
+            fault.body
+        });
+        if let Err(error) = self.bus.wire.client.publish_with_headers(reply, headers, body).await {
+            tracing::warn!(endpoint = endpoint.name, %error, "a request got no answer");
+        }
     }
 
     fn finish(&self, requester: &Requester) {
@@ -300,18 +329,6 @@ fn too_many(exceeded: Exceeded) -> ErrorBody {
         }
     };
     ErrorBody { code: ErrorCode::TooManyRequests, message }
-}
-
-async fn reply(endpoint: &str, request: &Request, answer: Result<Bytes, Fault>) {
-    let mut headers = HeaderMap::new();
-    let body = answer.unwrap_or_else(|fault| {
-        headers.insert(NATS_SERVICE_ERROR, fault.message.replace(['\r', '\n'], " "));
-        headers.insert(NATS_SERVICE_ERROR_CODE, fault.code.to_string());
-        fault.body
-    });
-    if let Err(error) = request.respond_with_headers(Ok(body), headers).await {
-        tracing::warn!(endpoint, %error, "a request got no answer");
-    }
 }
 
 #[cfg(test)]

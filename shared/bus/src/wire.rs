@@ -17,6 +17,7 @@ use tokio_util::sync::DropGuard;
 
 use crate::link::{self, Link, Silence};
 use crate::replies::Replies;
+use crate::requester::OwnReplies;
 
 /// How long the server may take to answer a read or an administrative request.
 pub(crate) const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
@@ -34,6 +35,8 @@ pub(crate) struct Wire {
     pub(crate) replicas: usize,
     /// By which a requester's role is known.
     pub(crate) signers: Signers,
+    /// To which inboxes of its own account this process answers.
+    pub(crate) own_replies: OwnReplies,
     /// Counts requests that were dropped because of their reply subject, once somebody wants to know.
     pub(crate) dropped_requests: OnceLock<Counter>,
     /// Ends the tasks behind `link` and `replies`.

@@ -6,8 +6,8 @@
 //! server with users in its configuration they are filled here.
 //!
 //! Rules for all roles: nobody is given `allow_responses`, which would let a requester choose where a service publishes.
-//! Services answer to `_R_.>`, which nats-server alone makes for requests from other accounts, and to `_INBOX.>` of
-//! their own account. No role may delete a stream but the keeper, and it reaches only the mirrors.
+//! Services answer to `_R_.>`, which nats-server alone makes for requests from other accounts; ingest, which other services
+//! ask, also to `_INBOX.>` of its own account. No role may delete a stream but the keeper, and it reaches only the mirrors.
 
 use crate::roles::Role;
 
@@ -56,6 +56,8 @@ const READ_DESIRED: [&str; 4] = [
     "$JS.API.CONSUMER.DELETE.DOWNLINK.*",
     "$JS.API.DIRECT.GET.DOWNLINK.muster.desired.>",
 ];
+/// Verifying the receipts that ingest writes.
+const READ_RECEIPTS: &str = "$JS.API.CONSUMER.CREATE.DOWNLINK.*.muster.receipt.>";
 const READ_LEDGER: [&str; 6] = [
     "$JS.API.STREAM.INFO.LEDGER",
     // By sequence; by subject is below.
@@ -185,8 +187,11 @@ const DEVICE_PUBLISH: [&str; 5] = [
 const DEVICE_SUBSCRIBE: [&str; 2] = ["_INBOX_{site}_{device}.>", "muster.live.*.{site}.{device}"];
 /// Where a user that is no device gets answers; no other user may subscribe there.
 const OWN_INBOX: &str = "_INBOX.{key}.>";
-/// Where services answer: requests from other accounts, and from their own.
-const ANSWERS: [&str; 2] = ["_R_.>", "_INBOX.>"];
+/// Where services answer requests from other accounts.
+const ANSWERS: &str = "_R_.>";
+/// Where ingest answers requests of its own account. A service that may write there can also forge the server's answers to
+/// other services, so no other may.
+const ANSWERS_WITHIN_HUB: &str = "_INBOX.>";
 /// How services are discovered.
 const DISCOVERY: [&str; 6] =
     ["$SRV.PING", "$SRV.PING.>", "$SRV.INFO", "$SRV.INFO.>", "$SRV.STATS", "$SRV.STATS.>"];
@@ -213,8 +218,7 @@ impl Role {
                     &READ_DESIRED,
                     &READ_LEDGER_OF_DESIRED,
                     &READ_PRESENCE,
-                    &["muster.desired.*.*", INCIDENT_REQUESTS],
-                    &ANSWERS,
+                    &["muster.desired.*.*", INCIDENT_REQUESTS, ANSWERS],
                 ],
                 vec![&[OWN_INBOX, PUBLISHER_REQUESTS], &DISCOVERY],
             ),
@@ -227,7 +231,7 @@ impl Role {
                     &READ_PRESENCE,
                     &INGEST_FACTS,
                     &INGEST_RECORDS,
-                    &ANSWERS,
+                    &[READ_RECEIPTS, ANSWERS, ANSWERS_WITHIN_HUB],
                 ],
                 vec![&[OWN_INBOX], &INGEST_ANSWERS, &DISCOVERY],
             ),
@@ -237,8 +241,7 @@ impl Role {
                     &READ_LEDGER,
                     &READ_VIEWS,
                     &KEEP_NOTICES,
-                    &["$KV.views.>", INCIDENT_REQUESTS, HEARING_FACTS],
-                    &ANSWERS,
+                    &["$KV.views.>", INCIDENT_REQUESTS, HEARING_FACTS, ANSWERS],
                 ],
                 vec![&[OWN_INBOX, QUERIES, NOTIFY_REQUESTS, VIEW_REQUESTS], &DISCOVERY],
             ),

@@ -3,6 +3,7 @@
 
 use muster_contract::DeviceKey;
 use muster_contract::limits::{CONNECTIONS_PER_KEY_MAX, CONNECTIONS_PER_SERVICE_KEY_MAX, MESSAGE_BYTES_MAX};
+use nkeys::{KeyPair, KeyPairType};
 use serde_json::{Value, json};
 
 use crate::exchange::Account;
@@ -148,6 +149,15 @@ pub fn inbox(public_key: &str) -> String {
     format!("_INBOX.{public_key}")
 }
 
+/// Whether a subject lies in the inbox of a user with a role. The server lets the holder of that key alone listen there.
+pub fn is_inbox_of_user(subject: &str) -> bool {
+    let parts = subject.strip_prefix("_INBOX.").and_then(|rest| rest.split_once('.'));
+    parts.is_some_and(|(key, rest)| {
+        let is_user = |pair: KeyPair| matches!(pair.key_pair_type(), KeyPairType::User);
+        !rest.is_empty() && KeyPair::from_public_key(key).is_ok_and(is_user)
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -235,6 +245,15 @@ mod tests {
             ("muster.credential.*.*", &[Role::Renewer, Role::Operator]),
             ("muster.receipt.*.*", &[Role::Ingest]),
             ("muster.status.*.*.*", &[Role::Ingest]),
+            ("muster.device.*.*", &[Role::Ingest]),
+            ("muster.liveness.*.*", &[Role::Ingest]),
+            ("muster.deadline.*.*.*", &[Role::Ingest]),
+            ("muster.incident.*.*", &[Role::Ingest]),
+            ("muster.quarantine.*.*", &[Role::Ingest]),
+            ("muster.verdict.*.*", &[Role::Ingest]),
+            ("muster.owner.*.*", &[Role::Ingest]),
+            ("muster.hub.*", &[Role::Ingest]),
+            ("muster.hearing.*", &[Role::Rollup]),
             ("$KV.views.>", &[Role::Rollup]),
             ("muster.notice.*", &[Role::Rollup]),
             ("muster.subscription.*", &[Role::Rollup]),

@@ -44,7 +44,8 @@ consumer start again.
 
 **Who asks.** Where the table says *named*, the server tells the service the requester's key, name and signing key in
 `Nats-Request-Info`, in place of whatever the user sent under that name. Services answer to `_R_.>` (requests from other
-accounts) and to `_INBOX.>` of their own account, and drop and count everything else. No role may ask on behalf of another:
+accounts); ingest, which the other services ask, also to `_INBOX.<key>.>` of its own account, where the server lets only the
+holder of that key listen. They drop and count everything else, at `$SRV.…` too. No role may ask on behalf of another:
 a request with the header `Muster-On-Behalf-Of` is refused, whoever sends it, until there is a gateway.
 
 **Headers.** DOWNLINK is the one stream that takes a message of a person (an operator's `muster.credential.*.*`). It

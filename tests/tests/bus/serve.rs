@@ -62,10 +62,14 @@ async fn a_request_whose_reply_is_no_inbox_is_dropped() {
     let mut answered = client.subscribe("muster.desired.*.*").await.unwrap();
     let mut raw = Raw::anonymous(server.port()).unwrap();
     for reply in ["muster.desired.plant7.press-4", "_R_", "_INBOX", "$KV.views.fleet", ""] {
-        raw.publish("muster.query.fleet", reply, "foreign");
+        for subject in ["muster.query.fleet", "$SRV.PING", "$SRV.INFO.muster-query", "$SRV.STATS"] {
+            raw.publish(subject, reply, "foreign");
+        }
     }
-    // One that is answered was asked after them.
-    client.request("muster.query.fleet", Bytes::from("own"), PATIENCE).await.unwrap();
+    // Those that are answered were asked after them.
+    for subject in ["muster.query.fleet", "$SRV.PING", "$SRV.INFO", "$SRV.STATS"] {
+        client.request(subject, Bytes::from("own"), PATIENCE).await.unwrap();
+    }
     client.publish_core("muster.desired.plant7.last", Default::default(), Bytes::new()).await.unwrap();
     let first = soon("the last message", answered.next()).await.unwrap();
     assert_eq!(first.subject, "muster.desired.plant7.last", "a request was answered into a stream's subject");
@@ -98,6 +102,13 @@ async fn a_service_can_be_discovered() {
         info["endpoints"].as_array().unwrap().iter().map(|e| e["subject"].to_string()).collect();
     subjects.sort_unstable();
     assert_eq!(subjects, ["\"muster.query.device\"", "\"muster.query.fleet\""]);
+    let id = info["id"].as_str().unwrap();
+    let one = client.request(&format!("$SRV.PING.muster-query.{id}"), Bytes::new(), PATIENCE).await.unwrap();
+    let one: Value = serde_json::from_slice(&one).unwrap();
+    assert_eq!(
+        (one["type"].as_str(), one["id"].as_str()),
+        (Some("io.nats.micro.v1.ping_response"), Some(id))
+    );
 }
 
 #[tokio::test]

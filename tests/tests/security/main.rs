@@ -1,12 +1,14 @@
 //! What somebody on the bus cannot do: each test is an attempt, against a real server with the rights that
 //! `muster auth` gives. [`attempts`] by a device, by a site that has a server of its own ([`leaf`]), [`life`] of an
-//! identity and its [`renewal`], [`command`] line, [`connections`] of one key, every subject with every reply
-//! ([`matrix`]) and with foreign [`replies`] to services, whom [`records`] of changes name, a whole [`fleet`], and the mirrors
-//! that its [`keeper`] keeps; what one reader takes delays no other ([`shares`]).
+//! identity and its [`renewal`], [`command`] line, [`connections`] of one key and [`limits`] of accounts, every subject with
+//! every reply ([`matrix`]) and with foreign [`replies`] to services, whom [`records`] of changes name, a whole [`fleet`], and
+//! the mirrors that its [`keeper`] keeps, which people read in six ways ([`reading`]); foreign [`receipts`]; the same services
+//! on a cluster ([`clustered`]) and on an [`open`] server; what one reader takes delays no other ([`shares`]).
 
 #![allow(clippy::unwrap_used, reason = "a failure here is the test's result")]
 
 mod attempts;
+mod clustered;
 mod command;
 mod connections;
 mod deliveries;
@@ -15,8 +17,12 @@ mod headers;
 mod keeper;
 mod leaf;
 mod life;
+mod limits;
 mod matrix;
 mod mirrors;
+mod open;
+mod reading;
+mod receipts;
 mod records;
 mod renewal;
 mod renewer;

@@ -1,5 +1,5 @@
-//! A request within the services' own account whose reply subject is no inbox: whoever sends one would have a service write
-//! in the service's name.
+//! A request within the services' own account whose reply subject is no inbox of a key: whoever sends one would have a service
+//! write in the service's name.
 
 use std::net::SocketAddr;
 
@@ -38,8 +38,11 @@ async fn a_request_with_a_foreign_reply_is_dropped_and_counted() {
         "cause": "empty", "reason": "a test" })
         .to_string();
     let mut rollup = Raw::connect(hub.server.port(), &hub.creds(Role::Rollup)).unwrap();
-    rollup.publish(REQUEST_INCIDENT, &subjects::desired(&victim), &request);
-    until("it is counted", dropped, |count| *count == Some(1.0)).await;
+    let of_a_site = "_INBOX_plant7_press-5.1".to_owned();
+    for reply in [subjects::desired(&victim), "_INBOX.somebody.1".to_owned(), of_a_site, String::new()] {
+        rollup.publish(REQUEST_INCIDENT, &reply, &request);
+    }
+    until("they are counted", dropped, |count| *count == Some(4.0)).await;
     assert!(reader.last(stream::DOWNLINK, &subjects::desired(&victim)).await.unwrap().is_none(), "answered");
     let incidents = LedgerSubject::Incident(Some(key)).to_string();
     let recorded = async || {
@@ -56,5 +59,5 @@ async fn a_request_with_a_foreign_reply_is_dropped_and_counted() {
         rollup.message();
     }
     assert_eq!(recorded().await, 1, "the same request with an inbox is obeyed");
-    assert_eq!(dropped().await, Some(1.0), "and is not counted");
+    assert_eq!(dropped().await, Some(4.0), "and is not counted");
 }
