@@ -31,6 +31,7 @@ use crate::outlet::HighWater;
 use crate::restore::{self, Restored};
 use crate::room::{RoomKeeper, Rooms};
 use crate::snapshot::{Origin, Snapshots};
+use crate::verify::ReceiptVerifier;
 use crate::{lag, ownership, watcher};
 
 const NAME: &str = "muster-ingest";
@@ -125,6 +126,8 @@ pub async fn start_by(clock: Arc<dyn Clock>, config: Config, life: &Life) -> Res
     let offered = life.health().latch("recording incidents");
     life.spawn(Stage::Serve, "incidents", incidents.clone().serve(offered, life.token(Stage::Serve)));
     let (bus, high_water) = (around.bus.clone(), around.high_water.clone());
+    let verifier = ReceiptVerifier::new(bus.clone(), wishes.clone(), incidents.clone(), Rng::new());
+    life.spawn(Stage::Intake, "receipts", verifier.run(life.token(Stage::Intake)));
     let guard = Guard { bus, high_water, created_at: ledger_created_at, incidents };
     life.spawn(Stage::Intake, "guard", guard.watch(life.token(Stage::Intake)));
     let follower = Follower::new(around.bus.clone(), wishes, read_to, Rng::new());

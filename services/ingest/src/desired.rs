@@ -3,7 +3,7 @@
 //!
 //! A partition that must know every document of a device before it judges a report asks for it ([`Documents::learn`]).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -73,45 +73,83 @@ impl Wish {
     }
 }
 
+/// What DOWNLINK asks of a partition.
+#[derive(Debug)]
+pub enum Task {
+    /// To take in a document.
+    Document(Box<Wish>),
+    /// To write a device's receipt again.
+    Receipt(DeviceKey),
+}
+
+impl Task {
+    /// Tells the border.
+    pub fn apply(&self, border: &mut Border) {
+        match self {
+            Self::Document(wish) => wish.apply(border),
+            Self::Receipt(key) => border.owe_receipt_again(key),
+        }
+    }
+}
+
 /// What one partition has yet to take in: the newest document of each device, so that a partition that is busy keeps no
-/// other waiting and needs no more room than its devices have documents.
+/// other waiting and needs no more room than its devices have documents; and devices whose receipts are to be written again.
 #[derive(Debug, Default)]
 pub struct Wishes {
-    waiting: Mutex<BTreeMap<DeviceKey, Wish>>,
+    waiting: Mutex<Waiting>,
     came: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Waiting {
+    documents: BTreeMap<DeviceKey, Wish>,
+    receipts: BTreeSet<DeviceKey>,
 }
 
 impl Wishes {
     /// A newer document than any before of its device.
     fn put(&self, wish: Wish) {
         let mut waiting = self.lock();
-        let wish = match waiting.remove(&wish.key) {
+        let wish = match waiting.documents.remove(&wish.key) {
             Some(older) => wish.supersede(older),
             None => wish,
         };
-        waiting.insert(wish.key.clone(), wish);
+        waiting.documents.insert(wish.key.clone(), wish);
         drop(waiting);
+        self.came.notify_one();
+    }
+
+    /// The receipt of a device is to be written again.
+    pub fn rewrite_receipt(&self, key: DeviceKey) {
+        self.lock().receipts.insert(key);
         self.came.notify_one();
     }
 
     /// The document of a device that waits.
     fn remove(&self, key: &DeviceKey) -> Option<Wish> {
-        self.lock().remove(key)
+        self.lock().documents.remove(key)
     }
 
     /// The next one, for the partition alone. Cancel-safe.
-    pub async fn next(&self) -> Wish {
+    pub async fn next(&self) -> Task {
         loop {
-            if let Some((_, wish)) = self.lock().pop_first() {
-                return wish;
+            if let Some(task) = self.lock().pop() {
+                return task;
             }
             self.came.notified().await;
         }
     }
 
-    /// A map that somebody panicked over is whole.
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<DeviceKey, Wish>> {
+    /// Collections that somebody panicked over are whole.
+    fn lock(&self) -> MutexGuard<'_, Waiting> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Waiting {
+    fn pop(&mut self) -> Option<Task> {
+        let document = self.documents.pop_first().map(|(_, wish)| Task::Document(Box::new(wish)));
+        document.or_else(|| self.receipts.pop_first().map(Task::Receipt))
     }
 }
 
@@ -265,9 +303,12 @@ mod tests {
             wishes.put(wish("press-4", generation));
             wishes.put(wish("saw-1", generation));
         }
-        let next = || wishes.next().now_or_never().map(|wish| wish.state.generation.get());
+        let next = || match wishes.next().now_or_never()? {
+            Task::Document(wish) => Some(wish.state.generation.get()),
+            Task::Receipt(key) => panic!("{key}"),
+        };
         assert_eq!([next(), next(), next()], [Some(1000), Some(1000), None]);
         wishes.put(wish("press-4", 1001));
-        assert_eq!(wishes.next().now_or_never().map(|wish| wish.state.generation.get()), Some(1001));
+        assert_eq!(next(), Some(1001));
     }
 }

@@ -11,7 +11,7 @@ use muster_contract::subjects::{self, stream};
 use muster_domain::border::Publication;
 
 /// Who says it, as CloudEvents ask.
-const EVENT_SOURCE: &str = "muster-ingest";
+pub(crate) const EVENT_SOURCE: &str = "muster-ingest";
 
 /// A fact for LEDGER. It needs the fence of its partition ([`Claim::stamp`](crate::ownership::Claim::stamp)): a stream that is
 /// not LEDGER has no such record, so no `Nats-Expected-Stream` is needed, and what is sent twice comes after another

@@ -39,4 +39,5 @@ pub mod restore;
 pub mod room;
 pub mod snapshot;
 pub mod trim;
+pub mod verify;
 pub mod watcher;

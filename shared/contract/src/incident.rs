@@ -101,8 +101,9 @@ pub enum IncidentKind {
         /// The generation that retired it.
         generation: Generation,
     },
-    /// DOWNLINK held a document for the device that the publisher did not write, or lost the one that it wrote. The
-    /// publisher publishes the right document again, with a higher generation.
+    /// DOWNLINK held a document for the device that the publisher did not write, or lost the one that it wrote, or held a
+    /// receipt that ingest did not write. The publisher publishes the right document again, with a higher generation;
+    /// ingest writes the right receipt.
     ForeignDocument {
         /// The sequence of the foreign message in DOWNLINK; 0 where the document is missing.
         downlink_seq: u64,

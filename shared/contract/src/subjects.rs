@@ -32,6 +32,15 @@ pub fn receipt(key: &DeviceKey) -> String {
     format!("muster.receipt.{}.{}", key.site, key.device)
 }
 
+/// All receipts.
+pub const RECEIPTS: &str = "muster.receipt.>";
+
+/// The device whose receipts have this subject.
+pub fn device_of_receipt(subject: &str) -> Option<DeviceKey> {
+    let (site, device) = subject.strip_prefix("muster.receipt.")?.split_once('.')?;
+    Some(DeviceKey { site: site.parse().ok()?, device: device.parse().ok()? })
+}
+
 /// `muster.credential.<site>.<device>` in DOWNLINK.
 pub fn credential(key: &DeviceKey) -> String {
     format!("muster.credential.{}.{}", key.site, key.device)

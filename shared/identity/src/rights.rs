@@ -56,6 +56,8 @@ const READ_DESIRED: [&str; 4] = [
     "$JS.API.CONSUMER.DELETE.DOWNLINK.*",
     "$JS.API.DIRECT.GET.DOWNLINK.muster.desired.>",
 ];
+/// Verifying the receipts that ingest writes.
+const READ_RECEIPTS: &str = "$JS.API.CONSUMER.CREATE.DOWNLINK.*.muster.receipt.>";
 const READ_LEDGER: [&str; 6] = [
     "$JS.API.STREAM.INFO.LEDGER",
     // By sequence; by subject is below.
@@ -229,7 +231,7 @@ impl Role {
                     &READ_PRESENCE,
                     &INGEST_FACTS,
                     &INGEST_RECORDS,
-                    &[ANSWERS, ANSWERS_WITHIN_HUB],
+                    &[READ_RECEIPTS, ANSWERS, ANSWERS_WITHIN_HUB],
                 ],
                 vec![&[OWN_INBOX], &INGEST_ANSWERS, &DISCOVERY],
             ),

@@ -11,6 +11,7 @@ mod losses;
 mod owners;
 mod quarantine;
 mod quotas;
+mod receipts;
 mod reports;
 mod room;
 mod snapshots;

@@ -35,7 +35,7 @@ pub fn incident(incident: &Incident, now: Timestamp) -> String {
         }
         IncidentKind::ForeignDocument { downlink_seq, reason, .. } => {
             format!(
-                "foreign document in DOWNLINK at {downlink_seq}: {}; the publisher replaces it",
+                "foreign document in DOWNLINK at {downlink_seq}: {}; its writer replaces it",
                 clean(reason)
             )
         }

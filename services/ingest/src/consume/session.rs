@@ -23,7 +23,7 @@ use super::receipts::{self, Answer, Receipts};
 use super::saving::{SAVE_EVERY, Saving};
 use super::standby::{TAKEN_AFTER_MIN, Turn};
 use super::{Ending, Partition};
-use crate::desired::Wish;
+use crate::desired::Task;
 use crate::elders::{Elder, Elders};
 use crate::intake::{Came, Intake};
 use crate::ownership::{self, Record};
@@ -81,7 +81,7 @@ enum Event {
     Tick,
     ReceiptTurn,
     Save,
-    Wish(Box<Wish>),
+    Task(Task),
     Case(Box<Case>),
     Elders(Vec<Elder>),
     Heartbeats(Vec<Delivery>),
@@ -139,7 +139,7 @@ impl<'a> Session<'a> {
                 }
                 _ = turn.tick() => Event::ReceiptTurn,
                 _ = save.tick() => Event::Save,
-                wish = self.own.desired.next() => Event::Wish(Box::new(wish)),
+                task = self.own.desired.next() => Event::Task(task),
                 case = self.desk.next() => Event::Case(Box::new(case)),
                 (way, batch) = &mut heartbeats => {
                     heartbeats.set(way.next());
@@ -181,7 +181,7 @@ impl<'a> Session<'a> {
             Event::Tick => self.look(),
             Event::ReceiptTurn => self.send_receipts().await,
             Event::Save => self.saving.begin(self.own, self.facts.confirmed_to()),
-            Event::Wish(wish) => wish.apply(&mut self.own.border),
+            Event::Task(task) => task.apply(&mut self.own.border),
             Event::Case(case) => {
                 if let Some(key) = case.device() {
                     self.own.learn_documents(&key).await;

@@ -200,10 +200,10 @@ impl Partition {
     /// Waits, taking in what devices shall run.
     async fn pause(&mut self, span: Duration) {
         let until = Instant::now() + span;
-        while let Ok(wish) =
+        while let Ok(task) =
             timeout(until.saturating_duration_since(Instant::now()), self.desired.next()).await
         {
-            wish.apply(&mut self.border);
+            task.apply(&mut self.border);
         }
     }
 }

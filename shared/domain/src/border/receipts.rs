@@ -38,6 +38,13 @@ impl Border {
         self.owe_receipt(place);
     }
 
+    /// What DOWNLINK holds as the receipt of a device is none of ours: another one is owed, if the device is known.
+    pub fn owe_receipt_again(&mut self, key: &DeviceKey) {
+        if let Some(place) = self.places.get(key).copied() {
+            self.owe_receipt(place);
+        }
+    }
+
     /// An answer to one from before [`Border::rewind`] counts for none.
     fn receipt_answered(&mut self, key: &DeviceKey) -> usize {
         let place = self.place(key);
