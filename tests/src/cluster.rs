@@ -46,6 +46,11 @@ impl Cluster {
         self.servers.iter().map(Server::url).collect::<Vec<_>>().join(",")
     }
 
+    /// The ports of its servers, by their number.
+    pub fn ports(&self) -> Vec<u16> {
+        self.servers.iter().map(Server::port).collect()
+    }
+
     /// The names of its servers, by their number.
     pub fn names(&self) -> Vec<String> {
         self.servers.iter().map(Server::name).collect()

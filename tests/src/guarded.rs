@@ -37,7 +37,12 @@ impl Guarded {
     /// One that speaks plain text, whose keys the release before READERS and PEOPLE made, with a device that was enrolled
     /// then.
     pub fn start_older(key: &DeviceKey) -> Self {
-        Self::start_with(false, &[], |auth| {
+        Self::start_older_with_sites(key, &[])
+    }
+
+    /// The same, also for the servers of these sites.
+    pub fn start_older_with_sites(key: &DeviceKey, sites: &[&SiteId]) -> Self {
+        Self::start_with(false, sites, |auth| {
             let file = device_creds(auth.parent().unwrap(), key).display().to_string();
             run_muster(auth, &["enroll", &key.to_string(), "--creds-file", &file]);
             older::rewrite(auth);

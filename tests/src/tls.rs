@@ -12,6 +12,8 @@ pub fn certified(folder: &Path) -> (PathBuf, String) {
     let authority_key = rcgen::KeyPair::generate().expect("a key");
     let mut authority = rcgen::CertificateParams::new(Vec::new()).expect("no names");
     authority.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+    // By a name of its own: OpenSSL takes a certificate for self-signed whose issuer is called as it is.
+    authority.distinguished_name.push(rcgen::DnType::CommonName, "authority of the tests");
     let authority_file = folder.join("ca.pem");
     let own = authority.self_signed(&authority_key).expect("a certificate");
     fs::write(&authority_file, own.pem()).expect("a writable folder");

@@ -2,7 +2,7 @@
 //!
 //! It has credentials of its own (`--readers-creds`), of an account that holds nothing but mirrors: so what it may delete is
 //! never the stream itself. Any number of services may run one. Without credentials there are no mirrors: on an open
-//! server people read the streams themselves.
+//! server people read the streams themselves, and a keeper says so and ends.
 
 use std::path::Path;
 use std::time::Duration;
@@ -121,6 +121,14 @@ impl Keeper {
                 return;
             }
         };
+        if !bus.wire.client.server_info().auth_required {
+            tracing::error!(
+                "there are no mirrors: this server lets everybody in, and people read the streams themselves; \
+                 leave --readers-creds out, or set accounts up with `muster auth init`"
+            );
+            made.release();
+            return;
+        }
         let mut made = Some(made);
         let keeping = async {
             loop {

@@ -250,3 +250,38 @@ const _: () = {
     assert!(8 * UPLINK_SHARE as i64 <= ACK_PENDING_MAX);
     assert!(UPLINK_SHARE as usize <= crate::pull::BATCH);
 };
+
+#[cfg(test)]
+mod tests {
+    use muster_identity::Role;
+
+    use super::*;
+
+    /// Whether two patterns have a subject in common.
+    fn overlap(one: &str, other: &str) -> bool {
+        let (mut one, mut other) = (one.split('.'), other.split('.'));
+        loop {
+            match (one.next(), other.next()) {
+                (None, None) => return true,
+                (Some(">"), Some(_)) | (Some(_), Some(">")) => return true,
+                (Some(a), Some(b))
+                    if a == b || [a, b].iter().any(|token| *token == "*" || token.contains('{')) => {}
+                _ => return false,
+            }
+        }
+    }
+
+    #[test]
+    fn only_one_role_writes_each_kind_of_message_of_a_stream() {
+        let topology = contract(1, 1, 1);
+        for subject in topology.streams.iter().flat_map(|stream| &stream.subjects) {
+            let writes = |role: &Role| role.rights().publish.iter().any(|right| overlap(right, subject));
+            let writers: Vec<_> = Role::ALL.into_iter().filter(writes).collect();
+            match subject.as_str() {
+                // A token proves itself: its device takes none that its own signer did not sign.
+                "muster.credential.*.*" => assert_eq!(writers, [Role::Renewer, Role::Operator]),
+                _ => assert_eq!(writers.len(), 1, "{subject}: {writers:?}"),
+            }
+        }
+    }
+}

@@ -12,11 +12,11 @@ use muster_tests::wait::{soon, within};
 use tokio_util::sync::CancellationToken;
 
 /// Facts written before the mirrors move, and as many after.
-const FACTS: u64 = 200;
-const TAG: &str = "readers";
+pub(crate) const FACTS: u64 = 200;
+pub(crate) const TAG: &str = "readers";
 
 /// A cluster with accounts, whose last server has the tag.
-fn start(dir: &Path) -> Cluster {
+pub(crate) fn start(dir: &Path) -> Cluster {
     let (auth, resolver) = (dir.join("auth"), dir.join("accounts"));
     let made = Command::new(program("muster"))
         .args(["auth", "init", "--resolver-dir"])
@@ -34,14 +34,14 @@ fn start(dir: &Path) -> Cluster {
     })
 }
 
-async fn connect(cluster: &Cluster, dir: &Path, role: Role) -> Bus {
+pub(crate) async fn connect(cluster: &Cluster, dir: &Path, role: Role) -> Bus {
     let creds = Some(dir.join(format!("auth/creds/{}.creds", role.as_str())));
     let config = BusConfig { creds, replicas: 1, ..cluster.config(role.as_str()) };
     let stop = CancellationToken::new();
     soon("a connection", Box::pin(Bus::connect(config, &stop))).await.unwrap()
 }
 
-async fn write(ingest: &Bus) {
+pub(crate) async fn write(ingest: &Bus) {
     for number in 0..FACTS {
         let fact = Outgoing::new(format!("muster.status.plant7.press-{number}.web"), "a fact");
         ingest.publish(fact).await.unwrap();

@@ -1,11 +1,12 @@
 //! Records of changes name who asked: the requester that the server proves, and nobody that a request names.
 
 use muster_bus::Outgoing;
+use muster_contract::canonical::Digest;
 use muster_contract::desired::DesiredState;
 use muster_contract::headers::REQUESTED_BY;
 use muster_contract::partition::partition_of;
 use muster_contract::subjects::{self, definition_key, stream};
-use muster_contract::{DeviceKey, RequestedBy, decode};
+use muster_contract::{DeviceKey, RequestedBy, Timestamp, decode};
 use muster_identity::{Role, creds, jwt};
 use muster_tests::guarded::Guarded;
 use muster_tests::raw::Raw;
@@ -60,16 +61,45 @@ async fn document(hub: &Guarded, key: &DeviceKey) -> DesiredState {
     decode::parse(&found.payload).unwrap()
 }
 
-/// The position in LEDGER of a report of the device that cannot be read.
-async fn quarantined(hub: &Guarded, key: &DeviceKey) -> u64 {
+/// The position in LEDGER of a report of the device that is not taken.
+async fn quarantined(hub: &Guarded, key: &DeviceKey, report: &str) -> u64 {
     hub.enroll(key, "1h");
     let own = connect(hub.device_config(key)).await;
-    own.publish(Outgoing::new(subjects::report(key), "garbage")).await.unwrap();
+    own.publish(Outgoing::new(subjects::report(key), report.to_owned())).await.unwrap();
     let list = async || asked(hub, Role::Operator, &["quarantine", "list"]);
     let is_there = |list: &Result<Value, String>| list.as_ref().is_ok_and(|list| list["open"] == 1);
     until("a message in quarantine", list, is_there).await.unwrap()["messages"][0]["ledgerSeq"]
         .as_u64()
         .unwrap()
+}
+
+/// A status of the deployment `web`.
+fn status() -> String {
+    json!({
+        "apiVersion": "muster/v1", "kind": "StatusReport", "epoch": 1, "seq": 1, "head": 1, "current": true,
+        "observedAt": Timestamp::now().to_string(), "deployment": "web", "generation": 1,
+        "digest": Digest::of_bytes(b"web").to_string(), "status": { "state": "installing" },
+        "components": [{ "name": "main", "state": "installing" }],
+    })
+    .to_string()
+}
+
+/// Has a message in quarantine judged, and looks who asked for that.
+async fn judged(
+    hub: &Guarded,
+    forger: &mut Forger,
+    (key, held): (&DeviceKey, u64),
+    (action, verdict): (&str, &str),
+    operator: &RequestedBy,
+) {
+    let subject = subjects::judge_quarantine(partition_of(key));
+    let answer = forger.ask(&subject, json!({ "action": action, "ledgerSeq": held }), true);
+    assert!(answer.contains(verdict), "{answer}");
+    let show = async || asked(hub, Role::Operator, &["quarantine", "show", &held.to_string()]);
+    let is_judged =
+        |shown: &Result<Value, String>| shown.as_ref().is_ok_and(|held| held["verdict"] == verdict);
+    let shown = until("the verdict", show, is_judged).await.unwrap();
+    assert_eq!(shown["requestedBy"], json!(operator));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -79,7 +109,8 @@ async fn each_record_of_a_change_names_the_proven_requester_alone() {
     let rollup_args = ["--data-dir", &data, "--readers-creds", &keeper.display().to_string()];
     let _rollup = start_service(&hub, Role::Rollup, ROLLUP, &rollup_args);
     let _publisher = start_service(&hub, Role::Publisher, PUBLISHER, &[]);
-    let _ingest = start_service(&hub, Role::Ingest, INGEST, &["--lease", "5s"]);
+    // A device without documents may speak of no deployment: what it says of one waits for an operator.
+    let _ingest = start_service(&hub, Role::Ingest, INGEST, &["--lease", "5s", "--unsolicited", "0"]);
     for command in [["publisher", "status"], ["view", "list"]] {
         let answer = async || asked(&hub, Role::Operator, &command);
         until("a service answers", answer, Result::is_ok).await.unwrap();
@@ -96,20 +127,25 @@ async fn each_record_of_a_change_names_the_proven_requester_alone() {
         (&applied.source.requested_by, &entry.requested_by),
         (&Some(operator.clone()), &Some(operator.clone()))
     );
+    let removal = json!({ "site": key.site, "device": key.device, "id": "web" });
+    let answer = forger.ask("muster.publisher.remove", removal, true);
+    assert!(answer.contains(r#""changed":true"#), "{answer}");
+    let removed = document(&hub, &key).await;
+    assert!(removed.deployments.is_empty());
+    assert_eq!(removed.source.requested_by, Some(operator.clone()));
     let answer =
         forger.ask("muster.publisher.retire", json!({ "site": key.site, "device": key.device }), true);
     assert!(answer.contains(r#""changed":true"#), "{answer}");
     assert_eq!(document(&hub, &key).await.source.requested_by, Some(operator.clone()));
 
-    let held = quarantined(&hub, &key).await;
-    let subject = subjects::judge_quarantine(partition_of(&key));
-    let answer = forger.ask(&subject, json!({ "action": "drop", "ledgerSeq": held }), true);
-    assert!(answer.contains("dropped"), "{answer}");
-    let show = async || asked(&hub, Role::Operator, &["quarantine", "show", &held.to_string()]);
-    let is_judged =
-        |shown: &Result<Value, String>| shown.as_ref().is_ok_and(|held| held["verdict"] == "dropped");
-    let shown = until("the verdict", show, is_judged).await.unwrap();
-    assert_eq!(shown["requestedBy"], json!(operator));
+    let held = quarantined(&hub, &key, "garbage").await;
+    judged(&hub, &mut forger, (&key, held), ("drop", "dropped"), &operator).await;
+    let untargeted = device("press-5");
+    let held = quarantined(&hub, &untargeted, &status()).await;
+    let apply = json!({ "site": untargeted.site, "device": untargeted.device, "documents": WEB });
+    let answer = forger.ask("muster.publisher.apply", apply, true);
+    assert!(answer.contains(r#""changed":true"#), "{answer}");
+    judged(&hub, &mut forger, (&untargeted, held), ("requeue", "letIn"), &operator).await;
 
     let definition = json!({ "apiVersion": "muster/v1", "kind": "ViewDefinition", "name": VIEW });
     let refused = forger.ask("muster.view.apply", definition.clone(), true);

@@ -2,9 +2,11 @@
 //! right to write by a reply subject lose it.
 
 use muster_bus::{Bus, Outgoing, Start};
-use muster_contract::subjects;
+use muster_contract::subjects::{self, stream};
+use muster_contract::{DeviceKey, SiteId};
 use muster_identity::Role;
 use muster_tests::guarded::Guarded;
+use muster_tests::leaf::Site;
 use muster_tests::raw::Raw;
 use muster_tests::server::device;
 use muster_tests::wait::{soon, until};
@@ -13,6 +15,12 @@ use crate::{connect, ingest};
 
 async fn report(bus: &Bus) {
     soon("a report", bus.publish(Outgoing::new(subjects::report(&device("press-4")), "{}"))).await.unwrap();
+}
+
+/// Waits until UPLINK holds so many reports; a push may end the connection that asks.
+async fn holds(ingest: &Bus, reports: u64) {
+    let held = async || ingest.stream_state(stream::UPLINK).await.ok().map(|state| state.messages);
+    until("the reports", held, |held| *held == Some(reports)).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -37,10 +45,57 @@ async fn an_upgrade_of_a_running_hub_disturbs_no_device_and_moves_people() {
     report(&press).await;
     let again = connect(hub.device_config(&device("press-4"))).await;
     report(&again).await;
-    assert_eq!(ingest.stream_state("UPLINK").await.unwrap().messages, 3);
+    holds(&ingest, 3).await;
     hub.mirror().await;
     let subscriber = connect(hub.config(Role::Subscriber)).await;
     soon("LEDGER", subscriber.replay("LEDGER", &[], Start::First)).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_upgrade_of_a_hub_with_leaf_sites_disturbs_no_site() {
+    let (site, crane): (SiteId, DeviceKey) = ("harbour".parse().unwrap(), "harbour/crane".parse().unwrap());
+    let hub = Guarded::start_older_with_sites(&crane, &[&site]);
+    let ingest = ingest(&hub).await;
+    let publisher = connect(hub.config(Role::Publisher)).await;
+    let desire = async |what: &str| {
+        let publish =
+            async || publisher.publish(Outgoing::new(subjects::desired(&crane), what.to_owned())).await;
+        until("a document", publish, Result::is_ok).await.unwrap();
+    };
+    desire("before").await;
+    let leaf = Site::start(&hub, &site);
+    let device = connect(leaf.device_config(&hub, &crane)).await;
+    let fetched = async || {
+        let last = device.last(stream::DOWNLINK, &subjects::desired(&crane)).await.ok()??;
+        Some(String::from_utf8_lossy(&last.payload).into_owned())
+    };
+    until("what it shall run", fetched, |shall| shall.as_deref() == Some("before")).await;
+    let report = async || {
+        let report = Outgoing::new(subjects::report(&crane), "{}");
+        soon("a report", device.publish(report)).await.unwrap();
+    };
+    report().await;
+    let creds = || std::fs::read_to_string(hub.auth().join("leaves/harbour/leaf.creds")).unwrap();
+    let made = creds();
+
+    hub.decide(&["auth", "upgrade"]);
+    hub.decide(&["auth", "push"]);
+    assert!(creds() == made, "the site's server needs new credentials");
+    desire("after").await;
+    until("what it shall run", fetched, |shall| shall.as_deref() == Some("after")).await;
+    report().await;
+    let again = connect(leaf.device_config(&hub, &crane)).await;
+    soon("a report", again.publish(Outgoing::new(subjects::report(&crane), "{}"))).await.unwrap();
+    holds(&ingest, 3).await;
+    // A site that is new after the upgrade joins the same account structure.
+    let quarry: DeviceKey = "quarry/mill".parse().unwrap();
+    hub.decide(&["auth", "leaf", "quarry"]);
+    hub.decide(&["auth", "push"]);
+    hub.enroll(&quarry, "1h");
+    let leaf = Site::start(&hub, &quarry.site);
+    let mill = connect(leaf.device_config(&hub, &quarry)).await;
+    let taken = async || mill.publish(Outgoing::new(subjects::report(&quarry), "{}")).await.is_ok();
+    until("a report of the new site", taken, |taken| *taken).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
