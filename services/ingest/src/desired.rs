@@ -77,7 +77,7 @@ impl Wish {
 #[derive(Debug)]
 pub enum Task {
     /// To take in a document.
-    Document(Wish),
+    Document(Box<Wish>),
     /// To write a device's receipt again.
     Receipt(DeviceKey),
 }
@@ -148,7 +148,7 @@ impl Wishes {
 
 impl Waiting {
     fn pop(&mut self) -> Option<Task> {
-        let document = self.documents.pop_first().map(|(_, wish)| Task::Document(wish));
+        let document = self.documents.pop_first().map(|(_, wish)| Task::Document(Box::new(wish)));
         document.or_else(|| self.receipts.pop_first().map(Task::Receipt))
     }
 }

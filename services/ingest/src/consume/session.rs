@@ -81,7 +81,7 @@ enum Event {
     Tick,
     ReceiptTurn,
     Save,
-    Task(Box<Task>),
+    Task(Task),
     Case(Box<Case>),
     Elders(Vec<Elder>),
     Heartbeats(Vec<Delivery>),
@@ -139,7 +139,7 @@ impl<'a> Session<'a> {
                 }
                 _ = turn.tick() => Event::ReceiptTurn,
                 _ = save.tick() => Event::Save,
-                task = self.own.desired.next() => Event::Task(Box::new(task)),
+                task = self.own.desired.next() => Event::Task(task),
                 case = self.desk.next() => Event::Case(Box::new(case)),
                 (way, batch) = &mut heartbeats => {
                     heartbeats.set(way.next());
