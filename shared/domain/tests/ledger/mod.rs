@@ -16,6 +16,7 @@ use muster_contract::fact::{
 use muster_contract::partition::partition_of;
 use muster_contract::quarantine::{QuarantineVerdict, Verdict};
 use muster_contract::query::Output;
+use muster_contract::retry::{LastError, Retry};
 use muster_contract::state::{ComponentStatus, DeploymentStatus, StatusError};
 use muster_contract::subjects::LedgerSubject;
 use muster_contract::view::{DeploymentView, FleetView, SiteView};
@@ -52,6 +53,34 @@ pub(crate) struct Said<'a> {
     pub(crate) current: bool,
     pub(crate) coalesced: &'a [(u64, u64)],
     pub(crate) reasserted: bool,
+    /// What is tried again.
+    pub(crate) retries: &'a [Tried<'a>],
+    /// Of what entry's moment the first attempt is, where the hub says so.
+    pub(crate) first_attempt_at: Option<u64>,
+}
+
+/// What is tried again, as a test says it; since the beginning of the ledger.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Tried<'a> {
+    /// The component; the deployment as a whole where there is none.
+    pub(crate) component: Option<&'a str>,
+    pub(crate) attempt: u32,
+    pub(crate) code: &'a str,
+    pub(crate) message: &'a str,
+    pub(crate) crash_loop: bool,
+}
+
+impl Tried<'_> {
+    fn retry(&self) -> Retry {
+        let (code, message) = (self.code.to_owned(), self.message.to_owned());
+        Retry {
+            component: self.component.map(|name| name.parse().unwrap()),
+            attempt: self.attempt,
+            since: stored_at(0),
+            last_error: LastError { code, message, at: stored_at(1) },
+            crash_loop: self.crash_loop,
+        }
+    }
 }
 
 impl Default for Said<'_> {
@@ -67,6 +96,8 @@ impl Default for Said<'_> {
             current: true,
             coalesced: &[],
             reasserted: false,
+            retries: &[],
+            first_attempt_at: None,
         }
     }
 }
@@ -375,6 +406,8 @@ pub(crate) fn status(id: &str, said: &Said<'_>, received_at: Timestamp) -> Statu
         digest: Digest::of_bytes(&said.generation.to_be_bytes()),
         status: DeploymentStatus { state, error, reason: None },
         components: said.components.iter().map(component).collect(),
+        retries: said.retries.iter().map(Tried::retry).collect(),
+        first_attempt_at: said.first_attempt_at.map(stored_at),
         current: said.current,
         coalesced: SeqRanges::try_from(said.coalesced.to_vec()).unwrap(),
         received_at,

@@ -11,6 +11,7 @@ use muster_contract::fact::{DeadlineFact, Fact, Hearing, Liveness, LivenessFact,
 use muster_contract::labels::Labels;
 use muster_contract::partition::partition_of;
 use muster_contract::pulse::{HubHearing, UnheardPartition};
+use muster_contract::retry::{Retry, RetrySummary};
 use muster_contract::quarantine::{self, QuarantineVerdict};
 use muster_contract::subjects::LedgerSubject;
 use muster_contract::view::{
@@ -32,6 +33,7 @@ struct Pair {
     freshness: Freshness,
     known: bool,
     overdue: bool,
+    retried: bool,
     missing: u64,
     report: Option<StatusFact>,
 }
@@ -103,6 +105,9 @@ impl World {
                 (None, None) => continue,
                 (None, Some(_)) => Standing::Waiting,
                 (Some((fact, _)), Some(target)) if fact.generation < target => Standing::Outdated,
+                (Some((fact, _)), Some(_)) if fact.retries.iter().any(|retry| retry.crash_loop) => {
+                    Standing::Failed
+                }
                 (Some((fact, _)), _) => fact.status.state.into(),
             };
             let settled = match &report {
@@ -123,8 +128,14 @@ impl World {
                 (Some((_, current_head)), _) => missing.is_empty() || *current_head >= head,
                 (None, _) => missing.is_empty(),
             };
-            let late = newest_deadline(own, &id).is_some_and(|fact| Some(fact.generation) == target);
-            let at_end = standing == Standing::Installed || standing == Standing::Failed;
+            let tried = report.as_ref().map(|(fact, _)| fact).filter(|fact| Some(fact.generation) >= target);
+            let retried = tried.is_some_and(|fact| !fact.retries.is_empty());
+            let first = tried.and_then(|fact| fact.first_attempt_at);
+            let late = newest_deadline(own, &id).is_some_and(|fact| {
+                Some(fact.generation) == target && first.is_none_or(|first| fact.since >= first)
+            });
+            let ends = standing == Standing::Installed || standing == Standing::Failed;
+            let at_end = ends && !retried;
             self.pairs.push(Pair {
                 device: key.clone(),
                 deployment: id,
@@ -133,6 +144,7 @@ impl World {
                 freshness,
                 known: has_last && !hidden && !dark,
                 overdue: late && !at_end,
+                retried: retried && target.is_some(),
                 missing: missing.len() as u64,
                 report: report.map(|(fact, _)| fact),
             });
@@ -439,28 +451,44 @@ fn components(targets: &[&Pair]) -> BTreeMap<ComponentName, BTreeMap<State, u64>
 
 fn errors(targets: &[&Pair]) -> Vec<ErrorCount> {
     let mut found: BTreeMap<String, Vec<ErrorExample>> = BTreeMap::new();
-    for pair in targets.iter().filter(|pair| pair.standing == Standing::Failed) {
+    for pair in targets.iter().filter(|pair| pair.standing == Standing::Failed || pair.retried) {
         let fact = pair.report.as_ref().unwrap();
-        let mut own: Vec<(String, Option<ComponentName>, String)> = Vec::new();
+        let tried = |component: Option<&ComponentName>| {
+            fact.retries.iter().find(|retry| retry.component.as_ref() == component).map(Retry::summary)
+        };
+        let mut own: Vec<(String, Option<ComponentName>, String, Option<RetrySummary>)> = Vec::new();
         if let Some(error) = &fact.status.error {
             let source = fact.components.iter().map(|component| &component.name);
             let source = source.clone().find(|name| name.as_str() == error.source).cloned();
-            own.push((error.code.clone(), source, error.message.clone()));
+            let retry = tried(source.as_ref());
+            own.push((error.code.clone(), source, error.message.clone(), retry));
         }
         for component in &fact.components {
             if let Some(error) = &component.error {
-                own.push((error.code.clone(), Some(component.name.clone()), error.message.clone()));
+                let (name, retry) = (component.name.clone(), tried(Some(&component.name)));
+                own.push((error.code.clone(), Some(name), error.message.clone(), retry));
+            }
+        }
+        for retry in &fact.retries {
+            let is_told = fact
+                .components
+                .iter()
+                .any(|component| retry.component.as_ref() == Some(&component.name) && component.error.is_some());
+            if !is_told && (retry.component.is_some() || fact.status.error.is_none()) {
+                let error = &retry.last_error;
+                let (name, summary) = (retry.component.clone(), Some(retry.summary()));
+                own.push((error.code.clone(), name, error.message.clone(), summary));
             }
         }
         if own.is_empty() {
-            own.push((String::new(), None, String::new()));
+            own.push((String::new(), None, String::new(), None));
         }
         own.sort_by(|one, other| one.1.cmp(&other.1));
         let mut codes = BTreeSet::new();
-        for (code, component, message) in own {
+        for (code, component, message, retry) in own {
             let code = if code.is_empty() { "unspecified".to_owned() } else { code };
             if codes.insert(code.clone()) {
-                let example = ErrorExample { device: pair.device.clone(), component, message };
+                let example = ErrorExample { device: pair.device.clone(), component, message, retry };
                 found.entry(code).or_default().push(example);
             }
         }

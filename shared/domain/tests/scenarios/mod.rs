@@ -9,6 +9,7 @@
 mod doubts;
 pub(crate) mod failures;
 pub(crate) mod hearing;
+pub(crate) mod retries;
 mod rules;
 
 use muster_contract::State::{Failed, Installed, Installing, Pending, Removed, Removing};
@@ -26,7 +27,7 @@ pub(crate) struct Scenario {
 
 /// Every scenario that there is.
 pub(crate) fn all() -> impl Iterator<Item = &'static Scenario> {
-    SITUATIONS.iter().chain(failures::ALL).chain(rules::ALL).chain(doubts::ALL).chain(hearing::ALL)
+    SITUATIONS.iter().chain(failures::ALL).chain(rules::ALL).chain(doubts::ALL).chain(hearing::ALL).chain(retries::ALL)
 }
 
 /// The situations, in the order of their names.

@@ -57,7 +57,11 @@ async fn a_removal_that_something_else_of_the_deployment_held_up_is_told_and_for
 
 #[tokio::test(start_paused = true)]
 async fn a_retry_that_is_cut_short_leaves_what_the_hub_was_told() {
-    let retry = Retry { min: Duration::from_secs(10), max: Duration::from_secs(300) };
+    let retry = Retry {
+        min: Duration::from_secs(10),
+        max: Duration::from_secs(300),
+        crash_loop: CrashLoopRule::default(),
+    };
     let mut standing =
         Standing::new(deployment("web", 1, &["ui"]), muster_contract::Generation::new(1).unwrap());
     standing.error = Some(StatusError::new(code::INVENTORY_FAILED, "press-4", "the engine does not answer"));
