@@ -52,8 +52,9 @@ fn m08_a_retry_shows_its_error_and_its_attempt_in_every_state_and_stays_overdue(
         assert_eq!(view.verdict, verdict, "{state}");
         let line = line(&fleet);
         assert!(line.overdue && line.retry.unwrap().attempt == 9, "{state}");
-        let told = format!("is {state} (attempt 9 since 2026-11-20T08:00:00Z): last error Exited in main");
-        assert!(line.message.starts_with(&told), "{}", line.message);
+        let told = format!("is {state} (attempt 9 since 2026-11-20T08:00:00Z): ");
+        let error = "Exited in main: ended with code 3";
+        assert!(line.message.starts_with(&told) && line.message.contains(error), "{}", line.message);
         assert!(words(&fleet).iter().any(|says| says.starts_with(&told)), "{:?}", words(&fleet));
     }
 }

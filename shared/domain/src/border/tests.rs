@@ -12,6 +12,7 @@ use super::*;
 
 mod failures;
 mod model;
+mod deadlines;
 mod owners;
 mod pulse;
 mod quarantine;
