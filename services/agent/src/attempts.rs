@@ -22,7 +22,8 @@ pub struct CrashLoopRule {
     pub window: Duration,
 }
 
-const _: () = assert!(CRASH_LOOP_WINDOW.as_secs() == SUCCESS_HELD_AFTER.as_secs(), "the agent has one window for both");
+const _: () =
+    assert!(CRASH_LOOP_WINDOW.as_secs() == SUCCESS_HELD_AFTER.as_secs(), "the agent has one window for both");
 
 impl Default for CrashLoopRule {
     fn default() -> Self {
@@ -120,7 +121,8 @@ impl Attempts {
 
     /// The success of a component, or of the deployment as a whole, has held; true where the hub was told of attempts before.
     pub fn hold(&mut self, component: Option<&ComponentName>) -> bool {
-        let was_told = self.0.iter().any(|entry| entry.component.as_ref() == component && entry.last_error.is_some());
+        let was_told =
+            self.0.iter().any(|entry| entry.component.as_ref() == component && entry.last_error.is_some());
         self.0.retain(|entry| entry.component.as_ref() != component);
         was_told
     }

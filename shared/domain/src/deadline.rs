@@ -76,7 +76,8 @@ impl Progress {
         let retried_since = fact.retries.iter().map(|retry| retry.since).min();
         let received_at = fact.received_at;
         // However long the report was under way and however wrong the device's clock is: at least so long ago.
-        let tried_for = retried_since.map_or(SignedDuration::ZERO, |since| fact.observed_at.duration_since(since));
+        let tried_for =
+            retried_since.map_or(SignedDuration::ZERO, |since| fact.observed_at.duration_since(since));
         let first = received_at.checked_sub(tried_for.max(SignedDuration::ZERO)).unwrap_or(Timestamp::MIN);
         Self {
             generation: fact.generation,

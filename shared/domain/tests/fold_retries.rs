@@ -7,8 +7,8 @@ mod scenarios;
 
 use ledger::{Ledger, Look, Said, Tried};
 use muster_contract::State::{Failed, Installed, Installing, Pending};
-use muster_contract::status::{KStatus, StatusQuery, TargetStatus};
 use muster_contract::query::Output;
+use muster_contract::status::{KStatus, StatusQuery, TargetStatus};
 use muster_contract::view::{Bounds, DeploymentView, Standing, Verdict};
 use muster_domain::fold::{Fleet, Page};
 use scenarios::retries::{self, said};
@@ -17,7 +17,8 @@ const PRESS: &str = "plant7/press-4";
 
 /// The deployment as a line of a question about status.
 fn line(fleet: &Fleet) -> TargetStatus {
-    let query = StatusQuery { id: Some("web".parse().unwrap()), output: Output::All, ..StatusQuery::default() };
+    let query =
+        StatusQuery { id: Some("web".parse().unwrap()), output: Output::All, ..StatusQuery::default() };
     let answer = fleet.status_answer(&query, None, 9).unwrap();
     answer.targets.into_iter().find(|line| line.key.to_string() == PRESS).unwrap()
 }
@@ -28,7 +29,8 @@ fn words(fleet: &Fleet) -> Vec<String> {
 }
 
 fn attempts(view: &DeploymentView) -> Vec<(&str, u64, u32)> {
-    let attempt = |error: &muster_contract::view::ErrorCount| error.example.retry.map_or(0, |retry| retry.attempt);
+    let attempt =
+        |error: &muster_contract::view::ErrorCount| error.example.retry.map_or(0, |retry| retry.attempt);
     view.errors.iter().map(|error| (error.code.as_str(), error.count, attempt(error))).collect()
 }
 
@@ -71,7 +73,11 @@ fn m08_a_crash_loop_counts_as_failing_while_its_component_is_ready() {
     let line = line(&fleet);
     assert_eq!((line.standing, line.axes.kstatus), (Standing::Failed, KStatus::Failed));
     assert_eq!(line.components[0].axes.kstatus, KStatus::Failed);
-    assert!(words(&fleet)[1].starts_with("is installed (crash loop, attempt 6 since "), "{:?}", words(&fleet));
+    assert!(
+        words(&fleet)[1].starts_with("is installed (crash loop, attempt 6 since "),
+        "{:?}",
+        words(&fleet)
+    );
 
     ledger.status(PRESS, "web", &Said { seq: 3, ..Said::default() });
     let held = ledger.fold().deployment("web");
@@ -93,5 +99,8 @@ fn m08_a_deadline_from_before_a_success_that_held_is_void() {
     let before = Ledger { entries: ledger.entries[..4].to_vec() };
     assert_eq!(before.fold().deployment("web").overdue, 1);
     let view = ledger.fold().deployment("web");
-    assert_eq!((view.verdict, view.overdue, attempts(&view)), (Verdict::Progressing, 0, vec![("Exited", 1, 2)]));
+    assert_eq!(
+        (view.verdict, view.overdue, attempts(&view)),
+        (Verdict::Progressing, 0, vec![("Exited", 1, 2)])
+    );
 }

@@ -7,10 +7,10 @@ use muster_bus::{Outgoing, Start};
 use muster_contract::fact::{Fact, Hearing, HearingFact};
 use muster_contract::history::Point;
 use muster_contract::lag::AnswerLag;
+use muster_contract::partition::partition_of;
 use muster_contract::query::Query;
 use muster_contract::subjects::{LedgerSubject, stream};
 use muster_contract::{DeviceKey, Timestamp};
-use muster_contract::partition::partition_of;
 use muster_tests::wait::{soon, until};
 use serde_json::json;
 
@@ -37,10 +37,12 @@ impl Hub {
         let mut replay = self.bus.replay(stream::LEDGER, &filters, Start::First).await.unwrap();
         let mut facts = Vec::new();
         while let Some(batch) = soon("LEDGER", replay.next_present(100)).await.unwrap() {
-            facts.extend(batch.iter().map(|message| match Fact::parse(&subject, &message.payload).unwrap() {
-                Fact::Hearing(fact) => fact,
-                other => panic!("{other:?}"),
-            }));
+            facts.extend(batch.iter().map(
+                |message| match Fact::parse(&subject, &message.payload).unwrap() {
+                    Fact::Hearing(fact) => fact,
+                    other => panic!("{other:?}"),
+                },
+            ));
         }
         facts
     }

@@ -11,8 +11,8 @@ use muster_contract::limits::{
     COMPONENTS_MAX, ERROR_CODE_BYTES_MAX, VIEW_ERRORS_MAX, VIEW_MESSAGE_BYTES_MAX,
 };
 use muster_contract::partition::partition_of;
-use muster_contract::retry::{Retry, RetrySummary};
 use muster_contract::pulse::{HubHearing, UnheardPartition};
+use muster_contract::retry::{Retry, RetrySummary};
 use muster_contract::state::{ComponentStatus, cut};
 use muster_contract::subjects::ViewKey;
 use muster_contract::view::{
@@ -252,7 +252,9 @@ fn errors(rows: &Rows<'_>) -> Vec<ErrorCount> {
     let mut errors: BTreeMap<String, ErrorCount> = BTreeMap::new();
     let mut failed: Vec<_> = rows
         .iter()
-        .filter(|(_, row)| row.target.is_some_and(|target| target.standing == Standing::Failed || target.retried))
+        .filter(|(_, row)| {
+            row.target.is_some_and(|target| target.standing == Standing::Failed || target.retried)
+        })
         .filter_map(|(key, row)| Some((*key, row.report?)))
         .collect();
     failed.sort_by_key(|(key, _)| *key);
@@ -264,7 +266,12 @@ fn errors(rows: &Rows<'_>) -> Vec<ErrorCount> {
                 let first = || ErrorCount {
                     code: code.clone(),
                     count: 0,
-                    example: ErrorExample { device: key.clone(), component: component.cloned(), message, retry },
+                    example: ErrorExample {
+                        device: key.clone(),
+                        component: component.cloned(),
+                        message,
+                        retry,
+                    },
                 };
                 errors.entry(code.clone()).or_insert_with(first).count += 1;
             }

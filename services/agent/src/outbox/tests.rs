@@ -44,7 +44,6 @@ pub(super) fn entry(deployment: &str, state: State, mark: u64) -> Entry {
         profile: Profile {
             profile_type: ProfileType::Simulated,
             components: Vec::new(),
-            retries: Vec::new(),
             device_constraints: None,
         },
         parameters: BTreeMap::new(),

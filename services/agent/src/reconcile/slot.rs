@@ -113,7 +113,8 @@ impl Slot {
             Some(name) => standing.component(name) == Some(State::Installed),
             None => standing.state() == State::Installed,
         };
-        let ready: BTreeSet<_> = standing.attempts.components().filter(is_ready).map(Option::<&_>::cloned).collect();
+        let ready: BTreeSet<_> =
+            standing.attempts.components().filter(is_ready).map(Option::<&_>::cloned).collect();
         self.ready_since.retain(|of, _| ready.contains(of));
         for of in ready {
             self.ready_since.entry(of).or_insert_with(Instant::now);

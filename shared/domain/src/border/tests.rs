@@ -10,9 +10,9 @@ use serde_json::{Value, json};
 
 use super::*;
 
+mod deadlines;
 mod failures;
 mod model;
-mod deadlines;
 mod owners;
 mod pulse;
 mod quarantine;

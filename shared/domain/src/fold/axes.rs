@@ -169,8 +169,10 @@ pub(super) fn parts<'a>(
 ) -> impl Iterator<Item = Part<'a>> {
     let reported = row.report.as_ref().map_or(&[][..], |report| &**report.components);
     let wanted = blueprint.filter(|_| look.target.is_some()).map_or(&[][..], |print| &print.components);
-    let expected =
-        wanted.iter().enumerate().map(move |(at, name)| look.expected(name, state_of(reported, at, name), row));
+    let expected = wanted
+        .iter()
+        .enumerate()
+        .map(move |(at, name)| look.expected(name, state_of(reported, at, name), row));
     let left = reported.iter().enumerate().filter(move |(at, (name, _))| !is_among(wanted, *at, name));
     expected.chain(left.map(|(_, (name, state))| going(name, *state)))
 }

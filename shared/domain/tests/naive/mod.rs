@@ -11,8 +11,8 @@ use muster_contract::fact::{DeadlineFact, Fact, Hearing, Liveness, LivenessFact,
 use muster_contract::labels::Labels;
 use muster_contract::partition::partition_of;
 use muster_contract::pulse::{HubHearing, UnheardPartition};
-use muster_contract::retry::{Retry, RetrySummary};
 use muster_contract::quarantine::{self, QuarantineVerdict};
+use muster_contract::retry::{Retry, RetrySummary};
 use muster_contract::subjects::LedgerSubject;
 use muster_contract::view::{
     AsOf, Bounds, Complete, Counts, DeploymentView, ErrorCount, ErrorExample, FleetView, Freshness, SiteView,
@@ -470,10 +470,9 @@ fn errors(targets: &[&Pair]) -> Vec<ErrorCount> {
             }
         }
         for retry in &fact.retries {
-            let is_told = fact
-                .components
-                .iter()
-                .any(|component| retry.component.as_ref() == Some(&component.name) && component.error.is_some());
+            let is_told = fact.components.iter().any(|component| {
+                retry.component.as_ref() == Some(&component.name) && component.error.is_some()
+            });
             if !is_told && (retry.component.is_some() || fact.status.error.is_none()) {
                 let error = &retry.last_error;
                 let (name, summary) = (retry.component.clone(), Some(retry.summary()));

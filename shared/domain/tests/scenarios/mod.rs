@@ -27,7 +27,13 @@ pub(crate) struct Scenario {
 
 /// Every scenario that there is.
 pub(crate) fn all() -> impl Iterator<Item = &'static Scenario> {
-    SITUATIONS.iter().chain(failures::ALL).chain(rules::ALL).chain(doubts::ALL).chain(hearing::ALL).chain(retries::ALL)
+    SITUATIONS
+        .iter()
+        .chain(failures::ALL)
+        .chain(rules::ALL)
+        .chain(doubts::ALL)
+        .chain(hearing::ALL)
+        .chain(retries::ALL)
 }
 
 /// The situations, in the order of their names.

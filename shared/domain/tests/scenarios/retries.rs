@@ -38,7 +38,13 @@ pub(crate) const ALL: &[Scenario] = &[
 
 /// A retry of `main` in this attempt.
 const fn tried(attempt: u32) -> Tried<'static> {
-    Tried { component: Some("main"), attempt, code: "Exited", message: "ended with code 3", crash_loop: false }
+    Tried {
+        component: Some("main"),
+        attempt,
+        code: "Exited",
+        message: "ended with code 3",
+        crash_loop: false,
+    }
 }
 
 /// A report of `main` in a state, while it is tried again.
@@ -99,7 +105,11 @@ pub(crate) fn m08_flap_past_the_deadline() -> Ledger {
         .fresh(PRESS, 1, 0)
         .status(PRESS, "web", &said(1, &[("main", Pending)], &[tried(1)]))
         .deadline(PRESS, "web", 1, Stuck)
-        .status(PRESS, "web", &Said { first_attempt_at: None, ..said(2, &[("main", Installed)], &[tried(2)]) });
+        .status(
+            PRESS,
+            "web",
+            &Said { first_attempt_at: None, ..said(2, &[("main", Installed)], &[tried(2)]) },
+        );
     ledger
 }
 

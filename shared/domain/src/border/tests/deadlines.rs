@@ -22,7 +22,8 @@ enum Event {
 }
 
 fn events() -> impl Strategy<Value = Vec<Event>> {
-    let state = prop::sample::select(vec![State::Pending, State::Installing, State::Failed, State::Installed]);
+    let state =
+        prop::sample::select(vec![State::Pending, State::Installing, State::Failed, State::Installed]);
     let unfinished = prop::sample::select(vec![State::Pending, State::Installing, State::Installed]);
     let event = prop_oneof![
         4 => state.prop_map(Event::Attempt),
@@ -79,7 +80,8 @@ impl Trial {
     fn attempt(&mut self, state: State) {
         let since = at(self.began_at + self.clock_off).to_string();
         let last_error = json!({"code": "Exited", "message": "ended", "at": since});
-        let retries = json!([{"component": "c", "attempt": self.seq, "since": since, "lastError": last_error}]);
+        let retries =
+            json!([{"component": "c", "attempt": self.seq, "since": since, "lastError": last_error}]);
         self.report(state, Some(retries));
     }
 
@@ -150,7 +152,11 @@ fn a_success_that_held_and_a_new_target_begin_anew() {
     let set_at = trial.hub.now.as_second();
     trial.attempt(State::Installing);
     trial.hub.live(70, 1, trial.seq);
-    assert_eq!(trial.deadlines()[2..], [(DeadlineKind::Stuck, set_at)], "nothing was tried before it was set");
+    assert_eq!(
+        trial.deadlines()[2..],
+        [(DeadlineKind::Stuck, set_at)],
+        "nothing was tried before it was set"
+    );
 }
 
 #[test]

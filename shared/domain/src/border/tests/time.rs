@@ -226,7 +226,11 @@ fn a_deployment_that_never_starts_or_never_ends_is_overdue_once_for_a_generation
     let begun = hub.now.as_second();
     hub.report(&status(1, 1, 1));
     hub.live(300, 1, 1);
-    assert_eq!(deadlines(&hub)[1..], [(DeadlineKind::Stuck, 3, begun)], "it began, and then its own time passed");
+    assert_eq!(
+        deadlines(&hub)[1..],
+        [(DeadlineKind::Stuck, 3, begun)],
+        "it began, and then its own time passed"
+    );
     let set_at = hub.now.as_second();
     hub.border.desire(&press(), &desired(4, false), hub.now);
     let another = json!(format!("sha256:{}", "1".repeat(64)));
