@@ -31,7 +31,7 @@ pub(crate) const ALL: &[Scenario] = &[
     },
     Scenario {
         name: "retried_as_a_whole",
-        about: "A deployment is tried again as a whole, and a component beside it; an older generation's retries count for nothing.",
+        about: "A deployment is tried again as a whole, and a component beside it; what they say now counts for more than their last errors, and an older generation's retries count for nothing.",
         ledger: retried_as_a_whole,
     },
 ];
@@ -133,14 +133,20 @@ fn retried_as_a_whole() -> Ledger {
     let (retries, crash_loop) = ([whole, tried(2)], [Tried { crash_loop: true, ..whole }]);
     let both = said(2, &[("main", Pending), ("side", Installed)], &retries);
     let old = said(1, &[("main", Installing)], &crash_loop);
-    let error = Some(("InventoryFailed", "web", "nobody answers"));
+    let again = Said {
+        seq: 3,
+        components: &[("main", Failed), ("side", Installed)],
+        errors: &[("main", "Killed", "ended by signal 9")],
+        error: Some(("EngineLost", "web", "nobody answers any more")),
+        ..both.clone()
+    };
     ledger
         .desired(PRESS, 1, &[("web", 1)])
         .desired(DRILL, 2, &[("web", 2)])
         .fresh(PRESS, 1, 0)
         .fresh(DRILL, 1, 0)
         .status(PRESS, "web", &both)
-        .status(PRESS, "web", &Said { seq: 3, error, ..both.clone() })
+        .status(PRESS, "web", &again)
         .status(DRILL, "web", &old);
     ledger
 }
