@@ -78,7 +78,7 @@ class Device:
 
     def take_deadline(self, fact, deployment):
         new = (fact["generation"], moment(fact["since"]))
-        self.deadlines[deployment] = max(new, tuple(self.deadlines.get(deployment, new)))
+        self.deadlines[deployment] = max(new, self.deadlines.get(deployment, new))
 
     def quarantine(self, fact):
         self.reported = True
@@ -187,6 +187,7 @@ class Device:
         vars(device).update(record)
         device.held, device.doubted, device.untold = (spread(record[name]) for name in ("held", "doubted", "untold"))
         device.ahead = {epoch: (spread(held), spread(dropped)) for epoch, held, dropped in record["ahead"]}
+        device.deadlines = {deployment: tuple(passed) for deployment, passed in record["deadlines"].items()}
         messages = [(came, tuple(number) if number else None) for came, number in record["open"]]
         device.open = {message: message[1] for message in messages}
         return device

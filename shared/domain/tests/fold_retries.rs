@@ -7,6 +7,7 @@ mod scenarios;
 
 use ledger::{Ledger, Look, Said, Tried};
 use muster_contract::State::{Failed, Installed, Installing, Pending};
+use muster_contract::notify::Subscription;
 use muster_contract::query::Output;
 use muster_contract::status::{KStatus, StatusQuery, TargetStatus};
 use muster_contract::view::{Bounds, DeploymentView, Standing, Verdict};
@@ -103,4 +104,15 @@ fn m08_a_deadline_from_before_a_success_that_held_is_void() {
         (view.verdict, view.overdue, attempts(&view)),
         (Verdict::Progressing, 0, vec![("Exited", 1, 2)])
     );
+}
+
+#[test]
+fn a_notice_carries_what_is_tried_again_with_its_error() {
+    let fleet = retries::m08_retried_for_ever().fold();
+    let id = Some("web".parse().unwrap());
+    let about = Subscription { id, output: Output::All, ..Subscription::named("ops".parse().unwrap()) };
+    let (state, _) = fleet.notice_state(&about, 9).unwrap();
+    let (line, view) = (&state.targets[0], state.view.as_ref().unwrap());
+    assert_eq!((line.retry.unwrap().attempt, attempts(view)), (2, vec![("Exited", 1, 2)]));
+    assert!(line.message.contains("last error Exited in main: ended with code 3"), "{}", line.message);
 }

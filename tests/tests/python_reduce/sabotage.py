@@ -67,7 +67,7 @@ SABOTAGES = [
     ("a deadline holds for any generation",
      'return generation == target and', 'return deployment in self.deadlines and'),
     ("the last deadline holds, whatever its generation",
-     'max(new, tuple(self.deadlines.get(deployment, new)))', 'new'),
+     'max(new, self.deadlines.get(deployment, new))', 'new'),
     ("what is installed is overdue", 'standing in ("installed", "failed")', 'standing == "failed"'),
     ("what has failed is overdue", 'standing in ("installed", "failed")', 'standing == "installed"'),
     ("a deadline counts for attempts that began after it", 'and since >= moment(first)', ''),
