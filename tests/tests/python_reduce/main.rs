@@ -230,7 +230,7 @@ fn lot(rng: &mut Rng, seed: u64) -> (LedgerSubject, Fact) {
 
 fn hearing(rng: &mut Rng) -> HearingFact {
     let name = ["HearingFact.stopped", "HearingFact.resumed"][rng.usize(..2)];
-    let since = Timestamp::from_second(rng.i64(..3)).unwrap();
+    let since = Timestamp::from_second(rng.i64(0..3)).unwrap();
     HearingFact { since, ..example(name) }
 }
 

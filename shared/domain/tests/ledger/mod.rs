@@ -2,6 +2,8 @@
 
 #![allow(dead_code)]
 
+mod tried;
+
 use std::collections::BTreeMap;
 
 use jiff::SignedDuration;
@@ -16,13 +18,13 @@ use muster_contract::fact::{
 use muster_contract::partition::partition_of;
 use muster_contract::quarantine::{QuarantineVerdict, Verdict};
 use muster_contract::query::Output;
-use muster_contract::retry::{LastError, Retry};
 use muster_contract::state::{ComponentStatus, DeploymentStatus, StatusError};
 use muster_contract::subjects::LedgerSubject;
 use muster_contract::view::{DeploymentView, FleetView, SiteView};
 use muster_contract::{DeviceKey, Epoch, Generation, Seq, SeqRanges, State, Timestamp};
 use muster_domain::aggregate;
 use muster_domain::fold::{Fleet, Outcome, Page, Position};
+pub(crate) use tried::Tried;
 
 /// Facts in LEDGER's order.
 #[derive(Debug, Clone, Default)]
@@ -57,30 +59,6 @@ pub(crate) struct Said<'a> {
     pub(crate) retries: &'a [Tried<'a>],
     /// Of what entry's moment the first attempt is, where the hub says so.
     pub(crate) first_attempt_at: Option<u64>,
-}
-
-/// What is tried again, as a test says it; since the beginning of the ledger.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Tried<'a> {
-    /// The component; the deployment as a whole where there is none.
-    pub(crate) component: Option<&'a str>,
-    pub(crate) attempt: u32,
-    pub(crate) code: &'a str,
-    pub(crate) message: &'a str,
-    pub(crate) crash_loop: bool,
-}
-
-impl Tried<'_> {
-    fn retry(&self) -> Retry {
-        let (code, message) = (self.code.to_owned(), self.message.to_owned());
-        Retry {
-            component: self.component.map(|name| name.parse().unwrap()),
-            attempt: self.attempt,
-            since: stored_at(0),
-            last_error: LastError { code, message, at: stored_at(1) },
-            crash_loop: self.crash_loop,
-        }
-    }
 }
 
 impl Default for Said<'_> {

@@ -1,6 +1,7 @@
 //! The rules of the rollup once more, written for reading: everything is computed from the whole list of facts, with
 //! sets and loops, each time. What the fold keeps up to date must be what this finds.
 
+mod errors;
 mod groups;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,14 +13,13 @@ use muster_contract::labels::Labels;
 use muster_contract::partition::partition_of;
 use muster_contract::pulse::{HubHearing, UnheardPartition};
 use muster_contract::quarantine::{self, QuarantineVerdict};
-use muster_contract::retry::{Retry, RetrySummary};
 use muster_contract::subjects::LedgerSubject;
 use muster_contract::view::{
-    AsOf, Bounds, Complete, Counts, DeploymentView, ErrorCount, ErrorExample, FleetView, Freshness, SiteView,
-    Split, Standing, Tally, Verdict, content_digest,
+    AsOf, Bounds, Complete, Counts, DeploymentView, FleetView, Freshness, SiteView, Split, Standing, Tally,
+    Verdict, content_digest,
 };
 use muster_contract::{
-    ComponentName, DeploymentId, DeviceKey, Epoch, Seq, SeqRanges, SiteId, State, Timestamp,
+    ComponentName, DeploymentId, DeviceKey, Epoch, Generation, Seq, SeqRanges, SiteId, State, Timestamp,
 };
 
 use crate::ledger::{Entry, stored_at};
@@ -101,15 +101,7 @@ impl World {
                 .and_then(|fact| fact.deployments.iter().find(|entry| entry.id == id))
                 .map(|entry| entry.target_generation);
             let report = newest_report(own, &id);
-            let standing = match (&report, target) {
-                (None, None) => continue,
-                (None, Some(_)) => Standing::Waiting,
-                (Some((fact, _)), Some(target)) if fact.generation < target => Standing::Outdated,
-                (Some((fact, _)), Some(_)) if fact.retries.iter().any(|retry| retry.crash_loop) => {
-                    Standing::Failed
-                }
-                (Some((fact, _)), _) => fact.status.state.into(),
-            };
+            let Some(standing) = standing(report.as_ref().map(|(fact, _)| fact), target) else { continue };
             let settled = match &report {
                 Some((fact, current_head)) if fact.epoch.get() == epoch => fact.seq.get().max(*current_head),
                 _ => 0,
@@ -130,12 +122,8 @@ impl World {
             };
             let tried = report.as_ref().map(|(fact, _)| fact).filter(|fact| Some(fact.generation) >= target);
             let retried = tried.is_some_and(|fact| !fact.retries.is_empty());
-            let first = tried.and_then(|fact| fact.first_attempt_at);
-            let late = newest_deadline(own, &id).is_some_and(|fact| {
-                Some(fact.generation) == target && first.is_none_or(|first| fact.since >= first)
-            });
-            let ends = standing == Standing::Installed || standing == Standing::Failed;
-            let at_end = ends && !retried;
+            let late = is_late(newest_deadline(own, &id), tried, target);
+            let at_end = matches!(standing, Standing::Installed | Standing::Failed) && !retried;
             self.pairs.push(Pair {
                 device: key.clone(),
                 deployment: id,
@@ -185,7 +173,7 @@ impl World {
                 missing_reports: targets.iter().map(|pair| pair.missing).sum(),
             },
             components: components(&targets),
-            errors: errors(&targets),
+            errors: errors::errors(&targets),
             omitted: Default::default(),
             hub: self.hub(pairs.iter().map(|pair| &pair.device)),
             digest: Digest::of_bytes(b"not yet"),
@@ -382,6 +370,23 @@ fn freshness(own: &[&Entry]) -> Freshness {
     }
 }
 
+fn standing(report: Option<&StatusFact>, target: Option<Generation>) -> Option<Standing> {
+    Some(match (report, target) {
+        (None, None) => return None,
+        (None, Some(_)) => Standing::Waiting,
+        (Some(fact), Some(target)) if fact.generation < target => Standing::Outdated,
+        (Some(fact), Some(_)) if fact.retries.iter().any(|retry| retry.crash_loop) => Standing::Failed,
+        (Some(fact), _) => fact.status.state.into(),
+    })
+}
+
+/// Whether a deadline is one of the target, and of no attempt before the first that counts.
+fn is_late(deadline: Option<&DeadlineFact>, tried: Option<&StatusFact>, target: Option<Generation>) -> bool {
+    let first = tried.and_then(|fact| fact.first_attempt_at);
+    deadline
+        .is_some_and(|fact| Some(fact.generation) == target && first.is_none_or(|first| fact.since >= first))
+}
+
 /// The newest report and the highest head up to which it was said to be current.
 fn newest_report(own: &[&Entry], id: &DeploymentId) -> Option<(StatusFact, u64)> {
     let reports = own.iter().filter_map(|entry| match (&entry.subject, &entry.fact) {
@@ -447,62 +452,4 @@ fn components(targets: &[&Pair]) -> BTreeMap<ComponentName, BTreeMap<State, u64>
         }
     }
     components
-}
-
-fn errors(targets: &[&Pair]) -> Vec<ErrorCount> {
-    let mut found: BTreeMap<String, Vec<ErrorExample>> = BTreeMap::new();
-    for pair in targets.iter().filter(|pair| pair.standing == Standing::Failed || pair.retried) {
-        let fact = pair.report.as_ref().unwrap();
-        let tried = |component: Option<&ComponentName>| {
-            fact.retries.iter().find(|retry| retry.component.as_ref() == component).map(Retry::summary)
-        };
-        let mut own: Vec<(String, Option<ComponentName>, String, Option<RetrySummary>)> = Vec::new();
-        if let Some(error) = &fact.status.error {
-            let source = fact.components.iter().map(|component| &component.name);
-            let source = source.clone().find(|name| name.as_str() == error.source).cloned();
-            let retry = tried(source.as_ref());
-            own.push((error.code.clone(), source, error.message.clone(), retry));
-        }
-        for component in &fact.components {
-            if let Some(error) = &component.error {
-                let (name, retry) = (component.name.clone(), tried(Some(&component.name)));
-                own.push((error.code.clone(), Some(name), error.message.clone(), retry));
-            }
-        }
-        for retry in &fact.retries {
-            let is_told = fact.components.iter().any(|component| {
-                retry.component.as_ref() == Some(&component.name) && component.error.is_some()
-            });
-            if !is_told && (retry.component.is_some() || fact.status.error.is_none()) {
-                let error = &retry.last_error;
-                let (name, summary) = (retry.component.clone(), Some(retry.summary()));
-                own.push((error.code.clone(), name, error.message.clone(), summary));
-            }
-        }
-        if own.is_empty() {
-            own.push((String::new(), None, String::new(), None));
-        }
-        own.sort_by(|one, other| one.1.cmp(&other.1));
-        let mut codes = BTreeSet::new();
-        for (code, component, message, retry) in own {
-            let code = if code.is_empty() { "unspecified".to_owned() } else { code };
-            if codes.insert(code.clone()) {
-                let example = ErrorExample { device: pair.device.clone(), component, message, retry };
-                found.entry(code).or_default().push(example);
-            }
-        }
-    }
-    let first = |mut examples: Vec<ErrorExample>| {
-        examples.sort_by(|one, other| one.device.cmp(&other.device));
-        examples.remove(0)
-    };
-    let mut errors: Vec<ErrorCount> = found
-        .into_iter()
-        .map(|(code, examples)| {
-            let count = examples.len() as u64;
-            ErrorCount { code, count, example: first(examples) }
-        })
-        .collect();
-    errors.sort_by(|one, other| other.count.cmp(&one.count).then(one.code.cmp(&other.code)));
-    errors
 }

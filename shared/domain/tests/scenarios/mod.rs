@@ -1,7 +1,6 @@
 //! Ledgers of situations in which other systems were found to tell untruths, and of rules worth a case. The numbers are
 //! those of the catalogue of scenarios. Each is asserted in `fold_scenarios.rs` or `fold_targets.rs` and published, with the views
-//! that follow from it, as a reducer vector in `schemas/vectors/`. So are the ledgers of single rules in `doubts` and
-//! `rules`.
+//! that follow from it, as a reducer vector in `schemas/vectors/`; so are those of single rules in `doubts` and `rules`.
 
 #![allow(clippy::unwrap_used, reason = "a failure here is the test's result")]
 #![allow(dead_code)]
