@@ -77,8 +77,8 @@ class Device:
             self.liveness, self.storing = (fact["epoch"], fact["state"]), fact.get("storing", True)
 
     def take_deadline(self, fact, deployment):
-        if fact["generation"] >= self.deadlines.get(deployment, 0):
-            self.deadlines[deployment] = fact["generation"]
+        new = (fact["generation"], moment(fact["since"]))
+        self.deadlines[deployment] = max(new, self.deadlines.get(deployment, new))
 
     def quarantine(self, fact):
         self.reported = True
@@ -141,11 +141,21 @@ class Device:
                 yield deployment, None, report
                 continue
             standing = "waiting" if report is None else report["status"]["state"]
+            retries = report.get("retries", []) if report else []
             if report and report["generation"] < target:
-                standing = "outdated"
-            overdue = self.deadlines.get(deployment) == target and standing not in ("installed", "failed")
-            row = {"standing": standing, "known": self.knows(report), "overdue": overdue}
+                standing, retries = "outdated", []
+            elif any(retry.get("crashLoop") for retry in retries):
+                standing = "failed"
+            row = {"standing": standing, "known": self.knows(report), "retried": bool(retries),
+                   "overdue": self.overdue(deployment, target, report, standing, retries)}
             yield deployment, {**row, "freshness": self.freshness(), "missing": self.missing()}, report
+
+    def overdue(self, deployment, target, report, standing, retries):
+        """Past its deadline, unless it is at an end; what is tried again is at none. Earlier attempts do not count."""
+        generation, since = self.deadlines.get(deployment, (0, ""))
+        first = report.get("firstAttemptAt", "") if report and standing != "outdated" else ""
+        at_end = standing in ("installed", "failed") and not retries
+        return generation == target and not at_end and since >= moment(first)
 
     def forgot(self, report):
         return report["epoch"] < self.epoch and self.missing() == 0 and not self.doubts(report)
@@ -177,6 +187,7 @@ class Device:
         vars(device).update(record)
         device.held, device.doubted, device.untold = (spread(record[name]) for name in ("held", "doubted", "untold"))
         device.ahead = {epoch: (spread(held), spread(dropped)) for epoch, held, dropped in record["ahead"]}
+        device.deadlines = {deployment: tuple(passed) for deployment, passed in record["deadlines"].items()}
         messages = [(came, tuple(number) if number else None) for came, number in record["open"]]
         device.open = {message: message[1] for message in messages}
         return device
@@ -269,9 +280,9 @@ class Fleet:
             if row and row["standing"] not in ("waiting", "outdated"):
                 for component in report["components"]:
                     components.setdefault(component["name"], Counter())[component["state"]] += 1
-            if row and row["standing"] == "failed":
-                for code, component, message in reversed(errors(report)):
-                    culprits.setdefault(code, {})[key] = (component, message)
+            if row and (row["standing"] == "failed" or row["retried"]):
+                for code, component, message, retry in reversed(errors(report)):
+                    culprits.setdefault(code, {})[key] = (component, message, retry)
         shown = sorted(culprits.items(), key=lambda entry: (-len(entry[1]), entry[0].encode()))[:ERRORS_MAX]
         view = {"kind": "DeploymentView", "deployment": deployment, "asOf": self.as_of,
                 **count([row for _, row, _ in rows]),
@@ -371,25 +382,31 @@ def total(missing):
 
 
 def errors(report):
-    """(code, component, message) of a failure: the deployment's own first, then by component."""
+    """(code, component, message, retry) of each error: the deployment's own first, then by component; of what is tried
+    again the last one, where the report has no other."""
     names = {component["name"] for component in report["components"]}
     own = report["status"].get("error")
     found = [(own, own["source"] if own["source"] in names else "")] if own else []
     found += [(component["error"], component["name"]) for component in report["components"] if "error" in component]
+    tried = {retry.get("component", ""): retry for retry in report.get("retries", [])}
+    told = {component["name"] for component in report["components"] if "error" in component} | ({""} if own else set())
+    found += [(retry["lastError"], component) for component, retry in tried.items() if component not in told]
     found = found or [({"code": "", "message": report["status"].get("reason", "")}, "")]
     found.sort(key=lambda entry: entry[1])
     def code(error):
         return whole_chars(error["code"], CODE_BYTES_MAX) or "unspecified"
-    return [(code(error), component, error["message"]) for error, component in found]
+    return [(code(error), component, error["message"], tried.get(component)) for error, component in found]
 
 
 def example(code, devices):
     site, device = first = min(devices)
-    component, message = devices[first]
+    component, message, retry = devices[first]
     if len(message.encode()) > MESSAGE_BYTES_MAX:
         declared = f" … (cut: {len(message.encode())} bytes in all)"
         message = whole_chars(message, MESSAGE_BYTES_MAX - len(declared.encode())) + declared
     place = {"site": site, "device": device, **({"component": component} if component else {})}
+    if retry:
+        place["retry"] = {name: retry[name] for name in ("attempt", "since", "crashLoop") if retry.get(name)}
     return {"code": code, "count": len(devices), "example": {**place, "message": message}}
 
 

@@ -191,5 +191,6 @@ fn status(deployment: &DesiredDeployment, state: State, at: Timestamp) -> Status
         digest: deployment.digest,
         status: DeploymentStatus { state, error: error.clone(), reason: None },
         components: deployment.profile.components.iter().map(component).collect(),
+        retries: Vec::new(),
     }
 }

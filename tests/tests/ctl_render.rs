@@ -11,6 +11,7 @@ use muster_contract::fact::QuarantineFact;
 use muster_contract::query::{
     DeploymentAnswer, DeploymentsAnswer, DeviceAnswer, DevicesAnswer, PublishAnswer,
 };
+use muster_contract::retry::RetrySummary;
 use muster_contract::silence::SilentSites;
 use muster_contract::status::{Rollup, StatusAnswer};
 use muster_contract::subjects::ViewKey;
@@ -88,6 +89,18 @@ fn devices_and_one_device() {
     answer.devices.clear();
     golden("devices-dark", &format!("{some}--\n{}", list(&answer)));
     golden("device", &render::device::one(&example("DeviceAnswer.in-detail"), now()));
+}
+
+#[test]
+fn an_error_of_what_is_tried_again_says_which_attempt_that_was() {
+    let mut view: DeploymentView = example("DeploymentView.failing");
+    let since = "2026-11-20T08:11:00Z".parse().unwrap();
+    view.errors[0].example.retry = Some(RetrySummary { attempt: 7, since, crash_loop: true });
+    golden("status-tried-again", &render::deployment::view(&view, now()));
+    let mut answer: DeviceAnswer = example("DeviceAnswer.in-detail");
+    let report: muster_contract::report::StatusReport = example("StatusReport.tried-again");
+    answer.deployments[0].report.as_mut().unwrap().retries = report.retries;
+    golden("device-tried-again", &render::device::one(&answer, now()));
 }
 
 #[test]

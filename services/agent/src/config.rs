@@ -13,6 +13,7 @@ use muster_service::{Common, CommonArgs, Problems};
 
 use muster_bus::config::PINGS_UNTIL_LOST;
 
+use crate::attempts::CrashLoopRule;
 use crate::name;
 use crate::outbox::{Limits, REPORT_BYTES_MAX};
 use crate::reconcile::{OnExit, Retry};
@@ -29,6 +30,10 @@ const RECONNECT_BOUNDS: RangeInclusive<Duration> = Duration::from_millis(100)..=
 const POLL_BOUNDS: RangeInclusive<Duration> = SECOND..=Duration::from_secs(24 * 60 * 60);
 const RETRY_BOUNDS: RangeInclusive<Duration> = Duration::from_millis(10)..=Duration::from_secs(24 * 60 * 60);
 /// Fewer rows could not hold the newest report of every deployment beside some history.
+/// One failure is no loop, and more than this nobody waits for.
+const CRASH_LOOP_FAILURES_BOUNDS: RangeInclusive<u64> = 2..=1_000;
+const CRASH_LOOP_WINDOW_BOUNDS: RangeInclusive<Duration> =
+    Duration::from_millis(100)..=Duration::from_secs(24 * 60 * 60);
 const ROWS_BOUNDS: RangeInclusive<u64> = 1_000..=100_000_000;
 /// Fewer bytes neither, with reports of the largest size.
 const BYTES_LEAST: u64 = 32 * 1024 * 1024;
@@ -131,6 +136,14 @@ pub struct Args {
     /// Longest delay before a failed workload is tried again, however often it failed
     #[arg(long, env = "MUSTER_RETRY_MAX", value_name = "DURATION", default_value = "5m")]
     pub retry_max: String,
+
+    /// Failures of a component within --crash-loop-window from which it counts as failed until a success has held
+    #[arg(long, env = "MUSTER_CRASH_LOOP_FAILURES", value_name = "NUMBER", default_value = "5")]
+    pub crash_loop_failures: String,
+
+    /// Window of that rule, and how long a component must stay ready until its success has held
+    #[arg(long, env = "MUSTER_CRASH_LOOP_WINDOW", value_name = "DURATION", default_value = "10m")]
+    pub crash_loop_window: String,
 
     /// Reports kept while the hub cannot be reached, at least 1000; beyond that, superseded ones are folded
     #[arg(long, env = "MUSTER_OUTBOX_ROWS", value_name = "NUMBER", default_value = "100000")]
@@ -244,7 +257,12 @@ impl Args {
         let poll = problems.duration("--poll-interval", &self.poll_interval, POLL_BOUNDS);
         let polling = windows(&mut problems, "--polling-hours", &self.polling_hours);
         let downtime = windows(&mut problems, "--downtime", &self.downtime);
-        let retry = retry(&mut problems, &self.retry_min, &self.retry_max);
+        let failures =
+            problems.number("--crash-loop-failures", &self.crash_loop_failures, CRASH_LOOP_FAILURES_BOUNDS);
+        let window =
+            problems.duration("--crash-loop-window", &self.crash_loop_window, CRASH_LOOP_WINDOW_BOUNDS);
+        let crash_loop = failures.zip(window);
+        let retry = retry(&mut problems, &self.retry_min, &self.retry_max, crash_loop);
         let rows = problems.number("--outbox-rows", &self.outbox_rows, ROWS_BOUNDS);
         let bytes = problems.parse("--outbox-bytes", &self.outbox_bytes).map(|Size(bytes)| bytes);
         let common = self.common.check(&mut problems);
@@ -349,10 +367,17 @@ fn windows(problems: &mut Problems, flag: &'static str, texts: &[String]) -> Opt
     parsed.into_iter().collect()
 }
 
-fn retry(problems: &mut Problems, min: &str, max: &str) -> Option<Retry> {
+fn retry(
+    problems: &mut Problems,
+    min: &str,
+    max: &str,
+    crash_loop: Option<(u64, Duration)>,
+) -> Option<Retry> {
     let least = problems.duration("--retry-min", min, RETRY_BOUNDS);
     let most = problems.duration("--retry-max", max, RETRY_BOUNDS);
-    let retry = Retry { min: least?, max: most? };
+    let (failures, window) = crash_loop?;
+    let failures = u32::try_from(failures).unwrap_or(u32::MAX);
+    let retry = Retry { min: least?, max: most?, crash_loop: CrashLoopRule { failures, window } };
     if retry.min > retry.max {
         problems.refuse("--retry-min", min, format!("must not be above --retry-max ({max})"));
         return None;

@@ -1,6 +1,6 @@
 //! The agent: runs what one device shall run and reports every change, also through outages and crashes.
 //!
-//! One event on its way up: [`runtime`] (what runs) → [`reconcile`] (what to do about it, by [`standing`]) →
+//! One event on its way up: [`runtime`] (what runs) → [`reconcile`] (what to do about it, by [`standing`] and its [`attempts`]) →
 //! [`observe`] → [`outbox`] (standing, report and number in one transaction of [`db`]) → [`relay`] → the bus. On the way
 //! down: [`follow`] → [`store`] → [`reconcile`].
 //!
@@ -18,6 +18,7 @@ pub mod join;
 pub mod name;
 pub mod schedule;
 
+pub mod attempts;
 pub mod follow;
 pub mod reconcile;
 pub mod runtime;

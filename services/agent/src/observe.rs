@@ -9,6 +9,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use muster_contract::Timestamp;
 use muster_service::backoff::FullJitter;
 use muster_service::clock::Clock;
 use muster_service::error::chain;
@@ -70,6 +71,11 @@ impl Observer {
 }
 
 impl Observer {
+    /// The time by the device's clock, as reports say it.
+    pub fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+
     /// Tells that a standing has changed. Waits while too many reports wait.
     pub async fn tell(&self, standing: &Standing) {
         let body = Body::Status(standing.body(self.clock.now()));

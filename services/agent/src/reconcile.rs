@@ -37,6 +37,7 @@ use self::operation::Progress;
 use self::slot::Slot;
 use self::steps::refusal;
 use self::sweep::{Sweep, Swept};
+use crate::attempts::CrashLoopRule;
 use crate::observe::Observer;
 use crate::runtime::{Exit, Running, Runtime, UnitName, code};
 use crate::standing::Standing;
@@ -48,13 +49,15 @@ const PROGRESS_WAITING_MAX: usize = 64;
 /// How long nothing to wait for lasts.
 const IDLE: Duration = Duration::from_secs(60 * 60);
 
-/// Bounds of the delay before a failure is tried again.
+/// How failures are tried again: the bounds of the delay before that, and what a crash loop is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Retry {
     /// Of the first attempt.
     pub min: Duration,
     /// Of any attempt.
     pub max: Duration,
+    /// From when on a component that fails again and again counts as failed.
+    pub crash_loop: CrashLoopRule,
 }
 
 /// What happens to workloads when the agent ends.
@@ -109,7 +112,11 @@ impl Reconciler {
         standings: Vec<Standing>,
         chance: fastrand::Rng,
     ) -> Self {
-        let slot = |standing: Standing| (standing.id().clone(), Slot::new(standing, settings.retry));
+        let now = observer.now();
+        let slot = |mut standing: Standing| {
+            standing.attempts.resume(settings.retry.crash_loop, now);
+            (standing.id().clone(), Slot::new(standing, settings.retry))
+        };
         Self {
             slots: standings.into_iter().map(slot).collect(),
             sweep: Sweep::new(settings.retry, Instant::now()),
@@ -132,6 +139,7 @@ impl Reconciler {
         self.follow_plan().await;
         while !stop.is_cancelled() {
             self.step(&stop).await;
+            self.confirm_successes().await;
             self.follow_plan().await;
         }
         self.finish().await;
@@ -151,6 +159,16 @@ impl Reconciler {
             Some(swept) = self.sweep.next() => self.swept(swept),
             Ok(()) = self.desired.changed() => {}
             () = sleep_until(due) => {}
+        }
+    }
+
+    /// Tells of successes that have held.
+    async fn confirm_successes(&mut self) {
+        let now = Instant::now();
+        for slot in self.slots.values_mut() {
+            if slot.confirm_successes(now) {
+                slot.tell(&self.observer).await;
+            }
         }
     }
 
@@ -189,7 +207,7 @@ impl Reconciler {
             deployment.id = %id, component.name = %exit.name.component, error = exit.error.message,
             "a component ended by itself"
         );
-        if !slot.exited(exit) {
+        if !slot.exited(exit, self.observer.now()) {
             return;
         }
         slot.tell(&self.observer).await;
@@ -201,7 +219,7 @@ impl Reconciler {
 
     async fn progressed(&mut self, progress: Progress) {
         let Some(slot) = self.slots.get_mut(&progress.deployment) else { return };
-        if slot.progress(progress.news) {
+        if slot.progress(progress.news, self.observer.now()) {
             slot.tell(&self.observer).await;
         }
     }

@@ -11,12 +11,14 @@ use muster_contract::canonical::Digest;
 use muster_contract::decode::Violation;
 use muster_contract::desired::{Component, DesiredDeployment};
 use muster_contract::profile::{Readiness, Restart, STOP_TIMEOUT_DEFAULT, Workload};
+use muster_contract::retry::Retry;
 use muster_contract::state::{ComponentStatus, DeploymentStatus, StatusError, cut};
 use muster_contract::{ComponentName, DeploymentId, DeviceKey, Generation, State, Timestamp};
 use muster_domain::aggregate;
 use muster_domain::plan::Actual;
 use serde::{Deserialize, Serialize};
 
+use crate::attempts::Attempts;
 use crate::outbox::{REPORT_BYTES_MAX, StatusBody};
 use crate::runtime::{Unit, code};
 
@@ -36,13 +38,17 @@ pub struct Standing {
     pub reason: Option<String>,
     /// One entry for every component of `entry`, in its order.
     pub components: Vec<ComponentStatus>,
+    /// What was tried to get there.
+    #[serde(default, skip_serializing_if = "Attempts::is_empty")]
+    pub attempts: Attempts,
 }
 
 impl Standing {
     /// A deployment that was just taken in.
     pub fn new(entry: DesiredDeployment, generation: Generation) -> Self {
         let components = pending(&entry.profile.components);
-        Self { entry, generation, leaving: false, error: None, reason: None, components }
+        let attempts = Attempts::default();
+        Self { entry, generation, leaving: false, error: None, reason: None, components, attempts }
     }
 
     /// The deployment.
@@ -75,15 +81,17 @@ impl Standing {
         self.leaving = true;
         self.error = None;
         self.reason = None;
+        self.attempts = Attempts::default();
         for component in &mut self.components {
             component.state = State::Removing;
             component.error = None;
         }
     }
 
-    /// Puts failed components back in line for another attempt. Gives what was wrong with the deployment as a whole: the
+    /// Puts failed components back in line for another attempt, which counts. Gives what was wrong with the deployment as a whole: the
     /// hub goes on holding that until it is told something else.
     pub fn retry(&mut self) -> Option<StatusError> {
+        self.attempts.try_again();
         let taken = self.error.take();
         if taken.is_some() {
             self.reason = None;
@@ -198,6 +206,12 @@ impl Standing {
         Some(format!("component {} is next; {ready} of {} are installed", next.name, self.components.len()))
     }
 
+    /// What is tried again; nothing where a failure stays one.
+    fn retries(&self) -> Vec<Retry> {
+        let stays_failed = self.state() == State::Failed && !self.may_retry();
+        if stays_failed { Vec::new() } else { self.attempts.retries() }
+    }
+
     /// What the hub is told. Messages of errors are cut, and say so, where the report would be too large otherwise.
     pub fn body(&self, observed_at: Timestamp) -> StatusBody {
         let mut body = StatusBody {
@@ -211,6 +225,7 @@ impl Standing {
                 reason: self.reason.clone().or_else(|| self.next_in_line()),
             },
             components: self.components.clone(),
+            retries: self.retries(),
         };
         let mut message_bytes_max = muster_contract::limits::ERROR_MESSAGE_BYTES_MAX;
         while message_bytes_max > MESSAGE_BYTES_LEAST && body.stored_bytes() > REPORT_BYTES_MAX {
@@ -231,6 +246,7 @@ fn shorten(body: &mut StatusBody, bytes_max: usize) {
             *text = cut(std::mem::take(text), bytes_max);
         }
     }
+    body.retries.iter_mut().for_each(|retry| retry.last_error.shorten(bytes_max));
 }
 
 fn pending(components: &[Component]) -> Vec<ComponentStatus> {

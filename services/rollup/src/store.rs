@@ -31,7 +31,7 @@ const PAGE_BYTES: u32 = 16 * 1024;
 /// How long another process may take to let go of the file: one that is ending is waited for.
 const BUSY_WAIT: Duration = Duration::from_secs(1);
 /// Marks the file as ours: "MUST" in ASCII. The format is that of the tables and of the records in them.
-pub(crate) const KIND: Kind = Kind { application_id: 0x4d55_5354, format: 9 };
+pub(crate) const KIND: Kind = Kind { application_id: 0x4d55_5354, format: 10 };
 
 /// Records that are read, decoded and taken in at once.
 const PART_RECORDS: usize = 500;

@@ -14,11 +14,12 @@ use crate::checked::Checked;
 use crate::decode::{self, Document, Refusal, Violation};
 use crate::desired::DesiredState;
 use crate::ids::{DeploymentId, Epoch, Generation, Seq};
-use crate::limits::{COMPONENTS_MAX, QUARANTINE_PAYLOAD_BYTES_MAX};
+use crate::limits::{COMPONENTS_MAX, QUARANTINE_PAYLOAD_BYTES_MAX, RETRIES_MAX};
 pub use crate::liveness::{Account, Liveness, LivenessFact};
 use crate::quarantine::QuarantineVerdict;
 use crate::ranges::SeqRanges;
 use crate::report::{CapabilitiesReport, StatusReport, check_components};
+use crate::retry::{self, Retry};
 use crate::state::{ComponentStatus, DeploymentStatus};
 use crate::subjects::LedgerSubject;
 use crate::version::{ApiVersion, kind};
@@ -80,6 +81,14 @@ pub struct StatusFact {
     /// See [`StatusReport::components`].
     #[schemars(length(max = COMPONENTS_MAX))]
     pub components: Vec<ComponentStatus>,
+    /// See [`StatusReport::retries`].
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = RETRIES_MAX))]
+    pub retries: Vec<Retry>,
+    /// When the first attempt at this target began, or the first since a success that held, in hub time. Absent where the
+    /// deployment is at an end, in a late report, and in facts of earlier releases.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub first_attempt_at: Option<Timestamp>,
     /// See [`StatusReport::current`].
     pub current: bool,
     /// See [`StatusReport::coalesced`].
@@ -116,6 +125,7 @@ impl StatusFact {
             digest,
             status,
             components,
+            retries,
             current,
             coalesced,
         } = report;
@@ -131,6 +141,8 @@ impl StatusFact {
             digest,
             status,
             components,
+            retries,
+            first_attempt_at: None,
             current,
             coalesced,
             received_at,
@@ -217,7 +229,8 @@ pub enum DeadlineKind {
     Stuck,
 }
 
-/// `muster.deadline.<site>.<device>.<deployment>`: hub time made a fact, once. Void for a later generation.
+/// `muster.deadline.<site>.<device>.<deployment>`: hub time made a fact, once. Void for a later generation, and
+/// for a first attempt that began later.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DeadlineFact {
@@ -305,7 +318,8 @@ impl Document for StatusFact {
 
     fn check(&self) -> Result<(), Violation> {
         self.status.check()?;
-        check_components(&self.components)
+        check_components(&self.components)?;
+        retry::check(&self.retries)
     }
 }
 

@@ -5,7 +5,7 @@
 //! live in `muster-domain`, the bus in `muster-bus`.
 //!
 //! Reading order: [`ids`] and [`limits`], then [`subjects`], then the documents in the order in which they
-//! travel: [`desired`] (with its [`constraints`]) → [`report`] → [`fact`] → [`view`], with [`pulse`], [`partition`], [`presence`], [`receipt`], [`credential`], [`incident`], [`query`] (read by
+//! travel: [`desired`] (with its [`constraints`]) → [`report`] (with its [`retry`]) → [`fact`] → [`view`], with [`pulse`], [`partition`], [`presence`], [`receipt`], [`credential`], [`incident`], [`query`] (read by
 //! [`question`]; it names a [`commit`]), [`status`], [`why`], [`silence`], [`lag`], [`validity`], [`history`], [`actions`] and [`notify`] beside them. [`decode`] is the door, [`canonical`] the digest.
 
 pub mod actions;
@@ -41,6 +41,7 @@ pub mod ranges;
 pub mod receipt;
 pub mod report;
 pub mod requested_by;
+pub mod retry;
 pub mod silence;
 pub mod state;
 pub mod status;

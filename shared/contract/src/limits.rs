@@ -44,6 +44,8 @@ pub const ERROR_MESSAGE_BYTES_MAX: usize = 4 * 1024;
 pub const ERROR_CODE_BYTES_MAX: usize = 128;
 /// Error codes that one view lists; it declares how many more there are.
 pub const VIEW_ERRORS_MAX: usize = 40;
+/// Bytes that the retry of an example in a view takes at most: a number, a time and their keys.
+pub const VIEW_RETRY_BYTES_MAX: usize = 128;
 /// Longest error message in a view: an example, not the record.
 pub const VIEW_MESSAGE_BYTES_MAX: usize = 512;
 /// Payload kept with a quarantined message; a longer one is cut, `bytes` keeps its real size.
@@ -89,6 +91,16 @@ pub const RECONNECT_MIN: Duration = Duration::from_secs(1);
 pub const RECONNECT_MAX: Duration = Duration::from_secs(60);
 /// Clock difference between device and hub that is an incident.
 pub const CLOCK_SKEW_MAX: Duration = Duration::from_secs(5 * 60);
+/// Entries of one report about what is tried again; a device leaves out the least recent errors beyond it.
+pub const RETRIES_MAX: usize = 64;
+/// Failures of one component within [`CRASH_LOOP_WINDOW`] from which it counts as a crash loop, unless the agent's operator
+/// sets another number: as the restart intensity of a supervisor.
+pub const CRASH_LOOP_FAILURES: u32 = 5;
+/// The window of that rule.
+pub const CRASH_LOOP_WINDOW: Duration = Duration::from_secs(10 * 60);
+/// How long a component must stay ready before its success has held: then its attempts are counted anew. As long as
+/// Kubernetes waits before it resets a container's backoff.
+pub const SUCCESS_HELD_AFTER: Duration = CRASH_LOOP_WINDOW;
 /// Time a deployment may stay waiting or unfinished on a fresh device, if it says nothing itself.
 pub const DEADLINE_DEFAULT: Duration = Duration::from_secs(30 * 60);
 /// Least time between two receipts for one device.
@@ -130,13 +142,21 @@ const _: () = {
     assert!(PULSES_PER_LEASE > 2 && PULSE_KEPT_LEASES > 1);
     // The pulses of all partitions together stay a small part of what a rollup reads at its start.
     assert!(PARTITIONS as u64 * PULSES_PER_LEASE * PULSE_KEPT_LEASES <= 2048);
+    // A component that fails as often as the rule says has not held between two failures.
+    assert!(CRASH_LOOP_FAILURES > 1 && SUCCESS_HELD_AFTER.as_secs() >= CRASH_LOOP_WINDOW.as_secs());
+    // A crash loop is told before the deadline of a deployment that declares none.
+    assert!(CRASH_LOOP_WINDOW.as_secs() < DEADLINE_DEFAULT.as_secs());
+    assert!(RETRIES_MAX <= COMPONENTS_MAX);
     assert!(RECONNECT_MIN.as_secs() < RECONNECT_MAX.as_secs());
     assert!(RECONNECT_MAX.as_secs() < LEASE.as_secs());
     assert!(ERROR_MESSAGE_BYTES_MAX * 8 < MESSAGE_BYTES_MAX);
     // A view with every error and every component still fits into a message, though JSON may take six bytes for one
     // of a text. Names need no escapes; four of them stand for the names and counts of a line.
     assert!(
-        VIEW_ERRORS_MAX * (6 * (ERROR_CODE_BYTES_MAX + VIEW_MESSAGE_BYTES_MAX) + 4 * LABEL_CHARS_MAX)
+        VIEW_ERRORS_MAX
+            * (6 * (ERROR_CODE_BYTES_MAX + VIEW_MESSAGE_BYTES_MAX)
+                + 4 * LABEL_CHARS_MAX
+                + VIEW_RETRY_BYTES_MAX)
             + COMPONENTS_MAX * 4 * LABEL_CHARS_MAX
             + UNHEARD_LISTED_MAX * UNHEARD_BYTES_MAX
             < MESSAGE_BYTES_MAX

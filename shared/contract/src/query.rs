@@ -14,9 +14,11 @@ use crate::commit::CommitName;
 use crate::fact::{Account, DeadlineFact, Incident};
 use crate::history::Point;
 use crate::ids::{DeploymentId, DeviceId, DeviceKey, Epoch, Generation, Seq, SiteId};
+use crate::limits::RETRIES_MAX;
 use crate::liveness::{holds, is_so};
 use crate::pulse::HubHearing;
 use crate::ranges::SeqRanges;
+use crate::retry::Retry;
 use crate::silence::SilentSites;
 use crate::state::{ComponentStatus, DeploymentStatus, State};
 use crate::view::{AsOf, DeploymentView, Freshness, Standing, keyed};
@@ -288,6 +290,10 @@ pub struct LastReport {
     pub seq: Seq,
     /// Where LEDGER holds it.
     pub ledger_seq: u64,
+    /// What is tried again after an error.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = RETRIES_MAX))]
+    pub retries: Vec<Retry>,
     /// The whole status, with `output` detail.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<DeploymentStatus>,

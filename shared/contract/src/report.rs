@@ -12,8 +12,9 @@ use serde_json::{Map, Value};
 use crate::canonical::Digest;
 use crate::decode::{self, Document, Refusal, Violation};
 use crate::ids::{DeploymentId, Epoch, Generation, Seq};
-use crate::limits::COMPONENTS_MAX;
+use crate::limits::{COMPONENTS_MAX, RETRIES_MAX};
 use crate::ranges::SeqRanges;
+use crate::retry::{self, Retry};
 use crate::state::{ComponentStatus, DeploymentStatus};
 use crate::version::{ApiVersion, kind};
 
@@ -44,6 +45,11 @@ pub struct StatusReport {
     /// One entry for every component, from the first report on.
     #[schemars(length(max = COMPONENTS_MAX))]
     pub components: Vec<ComponentStatus>,
+    /// What is tried again after an error: in every report from the first error on, until a success has held. Agents of
+    /// earlier releases leave it out.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = RETRIES_MAX))]
+    pub retries: Vec<Retry>,
     /// No later report of this deployment exists up to `head`.
     pub current: bool,
     /// Numbers of reports folded into this one.
@@ -195,7 +201,8 @@ impl Document for StatusReport {
     fn check(&self) -> Result<(), Violation> {
         check_numbers(self.seq, self.head, &self.coalesced)?;
         self.status.check()?;
-        check_components(&self.components)
+        check_components(&self.components)?;
+        retry::check(&self.retries)
     }
 }
 

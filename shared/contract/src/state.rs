@@ -121,7 +121,7 @@ impl StatusError {
     }
 }
 
-fn check_length(field: &str, text: &str) -> Result<(), Violation> {
+pub(crate) fn check_length(field: &str, text: &str) -> Result<(), Violation> {
     if text.len() <= ERROR_MESSAGE_BYTES_MAX {
         return Ok(());
     }

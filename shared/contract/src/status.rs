@@ -19,6 +19,7 @@ use crate::ids::{ComponentName, DeploymentId, DeviceKey, DeviceKeyError, Generat
 use crate::manifest::Manifest;
 use crate::pulse::HubHearing;
 use crate::query::{LastReport, Output};
+use crate::retry::RetrySummary;
 use crate::state::State;
 use crate::view::{AsOf, Counts, Freshness, Standing, Verdict, keyed};
 
@@ -380,6 +381,10 @@ pub struct TargetStatus {
     /// It is past its deadline.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub overdue: bool,
+    /// How often it was tried, where it is tried again after an error: of several components the one with the most attempts, a
+    /// crash loop before any other. `message` has the error.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retry: Option<RetrySummary>,
     /// The generation asked for has been superseded here: what is shown is the last that was reported of it, if that is
     /// still held.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]

@@ -12,6 +12,7 @@ use crate::canonical::Digest;
 use crate::decode::Document;
 use crate::ids::{ComponentName, DeploymentId, DeviceKey, SiteId};
 use crate::pulse::HubHearing;
+use crate::retry::RetrySummary;
 use crate::state::State;
 use crate::version::{ApiVersion, kind};
 
@@ -280,6 +281,9 @@ pub struct ErrorExample {
     pub component: Option<ComponentName>,
     /// What the device says, cut to [`VIEW_MESSAGE_BYTES_MAX`](crate::limits::VIEW_MESSAGE_BYTES_MAX).
     pub message: String,
+    /// How often it was tried, where it is tried again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retry: Option<RetrySummary>,
 }
 
 /// What is not shown, so that a view stays a message: the highest names and the rarest errors. No count leaves it out.
@@ -344,7 +348,8 @@ pub struct DeploymentView {
     /// generation is no evidence for the new one.
     #[schemars(schema_with = "keyed::<ComponentName, BTreeMap<State, u64>>")]
     pub components: BTreeMap<ComponentName, BTreeMap<State, u64>>,
-    /// Errors of failed targets, most frequent first, then by code. One device counts once for each code.
+    /// Errors of targets that failed or are tried again, most frequent first, then by code. One device counts once for
+    /// each code.
     pub errors: Vec<ErrorCount>,
     /// What the limits of a view left out.
     #[serde(default, skip_serializing_if = "Omitted::is_nothing")]

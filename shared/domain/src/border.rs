@@ -167,8 +167,8 @@ impl Border {
     /// Takes in a fact that LEDGER stored at `stored_at`. Only while nothing is on its way.
     pub fn restore(&mut self, subject: &LedgerSubject, fact: &Fact, stored_at: Timestamp) {
         if let (Fact::Desired(state), Some(key)) = (fact, subject.device()) {
-            let ids = state.deployments.iter().map(|entry| &entry.id);
-            return self.sent(key, ids, stored_at);
+            let place = self.place(key);
+            return self.devices[place].learn_document(state, stored_at);
         }
         let deployment = match subject {
             LedgerSubject::Deadline(_, id) | LedgerSubject::Status(_, id) => Some(id),

@@ -1,13 +1,18 @@
 //! Deadlines: how long a deployment may stay waiting or unfinished on a device that is fresh.
 //!
-//! A deployment whose components all declare a timeout has their sum; any other has the default. The time counts
-//! from the last moment at which something could still be expected: the target was set, the device came back, or
-//! the deployment got on. Hub time only.
+//! A deployment whose components all declare a timeout has their sum; any other has the default. The time counts from the
+//! first attempt at the target, and where nothing was reported of it, from the moment at which the device could first
+//! learn of it. Only a new target restarts it, and a success that held: no retry, no flap, no silence of the device, no
+//! restart of the hub, and nothing that is re-asserted. Whoever comes back, device or hub, has half a lease to say how things
+//! stand before a deadline passes. Hub time only: of the device's clock no more is used than how much time passed on it.
 
 use std::time::Duration;
 
+use jiff::SignedDuration;
+use muster_contract::canonical::Digest;
 use muster_contract::desired::DesiredDeployment;
-use muster_contract::fact::DeadlineKind;
+use muster_contract::fact::{DeadlineKind, StatusFact};
+use muster_contract::limits::SUCCESS_HELD_AFTER;
 use muster_contract::{DeploymentId, Generation, State, Timestamp};
 use serde::{Deserialize, Serialize};
 
@@ -31,10 +36,16 @@ pub struct Target {
 pub struct Progress {
     /// The generation of its last report.
     pub generation: Generation,
+    /// What is being applied. A target is the same as long as this is, whatever generation reports it.
+    pub digest: Digest,
     /// Its state.
     pub state: State,
-    /// Since when it is in this state for this generation.
+    /// Since when it is in this state for this target.
     pub changed_at: Timestamp,
+    /// When the first attempt began: at this target, or since a success that held.
+    pub first_attempt_at: Timestamp,
+    /// Since when the device tries again, by its own clock; none where it does not.
+    pub retried_since: Option<Timestamp>,
 }
 
 /// A deadline that has passed.
@@ -44,6 +55,86 @@ pub struct Overdue {
     pub deadline: DeadlineKind,
     /// Since when it was awaited.
     pub since: Timestamp,
+}
+
+/// How long the device has been heard, and the hub has listened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Listening {
+    /// When the device became fresh.
+    pub fresh_since: Timestamp,
+    /// Up to when it was fresh the time before, if there was one.
+    pub fresh_until: Option<Timestamp>,
+    /// Since when the hub listens.
+    pub hub_since: Timestamp,
+    /// Silence after which a device is stale.
+    pub lease: Duration,
+}
+
+impl Progress {
+    /// What a status fact says on its own.
+    pub fn of(fact: &StatusFact) -> Self {
+        let retried_since = fact.retries.iter().map(|retry| retry.since).min();
+        let received_at = fact.received_at;
+        // However long the report was under way and however wrong the device's clock is: at least so long ago.
+        let tried_for =
+            retried_since.map_or(SignedDuration::ZERO, |since| fact.observed_at.duration_since(since));
+        let first = received_at.checked_sub(tried_for.max(SignedDuration::ZERO)).unwrap_or(Timestamp::MIN);
+        Self {
+            generation: fact.generation,
+            digest: fact.digest,
+            state: fact.status.state,
+            changed_at: received_at,
+            first_attempt_at: fact.first_attempt_at.unwrap_or(first),
+            retried_since,
+        }
+    }
+
+    /// The same after an earlier report of the deployment: the first attempt stays the first.
+    #[must_use]
+    pub fn after(self, before: &Self, received_at: Timestamp) -> Self {
+        let same_state = (before.digest, before.state) == (self.digest, self.state);
+        let changed_at = if same_state { before.changed_at } else { self.changed_at };
+        let first_attempt_at = match self.digest == before.digest && !before.has_held(&self, received_at) {
+            true => before.first_attempt_at.min(self.first_attempt_at),
+            false => self.first_attempt_at,
+        };
+        Self { changed_at, first_attempt_at, ..self }
+    }
+
+    /// Whether it came to an end that held before the next report. A device that retries says so itself.
+    fn has_held(&self, next: &Self, received_at: Timestamp) -> bool {
+        match (self.state, self.retried_since, next.retried_since) {
+            (State::Removed, ..) => true,
+            // That success is still on trial.
+            (State::Installed, Some(_), _) => false,
+            (State::Installed, None, Some(_)) => true,
+            (State::Installed, None, _) => elapsed(self.changed_at, received_at) >= SUCCESS_HELD_AFTER,
+            _ => false,
+        }
+    }
+
+    /// True where nothing more is going to happen by itself.
+    pub const fn is_at_end(&self) -> bool {
+        match self.state {
+            State::Installed | State::Removed => true,
+            State::Failed => self.retried_since.is_none(),
+            State::Pending | State::Installing | State::Removing => false,
+        }
+    }
+}
+
+impl Listening {
+    /// True while a device or a hub that came back may still have to say how things stand.
+    fn is_too_short(&self, limit: Duration, now: Timestamp) -> bool {
+        let since = self.fresh_since.max(self.hub_since);
+        elapsed(since, now) < (self.lease / 2).min(limit)
+    }
+
+    /// When the device could first learn of what was set at a moment.
+    fn first_after(&self, set_at: Timestamp) -> Timestamp {
+        let was_told = self.fresh_until.is_some_and(|until| until >= set_at);
+        if was_told { set_at } else { set_at.max(self.fresh_since) }
+    }
 }
 
 impl Target {
@@ -57,20 +148,21 @@ impl Target {
         }
     }
 
-    /// Whether the deadline has passed on a device that is fresh since `fresh_since`.
+    /// Whether the deadline has passed on a device that is fresh.
     pub fn overdue(
         &self,
         progress: Option<&Progress>,
-        fresh_since: Timestamp,
+        listening: &Listening,
         now: Timestamp,
     ) -> Option<Overdue> {
-        let awaited = self.set_at.max(fresh_since);
         let (deadline, since) = match progress.filter(|progress| progress.generation >= self.generation) {
-            None => (DeadlineKind::NeverStarted, awaited),
-            Some(progress) if progress.state.is_terminal() => return None,
-            Some(progress) => (DeadlineKind::Stuck, awaited.max(progress.changed_at)),
+            None => (DeadlineKind::NeverStarted, listening.first_after(self.set_at)),
+            Some(progress) if progress.is_at_end() => return None,
+            // No attempt at a target began before the target was set.
+            Some(progress) => (DeadlineKind::Stuck, self.set_at.max(progress.first_attempt_at)),
         };
-        (elapsed(since, now) > self.limit).then_some(Overdue { deadline, since })
+        let has_passed = elapsed(since, now) > self.limit && !listening.is_too_short(self.limit, now);
+        has_passed.then_some(Overdue { deadline, since })
     }
 }
 
@@ -110,38 +202,105 @@ mod tests {
         assert_eq!(limit(&[None]), 1800);
     }
 
+    fn digest(of: u8) -> Digest {
+        Digest::of_bytes(&[of])
+    }
+
+    fn progress(generation: u64, state: State, first_attempt_at: i64) -> Progress {
+        Progress {
+            generation: Generation::new(generation).unwrap(),
+            digest: digest(0),
+            state,
+            changed_at: at(first_attempt_at),
+            first_attempt_at: at(first_attempt_at),
+            retried_since: None,
+        }
+    }
+
+    fn target() -> Target {
+        Target {
+            generation: Generation::new(3).unwrap(),
+            ..Target::of(&entry(&[Some("60s")]), at(100), Duration::MAX)
+        }
+    }
+
+    fn heard_since(fresh_since: i64) -> Listening {
+        let lease = Duration::from_secs(90);
+        Listening { fresh_since: at(fresh_since), fresh_until: None, hub_since: at(0), lease }
+    }
+
     #[test]
     fn what_is_waiting_or_unfinished_past_its_limit_is_overdue() {
         use DeadlineKind::{NeverStarted, Stuck};
-        let target = Target {
-            generation: Generation::new(3).unwrap(),
-            ..Target::of(&entry(&[Some("60s")]), at(100), Duration::MAX)
-        };
-        // reported (generation, state, since), fresh since, now, overdue (what, since)
+        // reported (generation, state, first attempt), fresh since, now, overdue (what, since)
         let table = [
             (None, 0, 160, None),
             (None, 0, 161, Some((NeverStarted, 100))),
             (None, 150, 210, None),
             (None, 150, 211, Some((NeverStarted, 150))),
-            // The old generation's ups and downs are no progress of the new one.
+            // The old generation's ups and downs are no attempt at the new one.
             (Some((2, State::Installed, 155)), 0, 161, Some((NeverStarted, 100))),
             (Some((2, State::Installing, 155)), 0, 161, Some((NeverStarted, 100))),
             (Some((3, State::Installing, 155)), 0, 215, None),
             (Some((3, State::Installing, 155)), 0, 216, Some((Stuck, 155))),
             (Some((3, State::Pending, 90)), 0, 161, Some((Stuck, 100))),
-            (Some((4, State::Removing, 120)), 130, 191, Some((Stuck, 130))),
             (Some((3, State::Installed, 120)), 0, 9_999, None),
             (Some((3, State::Failed, 120)), 0, 9_999, None),
+            // A device that comes back has half a lease to tell; the time counts on meanwhile.
+            (Some((4, State::Removing, 120)), 200, 244, None),
+            (Some((4, State::Removing, 120)), 200, 245, Some((Stuck, 120))),
         ];
         for (reported, fresh_since, now, expected) in table {
-            let progress = reported.map(|(generation, state, since)| Progress {
-                generation: Generation::new(generation).unwrap(),
-                state,
-                changed_at: at(since),
-            });
-            let found = target.overdue(progress.as_ref(), at(fresh_since), at(now));
+            let progress = reported.map(|(generation, state, first)| progress(generation, state, first));
+            let found = target().overdue(progress.as_ref(), &heard_since(fresh_since), at(now));
             let expected = expected.map(|(deadline, since)| Overdue { deadline, since: at(since) });
             assert_eq!(found, expected, "{reported:?} fresh since {fresh_since} at {now}");
+        }
+    }
+
+    #[test]
+    fn neither_silence_nor_a_restart_of_the_hub_restarts_the_time() {
+        let again = Listening { fresh_until: Some(at(120)), hub_since: at(400), ..heard_since(300) };
+        for (now, expected) in [(444, None), (445, Some(100))] {
+            let never_started = target().overdue(None, &again, at(now)).map(|overdue| overdue.since);
+            assert_eq!(never_started, expected.map(at), "it could have begun before it fell silent");
+            let installing = progress(3, State::Installing, 100);
+            let stuck = target().overdue(Some(&installing), &again, at(now)).map(|overdue| overdue.since);
+            assert_eq!(stuck, expected.map(at));
+        }
+        let before = Listening { fresh_until: Some(at(99)), ..again };
+        assert_eq!(target().overdue(None, &before, at(445)).unwrap().since, at(300), "it could not");
+    }
+
+    #[test]
+    fn a_failure_that_is_tried_again_is_no_end() {
+        let failed = progress(3, State::Failed, 110);
+        let retried = Progress { retried_since: Some(at(5)), ..failed };
+        assert_eq!(target().overdue(Some(&failed), &heard_since(0), at(999)), None);
+        assert_eq!(target().overdue(Some(&retried), &heard_since(0), at(999)).unwrap().since, at(110));
+    }
+
+    #[test]
+    fn only_another_target_and_a_success_that_held_begin_anew() {
+        let held = SUCCESS_HELD_AFTER.as_secs().cast_signed();
+        let retried = |progress| Progress { retried_since: Some(at(7)), ..progress };
+        let new = progress(3, State::Installing, 5_000);
+        let table = [
+            (progress(3, State::Installing, 100), new, 100),
+            (progress(3, State::Failed, 100), new, 100),
+            (progress(2, State::Pending, 100), new, 100),
+            (progress(3, State::Removed, 100), new, 5_000),
+            (Progress { digest: digest(1), ..progress(3, State::Failed, 100) }, new, 5_000),
+            // By the hub's time, where the device does not say that it tries again.
+            (Progress { changed_at: at(5_001 - held), ..progress(3, State::Installed, 100) }, new, 100),
+            (Progress { changed_at: at(5_000 - held), ..progress(3, State::Installed, 100) }, new, 5_000),
+            // By the device's word, where it does.
+            (retried(progress(3, State::Installed, 100)), retried(new), 100),
+            (progress(3, State::Installed, 100), retried(new), 5_000),
+        ];
+        for (before, next, first) in table {
+            let found = next.after(&before, at(5_000)).first_attempt_at;
+            assert_eq!(found, at(first), "{before:?}");
         }
     }
 }

@@ -115,6 +115,7 @@ pub(crate) fn report(fleet: Fleet, at: usize, nth: usize) -> (String, Bytes) {
         digest: Digest::of_bytes(b"bench"),
         status: DeploymentStatus { state, error: None, reason: None },
         components: vec![component("web"), component("worker")],
+        retries: Vec::new(),
         current: true,
         coalesced: SeqRanges::new(),
     };

@@ -85,6 +85,7 @@ impl Reporter {
             digest: self.digest,
             status: DeploymentStatus { state, error: None, reason: None },
             components: vec![ComponentStatus { name: "main".parse().unwrap(), state, error: None }],
+            retries: Vec::new(),
             current: true,
             coalesced: SeqRanges::new(),
         }

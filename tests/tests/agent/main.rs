@@ -102,6 +102,7 @@ impl Hub {
             retry: muster_agent::reconcile::Retry {
                 min: Duration::from_millis(10),
                 max: Duration::from_millis(50),
+                crash_loop: muster_agent::attempts::CrashLoopRule::default(),
             },
             outbox: muster_agent::outbox::Limits::default(),
         }

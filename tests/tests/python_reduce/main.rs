@@ -16,6 +16,7 @@ use muster_contract::fact::{
 };
 use muster_contract::partition::partition_of;
 use muster_contract::quarantine::{QuarantineVerdict, Verdict};
+use muster_contract::retry::{LastError, Retry};
 use muster_contract::state::{ComponentStatus, StatusError};
 use muster_contract::subjects::{LedgerSubject, ViewKey};
 use muster_contract::view::Standing;
@@ -279,10 +280,24 @@ fn status(rng: &mut Rng) -> StatusFact {
     fact.status.reason = maybe(rng, words);
     fact.components =
         ["broker", "dashboard"].iter().filter_map(|name| maybe(rng, |rng| component(rng, name))).collect();
+    fact.retries =
+        [Some("broker"), None].into_iter().filter_map(|of| maybe(rng, |rng| retry(rng, of))).collect();
+    fact.first_attempt_at = maybe(rng, instant);
     if fact.seq.get() > 3 && rng.bool() {
         fact.coalesced = SeqRanges::span(rng.u64(1..3), 3);
     }
     fact
+}
+
+fn retry(rng: &mut Rng, component: Option<&str>) -> Retry {
+    let StatusError { code, message, .. } = error(rng);
+    Retry {
+        component: component.map(|name| name.parse().unwrap()),
+        attempt: rng.u32(1..9),
+        since: instant(rng),
+        last_error: LastError { code, message, at: instant(rng) },
+        crash_loop: rng.u32(..3) == 0,
+    }
 }
 
 fn component(rng: &mut Rng, name: &str) -> ComponentStatus {
@@ -331,6 +346,7 @@ fn deadline(rng: &mut Rng) -> DeadlineFact {
     DeadlineFact {
         generation: generation(rng),
         deadline: DeadlineKind::Stuck,
+        since: instant(rng),
         ..example("DeadlineFact.stuck")
     }
 }

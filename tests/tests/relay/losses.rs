@@ -123,7 +123,11 @@ async fn agent(hub: &Hub, backlog: &Backlog, clock: &ManualClock, life: &Life) -
         uplink_limit: None,
         poll: Duration::from_secs(1),
         schedule: Default::default(),
-        retry: muster_agent::reconcile::Retry { min: Duration::from_secs(1), max: Duration::from_secs(1) },
+        retry: muster_agent::reconcile::Retry {
+            min: Duration::from_secs(1),
+            max: Duration::from_secs(1),
+            crash_loop: Default::default(),
+        },
         outbox: Default::default(),
     };
     let clock: Arc<dyn Clock> = Arc::new(clock.clone());

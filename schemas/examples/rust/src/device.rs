@@ -46,7 +46,8 @@ pub(crate) struct Device {
     /// The hub does not listen to its partition.
     pub(crate) unheard: bool,
     reports: BTreeMap<DeploymentId, Report>,
-    deadlines: BTreeMap<DeploymentId, Generation>,
+    /// The last deadline that passed: of which target, and what it counts from.
+    deadlines: BTreeMap<DeploymentId, (Generation, Timestamp)>,
 }
 
 /// What quarantine has of an epoch that has not begun.
@@ -87,6 +88,8 @@ pub(crate) struct Target {
     pub(crate) freshness: Freshness,
     pub(crate) known: bool,
     pub(crate) overdue: bool,
+    /// It is tried again after an error.
+    pub(crate) retried: bool,
     pub(crate) missing: u64,
 }
 
@@ -189,8 +192,9 @@ impl Device {
     }
 
     pub(crate) fn take_deadline(&mut self, id: &DeploymentId, fact: &DeadlineFact) {
-        let held = self.deadlines.entry(id.clone()).or_insert(fact.generation);
-        *held = fact.generation.max(*held);
+        let new = (fact.generation, fact.since);
+        let held = self.deadlines.entry(id.clone()).or_insert(new);
+        *held = new.max(*held);
     }
 
     pub(crate) fn take_quarantine(&mut self, fact: &QuarantineFact) {
@@ -288,15 +292,21 @@ impl Device {
     }
 
     fn target(&self, id: &DeploymentId, target: Generation, report: Option<&Report>) -> Target {
-        let standing = match report {
-            None => Standing::Waiting,
-            Some(report) if report.fact.generation < target => Standing::Outdated,
-            Some(report) => report.fact.status.state.into(),
+        let of_target = report.map(|report| &report.fact).filter(|fact| fact.generation >= target);
+        let retries = of_target.map_or(&[][..], |fact| &fact.retries);
+        let standing = match (report, of_target) {
+            (None, _) => Standing::Waiting,
+            (Some(_), None) => Standing::Outdated,
+            _ if retries.iter().any(|retry| retry.crash_loop) => Standing::Failed,
+            (Some(report), _) => report.fact.status.state.into(),
         };
-        let at_end = matches!(standing, Standing::Installed | Standing::Failed);
-        let overdue = self.deadlines.get(id) == Some(&target) && !at_end;
+        // What is tried again is at no end, and a deadline of earlier attempts does not count.
+        let at_end = matches!(standing, Standing::Installed | Standing::Failed) && retries.is_empty();
+        let first = of_target.and_then(|fact| fact.first_attempt_at);
+        let passed = self.deadlines.get(id).filter(|(generation, _)| *generation == target);
+        let overdue = passed.is_some_and(|(_, since)| first.is_none_or(|first| *since >= first)) && !at_end;
         let (freshness, known, missing) = (self.freshness(), self.knows(report), self.missing());
-        Target { standing, freshness, known, overdue, missing }
+        Target { standing, freshness, known, overdue, retried: !retries.is_empty(), missing }
     }
 
     fn forgot(&self, report: &Report) -> bool {

@@ -12,7 +12,8 @@ use muster_contract::limits::{
 };
 use muster_contract::partition::partition_of;
 use muster_contract::pulse::{HubHearing, UnheardPartition};
-use muster_contract::state::cut;
+use muster_contract::retry::{Retry, RetrySummary};
+use muster_contract::state::{ComponentStatus, cut};
 use muster_contract::subjects::ViewKey;
 use muster_contract::view::{
     AsOf, Bounds, Complete, Counts, DeploymentView, ErrorCount, ErrorExample, FleetView, Freshness, Omitted,
@@ -251,19 +252,26 @@ fn errors(rows: &Rows<'_>) -> Vec<ErrorCount> {
     let mut errors: BTreeMap<String, ErrorCount> = BTreeMap::new();
     let mut failed: Vec<_> = rows
         .iter()
-        .filter(|(_, row)| row.target.is_some_and(|target| target.standing == Standing::Failed))
+        .filter(|(_, row)| {
+            row.target.is_some_and(|target| target.standing == Standing::Failed || target.retried)
+        })
         .filter_map(|(key, row)| Some((*key, row.report?)))
         .collect();
     failed.sort_by_key(|(key, _)| *key);
     for (key, report) in failed {
         let mut codes = BTreeSet::new();
-        for (code, component, message) in errors_of(report) {
+        for (code, component, message, retry) in errors_of(report) {
             if codes.insert(code.clone()) {
                 let message = cut(message.to_owned(), VIEW_MESSAGE_BYTES_MAX);
                 let first = || ErrorCount {
                     code: code.clone(),
                     count: 0,
-                    example: ErrorExample { device: key.clone(), component: component.cloned(), message },
+                    example: ErrorExample {
+                        device: key.clone(),
+                        component: component.cloned(),
+                        message,
+                        retry,
+                    },
                 };
                 errors.entry(code.clone()).or_insert_with(first).count += 1;
             }
@@ -275,25 +283,40 @@ fn errors(rows: &Rows<'_>) -> Vec<ErrorCount> {
     errors
 }
 
-/// Code, component and message of each error: the deployment's own first, then by component.
-fn errors_of(report: &StatusFact) -> Vec<(String, Option<&ComponentName>, &str)> {
-    let mut found = Vec::new();
+/// Code, component, message and retry of an error.
+type Culprit<'a> = (String, Option<&'a ComponentName>, &'a str, Option<RetrySummary>);
+
+/// The deployment's own error first, then by component; of what is tried again the last one, where the report has no other.
+fn errors_of(report: &StatusFact) -> Vec<Culprit<'_>> {
+    let tried = |component: Option<&ComponentName>| {
+        report.retries.iter().find(|retry| retry.component.as_ref() == component).map(Retry::summary)
+    };
+    let mut found: Vec<Culprit<'_>> = Vec::new();
     if let Some(error) = &report.status.error {
-        let names = report.components.iter().map(|component| &component.name);
-        found.push((
-            code(&error.code),
-            names.clone().find(|name| name.as_str() == error.source),
-            error.message.as_str(),
-        ));
+        let mut names = report.components.iter().map(|component| &component.name);
+        let component = names.find(|name| name.as_str() == error.source);
+        found.push((code(&error.code), component, error.message.as_str(), tried(component)));
     }
     for component in &report.components {
+        let name = Some(&component.name);
         let error = component.error.iter();
-        found.extend(error.map(|error| (code(&error.code), Some(&component.name), error.message.as_str())));
+        found.extend(error.map(|error| (code(&error.code), name, error.message.as_str(), tried(name))));
+    }
+    for retry in &report.retries {
+        let (name, error) = (retry.component.as_ref(), &retry.last_error);
+        let has_error = |of: &&ComponentStatus| Some(&of.name) == name && of.error.is_some();
+        let is_told = match name {
+            Some(_) => report.components.iter().any(|of| has_error(&of)),
+            None => report.status.error.is_some(),
+        };
+        if !is_told {
+            found.push((code(&error.code), name, error.message.as_str(), Some(retry.summary())));
+        }
     }
     if found.is_empty() {
-        found.push((code(""), None, report.status.reason.as_deref().unwrap_or_default()));
+        found.push((code(""), None, report.status.reason.as_deref().unwrap_or_default(), None));
     }
-    found.sort_by_key(|(_, component, _)| *component);
+    found.sort_by_key(|(_, component, ..)| *component);
     found
 }
 

@@ -6,6 +6,7 @@ use std::fmt::Write;
 use muster_contract::canonical::Digest;
 use muster_contract::decode::Document;
 use muster_contract::report::{CapabilitiesReport, StatusReport};
+use muster_contract::retry::Retry;
 use muster_contract::state::{ComponentStatus, DeploymentStatus};
 use muster_contract::{DeploymentId, Epoch, Generation, Seq, SeqRanges, Timestamp};
 use serde::de::IgnoredAny;
@@ -33,6 +34,8 @@ pub struct StatusBody {
     pub digest: Digest,
     pub status: DeploymentStatus,
     pub components: Vec<ComponentStatus>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub retries: Vec<Retry>,
 }
 
 /// See [`CapabilitiesReport`].
@@ -191,6 +194,7 @@ impl Row {
 mod tests {
     use muster_contract::State;
     use muster_contract::report::Report;
+    use muster_contract::retry::LastError;
 
     use super::*;
 
@@ -207,6 +211,17 @@ mod tests {
             digest: Digest::of_bytes(b""),
             status: DeploymentStatus { state: State::Failed, error: None, reason: Some("\"}\n".to_owned()) },
             components: Vec::new(),
+            retries: vec![Retry {
+                component: None,
+                attempt: 2,
+                since: Timestamp::UNIX_EPOCH,
+                last_error: LastError {
+                    code: String::new(),
+                    message: String::new(),
+                    at: Timestamp::UNIX_EPOCH,
+                },
+                crash_loop: true,
+            }],
         }
     }
 
@@ -219,10 +234,10 @@ mod tests {
         let Ok(Report::Status(sent)) = Report::parse(&letter.bytes) else { panic!("a status, please") };
         assert_eq!((letter.kind, sent.seq.get(), sent.head.get()), ("StatusReport", 7, 9));
         assert_eq!((sent.epoch, sent.current, sent.coalesced), (Epoch::FIRST, true, folded));
-        let StatusBody { observed_at, deployment, generation, digest, status, components } = kept;
+        let StatusBody { observed_at, deployment, generation, digest, status, components, retries } = kept;
         assert_eq!((sent.observed_at, sent.deployment), (observed_at, deployment));
         assert_eq!((sent.generation, sent.digest, sent.status), (generation, digest, status));
-        assert_eq!(sent.components, components);
+        assert_eq!((sent.components, sent.retries), (components, retries));
     }
 
     #[test]

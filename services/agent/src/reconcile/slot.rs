@@ -6,7 +6,7 @@ use std::time::Duration;
 use muster_contract::canonical::Digest;
 use muster_contract::desired::DesiredState;
 use muster_contract::state::StatusError;
-use muster_contract::{ComponentName, DeviceKey, Generation, State};
+use muster_contract::{ComponentName, DeviceKey, Generation, State, Timestamp};
 use muster_domain::plan::{Actual, Step};
 use muster_service::backoff::FullJitter;
 use tokio::time::Instant;
@@ -14,6 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::Retry;
 use super::operation::News;
+use crate::attempts::CrashLoopRule;
 use crate::observe::Observer;
 use crate::runtime::Exit;
 use crate::standing::Standing;
@@ -29,6 +30,9 @@ pub(super) struct Slot {
     delays: FullJitter,
     retry_at: Option<Instant>,
     installed_at: Option<Instant>,
+    /// Since when what has attempts is ready without a break: each component, and the deployment as a whole.
+    ready_since: BTreeMap<Option<ComponentName>, Instant>,
+    crash_loop: CrashLoopRule,
     /// Ends that came while an operation was at work: it may not have said yet that the component was ready.
     exits: BTreeMap<ComponentName, StatusError>,
     /// [`crate::runtime::Unit::digest_prefix`] of each component.
@@ -61,16 +65,20 @@ impl Slot {
     pub(super) fn new(standing: Standing, retry: Retry) -> Self {
         let delays = FullJitter::new(retry.min, retry.max);
         let (exits, versions) = (BTreeMap::new(), BTreeMap::new());
-        Self {
+        let mut slot = Self {
             standing,
             operation: None,
             owed: None,
             delays,
             retry_at: None,
             installed_at: None,
+            ready_since: BTreeMap::new(),
+            crash_loop: retry.crash_loop,
             exits,
             versions,
-        }
+        };
+        slot.look_for_readiness();
+        slot
     }
 
     /// What the plan wants to know.
@@ -80,7 +88,37 @@ impl Slot {
 
     /// When it has to be looked at again, if nothing happens before.
     pub(super) fn due(&self) -> Option<Instant> {
-        self.retry_at.filter(|_| self.operation.is_none())
+        let retry = self.retry_at.filter(|_| self.operation.is_none());
+        let held = self.ready_since.values().min().map(|since| *since + self.crash_loop.window);
+        retry.into_iter().chain(held).min()
+    }
+
+    /// Forgets the attempts before successes that have held; true where the hub has to be told.
+    pub(super) fn confirm_successes(&mut self, now: Instant) -> bool {
+        let has_held = |since: &Instant| now.duration_since(*since) >= self.crash_loop.window;
+        let held: Vec<_> =
+            self.ready_since.iter().filter(|(_, since)| has_held(since)).map(|(of, _)| of.clone()).collect();
+        let mut is_news = false;
+        for of in held {
+            is_news |= self.standing.attempts.hold(of.as_ref());
+            self.ready_since.remove(&of);
+        }
+        is_news
+    }
+
+    /// Looks which of what has attempts is ready, and since when.
+    fn look_for_readiness(&mut self) {
+        let standing = &self.standing;
+        let is_ready = |of: &Option<&ComponentName>| match of {
+            Some(name) => standing.component(name) == Some(State::Installed),
+            None => standing.state() == State::Installed,
+        };
+        let ready: BTreeSet<_> =
+            standing.attempts.components().filter(is_ready).map(Option::<&_>::cloned).collect();
+        self.ready_since.retain(|of, _| ready.contains(of));
+        for of in ready {
+            self.ready_since.entry(of).or_insert_with(Instant::now);
+        }
     }
 
     /// Tries a failure again at once: after a restart of the agent the reason may be gone.
@@ -94,6 +132,12 @@ impl Slot {
         if let Some(error) = self.standing.retry() {
             self.owed = Some(error);
         }
+    }
+
+    /// Another target: attempts at the one before count for nothing.
+    pub(super) fn aim(&mut self, standing: Standing) {
+        self.standing = standing;
+        self.look_for_readiness();
     }
 
     /// Tells how it stands.
@@ -141,10 +185,12 @@ impl Slot {
     }
 
     /// Takes in what an operation says; true where that is news.
-    pub(super) fn progress(&mut self, news: News) -> bool {
+    pub(super) fn progress(&mut self, news: News, at: Timestamp) -> bool {
         let (component, mut state, mut error) = match news {
             News::Failed(error) => {
+                self.standing.attempts.fail(None, &error, self.crash_loop, at);
                 let before = self.standing.error.replace(error);
+                self.look_for_readiness();
                 return before != self.standing.error;
             }
             News::Component(component, state, error) => (component, state, error),
@@ -158,11 +204,34 @@ impl Slot {
             }
             _ => {}
         }
-        self.standing.set(&component, state, error)
+        self.set(&component, state, error, at)
+    }
+
+    /// Sets the state of a component and counts its attempts; false where that says nothing new.
+    fn set(
+        &mut self,
+        component: &ComponentName,
+        state: State,
+        error: Option<StatusError>,
+        at: Timestamp,
+    ) -> bool {
+        let failure = error.clone().filter(|_| state == State::Failed);
+        let is_news = self.standing.set(component, state, error);
+        if is_news {
+            let attempts = &mut self.standing.attempts;
+            match (state, failure) {
+                (State::Installing, _) => attempts.begin(component, at),
+                (State::Installed, _) => attempts.ready(component, at),
+                (_, Some(error)) => attempts.fail(Some(component), &error, self.crash_loop, at),
+                _ => {}
+            }
+            self.look_for_readiness();
+        }
+        is_news
     }
 
     /// Takes in that a component ended; true where that is news.
-    pub(super) fn exited(&mut self, exit: Exit) -> bool {
+    pub(super) fn exited(&mut self, exit: Exit, at: Timestamp) -> bool {
         let component = exit.name.component;
         if self.versions.get(&component) != Some(&exit.digest_prefix) || self.standing.leaving {
             return false;
@@ -171,7 +240,7 @@ impl Slot {
             self.exits.insert(component.clone(), exit.error.clone());
         }
         self.standing.component(&component) == Some(State::Installed)
-            && self.standing.set(&component, State::Failed, Some(exit.error))
+            && self.set(&component, State::Failed, Some(exit.error), at)
     }
 
     /// Plans the next attempt after a failure. What had run for long begins again with the least delay.

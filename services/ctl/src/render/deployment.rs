@@ -222,7 +222,8 @@ fn error_lines(error: &ErrorCount, targets: u64) -> String {
     let component = example.component.as_ref().map(|name| format!(", {name}")).unwrap_or_default();
     let code = styled(BAD, &clean(&error.code));
     let mut text = format!("{code} on {} of {}\n", error.count, plural(targets, "target"));
-    let _ = writeln!(text, "  such as {}{component}:", example.device);
+    let retry = example.retry.map(|retry| format!(", {retry}")).unwrap_or_default();
+    let _ = writeln!(text, "  such as {}{component}{retry}:", example.device);
     for line in excerpt(&example.message) {
         let _ = writeln!(text, "    {line}");
     }
@@ -290,6 +291,11 @@ pub fn detail(line: &StandingLine) -> String {
         if let Some(error) = &component.error {
             text += &error_detail(&error.code, &error.message);
         }
+    }
+    for retry in &report.retries {
+        let of = retry.component.as_ref().map_or("the deployment", |name| name.as_str());
+        let _ = writeln!(text, "    {of} is tried again: {}; the last error was", retry.summary());
+        text += &error_detail(&retry.last_error.code, &retry.last_error.message);
     }
     text
 }

@@ -204,7 +204,8 @@ impl Border {
                 let late =
                     self.devices[place].latest().is_late(&report.deployment, (report.epoch, report.seq));
                 let subject = LedgerSubject::Status(key.clone(), report.deployment.clone());
-                let fact = StatusFact { reasserted, ..StatusFact::of(report, stored_at, late) };
+                let mut fact = StatusFact { reasserted, ..StatusFact::of(report, stored_at, late) };
+                fact.first_attempt_at = self.devices[place].latest().first_attempt_at(&fact);
                 (subject, Fact::Status(fact), late)
             }
             Report::Capabilities(report) => {

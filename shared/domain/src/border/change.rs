@@ -19,8 +19,8 @@ pub(crate) enum Change {
         head: Seq,
         coalesced: SeqRanges,
         content: Digest,
-        /// None for a word of what the device is.
-        progress: Option<(DeploymentId, Progress)>,
+        /// With whether the fact says itself when the first attempt began. None for a word of what the device is.
+        progress: Option<(DeploymentId, Progress, bool)>,
         said_at: Timestamp,
     },
     Quarantined {
@@ -36,7 +36,12 @@ pub(crate) enum Change {
         fact: LivenessFact,
         said_at: Timestamp,
     },
-    Overdue(DeploymentId, Generation, Timestamp),
+    Overdue {
+        deployment: DeploymentId,
+        generation: Generation,
+        since: Timestamp,
+        said_at: Timestamp,
+    },
     Incident(IncidentKind, Timestamp),
     /// The owner of the partition hears: about no device.
     Pulse,
@@ -53,7 +58,12 @@ impl Change {
             Fact::Status(fact) => Some(Self::of_status(fact, said_at)),
             Fact::Device(fact) => Some(Self::of_device(fact, said_at)),
             Fact::Liveness(fact) => Some(Self::Liveness { fact: fact.clone(), said_at }),
-            Fact::Deadline(fact) => Some(Self::Overdue(deployment?.clone(), fact.generation, said_at)),
+            Fact::Deadline(fact) => Some(Self::Overdue {
+                deployment: deployment?.clone(),
+                generation: fact.generation,
+                since: fact.since,
+                said_at,
+            }),
             Fact::Incident(Incident { what, at, .. }) => {
                 (!what.is_requested()).then(|| Self::Incident(what.clone(), *at))
             }
@@ -66,15 +76,13 @@ impl Change {
     }
 
     fn of_status(fact: &StatusFact, said_at: Timestamp) -> Self {
-        let progress =
-            Progress { generation: fact.generation, state: fact.status.state, changed_at: fact.received_at };
         Self::Received {
             epoch: fact.epoch,
             seq: fact.seq,
             head: fact.head,
             coalesced: fact.coalesced.clone(),
             content: content::of_status_fact(fact),
-            progress: Some((fact.deployment.clone(), progress)),
+            progress: Some((fact.deployment.clone(), Progress::of(fact), fact.first_attempt_at.is_some())),
             said_at,
         }
     }

@@ -1,5 +1,6 @@
 //! The content of a report: what is the same when it is sent again. That is all but the number's surroundings
-//! (`head`, `current`, `coalesced`), which may have changed since.
+//! (`head`, `current`, `coalesced`), which may have changed since. `retries` are no part of it either: an ingest of an earlier
+//! release makes facts without them, and the report that comes again must not count as another one.
 //!
 //! A report and the fact it became have one content. Its digest is over a plain sequence of fields, not over canonical
 //! JSON: it is only ever compared with another of its kind made here.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use muster_contract::desired::DesiredState;
+use muster_contract::desired::{DesiredDeployment, DesiredState};
 use muster_contract::limits::EPOCH_BELIEVED_MAX;
 use muster_contract::presence::Heartbeat;
 use muster_contract::{DeviceKey, Epoch, Generation, Timestamp};
@@ -178,6 +178,15 @@ impl Device {
         self.confirmed.cursor.top(self.head())
     }
 
+    /// A document was sent to the device at a moment. A target that it was sent before is as old as it was then.
+    pub(super) fn learn_document(&mut self, state: &DesiredState, stored_at: Timestamp) {
+        self.sent.record_document(state, stored_at);
+        for target in &mut self.desired.targets {
+            let set_at = self.sent.target_set_at(&target.deployment, target.generation);
+            target.set_at = set_at.map_or(target.set_at, |at| at.min(target.set_at));
+        }
+    }
+
     /// Takes in a desired state; false where it is not newer than the one held.
     pub(super) fn desire(
         &mut self,
@@ -185,17 +194,13 @@ impl Device {
         stored_at: Timestamp,
         default_limit: Duration,
     ) -> bool {
-        self.sent.record(state.deployments.iter().map(|entry| &entry.id), stored_at);
+        self.learn_document(state, stored_at);
         if self.desired.generation >= Some(state.generation) {
             return false;
         }
-        let before = std::mem::take(&mut self.desired.targets);
-        let target = |entry| {
-            let fresh = Target::of(entry, stored_at, default_limit);
-            let kept = before
-                .iter()
-                .find(|old| (&old.deployment, old.generation) == (&fresh.deployment, fresh.generation));
-            Target { set_at: kept.map_or(stored_at, |old| old.set_at), ..fresh }
+        let target = |entry: &DesiredDeployment| {
+            let set_at = self.sent.target_set_at(&entry.id, entry.target_generation);
+            Target::of(entry, set_at.unwrap_or(stored_at), default_limit)
         };
         self.desired = Desired {
             generation: Some(state.generation),

@@ -55,9 +55,15 @@ pub(super) fn verdict(key: Option<&DeviceKey>, of: u64, verdict: Verdict) -> Str
     }
 }
 
-/// `<site>.<device>.deadline.<deployment>.<generation>`
-pub(super) fn deadline(key: &DeviceKey, deployment: &DeploymentId, generation: Generation) -> String {
-    format!("{}.{}.deadline.{deployment}.{generation}", key.site, key.device)
+/// `<site>.<device>.deadline.<deployment>.<generation>.<millisecond that it counts from>`
+pub(super) fn deadline(
+    key: &DeviceKey,
+    deployment: &DeploymentId,
+    generation: Generation,
+    since: Timestamp,
+) -> String {
+    let since = since.as_millisecond();
+    format!("{}.{}.deadline.{deployment}.{generation}.{since}", key.site, key.device)
 }
 
 /// `<site>.<device>.<what>.<evidence>`

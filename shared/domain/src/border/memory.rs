@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use muster_contract::canonical::Digest;
-use muster_contract::fact::{Fact, IncidentKind, Liveness, LivenessFact};
+use muster_contract::fact::{Fact, IncidentKind, Liveness, LivenessFact, StatusFact};
 use muster_contract::limits::EPOCH_RISES_PER_HOUR;
 use muster_contract::{DeploymentId, Epoch, Generation, Seq, SeqRanges, State, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -62,7 +62,7 @@ pub(crate) struct Memory {
     clones: Recent<(Epoch, Epoch), CLONES_KEPT>,
     forks: Recent<(Epoch, Seq, Digest), FORKS_KEPT>,
     standings: BTreeMap<DeploymentId, Standing>,
-    overdue: BTreeMap<DeploymentId, (Generation, Timestamp)>,
+    overdue: BTreeMap<DeploymentId, OnRecord>,
     /// The newest rises of its epoch, each with the moment that its incident names.
     epoch_rises: Recent<(Epoch, Timestamp), EPOCH_RISES_PER_HOUR>,
     /// The newest word of what the device is: its number, and when it was said last.
@@ -79,6 +79,8 @@ pub(crate) struct Told {
     pub(crate) last_heard_at: Timestamp,
     /// When the device became fresh; of no meaning while it is stale.
     pub(crate) fresh_since: Timestamp,
+    /// Up to when it was heard before it last fell silent.
+    pub(crate) fresh_until: Option<Timestamp>,
     /// It said that numbers are missing.
     pub(crate) behind: bool,
     /// It said that the device keeps what it would report.
@@ -89,6 +91,15 @@ pub(crate) struct Told {
 struct Standing {
     at: (Epoch, Seq),
     progress: Progress,
+    /// When LEDGER was told of it last.
+    said_at: Timestamp,
+}
+
+/// A deadline that passed. The later one counts, by generation and then by what it counts from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+struct OnRecord {
+    generation: Generation,
+    since: Timestamp,
     /// When LEDGER was told of it last.
     said_at: Timestamp,
 }
@@ -119,9 +130,9 @@ impl Memory {
                 self.cursor.receive(numbers, *content);
                 let at = (*epoch, *seq);
                 match progress {
-                    Some((deployment, progress)) => {
+                    Some((deployment, progress, says_first)) => {
                         let standing = Standing { at, progress: *progress, said_at: *said_at };
-                        self.advance(deployment, standing);
+                        self.advance(deployment, standing, *says_first);
                     }
                     None => self.nature = self.nature.max(Some((at, *said_at))),
                 }
@@ -137,9 +148,10 @@ impl Memory {
                 }
             }
             Change::Liveness { fact, said_at } => self.liveness(fact, *said_at),
-            Change::Overdue(deployment, generation, said_at) => {
-                let told = self.overdue.entry(deployment.clone()).or_insert((*generation, *said_at));
-                *told = (*told).max((*generation, *said_at));
+            Change::Overdue { deployment, generation, since, said_at } => {
+                let new = OnRecord { generation: *generation, since: *since, said_at: *said_at };
+                let told = self.overdue.entry(deployment.clone()).or_insert(new);
+                *told = (*told).max(new);
                 self.bound_overdue();
             }
             Change::Incident(what, at) => self.incident(what, *at),
@@ -188,9 +200,30 @@ impl Memory {
             < EPOCH_RISES_PER_HOUR
     }
 
-    /// True where a deadline of this generation or a later one is on record.
-    pub(crate) fn is_overdue(&self, deployment: &DeploymentId, generation: Generation) -> bool {
-        self.overdue.get(deployment).is_some_and(|(told, _)| *told >= generation)
+    /// True where a deadline of this generation that counts from this moment is on record, or a later one.
+    pub(crate) fn is_overdue(
+        &self,
+        deployment: &DeploymentId,
+        generation: Generation,
+        since: Timestamp,
+    ) -> bool {
+        let told = self.overdue.get(deployment);
+        told.is_some_and(|told| (told.generation, told.since) >= (generation, since))
+    }
+
+    /// When the first attempt began at what a status fact is about, where it is not at an end and no later report is in.
+    pub(crate) fn first_attempt_at(&self, fact: &StatusFact) -> Option<Timestamp> {
+        let progress = Progress::of(fact);
+        if progress.is_at_end() {
+            return None;
+        }
+        let at = (fact.epoch, fact.seq);
+        match self.standings.get(&fact.deployment) {
+            Some(known) if known.at > at => None,
+            Some(known) if known.at == at => Some(known.progress.first_attempt_at),
+            Some(known) => Some(progress.after(&known.progress, fact.received_at).first_attempt_at),
+            None => Some(progress.first_attempt_at),
+        }
     }
 
     /// True where these bytes are in quarantine already.
@@ -229,8 +262,8 @@ impl Memory {
                 self.nature.filter(|(at, _)| *at == (fact.epoch, fact.seq)).map(|(_, said_at)| said_at)
             }
             Fact::Deadline(fact) => {
-                let (generation, said_at) = self.overdue.get(deployment?)?;
-                (*generation == fact.generation).then_some(*said_at)
+                let told = self.overdue.get(deployment?)?;
+                ((told.generation, told.since) == (fact.generation, fact.since)).then_some(told.said_at)
             }
             Fact::Quarantine(fact) => {
                 let identity = (fact.received_at, fact.epoch.zip(fact.seq));
@@ -275,7 +308,9 @@ impl Memory {
         }
     }
 
-    fn advance(&mut self, deployment: &DeploymentId, mut new: Standing) {
+    /// Takes a report's standing in. Where its fact does not say itself when the first attempt began, the standing before it
+    /// does.
+    fn advance(&mut self, deployment: &DeploymentId, mut new: Standing, says_first: bool) {
         let Some(standing) = self.standings.get_mut(deployment) else {
             self.standings.insert(deployment.clone(), new);
             self.bound_standings();
@@ -287,10 +322,10 @@ impl Memory {
             }
             return;
         }
-        let same =
-            |old: &Progress| (old.generation, old.state) == (new.progress.generation, new.progress.state);
-        if same(&standing.progress) {
-            new.progress.changed_at = standing.progress.changed_at;
+        let said = new.progress.first_attempt_at;
+        new.progress = new.progress.after(&standing.progress, new.progress.changed_at);
+        if says_first {
+            new.progress.first_attempt_at = said;
         }
         *standing = new;
     }
@@ -310,14 +345,19 @@ impl Memory {
         if self.overdue.len() <= OVERDUE_KEPT {
             return;
         }
-        let oldest = self.overdue.iter().min_by_key(|(_, (_, said_at))| *said_at).map(|(id, _)| id.clone());
+        let oldest = self.overdue.iter().min_by_key(|(_, told)| told.said_at).map(|(id, _)| id.clone());
         oldest.iter().for_each(|id| _ = self.overdue.remove(id));
     }
 
     fn liveness(&mut self, fact: &LivenessFact, said_at: Timestamp) {
         self.cursor.learn(fact.epoch, fact.head, fact.account.as_ref());
         let since = self.told.filter(|told| told.state == Liveness::Fresh).map(|told| told.fresh_since);
+        let fresh_until = match (fact.state, since, self.told) {
+            (Liveness::Stale, Some(_), _) => Some(fact.last_heard_at),
+            (_, _, told) => told.and_then(|told| told.fresh_until),
+        };
         self.told = Some(Told {
+            fresh_until,
             said_at,
             state: fact.state,
             epoch: fact.epoch,

@@ -21,11 +21,13 @@
 //! A border may lag behind the documents: its holder asks [`Border::needs_document`] and provides the newest document before
 //! it hands in a report. The rate of reports is not limited here.
 
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
+use muster_contract::desired::DesiredState;
 use muster_contract::limits::{DEPLOYMENTS_PER_DEVICE_MAX, LEDGER_AGE_MAX};
 use muster_contract::report::{Report, StatusReport};
-use muster_contract::{DeploymentId, DeviceKey, Timestamp};
+use muster_contract::{DeploymentId, DeviceKey, Generation, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use super::device::Device;
@@ -56,6 +58,8 @@ const _: () = {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct SentDeployments {
     at: BTreeMap<DeploymentId, Timestamp>,
+    /// The newest target generation of each, and the time of the first document that has it.
+    targets: BTreeMap<DeploymentId, (Generation, Timestamp)>,
     /// The device has, or had, a document.
     has_document: bool,
 }
@@ -74,6 +78,26 @@ impl SentDeployments {
             let oldest = self.at.iter().min_by_key(|(_, at)| **at).map(|(id, _)| id.clone());
             oldest.iter().for_each(|id| _ = self.at.remove(id));
         }
+        self.targets.retain(|id, _| self.at.contains_key(id));
+    }
+
+    /// Records a document with its targets. One that is read again, or re-asserted, sets no target anew.
+    pub(super) fn record_document(&mut self, state: &DesiredState, at: Timestamp) {
+        for entry in &state.deployments {
+            let new = (entry.target_generation, at);
+            let known = self.targets.entry(entry.id.clone()).or_insert(new);
+            match known.0.cmp(&new.0) {
+                Ordering::Less => *known = new,
+                Ordering::Equal => known.1 = known.1.min(at),
+                Ordering::Greater => {}
+            }
+        }
+        self.record(state.deployments.iter().map(|entry| &entry.id), at);
+    }
+
+    /// When the first document had this target, as far as is known.
+    pub(super) fn target_set_at(&self, id: &DeploymentId, generation: Generation) -> Option<Timestamp> {
+        self.targets.get(id).filter(|(known, _)| *known == generation).map(|(_, at)| *at)
     }
 
     fn contains(&self, id: &DeploymentId, now: Timestamp) -> bool {

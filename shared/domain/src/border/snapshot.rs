@@ -15,7 +15,7 @@ use super::quota::SentDeployments;
 use super::{Border, NOBODY};
 
 /// The shape of a snapshot. Any change of what is remembered is another one.
-pub const SNAPSHOT_VERSION: u32 = 1;
+pub const SNAPSHOT_VERSION: u32 = 2;
 
 /// A snapshot that cannot be read.
 #[derive(Debug, thiserror::Error)]

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 
 use super::*;
 
+mod deadlines;
 mod failures;
 mod model;
 mod owners;

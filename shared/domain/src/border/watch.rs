@@ -14,7 +14,7 @@ use muster_contract::{Epoch, Timestamp};
 use super::Border;
 use super::device::{Device, Lack};
 use super::memory::Told;
-use crate::deadline::{Overdue, Target};
+use crate::deadline::{Listening, Overdue, Target};
 use crate::lease::{Hearing, elapsed};
 
 /// How long a fresh device's numbers may be on their way before they count as a backlog, where its heartbeat speaks
@@ -197,18 +197,23 @@ impl Border {
     fn look_for_deadlines(&mut self, place: usize, told: Told, taken_to: Timestamp) {
         let device = &self.devices[place];
         let latest = device.latest();
-        let since = told.fresh_since.max(self.hearing_since);
+        let listening = Listening {
+            fresh_since: told.fresh_since,
+            fresh_until: told.fresh_until,
+            hub_since: self.hearing_since,
+            lease: self.rules.lease,
+        };
         let overdue = |target: &Target| {
-            let open = !latest.is_overdue(&target.deployment, target.generation);
-            let passed = target.overdue(latest.progress(&target.deployment), since, taken_to);
-            passed.filter(|_| open).map(|overdue| (target.clone(), overdue))
+            let passed = target.overdue(latest.progress(&target.deployment), &listening, taken_to)?;
+            let on_record = latest.is_overdue(&target.deployment, target.generation, passed.since);
+            (!on_record).then(|| (target.clone(), passed))
         };
         let passed: Vec<(Target, Overdue)> = device.desired.targets.iter().filter_map(overdue).collect();
         // Most looks find nothing, and take nothing from the heap.
         let key = device.key.clone().filter(|_| !passed.is_empty());
         let Some(key) = key else { return };
         for (target, overdue) in passed {
-            let id = super::ids::deadline(&key, &target.deployment, target.generation);
+            let id = super::ids::deadline(&key, &target.deployment, target.generation, overdue.since);
             let fact = DeadlineFact {
                 api_version: ApiVersion::V1,
                 kind: kind::DeadlineFact::DeadlineFact,

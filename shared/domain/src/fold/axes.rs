@@ -55,7 +55,9 @@ impl Look {
                 (Some(standing), freshness == Freshness::Fresh && known, overdue)
             }
         };
-        let failed = |report: &Report| report.components.iter().any(|(_, state)| *state == State::Failed);
+        let failed = |report: &Report| {
+            report.is_crash_loop() || report.components.iter().any(|(_, state)| *state == State::Failed)
+        };
         let refused = target == Some(Standing::Failed) && !row.report.as_ref().is_some_and(failed);
         Some(Self { target, sure, overdue, refused })
     }
@@ -126,16 +128,18 @@ impl Look {
     /// The components of a report as if what shall run were what it is about.
     pub(super) fn reported<'a>(self, row: &'a Row) -> impl Iterator<Item = Part<'a>> {
         let reported = row.report.as_ref().map_or(&[][..], |report| &**report.components);
-        reported.iter().map(move |(name, state)| self.expected(name, Some(*state)))
+        reported.iter().map(move |(name, state)| self.expected(name, Some(*state), row))
     }
 
     /// A component that shall run, with its state if it is reported for what shall run now.
-    fn expected(self, name: &ComponentName, held: Option<State>) -> Part<'_> {
+    fn expected<'a>(self, name: &'a ComponentName, held: Option<State>, row: &Row) -> Part<'a> {
+        let is_crash_loop = row.report.as_ref().is_some_and(|report| report.has_crash_loop(name));
         let absent = |kstatus| (Deployed::Pending, Ready::NotPresent, kstatus);
         let unsure = |deployed| (deployed, Ready::Unknown, KStatus::Unknown);
         let (deployed, ready, kstatus) = match (self.target, held) {
             (Some(Standing::Waiting | Standing::Outdated) | None, _) => absent(self.kstatus()),
             _ if self.refused => (Deployed::Failed, Ready::NotReady, KStatus::Failed),
+            (_, Some(_)) if is_crash_loop => (Deployed::Applied, Ready::NotReady, KStatus::Failed),
             (_, Some(State::Failed)) => (Deployed::Applied, Ready::NotReady, KStatus::Failed),
             (_, None | Some(State::Removed)) if !self.sure => absent(KStatus::Unknown),
             (_, None | Some(State::Removed)) => absent(KStatus::NotFound),
@@ -165,8 +169,10 @@ pub(super) fn parts<'a>(
 ) -> impl Iterator<Item = Part<'a>> {
     let reported = row.report.as_ref().map_or(&[][..], |report| &**report.components);
     let wanted = blueprint.filter(|_| look.target.is_some()).map_or(&[][..], |print| &print.components);
-    let expected =
-        wanted.iter().enumerate().map(move |(at, name)| look.expected(name, state_of(reported, at, name)));
+    let expected = wanted
+        .iter()
+        .enumerate()
+        .map(move |(at, name)| look.expected(name, state_of(reported, at, name), row));
     let left = reported.iter().enumerate().filter(move |(at, (name, _))| !is_among(wanted, *at, name));
     expected.chain(left.map(|(_, (name, state))| going(name, *state)))
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use muster_contract::fact::StatusFact;
 use muster_contract::limits::ERROR_CODE_BYTES_MAX;
 use muster_contract::query::{LastReport, Output};
+use muster_contract::retry::{Retry, RetrySummary};
 use muster_contract::state::{ComponentStatus, DeploymentStatus, StatusError};
 use muster_contract::view::UNSPECIFIED;
 use muster_contract::{ComponentName, Epoch, Generation, Seq, State, Timestamp};
@@ -37,6 +38,12 @@ struct Words {
     reason: Option<String>,
     /// Errors of components, ordered by name.
     components: Vec<(ComponentName, StatusError)>,
+    /// What is tried again.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    retries: Vec<Retry>,
+    /// When the first attempt began, in hub time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    first_attempt_at: Option<Timestamp>,
 }
 
 /// One error of a report.
@@ -45,14 +52,21 @@ pub(super) struct Culprit<'a> {
     /// The component to blame; none where it is the deployment as a whole.
     pub(super) component: Option<&'a ComponentName>,
     pub(super) message: &'a str,
+    /// How often it was tried.
+    pub(super) retry: Option<RetrySummary>,
 }
 
 impl Report {
     /// Keeps a fact, with its components as the fleet holds them.
     pub(super) fn of(fact: StatusFact, ledger_seq: u64, casts: &mut Casts) -> Self {
         let components = casts.of(&fact.components);
-        let mut words =
-            Words { error: fact.status.error, reason: fact.status.reason, components: Vec::new() };
+        let mut words = Words {
+            error: fact.status.error,
+            reason: fact.status.reason,
+            components: Vec::new(),
+            retries: fact.retries,
+            first_attempt_at: fact.first_attempt_at,
+        };
         for ComponentStatus { name, error, .. } in fact.components {
             words.components.extend(error.map(|error| (name, error)));
         }
@@ -99,18 +113,67 @@ impl Report {
         self.ledger_seq = ledger_seq.into();
     }
 
-    /// Its errors, the deployment's own first, then by component; a failure that names none has one of code
-    /// [`UNSPECIFIED`].
+    /// Its errors, the deployment's own first, then by component: those it reports, and of what is tried again the last one.
+    /// A failure that names none has one of code [`UNSPECIFIED`].
     pub(super) fn culprits(&self) -> Vec<Culprit<'_>> {
         let Some(words) = &self.words else { return vec![Culprit::unspecified("")] };
         let own = words.error.iter().map(|error| Culprit::of(self.component(&error.source), error));
         let theirs = words.components.iter().map(|(name, error)| Culprit::of(Some(name), error));
         let mut culprits: Vec<_> = own.chain(theirs).collect();
+        for culprit in &mut culprits {
+            let retry = words.retries.iter().find(|retry| retry.component.as_ref() == culprit.component);
+            culprit.retry = retry.map(Retry::summary);
+        }
+        for retry in &words.retries {
+            let is_told = match &retry.component {
+                Some(name) => words.components.iter().any(|(of, _)| of == name),
+                None => words.error.is_some(),
+            };
+            if !is_told {
+                culprits.push(Culprit::of_retry(retry));
+            }
+        }
         if culprits.is_empty() {
             culprits.push(Culprit::unspecified(words.reason.as_deref().unwrap_or_default()));
         }
         culprits.sort_by_key(|culprit| culprit.component);
         culprits
+    }
+
+    /// What is tried again after an error.
+    fn retries(&self) -> &[Retry] {
+        self.words.as_deref().map_or(&[], |words| &words.retries)
+    }
+
+    /// True while anything is tried again: then no state is an end, not even a success, which has yet to hold.
+    pub(super) fn is_retried(&self) -> bool {
+        !self.retries().is_empty()
+    }
+
+    /// True where it counts as failed by the device's rule, whatever state it is in at the moment.
+    pub(super) fn is_crash_loop(&self) -> bool {
+        self.retries().iter().any(|retry| retry.crash_loop)
+    }
+
+    /// True where a component counts as failed by that rule.
+    pub(super) fn has_crash_loop(&self, component: &ComponentName) -> bool {
+        self.retry_of(component).is_some_and(|retry| retry.crash_loop)
+    }
+
+    /// What is tried again of a component.
+    pub(super) fn retry_of(&self, component: &ComponentName) -> Option<&Retry> {
+        self.retries().iter().find(|retry| retry.component.as_ref() == Some(component))
+    }
+
+    /// Of what is tried again the worst: a crash loop before any other, then what has the most attempts.
+    pub(super) fn worst_retry(&self) -> Option<&Retry> {
+        // Of equals the first counts.
+        self.retries().iter().rev().max_by_key(|retry| (retry.crash_loop, retry.attempt))
+    }
+
+    /// When the first attempt began, in hub time, where it is known.
+    pub(super) fn first_attempt_at(&self) -> Option<Timestamp> {
+        self.words.as_deref()?.first_attempt_at
     }
 
     /// The error of a component.
@@ -140,6 +203,7 @@ impl Report {
             epoch: self.epoch,
             seq: self.seq,
             ledger_seq: self.ledger_seq.get(),
+            retries: self.retries().to_vec(),
             status: detail.then(|| self.status()),
             components: if detail { self.component_statuses() } else { Vec::new() },
         }
@@ -166,11 +230,22 @@ impl Report {
 
 impl<'a> Culprit<'a> {
     fn of(component: Option<&'a ComponentName>, error: &'a StatusError) -> Self {
-        let code = &error.code[..error.code.floor_char_boundary(ERROR_CODE_BYTES_MAX)];
-        Self { code: if code.is_empty() { UNSPECIFIED } else { code }, component, message: &error.message }
+        Self { code: shown(&error.code), component, message: &error.message, retry: None }
+    }
+
+    /// The last error of what is tried again.
+    pub(super) fn of_retry(retry: &'a Retry) -> Self {
+        let (component, error) = (retry.component.as_ref(), &retry.last_error);
+        Self { code: shown(&error.code), component, message: &error.message, retry: Some(retry.summary()) }
     }
 
     const fn unspecified(message: &'a str) -> Self {
-        Self { code: UNSPECIFIED, component: None, message }
+        Self { code: UNSPECIFIED, component: None, message, retry: None }
     }
+}
+
+/// A code as errors are told apart by it.
+fn shown(code: &str) -> &str {
+    let code = &code[..code.floor_char_boundary(ERROR_CODE_BYTES_MAX)];
+    if code.is_empty() { UNSPECIFIED } else { code }
 }

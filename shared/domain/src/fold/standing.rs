@@ -70,7 +70,15 @@ pub(super) enum Share {
     /// It shall not run and is still there.
     Leaving,
     /// It shall run.
-    Target { standing: Standing, freshness: Freshness, known: bool, overdue: bool, missing: u64 },
+    Target {
+        standing: Standing,
+        freshness: Freshness,
+        known: bool,
+        overdue: bool,
+        /// It is tried again after an error.
+        retried: bool,
+        missing: u64,
+    },
 }
 
 impl Facet {
@@ -158,6 +166,7 @@ impl Row {
             (None, None) => None,
             (None, Some(_)) => Some(Standing::Waiting),
             (Some(report), Some(target)) if report.generation < target => Some(Standing::Outdated),
+            (Some(report), Some(_)) if report.is_crash_loop() => Some(Standing::Failed),
             (Some(report), _) => Some(report.state.into()),
         }
     }
@@ -166,11 +175,18 @@ impl Row {
         facet.knows(self.report.as_ref())
     }
 
-    /// The deadline it is past: one of its current target, while it is not at an end for that target.
+    /// The deadline it is past: one of its current target and of no attempt before the first that counts, while it is not at
+    /// an end for that target. What is tried again is at none.
     pub(super) fn overdue(&self) -> Option<&Deadline> {
         let deadline = self.deadline.as_deref()?;
-        let at_end = matches!(self.standing(), Some(Standing::Installed | Standing::Failed));
-        (self.target == Some(deadline.fact.generation) && !at_end).then_some(deadline)
+        let report = self.report.as_ref();
+        let at_end = matches!(self.standing(), Some(Standing::Installed | Standing::Failed))
+            && !report.is_some_and(Report::is_retried);
+        let is_of_target = self.target == Some(deadline.fact.generation);
+        let first = report.filter(|report| Some(report.generation) >= self.target);
+        let is_void =
+            first.and_then(Report::first_attempt_at).is_some_and(|first| deadline.fact.since < first);
+        (is_of_target && !at_end && !is_void).then_some(deadline)
     }
 
     pub(super) fn share(&self, facet: &Facet) -> Share {
@@ -184,6 +200,8 @@ impl Row {
                 freshness: facet.freshness,
                 known: self.is_known(facet),
                 overdue: self.overdue().is_some(),
+                retried: standing != Standing::Outdated
+                    && self.report.as_ref().is_some_and(Report::is_retried),
                 missing: facet.missing,
             },
         }
@@ -249,6 +267,6 @@ impl Share {
 
     /// True where the report's errors count.
     pub(super) const fn shows_errors(self) -> bool {
-        matches!(self, Self::Target { standing: Standing::Failed, .. })
+        matches!(self, Self::Target { standing: Standing::Failed, .. } | Self::Target { retried: true, .. })
     }
 }

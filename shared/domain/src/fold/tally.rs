@@ -63,7 +63,7 @@ impl Way {
 impl Group {
     /// Takes a standing in, or out again.
     pub(super) fn shift(&mut self, way: Way, share: Share) {
-        let Share::Target { standing, freshness, known, overdue, missing } = share else {
+        let Share::Target { standing, freshness, known, overdue, missing, .. } = share else {
             way.by(&mut self.leaving, (share == Share::Leaving).into());
             return;
         };

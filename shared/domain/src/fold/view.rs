@@ -148,6 +148,7 @@ impl Fleet {
             device: key.clone(),
             component: culprit.component.cloned(),
             message: cut(culprit.message.to_owned(), VIEW_MESSAGE_BYTES_MAX),
+            retry: culprit.retry,
         })
     }
 }

@@ -25,7 +25,7 @@ use muster_contract::{DeploymentId, DeviceKey, Epoch, Generation, Seq, SiteId, S
 use super::answer::Page;
 use super::device::{About, Device, Source, Sources};
 use super::fleet::Fleet;
-use super::report::Report;
+use super::report::{Culprit, Report};
 use super::standing::{Deadline, Doubt, Row, Share, is_at_work};
 
 /// Devices looked at for one answer: the fold waits meanwhile, for about a millisecond.
@@ -348,16 +348,26 @@ impl Deadline {
 impl Report {
     pub(super) fn evidence(&self) -> Evidence {
         let shown = self.shown(Output::Summary);
-        let says = match self.failure() {
-            Some(failure) => format!("is {}: {failure}", self.state.as_str()),
-            None => format!("is {}", self.state.as_str()),
-        };
         Evidence {
             generation: Some(self.generation),
             epoch: Some(self.epoch),
             seq: Some(self.seq),
             at: Some(shown.observed_at),
-            ..Evidence::of(EvidenceKind::Status, shown.ledger_seq, says)
+            ..Evidence::of(EvidenceKind::Status, shown.ledger_seq, self.says())
+        }
+    }
+
+    /// Its state with its error; of what is tried again, which attempt that is, since when, and the last error.
+    pub(super) fn says(&self) -> String {
+        let state = self.state.as_str();
+        match (self.worst_retry(), self.failure()) {
+            (None, None) => format!("is {state}"),
+            (None, Some(failure)) => format!("is {state}: {failure}"),
+            (Some(retry), Some(failure)) => format!("is {state} ({}): {failure}", retry.summary()),
+            (Some(retry), None) => {
+                let error = Culprit::of_retry(retry);
+                format!("is {state} ({}): last error {}", retry.summary(), error.words())
+            }
         }
     }
 
@@ -365,8 +375,15 @@ impl Report {
     pub(super) fn failure(&self) -> Option<String> {
         let culprits = self.culprits();
         let culprit = culprits.first().filter(|_| self.state == State::Failed)?;
-        let component = culprit.component.map(|name| format!(" in {name}")).unwrap_or_default();
-        Some(format!("{}{component}: {}", culprit.code, culprit.message))
+        Some(culprit.words())
+    }
+}
+
+impl Culprit<'_> {
+    /// Code, component and message.
+    fn words(&self) -> String {
+        let component = self.component.map(|name| format!(" in {name}")).unwrap_or_default();
+        format!("{}{component}: {}", self.code, self.message)
     }
 }
 

@@ -11,7 +11,7 @@ use muster_contract::{Epoch, Seq, SeqRanges, Timestamp};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-use crate::ledger::{Entry, Ledger, Said, stored_at};
+use crate::ledger::{Entry, Ledger, Said, Tried, stored_at};
 
 const DEVICES: [&str; 4] = ["north/a", "north/b", "south/a", "south/b"];
 const DEPLOYMENTS: [&str; 3] = ["web", "db", "log"];
@@ -197,6 +197,15 @@ impl Life {
         let code = |die: u8| CODES[usize::from(die) % CODES.len()];
         let broken = components.iter().filter(|(_, state)| *state == State::Failed && c % 3 > 0);
         let errors: Vec<_> = broken.map(|(name, _)| (*name, code(f), *name)).collect();
+        let tried = |component, die: u8| Tried {
+            component,
+            attempt: u32::from(die) + 1,
+            code: code(die),
+            message: "it ended",
+            crash_loop: die.is_multiple_of(3),
+        };
+        let whole = (e % 2 > 0).then_some(COMPONENTS[1]);
+        let retries = [tried(Some(COMPONENTS[0]), c), tried(whole, d)];
         let said = Said {
             epoch: self.epoch,
             seq: self.seq,
@@ -208,6 +217,9 @@ impl Life {
             current: c.is_multiple_of(2),
             coalesced: folded.as_slice(),
             reasserted: false,
+            retries: &retries[..usize::from(b % 3)],
+            // Some before, some after what passed its deadline.
+            first_attempt_at: (d % 3 > 0).then_some(u64::from(d) / 4),
         };
         ledger.status(device, deployment, &said);
     }

@@ -2,6 +2,8 @@
 
 #![allow(dead_code)]
 
+mod tried;
+
 use std::collections::BTreeMap;
 
 use jiff::SignedDuration;
@@ -22,6 +24,7 @@ use muster_contract::view::{DeploymentView, FleetView, SiteView};
 use muster_contract::{DeviceKey, Epoch, Generation, Seq, SeqRanges, State, Timestamp};
 use muster_domain::aggregate;
 use muster_domain::fold::{Fleet, Outcome, Page, Position};
+pub(crate) use tried::Tried;
 
 /// Facts in LEDGER's order.
 #[derive(Debug, Clone, Default)]
@@ -52,6 +55,10 @@ pub(crate) struct Said<'a> {
     pub(crate) current: bool,
     pub(crate) coalesced: &'a [(u64, u64)],
     pub(crate) reasserted: bool,
+    /// What is tried again.
+    pub(crate) retries: &'a [Tried<'a>],
+    /// Of what entry's moment the first attempt is, where the hub says so.
+    pub(crate) first_attempt_at: Option<u64>,
 }
 
 impl Default for Said<'_> {
@@ -67,6 +74,8 @@ impl Default for Said<'_> {
             current: true,
             coalesced: &[],
             reasserted: false,
+            retries: &[],
+            first_attempt_at: None,
         }
     }
 }
@@ -375,6 +384,8 @@ pub(crate) fn status(id: &str, said: &Said<'_>, received_at: Timestamp) -> Statu
         digest: Digest::of_bytes(&said.generation.to_be_bytes()),
         status: DeploymentStatus { state, error, reason: None },
         components: said.components.iter().map(component).collect(),
+        retries: said.retries.iter().map(Tried::retry).collect(),
+        first_attempt_at: said.first_attempt_at.map(stored_at),
         current: said.current,
         coalesced: SeqRanges::try_from(said.coalesced.to_vec()).unwrap(),
         received_at,

@@ -1,6 +1,7 @@
 //! The rules of the rollup once more, written for reading: everything is computed from the whole list of facts, with
 //! sets and loops, each time. What the fold keeps up to date must be what this finds.
 
+mod errors;
 mod groups;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,11 +15,11 @@ use muster_contract::pulse::{HubHearing, UnheardPartition};
 use muster_contract::quarantine::{self, QuarantineVerdict};
 use muster_contract::subjects::LedgerSubject;
 use muster_contract::view::{
-    AsOf, Bounds, Complete, Counts, DeploymentView, ErrorCount, ErrorExample, FleetView, Freshness, SiteView,
-    Split, Standing, Tally, Verdict, content_digest,
+    AsOf, Bounds, Complete, Counts, DeploymentView, FleetView, Freshness, SiteView, Split, Standing, Tally,
+    Verdict, content_digest,
 };
 use muster_contract::{
-    ComponentName, DeploymentId, DeviceKey, Epoch, Seq, SeqRanges, SiteId, State, Timestamp,
+    ComponentName, DeploymentId, DeviceKey, Epoch, Generation, Seq, SeqRanges, SiteId, State, Timestamp,
 };
 
 use crate::ledger::{Entry, stored_at};
@@ -32,6 +33,7 @@ struct Pair {
     freshness: Freshness,
     known: bool,
     overdue: bool,
+    retried: bool,
     missing: u64,
     report: Option<StatusFact>,
 }
@@ -96,12 +98,7 @@ impl World {
                 .and_then(|fact| fact.deployments.iter().find(|entry| entry.id == id))
                 .map(|entry| entry.target_generation);
             let report = newest_report(own, &id);
-            let standing = match (&report, target) {
-                (None, None) => continue,
-                (None, Some(_)) => Standing::Waiting,
-                (Some((fact, _)), Some(target)) if fact.generation < target => Standing::Outdated,
-                (Some((fact, _)), _) => fact.status.state.into(),
-            };
+            let Some(standing) = standing(report.as_ref().map(|(fact, _)| fact), target) else { continue };
             let settled = match &report {
                 Some((fact, current_head)) if fact.epoch.get() == epoch => fact.seq.get().max(*current_head),
                 _ => 0,
@@ -120,8 +117,10 @@ impl World {
                 (Some((_, current_head)), _) => missing.is_empty() || *current_head >= head,
                 (None, _) => missing.is_empty(),
             };
-            let late = newest_deadline(own, &id).is_some_and(|fact| Some(fact.generation) == target);
-            let at_end = standing == Standing::Installed || standing == Standing::Failed;
+            let tried = report.as_ref().map(|(fact, _)| fact).filter(|fact| Some(fact.generation) >= target);
+            let retried = tried.is_some_and(|fact| !fact.retries.is_empty());
+            let late = is_late(newest_deadline(own, &id), tried, target);
+            let at_end = matches!(standing, Standing::Installed | Standing::Failed) && !retried;
             self.pairs.push(Pair {
                 device: key.clone(),
                 deployment: id,
@@ -130,6 +129,7 @@ impl World {
                 freshness,
                 known: has_last && !hidden && !dark,
                 overdue: late && !at_end,
+                retried: retried && target.is_some(),
                 missing: missing.len() as u64,
                 report: report.map(|(fact, _)| fact),
             });
@@ -178,7 +178,7 @@ impl World {
                 missing_reports: targets.iter().map(|pair| pair.missing).sum(),
             },
             components: components(&targets),
-            errors: errors(&targets),
+            errors: errors::errors(&targets),
             omitted: Default::default(),
             hub: self.hub(pairs.iter().map(|pair| &pair.device)),
             digest: Digest::of_bytes(b"not yet"),
@@ -375,6 +375,23 @@ fn freshness(own: &[&Entry]) -> Freshness {
     }
 }
 
+fn standing(report: Option<&StatusFact>, target: Option<Generation>) -> Option<Standing> {
+    Some(match (report, target) {
+        (None, None) => return None,
+        (None, Some(_)) => Standing::Waiting,
+        (Some(fact), Some(target)) if fact.generation < target => Standing::Outdated,
+        (Some(fact), Some(_)) if fact.retries.iter().any(|retry| retry.crash_loop) => Standing::Failed,
+        (Some(fact), _) => fact.status.state.into(),
+    })
+}
+
+/// Whether a deadline is one of the target, and of no attempt before the first that counts.
+fn is_late(deadline: Option<&DeadlineFact>, tried: Option<&StatusFact>, target: Option<Generation>) -> bool {
+    let first = tried.and_then(|fact| fact.first_attempt_at);
+    deadline
+        .is_some_and(|fact| Some(fact.generation) == target && first.is_none_or(|first| fact.since >= first))
+}
+
 /// The newest report and the highest head up to which it was said to be current.
 fn newest_report(own: &[&Entry], id: &DeploymentId) -> Option<(StatusFact, u64)> {
     let reports = own.iter().filter_map(|entry| match (&entry.subject, &entry.fact) {
@@ -440,47 +457,4 @@ fn components(targets: &[&Pair]) -> BTreeMap<ComponentName, BTreeMap<State, u64>
         }
     }
     components
-}
-
-fn errors(targets: &[&Pair]) -> Vec<ErrorCount> {
-    let mut found: BTreeMap<String, Vec<ErrorExample>> = BTreeMap::new();
-    for pair in targets.iter().filter(|pair| pair.standing == Standing::Failed) {
-        let fact = pair.report.as_ref().unwrap();
-        let mut own: Vec<(String, Option<ComponentName>, String)> = Vec::new();
-        if let Some(error) = &fact.status.error {
-            let source = fact.components.iter().map(|component| &component.name);
-            let source = source.clone().find(|name| name.as_str() == error.source).cloned();
-            own.push((error.code.clone(), source, error.message.clone()));
-        }
-        for component in &fact.components {
-            if let Some(error) = &component.error {
-                own.push((error.code.clone(), Some(component.name.clone()), error.message.clone()));
-            }
-        }
-        if own.is_empty() {
-            own.push((String::new(), None, String::new()));
-        }
-        own.sort_by(|one, other| one.1.cmp(&other.1));
-        let mut codes = BTreeSet::new();
-        for (code, component, message) in own {
-            let code = if code.is_empty() { "unspecified".to_owned() } else { code };
-            if codes.insert(code.clone()) {
-                let example = ErrorExample { device: pair.device.clone(), component, message };
-                found.entry(code).or_default().push(example);
-            }
-        }
-    }
-    let first = |mut examples: Vec<ErrorExample>| {
-        examples.sort_by(|one, other| one.device.cmp(&other.device));
-        examples.remove(0)
-    };
-    let mut errors: Vec<ErrorCount> = found
-        .into_iter()
-        .map(|(code, examples)| {
-            let count = examples.len() as u64;
-            ErrorCount { code, count, example: first(examples) }
-        })
-        .collect();
-    errors.sort_by(|one, other| other.count.cmp(&one.count).then(one.code.cmp(&other.code)));
-    errors
 }

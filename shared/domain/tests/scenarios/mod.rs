@@ -1,7 +1,6 @@
 //! Ledgers of situations in which other systems were found to tell untruths, and of rules worth a case. The numbers are
 //! those of the catalogue of scenarios. Each is asserted in `fold_scenarios.rs` or `fold_targets.rs` and published, with the views
-//! that follow from it, as a reducer vector in `schemas/vectors/`. So are the ledgers of single rules in `doubts` and
-//! `rules`.
+//! that follow from it, as a reducer vector in `schemas/vectors/`; so are those of single rules in `doubts` and `rules`.
 
 #![allow(clippy::unwrap_used, reason = "a failure here is the test's result")]
 #![allow(dead_code)]
@@ -9,6 +8,7 @@
 mod doubts;
 pub(crate) mod failures;
 pub(crate) mod hearing;
+pub(crate) mod retries;
 mod rules;
 
 use muster_contract::State::{Failed, Installed, Installing, Pending, Removed, Removing};
@@ -26,7 +26,13 @@ pub(crate) struct Scenario {
 
 /// Every scenario that there is.
 pub(crate) fn all() -> impl Iterator<Item = &'static Scenario> {
-    SITUATIONS.iter().chain(failures::ALL).chain(rules::ALL).chain(doubts::ALL).chain(hearing::ALL)
+    SITUATIONS
+        .iter()
+        .chain(failures::ALL)
+        .chain(rules::ALL)
+        .chain(doubts::ALL)
+        .chain(hearing::ALL)
+        .chain(retries::ALL)
 }
 
 /// The situations, in the order of their names.

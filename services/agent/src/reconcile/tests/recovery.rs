@@ -1,5 +1,7 @@
 //! Claims about what a device says when a trouble of the deployment as a whole is over.
 
+use muster_contract::limits::{CRASH_LOOP_FAILURES, SUCCESS_HELD_AFTER};
+
 use super::*;
 
 #[tokio::test(start_paused = true)]
@@ -13,6 +15,9 @@ async fn a_device_that_could_not_look_when_it_started_says_that_it_has_recovered
         .reports(&["web@1 failed: db=installed ui=installed", "web@1 installed: db=installed ui=installed"])
         .await;
     let mut trial = trial.restart().await;
+    trial.nothing_for(SUCCESS_HELD_AFTER - Duration::from_secs(1)).await;
+    trial.reports(&["web@1 installed: db=installed ui=installed"]).await;
+    assert!(trial.told.last().unwrap().retries.is_empty(), "the success has held");
     trial.nothing_for(Duration::from_secs(3_600)).await;
 }
 
@@ -57,7 +62,11 @@ async fn a_removal_that_something_else_of_the_deployment_held_up_is_told_and_for
 
 #[tokio::test(start_paused = true)]
 async fn a_retry_that_is_cut_short_leaves_what_the_hub_was_told() {
-    let retry = Retry { min: Duration::from_secs(10), max: Duration::from_secs(300) };
+    let retry = Retry {
+        min: Duration::from_secs(10),
+        max: Duration::from_secs(300),
+        crash_loop: CrashLoopRule::default(),
+    };
     let mut standing =
         Standing::new(deployment("web", 1, &["ui"]), muster_contract::Generation::new(1).unwrap());
     standing.error = Some(StatusError::new(code::INVENTORY_FAILED, "press-4", "the engine does not answer"));
@@ -69,4 +78,71 @@ async fn a_retry_that_is_cut_short_leaves_what_the_hub_was_told() {
     let delay = slot.end(retry, &mut fastrand::Rng::with_seed(7), Instant::now());
     assert!(delay.is_some() && !slot.owes_a_word());
     assert_eq!(slot.standing, standing);
+}
+
+/// What the last report says of `web/ui`: attempt, when that was first made, the error, and whether that is a crash loop.
+fn tried(trial: &Trial) -> Option<(u32, String, bool)> {
+    let retries = &trial.told.last().unwrap().retries;
+    let of_ui =
+        retries.iter().find(|retry| retry.component.as_ref().is_some_and(|name| name.as_str() == "ui"));
+    of_ui.map(|retry| (retry.attempt, retry.last_error.message.clone(), retry.crash_loop))
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_report_of_a_retry_says_the_attempt_and_the_last_error_until_a_success_has_held() {
+    let mut trial = Trial::new();
+    trial.stage.fail("web/ui", 7);
+    trial.desire(document(1, vec![deployment("web", 1, &["ui"])]));
+    trial.reports(&["web@1 pending: ui=pending", "web@1 installing: ui=installing"]).await;
+    assert_eq!(tried(&trial), None, "nothing has failed");
+    let since = muster_contract::Timestamp::UNIX_EPOCH;
+    for attempt in 1..=7 {
+        trial.reports(&["web@1 failed: ui=failed"]).await;
+        // The clock of these trials stands still, so all failures are within the window.
+        let crash_loop = attempt >= CRASH_LOOP_FAILURES;
+        assert_eq!(
+            tried(&trial).map(|(attempt, _, looping)| (attempt, looping)),
+            Some((attempt, crash_loop))
+        );
+        trial.reports(&["web@1 installing: ui=installing"]).await;
+        let (next, message, _) = tried(&trial).unwrap();
+        assert_eq!((next, message.is_empty()), (attempt + 1, false));
+        assert!(trial.told.last().unwrap().retries.iter().all(|retry| retry.since == since));
+    }
+    trial.reports(&["web@1 installed: ui=installed"]).await;
+    assert_eq!(tried(&trial).map(|(attempt, ..)| attempt), Some(8), "it has yet to hold");
+    trial.nothing_for(SUCCESS_HELD_AFTER - Duration::from_secs(1)).await;
+    trial.reports(&["web@1 installed: ui=installed"]).await;
+    assert_eq!(tried(&trial), None, "it has held");
+    trial.nothing_for(Duration::from_secs(3_600)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_crash_loop_outlives_the_agent_and_a_new_target_ends_it() {
+    let mut trial = Trial::new();
+    trial.desire(document(1, vec![deployment("web", 1, &["ui"])]));
+    for _ in 0..CRASH_LOOP_FAILURES {
+        trial.until("web@1 installed: ui=installed").await;
+        trial.stage.crash("web/ui").await;
+    }
+    trial.until("web@1 installed: ui=installed").await;
+    let told = tried(&trial).unwrap();
+    assert_eq!((told.0, told.2), (CRASH_LOOP_FAILURES + 1, true), "ready, and a crash loop all the same");
+    let mut trial = trial.restart().await;
+    trial.nothing_for(Duration::from_secs(5)).await;
+    trial.stage.crash("web/ui").await;
+    trial.until("web@1 failed: ui=failed").await;
+    assert_eq!(tried(&trial).unwrap().0, CRASH_LOOP_FAILURES + 1);
+    trial.desire(document(2, vec![deployment("web", 2, &["ui=new"])]));
+    trial.until("web@2 installed: ui=installed").await;
+    assert_eq!(tried(&trial), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failure_that_stays_is_not_reported_as_retried() {
+    let mut trial = Trial::new();
+    trial.stage.fail("web/ui", 1);
+    trial.desire(document(1, vec![deployment("web", 1, &["ui."])]));
+    trial.until("web@1 failed: ui=failed").await;
+    assert_eq!(tried(&trial), None);
 }

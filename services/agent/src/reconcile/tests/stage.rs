@@ -223,7 +223,11 @@ impl Trial {
         let (desired, receiver) = watch::channel(wanted);
         let (exits, ended) = mpsc::channel(8);
         *stage.exits.lock().unwrap() = Some(exits);
-        let retry = Retry { min: Duration::from_secs(10), max: Duration::from_secs(300) };
+        let retry = Retry {
+            min: Duration::from_secs(10),
+            max: Duration::from_secs(300),
+            crash_loop: CrashLoopRule::default(),
+        };
         let settings = Settings { device, retry, on_exit, capabilities: Arc::new(capabilities()) };
         let chance = fastrand::Rng::with_seed(7);
         let runtime: Arc<dyn Runtime> = Arc::<Stage>::clone(&stage);

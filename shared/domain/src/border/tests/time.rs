@@ -221,23 +221,31 @@ fn a_deployment_that_never_starts_or_never_ends_is_overdue_once_for_a_generation
     assert_eq!(deadlines(&hub), [(DeadlineKind::NeverStarted, 3, 1_000)]);
     hub.restart();
     hub.border.desire(&press(), &desired(3, false), at(1_000));
+    hub.live(300, 1, 0);
+    assert_eq!(deadlines(&hub).len(), 1, "once");
+    let begun = hub.now.as_second();
     hub.report(&status(1, 1, 1));
     hub.live(300, 1, 1);
-    assert_eq!(deadlines(&hub).len(), 1);
+    assert_eq!(
+        deadlines(&hub)[1..],
+        [(DeadlineKind::Stuck, 3, begun)],
+        "it began, and then its own time passed"
+    );
     let set_at = hub.now.as_second();
     hub.border.desire(&press(), &desired(4, false), hub.now);
-    let installing = with(status(1, 2, 2), "generation", json!(4));
+    let another = json!(format!("sha256:{}", "1".repeat(64)));
+    let installing = with(with(status(1, 2, 2), "generation", json!(4)), "digest", another);
     hub.live(30, 1, 1);
     hub.report(&installing);
     hub.live(90, 1, 2);
-    assert_eq!(deadlines(&hub)[1], (DeadlineKind::Stuck, 4, set_at + 30));
+    assert_eq!(deadlines(&hub)[2], (DeadlineKind::Stuck, 4, set_at + 30));
     hub.border.desire(&press(), &desired(5, false), hub.now);
     let mut installed = with(status(1, 3, 3), "generation", json!(5));
     installed["status"]["state"] = json!(State::Installed);
     installed["components"][0]["state"] = json!(State::Installed);
     hub.report(&installed);
     hub.live(300, 1, 3);
-    assert_eq!(deadlines(&hub).len(), 2);
+    assert_eq!(deadlines(&hub).len(), 3);
 }
 
 #[test]
@@ -249,7 +257,7 @@ fn no_deadline_passes_on_a_stale_device_or_while_reports_wait() {
     hub.pass(100);
     hub.pass(1_000);
     hub.beat(1, 0, 0);
-    hub.pass(50);
+    hub.pass(40);
     hub.now = at(hub.now.as_second() + 30);
     hub.border.tick(hub.now, at(1_000 - 1));
     hub.arrive();

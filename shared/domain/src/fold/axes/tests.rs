@@ -3,7 +3,7 @@
 use super::*;
 
 fn share(standing: Standing, freshness: Freshness, known: bool, overdue: bool) -> Share {
-    Share::Target { standing, freshness, known, overdue, missing: 0 }
+    Share::Target { standing, freshness, known, overdue, retried: false, missing: 0 }
 }
 
 #[test]

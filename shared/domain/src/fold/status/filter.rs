@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::ops::Bound::{Excluded, Included, Unbounded};
 
 use muster_contract::status::{FILTER_VALUES_MAX, StatusQuery};
-use muster_contract::view::Verdict;
+use muster_contract::view::{Standing, Verdict};
 use muster_contract::{ComponentName, DeploymentId, DeviceKey, Generation, SiteId, Timestamp};
 
 use super::super::axes::{Axes, Look, Part, parts};
@@ -272,10 +272,11 @@ impl<'q> Filter<'q> {
         let report = row.report.as_ref().filter(|report| report.generation == wanted);
         let Some(report) = report else { return (Age::Gone, share) };
         let then = Share::Target {
-            standing: report.state.into(),
+            standing: if report.is_crash_loop() { Standing::Failed } else { report.state.into() },
             freshness: facet.freshness,
             known: row.is_known(facet),
             overdue: false,
+            retried: false,
             missing: facet.missing,
         };
         (Age::Reported, then)

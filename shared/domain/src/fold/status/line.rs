@@ -2,6 +2,7 @@
 
 use muster_contract::limits::VIEW_MESSAGE_BYTES_MAX;
 use muster_contract::query::Output;
+use muster_contract::retry::Retry;
 use muster_contract::state::cut;
 use muster_contract::status::{Axis, ComponentLine, Deployed, KStatus, Ready, TargetStatus, placed};
 use muster_contract::view::{Freshness, Standing};
@@ -44,6 +45,7 @@ impl Found<'_> {
             known: row.is_known(&device.facet()),
             leaving: row.target.is_none(),
             overdue: self.look_of_age().overdue,
+            retry: report.and_then(Report::worst_retry).map(Retry::summary).filter(|_| self.age == Age::Now),
             superseded: self.age != Age::Now,
             target_generation: row.target,
             reported_generation: report.map(|report| report.generation),
@@ -123,8 +125,14 @@ impl Found<'_> {
 
     fn component_message(&self, part: &Part<'_>) -> String {
         let error = self.row.report.as_ref().and_then(|report| report.component_error(part.name));
-        if let (Some(error), Some(State::Failed)) = (error, part.state) {
-            return format!("{}: {}", error.code, error.message);
+        let retry = self.row.report.as_ref().and_then(|report| report.retry_of(part.name));
+        match (error, retry, part.state) {
+            (Some(error), None, Some(State::Failed)) => return format!("{}: {}", error.code, error.message),
+            (_, Some(retry), Some(state)) => {
+                let (tried, error) = (retry.summary(), &retry.last_error);
+                return format!("is {state} ({tried}): last error {}: {}", error.code, error.message);
+            }
+            _ => {}
         }
         let words = match (part.deployed, part.ready, part.state) {
             (Deployed::Deleting, _, Some(state)) => format!("shall go; is {state}"),
@@ -176,12 +184,12 @@ fn doubts(about: &About, row: &Row, look: Look) -> String {
     words
 }
 
-/// What a report says, with its error or its reason.
+/// What a report says, with its error, the attempt, or its reason.
 fn said(report: &Report) -> String {
-    let state = report.state;
-    match (report.failure(), report.reason()) {
-        (Some(failure), _) => format!("is {state}: {failure}"),
-        (None, Some(reason)) => format!("is {state}: {reason}"),
-        (None, None) => format!("is {state}"),
+    match report.reason() {
+        Some(reason) if !report.is_retried() && report.failure().is_none() => {
+            format!("is {}: {reason}", report.state)
+        }
+        _ => report.says(),
     }
 }

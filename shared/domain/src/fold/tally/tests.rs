@@ -9,6 +9,7 @@ fn shares() -> impl Strategy<Value = Vec<Share>> {
     let freshness = prop::sample::select(vec![Freshness::Fresh, Freshness::Stale, Freshness::Never]);
     let target = (standing, freshness, any::<bool>(), any::<bool>(), any::<u64>());
     let target = target.prop_map(|(standing, freshness, known, overdue, missing)| Share::Target {
+        retried: false,
         standing,
         freshness,
         known,
@@ -76,6 +77,7 @@ fn missing_reports_beyond_belief_do_not_overflow_the_sum() {
         freshness: Freshness::Never,
         known: false,
         overdue: false,
+        retried: false,
         missing: u64::MAX,
     };
     assert_eq!(group(&[share; 3]).complete().missing_reports, 3 * MISSING_COUNTED_MAX);
