@@ -19,6 +19,8 @@ const ASK_EVERY: Duration = Duration::from_millis(10);
 const PATIENCE: Duration = Duration::from_secs(20 * 60);
 /// Longer than a run, so that no device of the fleet turns stale while something is measured.
 const LEASE: &str = "1h";
+/// In the line of its log that says what it read of LEDGER.
+const READ: &str = "LEDGER read: ";
 /// Clock ticks a second, in which Linux tells processor time to every program.
 const TICKS_PER_SECOND: f64 = 100.0;
 /// Of the fields of `/proc/PID/stat` after the program's name, the ones with its own time in user and in kernel mode.
@@ -68,6 +70,12 @@ impl Ingest {
     /// Seconds since its start.
     pub(crate) fn seconds(&self) -> f64 {
         self.begun.elapsed().as_secs_f64()
+    }
+
+    /// What its log says of the facts that its newest start read.
+    pub(crate) fn what_it_read(&self) -> String {
+        let log = std::fs::read_to_string(self.child.log()).unwrap();
+        log.lines().rfind(|line| line.contains(READ)).unwrap_or_default().to_owned()
     }
 
     /// Seconds of processor time that it has used.
