@@ -22,7 +22,7 @@ use muster_contract::{DeviceKey, Epoch, Generation, Seq, SeqRanges, State, Times
 use muster_tests::bench::say;
 use muster_tests::envelope::Carry;
 use serde_json::json;
-use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 /// Facts under way at once.
@@ -105,7 +105,7 @@ impl Fleet {
                     stored += 1;
                 }
             }
-            sleep_until(Instant::now() + PORTION_EVERY).await;
+            sleep(PORTION_EVERY).await;
         }
         stored as f64 / begin.elapsed().as_secs_f64()
     }
@@ -149,7 +149,7 @@ impl Probes {
     }
 
     /// Waits until the last reports are facts.
-    pub(crate) async fn are_facts(&self) {
+    pub(crate) async fn wait_until_facts(&self) {
         let all = async {
             for key in self.devices.values() {
                 while self.newest(key).await < self.sent {

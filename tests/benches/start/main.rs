@@ -92,14 +92,14 @@ async fn measure(args: &Args, facts: u64, devices: u64) -> Outcome {
     let snapshot_bytes = bytes_below(&dir.path().join("owner-data"));
     let (owner, warm) = start("owner", &server, dir.path(), &mut probes).await;
     let mut standby = Ingest::start("standby", &server, dir.path());
-    standby.is_ready().await;
+    standby.wait_until_ready().await;
     let stop = CancellationToken::new();
     let writing = tokio::spawn(fleet.write_evenly(bus.clone(), args.rate, stop.clone()));
     let per_minute = processor_seconds_per_minute(&standby, Duration::from_secs(args.seconds)).await;
     let begin = Instant::now();
     owner.kill().await;
     probes.send().await;
-    probes.are_facts().await;
+    probes.wait_until_facts().await;
     let takeover = begin.elapsed().as_secs_f64();
     stop.cancel();
     let rate = writing.await.unwrap();
@@ -111,12 +111,12 @@ async fn measure(args: &Args, facts: u64, devices: u64) -> Outcome {
 async fn start(name: &str, server: &Server, dir: &Path, probes: &mut Probes) -> (Ingest, Start) {
     probes.send().await;
     let mut ingest = Ingest::start(name, server, dir);
-    let ready = ingest.is_ready().await;
-    probes.are_facts().await;
-    let works = ingest.seconds();
-    say(&ingest.what_it_read());
+    let ready = ingest.wait_until_ready().await;
+    probes.wait_until_facts().await;
+    let (works, processor) = (ingest.seconds(), ingest.processor_seconds());
+    say(&ingest.restore_summary());
     say(&format!("ready after {ready:.1} s, reports are facts after {works:.1} s"));
-    (ingest, Start { ready, works })
+    (ingest, Start { ready, works, processor })
 }
 
 async fn processor_seconds_per_minute(ingest: &Ingest, time: Duration) -> f64 {

@@ -56,7 +56,7 @@ impl Ingest {
     }
 
     /// Waits until it is ready; seconds since its start.
-    pub(crate) async fn is_ready(&mut self) -> f64 {
+    pub(crate) async fn wait_until_ready(&mut self) -> f64 {
         let asking = async {
             while !is_ready(self.http).await {
                 self.child.expect_running().unwrap();
@@ -73,7 +73,7 @@ impl Ingest {
     }
 
     /// What its log says of the facts that its newest start read.
-    pub(crate) fn what_it_read(&self) -> String {
+    pub(crate) fn restore_summary(&self) -> String {
         let log = std::fs::read_to_string(self.child.log()).unwrap();
         log.lines().rfind(|line| line.contains(READ)).unwrap_or_default().to_owned()
     }
