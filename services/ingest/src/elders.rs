@@ -1,7 +1,8 @@
 //! The old end of LEDGER, read at leisure: facts of one partition that LEDGER will forget before long.
 //!
-//! To open a reader costs the server a look over the whole of LEDGER, and facts wait meanwhile: so one is opened only
-//! where something is old at all, and not by all partitions at once.
+//! Facts are written meanwhile, so the reader has no subject filter: the server searches for what matches a filter many
+//! times slower than it sends everything. A reader is opened only where something is old at all, and not by all partitions
+//! at once.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +17,7 @@ use muster_service::clock::Clock;
 use muster_service::error::chain;
 use tokio::time::{sleep, timeout};
 
-/// Facts read at once.
+/// Messages read at once.
 const BATCH: usize = 256;
 /// Pause after each of those: at most 2,560 a second are read, many times what a large fleet says, and a small part of
 /// what a server can give.
@@ -29,9 +30,6 @@ const FIRST_LOOK: Duration = Duration::from_secs(5);
 const LOOKS_APART: Duration = Duration::from_millis(500);
 /// How long nothing may come before nothing more is there.
 const END: Duration = Duration::from_secs(5);
-/// What grows old: liveness has its own rhythm, incidents are history.
-const SUBJECTS: [&str; 4] =
-    ["muster.status.>", "muster.device.>", "muster.deadline.>", "muster.quarantine.>"];
 
 const _: () = assert!(LOOK_EVERY.as_secs() * 24 < REASSERT_AFTER.as_secs());
 
@@ -93,7 +91,7 @@ impl Elders {
                     return Ok(Vec::new());
                 }
                 let start = Start::After(self.position);
-                self.replay.insert(self.bus.replay(stream::LEDGER, &SUBJECTS, start).await?)
+                self.replay.insert(self.bus.replay(stream::LEDGER, &[], start).await?)
             }
         };
         let Ok(batch) = timeout(END, replay.next_batch(BATCH)).await else {
@@ -107,17 +105,23 @@ impl Elders {
                 self.replay = None;
                 break;
             }
+            let subject = LedgerSubject::parse(&delivery.subject).filter(grows_old);
+            let Some(subject) = subject else { continue };
             self.position = delivery.stream_seq;
-            let subject = LedgerSubject::parse(&delivery.subject);
-            let own = |subject: &LedgerSubject| {
-                subject.device().is_some_and(|key| partition_of(key) == self.partition)
-            };
-            let Some(subject) = subject.filter(own) else { continue };
+            if subject.device().is_none_or(|key| partition_of(key) != self.partition) {
+                continue;
+            }
             // What cannot be read was told of when LEDGER was restored.
             elders.extend(Fact::parse(&subject, &delivery.payload).ok().map(|fact| (subject, fact)));
         }
         Ok(elders)
     }
+}
+
+/// Liveness has its own rhythm, incidents are history, and of a pulse LEDGER keeps the newest alone.
+const fn grows_old(subject: &LedgerSubject) -> bool {
+    use LedgerSubject::{Deadline, Device, Quarantine, Status};
+    matches!(subject, Status(..) | Device(_) | Deadline(..) | Quarantine(_))
 }
 
 fn is_old(stored_at: Timestamp, now: Timestamp) -> bool {

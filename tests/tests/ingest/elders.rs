@@ -27,6 +27,8 @@ async fn old_facts_of_a_partition_are_read_once_and_young_ones_are_left() {
     while numbers.len() < 3 {
         let (next, old) = soon("old facts", rest.next()).await;
         rest = next;
+        let ages = |fact: &Fact| matches!(fact, Fact::Status(_) | Fact::Device(_));
+        assert!(old.iter().all(|(_, fact)| ages(fact)), "liveness has its own rhythm: {old:?}");
         numbers.extend(old.iter().filter_map(|(subject, fact)| match fact {
             Fact::Status(fact) => Some((subject.device().cloned().unwrap(), fact.seq.get())),
             _ => None,

@@ -2,9 +2,11 @@
 //! right beside it; a finding says the file, the line and the rule.
 //!
 //! What rustfmt, clippy and cargo-deny can say is theirs. `tree` reads the files, `law` holds the rules about
-//! single files, `places` those about what may stand where, `claims` what is claimed in tests/CLAIMS.md.
+//! single files, `places` those about what may stand where, `consumers` who reads LEDGER, `claims` what is claimed in
+//! tests/CLAIMS.md.
 
 mod claims;
+mod consumers;
 mod law;
 mod places;
 mod tree;

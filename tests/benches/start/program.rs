@@ -1,0 +1,109 @@
+//! A muster-ingest that runs: when it is ready, and the processor time that it has used. It decides nothing.
+
+#![allow(clippy::unwrap_used, reason = "a failure here is the bench's result")]
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::Path;
+use std::time::Duration;
+
+use muster_simulator::child::{Child, Spec};
+use muster_tests::server::{Server, free_port};
+use muster_tests::system::{INGEST, program};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::time::{Instant, sleep, timeout};
+
+/// Time between two questions whether the program is ready.
+const ASK_EVERY: Duration = Duration::from_millis(10);
+/// Time that a start may take: far above every bound.
+const PATIENCE: Duration = Duration::from_secs(20 * 60);
+/// Longer than a run, so that no device of the fleet turns stale while something is measured.
+const LEASE: &str = "1h";
+/// In the line of its log that says what it read of LEDGER.
+const READ: &str = "LEDGER read: ";
+/// Clock ticks a second, in which Linux tells processor time to every program.
+const TICKS_PER_SECOND: f64 = 100.0;
+/// Of the fields of `/proc/PID/stat` after the program's name, the ones with its own time in user and in kernel mode.
+const TIME_FIELDS: [usize; 2] = [11, 12];
+
+/// A running muster-ingest.
+pub(crate) struct Ingest {
+    child: Child,
+    http: SocketAddr,
+    begun: Instant,
+}
+
+impl Ingest {
+    /// Starts one that keeps its snapshots in a folder of its own below `dir`.
+    pub(crate) fn start(name: &str, server: &Server, dir: &Path) -> Self {
+        let http = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()));
+        let data = dir.join(format!("{name}-data")).display().to_string();
+        let args = [
+            "--nats-url",
+            &server.url(),
+            "--lease",
+            LEASE,
+            "--data-dir",
+            &data,
+            "--http-addr",
+            &http.to_string(),
+        ];
+        let args = args.map(str::to_owned).to_vec();
+        let begun = Instant::now();
+        let child =
+            Child::start(Spec { name: name.to_owned(), program: program(INGEST), args }, dir).unwrap();
+        Self { child, http, begun }
+    }
+
+    /// Waits until it is ready; seconds since its start.
+    pub(crate) async fn wait_until_ready(&mut self) -> f64 {
+        let asking = async {
+            while !is_ready(self.http).await {
+                self.child.expect_running().unwrap();
+                sleep(ASK_EVERY).await;
+            }
+        };
+        timeout(PATIENCE, asking).await.unwrap();
+        self.seconds()
+    }
+
+    /// Seconds since its start.
+    pub(crate) fn seconds(&self) -> f64 {
+        self.begun.elapsed().as_secs_f64()
+    }
+
+    /// What its log says of the facts that its newest start read.
+    pub(crate) fn restore_summary(&self) -> String {
+        let log = std::fs::read_to_string(self.child.log()).unwrap();
+        log.lines().rfind(|line| line.contains(READ)).unwrap_or_default().to_owned()
+    }
+
+    /// Seconds of processor time that it has used.
+    pub(crate) fn processor_seconds(&self) -> f64 {
+        let pid = self.child.pid().unwrap().as_raw_nonzero();
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+        let (_, rest) = stat.rsplit_once(')').unwrap();
+        let fields: Vec<&str> = rest.split_whitespace().collect();
+        let ticks: u64 = TIME_FIELDS.iter().map(|field| fields[*field].parse::<u64>().unwrap()).sum();
+        ticks as f64 / TICKS_PER_SECOND
+    }
+
+    /// Asks it to end, and waits: it writes its snapshots before.
+    pub(crate) async fn stop(self) {
+        self.child.stop().await.unwrap();
+    }
+
+    /// Kills it where it stands.
+    pub(crate) async fn kill(self) {
+        self.child.kill().await.unwrap();
+    }
+}
+
+async fn is_ready(http: SocketAddr) -> bool {
+    let Ok(mut connection) = TcpStream::connect(http).await else { return false };
+    let request = format!("GET /ready HTTP/1.1\r\nHost: {http}\r\nConnection: close\r\n\r\n");
+    let mut answer = Vec::new();
+    connection.write_all(request.as_bytes()).await.is_ok()
+        && connection.read_to_end(&mut answer).await.is_ok()
+        && answer.starts_with(b"HTTP/1.1 200")
+}
