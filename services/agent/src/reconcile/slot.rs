@@ -77,7 +77,7 @@ impl Slot {
             exits,
             versions,
         };
-        slot.look_for_readiness();
+        slot.track_readiness();
         slot
     }
 
@@ -106,8 +106,8 @@ impl Slot {
         is_news
     }
 
-    /// Looks which of what has attempts is ready, and since when.
-    fn look_for_readiness(&mut self) {
+    /// Records which of what has attempts is ready, and since when.
+    fn track_readiness(&mut self) {
         let standing = &self.standing;
         let is_ready = |of: &Option<&ComponentName>| match of {
             Some(name) => standing.component(name) == Some(State::Installed),
@@ -135,9 +135,9 @@ impl Slot {
     }
 
     /// Another target: attempts at the one before count for nothing.
-    pub(super) fn aim(&mut self, standing: Standing) {
+    pub(super) fn set_target(&mut self, standing: Standing) {
         self.standing = standing;
-        self.look_for_readiness();
+        self.track_readiness();
     }
 
     /// Tells how it stands.
@@ -190,7 +190,7 @@ impl Slot {
             News::Failed(error) => {
                 self.standing.attempts.fail(None, &error, self.crash_loop, at);
                 let before = self.standing.error.replace(error);
-                self.look_for_readiness();
+                self.track_readiness();
                 return before != self.standing.error;
             }
             News::Component(component, state, error) => (component, state, error),
@@ -225,7 +225,7 @@ impl Slot {
                 (_, Some(error)) => attempts.fail(Some(component), &error, self.crash_loop, at),
                 _ => {}
             }
-            self.look_for_readiness();
+            self.track_readiness();
         }
         is_news
     }

@@ -63,7 +63,7 @@ impl Reconciler {
         }
         let retry = self.settings.retry;
         let slot = self.slots.entry(entry.id.clone()).or_insert_with(|| Slot::new(standing.clone(), retry));
-        slot.aim(standing);
+        slot.set_target(standing);
         slot.tell(&self.observer).await;
         if may_run {
             self.start(&entry.id, stop_timeouts);
