@@ -236,6 +236,11 @@ impl System {
         std::fs::read_to_string(self.dir.path().join("logs").join(format!("{name}.log"))).unwrap_or_default()
     }
 
+    /// What the agent of a device has written so far.
+    pub fn agent_log(&self, key: &DeviceKey) -> String {
+        self.log(&agent_name(key))
+    }
+
     /// Runs `muster` with arguments and gives what it printed.
     pub async fn muster(&self, args: &[&str]) -> Output {
         tokio::process::Command::new(program("muster"))

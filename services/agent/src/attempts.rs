@@ -100,10 +100,12 @@ impl Attempts {
     ) {
         let entry = self.entry(component, now);
         entry.last_error = Some(LastError::of(error, now));
-        entry.has_failed = true;
         entry.ready_at = None;
         entry.failures.retain(|at| is_within(*at, now, rule.window));
-        entry.failures.push(now);
+        // Whatever else goes wrong at one attempt, it fails once.
+        if !std::mem::replace(&mut entry.has_failed, true) {
+            entry.failures.push(now);
+        }
         entry.crash_loop |= entry.failures.len() >= rule.failures as usize;
         if entry.crash_loop {
             // It stays one: when its failures were is of no use any more.

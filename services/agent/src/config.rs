@@ -29,11 +29,11 @@ const HEARTBEAT_BOUNDS: RangeInclusive<Duration> = Duration::from_millis(100)..=
 const RECONNECT_BOUNDS: RangeInclusive<Duration> = Duration::from_millis(100)..=HOUR;
 const POLL_BOUNDS: RangeInclusive<Duration> = SECOND..=Duration::from_secs(24 * 60 * 60);
 const RETRY_BOUNDS: RangeInclusive<Duration> = Duration::from_millis(10)..=Duration::from_secs(24 * 60 * 60);
-/// Fewer rows could not hold the newest report of every deployment beside some history.
 /// One failure is no loop, and more than this nobody waits for.
 const CRASH_LOOP_FAILURES_BOUNDS: RangeInclusive<u64> = 2..=1_000;
 const CRASH_LOOP_WINDOW_BOUNDS: RangeInclusive<Duration> =
     Duration::from_millis(100)..=Duration::from_secs(24 * 60 * 60);
+/// Fewer rows could not hold the newest report of every deployment beside some history.
 const ROWS_BOUNDS: RangeInclusive<u64> = 1_000..=100_000_000;
 /// Fewer bytes neither, with reports of the largest size.
 const BYTES_LEAST: u64 = 32 * 1024 * 1024;

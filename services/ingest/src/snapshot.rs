@@ -200,7 +200,9 @@ mod tests {
         assert!(matches!(check(&bytes, 4), Err(Unfit::OtherPartition(3))));
         assert!(matches!(check(&bytes[..bytes.len() - 1], 3), Err(Unfit::Damaged)));
         assert!(matches!(check(b"", 3), Err(Unfit::NoHeader)));
-        let older = String::from_utf8(bytes).unwrap().replace("\"version\":1", "\"version\":0");
+        let older = String::from_utf8(bytes)
+            .unwrap()
+            .replace(&format!("\"version\":{SNAPSHOT_VERSION}"), "\"version\":0");
         assert!(matches!(check(older.as_bytes(), 3), Err(Unfit::Version(0))));
     }
 }

@@ -3,8 +3,9 @@
 //!
 //! Until then such a receipt costs its device no report: one that cannot be read is ignored, one that knows more than the device
 //! ever sent makes it begin a new epoch, and what any other makes it count as covered it keeps for a day, in which the right
-//! one asks for it. A receipt that is gone is not missed: the
-//! next report brings another. It does not find a receipt of ingest that is older than it should be, which covers less.
+//! one asks for it. A receipt that is gone is not missed: the next report brings another. Where the partition has no owner yet,
+//! or the hub does not know the device, the next receipt that is due replaces it. It does not find a receipt of ingest that is
+//! older than it should be, which covers less.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

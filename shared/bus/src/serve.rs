@@ -171,6 +171,8 @@ impl Bus {
         let discovery = Arc::new(Discovery::new(spec.clone()));
         let questions = discovery.subscribe(client).await.map_err(refused)?;
         let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
+        // Where a later subscription is refused, those before it end.
+        let guard = stop.clone().drop_guard();
         let dispatcher = Dispatcher {
             bus: self.clone(),
             handler: Arc::new(handler),
@@ -184,7 +186,7 @@ impl Bus {
             tasks.spawn(attend(endpoint, requests, dispatcher.clone(), stop.clone()));
         }
         tasks.spawn(discovery.run(self.clone(), questions, stop.clone()));
-        Ok(Serving { tasks, stop: stop.drop_guard() })
+        Ok(Serving { tasks, stop: guard })
     }
 }
 

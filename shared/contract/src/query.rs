@@ -218,6 +218,9 @@ pub struct DeviceOmitted {
     /// Components of its deployments: of each the least severe, and of those the last.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub components: u64,
+    /// Components that are tried again: of each deployment those that were tried least often.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub retries: u64,
     /// Texts of errors and reasons that are shown, and cut short.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub texts: u64,
@@ -229,7 +232,7 @@ pub struct DeviceOmitted {
 impl DeviceOmitted {
     /// True where everything is shown.
     pub const fn is_nothing(&self) -> bool {
-        self.components == 0 && self.texts == 0 && !self.capabilities
+        self.components == 0 && self.retries == 0 && self.texts == 0 && !self.capabilities
     }
 }
 

@@ -1,10 +1,11 @@
-//! A device's answer that has no room in a message is cut so that it has: long texts first, then components, the least severe
-//! of each deployment, and what the device says it is last of all. What is left out is counted. No standing is.
+//! A device's answer that has no room in a message is cut so that it has: long texts first, then components and retries, the
+//! least severe of each deployment, and what the device says it is last of all. What is left out is counted. No standing is.
 
 use std::cmp::Reverse;
 
 use muster_contract::limits::VIEW_MESSAGE_BYTES_MAX;
 use muster_contract::query::{DeviceAnswer, DeviceOmitted, LastReport, StandingLine};
+use muster_contract::retry::Retry;
 use muster_contract::state::{ComponentStatus, StatusError, cut};
 
 use crate::aggregate::severity;
@@ -52,7 +53,8 @@ pub fn abridged(whole: DeviceAnswer, bytes_max: usize) -> DeviceAnswer {
 impl Step {
     /// The answer with as many components as find room, and true; without any and false, where even so there is none.
     fn within(self, whole: &DeviceAnswer, bytes_max: usize) -> (DeviceAnswer, bool) {
-        let mut components = reports(whole).map(|report| report.components.len()).max().unwrap_or(0);
+        let most = |report: &LastReport| report.components.len().max(report.retries.len());
+        let mut components = reports(whole).map(most).max().unwrap_or(0);
         loop {
             let answer = self.of(whole, components);
             let bytes = bytes(&answer);
@@ -65,12 +67,13 @@ impl Step {
         }
     }
 
-    /// The answer with at most so many components of each deployment.
+    /// The answer with at most so many components of each deployment, and as many of them that are retried.
     fn of(self, whole: &DeviceAnswer, components: usize) -> DeviceAnswer {
         let (mut answer, mut omitted) = (whole.clone(), DeviceOmitted::default());
         for StandingLine { message, report, .. } in &mut answer.deployments {
             if let Some(report) = report {
                 omitted.components += keep_worst(&mut report.components, components);
+                omitted.retries += keep_most_tried(&mut report.retries, components);
             }
             for text in report.iter_mut().flat_map(texts).chain([message]) {
                 if text.len() > self.text_bytes {
@@ -97,7 +100,9 @@ fn texts(report: &mut LastReport) -> impl Iterator<Item = &mut String> {
         None => (None, None),
     };
     let errors = error.into_iter().chain(report.components.iter_mut().filter_map(|one| one.error.as_mut()));
-    errors.flat_map(words).chain(reason)
+    let retries = report.retries.iter_mut().map(|retry| &mut retry.last_error);
+    let retries = retries.flat_map(|error| [&mut error.code, &mut error.message]);
+    errors.flat_map(words).chain(reason).chain(retries)
 }
 
 fn words(StatusError { code, source, message }: &mut StatusError) -> [&mut String; 3] {
@@ -118,13 +123,25 @@ fn keep_worst(components: &mut Vec<ComponentStatus>, most: usize) -> u64 {
     gone as u64
 }
 
+/// Keeps crash loops and those that were tried most often; how many had to go.
+fn keep_most_tried(retries: &mut Vec<Retry>, most: usize) -> u64 {
+    let gone = retries.len().saturating_sub(most);
+    if gone > 0 {
+        retries.sort_by_key(|retry| Reverse((retry.crash_loop, retry.attempt)));
+        retries.truncate(most);
+    }
+    gone as u64
+}
+
 fn bytes(answer: &DeviceAnswer) -> usize {
     serde_json::to_vec(answer).map_or(usize::MAX, |json| json.len())
 }
 
 #[cfg(test)]
 mod tests {
-    use muster_contract::limits::DEPLOYMENTS_PER_DEVICE_MAX;
+    use muster_contract::Timestamp;
+    use muster_contract::limits::{DEPLOYMENTS_PER_DEVICE_MAX, ERROR_MESSAGE_BYTES_MAX, RETRIES_MAX};
+    use muster_contract::retry::LastError;
     use serde_json::{Map, json};
 
     use super::*;
@@ -171,6 +188,34 @@ mod tests {
         let (again, message, omitted) = shown(answer(10, 100_000));
         assert!(again >= plain && message == 10, "{again} {message}");
         assert!(omitted.texts == 0 && omitted.capabilities, "{omitted:?}");
+    }
+
+    #[test]
+    fn of_what_is_retried_as_much_is_shown_as_has_room_and_what_was_tried_most_often_comes_first() {
+        let mut whole = answer(10, 10);
+        let message = "m".repeat(ERROR_MESSAGE_BYTES_MAX);
+        let at = Timestamp::UNIX_EPOCH;
+        let last_error = LastError { code: "E".to_owned(), message, at };
+        let retry = |attempt| Retry {
+            component: None,
+            attempt,
+            since: at,
+            last_error: last_error.clone(),
+            crash_loop: false,
+        };
+        let all = RETRIES_MAX as u32;
+        for line in &mut whole.deployments {
+            line.report.as_mut().unwrap().retries = (1..=all).map(retry).collect();
+        }
+        let cut = abridged(whole, ROOM);
+        assert!(bytes(&cut) <= ROOM, "{} bytes", bytes(&cut));
+        let shown = reports(&cut).map(|report| report.retries.len()).sum::<usize>();
+        assert_eq!(shown as u64 + cut.omitted.retries, (DEPLOYMENTS * RETRIES_MAX) as u64);
+        let most_tried = |report: &LastReport| {
+            let least = all - report.retries.len() as u32;
+            report.retries.iter().all(|retry| retry.attempt > least)
+        };
+        assert!(reports(&cut).all(most_tried));
     }
 
     #[test]

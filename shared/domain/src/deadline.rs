@@ -18,6 +18,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::lease::elapsed;
 
+/// Outages of a device that are remembered: a link may flap while a deadline runs, and each device pays for as many.
+const OUTAGES_KEPT: usize = 4;
+
 /// What a device shall run, as far as deadlines go.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Target {
@@ -57,13 +60,47 @@ pub struct Overdue {
     pub since: Timestamp,
 }
 
+/// A time in which a device was not heard.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Outage {
+    /// Up to when it was heard before; the least moment there is if it was not heard before.
+    pub until: Timestamp,
+    /// From when it was heard again.
+    pub since: Timestamp,
+}
+
+/// The newest outages of a device that are over, the oldest first.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Outages([Option<Outage>; OUTAGES_KEPT]);
+
+impl Outages {
+    /// The same and one more.
+    #[must_use]
+    pub fn and(mut self, outage: Outage) -> Self {
+        self.0.rotate_left(1);
+        self.0[OUTAGES_KEPT - 1] = Some(outage);
+        self
+    }
+
+    /// When the device could first learn of what was set at a moment. What was set before all that is remembered it had learnt
+    /// when the oldest outage began, at the latest.
+    fn first_after(&self, set_at: Timestamp) -> Timestamp {
+        let known = || self.0.iter().flatten();
+        match known().find(|outage| outage.until < set_at && set_at < outage.since) {
+            Some(outage) => outage.since,
+            None => known().next().map_or(set_at, |oldest| set_at.max(oldest.until)),
+        }
+    }
+}
+
 /// How long the device has been heard, and the hub has listened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Listening {
     /// When the device became fresh.
     pub fresh_since: Timestamp,
-    /// Up to when it was fresh the time before, if there was one.
-    pub fresh_until: Option<Timestamp>,
+    /// When it was not heard before.
+    pub outages: Outages,
     /// Since when the hub listens.
     pub hub_since: Timestamp,
     /// Silence after which a device is stale.
@@ -75,7 +112,8 @@ impl Progress {
     pub fn of(fact: &StatusFact) -> Self {
         let retried_since = fact.retries.iter().map(|retry| retry.since).min();
         let received_at = fact.received_at;
-        // However long the report was under way and however wrong the device's clock is: at least so long ago.
+        // However long the report was under way: at least so long ago. A clock that is wrong by a constant does no harm; one that
+        // was set between the two moments makes it earlier, and a deadline counts from when the target was set at the earliest.
         let tried_for =
             retried_since.map_or(SignedDuration::ZERO, |since| fact.observed_at.duration_since(since));
         let first = received_at.checked_sub(tried_for.max(SignedDuration::ZERO)).unwrap_or(Timestamp::MIN);
@@ -105,8 +143,9 @@ impl Progress {
     fn has_held(&self, next: &Self, received_at: Timestamp) -> bool {
         match (self.state, self.retried_since, next.retried_since) {
             (State::Removed, ..) => true,
-            // That success is still on trial.
-            (State::Installed, Some(_), _) => false,
+            // That success is still on trial, unless the device counts anew since: it held, and that report is late or folded.
+            (State::Installed, Some(before), Some(next)) => next > before,
+            (State::Installed, Some(_), None) => false,
             (State::Installed, None, Some(_)) => true,
             (State::Installed, None, _) => elapsed(self.changed_at, received_at) >= SUCCESS_HELD_AFTER,
             _ => false,
@@ -129,12 +168,6 @@ impl Listening {
         let since = self.fresh_since.max(self.hub_since);
         elapsed(since, now) < (self.lease / 2).min(limit)
     }
-
-    /// When the device could first learn of what was set at a moment.
-    fn first_after(&self, set_at: Timestamp) -> Timestamp {
-        let was_told = self.fresh_until.is_some_and(|until| until >= set_at);
-        if was_told { set_at } else { set_at.max(self.fresh_since) }
-    }
 }
 
 impl Target {
@@ -156,7 +189,7 @@ impl Target {
         now: Timestamp,
     ) -> Option<Overdue> {
         let (deadline, since) = match progress.filter(|progress| progress.generation >= self.generation) {
-            None => (DeadlineKind::NeverStarted, listening.first_after(self.set_at)),
+            None => (DeadlineKind::NeverStarted, listening.outages.first_after(self.set_at)),
             Some(progress) if progress.is_at_end() => return None,
             // No attempt at a target began before the target was set.
             Some(progress) => (DeadlineKind::Stuck, self.set_at.max(progress.first_attempt_at)),
@@ -226,7 +259,13 @@ mod tests {
 
     fn heard_since(fresh_since: i64) -> Listening {
         let lease = Duration::from_secs(90);
-        Listening { fresh_since: at(fresh_since), fresh_until: None, hub_since: at(0), lease }
+        let first = Outage { until: Timestamp::MIN, since: at(fresh_since) };
+        Listening {
+            fresh_since: at(fresh_since),
+            outages: Outages::default().and(first),
+            hub_since: at(0),
+            lease,
+        }
     }
 
     #[test]
@@ -260,16 +299,30 @@ mod tests {
 
     #[test]
     fn neither_silence_nor_a_restart_of_the_hub_restarts_the_time() {
-        let again = Listening { fresh_until: Some(at(120)), hub_since: at(400), ..heard_since(300) };
+        let again = |outages: &[(i64, i64)]| {
+            let first = heard_since(0).outages;
+            let outage = |&(until, since): &(i64, i64)| Outage { until: at(until), since: at(since) };
+            let outages = outages.iter().map(outage).fold(first, Outages::and);
+            Listening { outages, hub_since: at(400), ..heard_since(300) }
+        };
+        let never_started =
+            |outages, now| target().overdue(None, &again(outages), at(now)).map(|overdue| overdue.since);
         for (now, expected) in [(444, None), (445, Some(100))] {
-            let never_started = target().overdue(None, &again, at(now)).map(|overdue| overdue.since);
-            assert_eq!(never_started, expected.map(at), "it could have begun before it fell silent");
+            let since = never_started(&[(120, 300)], now);
+            assert_eq!(since, expected.map(at), "it could have begun before it fell silent");
             let installing = progress(3, State::Installing, 100);
-            let stuck = target().overdue(Some(&installing), &again, at(now)).map(|overdue| overdue.since);
+            let stuck = target().overdue(Some(&installing), &again(&[(120, 300)]), at(now));
+            let stuck = stuck.map(|overdue| overdue.since);
             assert_eq!(stuck, expected.map(at));
         }
-        let before = Listening { fresh_until: Some(at(99)), ..again };
-        assert_eq!(target().overdue(None, &before, at(445)).unwrap().since, at(300), "it could not");
+        assert_eq!(never_started(&[(99, 300)], 445), Some(at(300)), "it could not");
+        assert_eq!(
+            never_started(&[(50, 250), (260, 300)], 445),
+            Some(at(250)),
+            "a later flap changes nothing"
+        );
+        let flaps: Vec<_> = (0..OUTAGES_KEPT as i64).map(|nth| (200 + 20 * nth, 210 + 20 * nth)).collect();
+        assert_eq!(never_started(&flaps, 445), Some(at(200)), "what was before is forgotten");
     }
 
     #[test]
@@ -296,6 +349,12 @@ mod tests {
             (Progress { changed_at: at(5_000 - held), ..progress(3, State::Installed, 100) }, new, 5_000),
             // By the device's word, where it does.
             (retried(progress(3, State::Installed, 100)), retried(new), 100),
+            (
+                retried(progress(3, State::Installed, 100)),
+                Progress { retried_since: Some(at(8)), ..new },
+                5_000,
+            ),
+            (retried(progress(3, State::Installed, 100)), new, 100),
             (progress(3, State::Installed, 100), retried(new), 5_000),
         ];
         for (before, next, first) in table {

@@ -174,6 +174,8 @@ impl Slot {
             // Nobody knows whether it is over, so what the hub holds still counts.
             self.standing.error = Some(error);
         }
+        // An error of the deployment as a whole may be over without any component having changed.
+        self.track_readiness();
         match self.standing.state() {
             State::Failed => self.schedule(retry, chance, now),
             State::Installed => {

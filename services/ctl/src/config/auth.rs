@@ -104,7 +104,7 @@ pub struct InitArgs {
 /// `muster auth creds`
 #[derive(Debug, Args)]
 pub struct CredsArgs {
-    /// publisher, ingest, rollup, keeper, maintainer, viewer, subscriber or operator
+    /// publisher, ingest, rollup, renewer, keeper, maintainer, viewer, subscriber or operator
     #[arg(value_parser = role)]
     pub role: Role,
     /// For whom [default: the role's name]
@@ -180,7 +180,8 @@ impl FromStr for Valid {
 }
 
 fn role(name: &str) -> Result<Role, &'static str> {
-    let rule = "must be publisher, ingest, rollup, keeper, viewer, subscriber or operator; `muster enroll` is for devices";
+    let rule = "must be publisher, ingest, rollup, renewer, keeper, maintainer, viewer, \
+                subscriber or operator; `muster enroll` is for devices";
     Role::of(name).filter(|role| *role != Role::Device).ok_or(rule)
 }
 

@@ -143,11 +143,14 @@ pub fn one(answer: &DeviceAnswer, frame: impl Into<Frame>) -> String {
 
 /// What the answer has no room for, and where it is told.
 fn omitted(answer: &DeviceAnswer) -> Option<String> {
-    let DeviceOmitted { components, texts, capabilities } = answer.omitted;
+    let DeviceOmitted { components, retries, texts, capabilities } = answer.omitted;
     let DeviceKey { site, device } = &answer.device.key;
     let (mut parts, mut pointers) = (Vec::new(), String::new());
     if components > 0 {
         parts.push(plural(components, "component"));
+    }
+    if retries > 0 {
+        parts.push(plural(retries, "retried component"));
     }
     if texts > 0 {
         parts.push(format!("the ends of {}", plural(texts, "text")));
@@ -268,8 +271,8 @@ mod tests {
         let of_components = "`muster status DEPLOYMENT --device plant7/press-4 --output detail --format json` has them \
                              page by page.\n";
         let of_capabilities = "The subject muster.device.plant7.press-4 of LEDGER has the capabilities.\n";
-        let plain = said(DeviceOmitted { components: 3744, texts: 1, capabilities: true });
-        let says = "not shown, for want of room: 3744 components, the ends of 1 text, the capabilities\n";
+        let plain = said(DeviceOmitted { components: 3744, retries: 2, texts: 1, capabilities: true });
+        let says = "not shown, for want of room: 3744 components, 2 retried components, the ends of 1 text, the capabilities\n";
         assert!(plain.contains(&format!("\n{says}{of_components}{of_capabilities}\n")), "{plain}");
         let plain = said(DeviceOmitted { capabilities: true, ..DeviceOmitted::default() });
         let says = "not shown, for want of room: the capabilities\n";

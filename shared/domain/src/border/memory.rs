@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use super::change::Change;
 use super::sums::FACTS_PER_MINUTE;
 use crate::account::{Cursor, Numbers};
-use crate::deadline::Progress;
+use crate::deadline::{Outage, Outages, Progress};
 use crate::lease::elapsed;
 use crate::recent::Recent;
 
@@ -80,7 +80,9 @@ pub(crate) struct Told {
     /// When the device became fresh; of no meaning while it is stale.
     pub(crate) fresh_since: Timestamp,
     /// Up to when it was heard before it last fell silent.
-    pub(crate) fresh_until: Option<Timestamp>,
+    fresh_until: Option<Timestamp>,
+    /// When it was not heard before.
+    pub(crate) outages: Outages,
     /// It said that numbers are missing.
     pub(crate) behind: bool,
     /// It said that the device keeps what it would report.
@@ -211,10 +213,12 @@ impl Memory {
         told.is_some_and(|told| (told.generation, told.since) >= (generation, since))
     }
 
-    /// When the first attempt began at what a status fact is about, where it is not at an end and no later report is in.
+    /// When the first attempt began at what a status fact is about, where it is not at an end that has held and no later report
+    /// is in.
     pub(crate) fn first_attempt_at(&self, fact: &StatusFact) -> Option<Timestamp> {
         let progress = Progress::of(fact);
-        if progress.is_at_end() {
+        // A success on trial ends what is late no more than a failure that is tried again.
+        if progress.is_at_end() && progress.retried_since.is_none() {
             return None;
         }
         let at = (fact.epoch, fact.seq);
@@ -356,8 +360,14 @@ impl Memory {
             (Liveness::Stale, Some(_), _) => Some(fact.last_heard_at),
             (_, _, told) => told.and_then(|told| told.fresh_until),
         };
+        let mut outages = self.told.map(|told| told.outages).unwrap_or_default();
+        if fact.state == Liveness::Fresh && since.is_none() {
+            outages = outages
+                .and(Outage { until: fresh_until.unwrap_or(Timestamp::MIN), since: fact.last_heard_at });
+        }
         self.told = Some(Told {
             fresh_until,
+            outages,
             said_at,
             state: fact.state,
             epoch: fact.epoch,

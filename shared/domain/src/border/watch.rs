@@ -199,7 +199,7 @@ impl Border {
         let latest = device.latest();
         let listening = Listening {
             fresh_since: told.fresh_since,
-            fresh_until: told.fresh_until,
+            outages: told.outages,
             hub_since: self.hearing_since,
             lease: self.rules.lease,
         };

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use muster_contract::fact::StatusFact;
-use muster_contract::limits::ERROR_CODE_BYTES_MAX;
+use muster_contract::limits::{ERROR_CODE_BYTES_MAX, VIEW_MESSAGE_BYTES_MAX};
 use muster_contract::query::{LastReport, Output};
 use muster_contract::retry::{Retry, RetrySummary};
 use muster_contract::state::{ComponentStatus, DeploymentStatus, StatusError};
@@ -195,6 +195,10 @@ impl Report {
     /// As a query shows it.
     pub(super) fn shown(&self, output: Output) -> LastReport {
         let detail = output == Output::Detail;
+        let mut retries = self.retries().to_vec();
+        if !detail {
+            retries.iter_mut().for_each(|retry| retry.last_error.shorten(VIEW_MESSAGE_BYTES_MAX));
+        }
         LastReport {
             state: self.state,
             generation: self.generation,
@@ -203,7 +207,7 @@ impl Report {
             epoch: self.epoch,
             seq: self.seq,
             ledger_seq: self.ledger_seq.get(),
-            retries: self.retries().to_vec(),
+            retries,
             status: detail.then(|| self.status()),
             components: if detail { self.component_statuses() } else { Vec::new() },
         }

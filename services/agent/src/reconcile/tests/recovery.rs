@@ -14,7 +14,6 @@ async fn a_device_that_could_not_look_when_it_started_says_that_it_has_recovered
     trial
         .reports(&["web@1 failed: db=installed ui=installed", "web@1 installed: db=installed ui=installed"])
         .await;
-    let mut trial = trial.restart().await;
     trial.nothing_for(SUCCESS_HELD_AFTER - Duration::from_secs(1)).await;
     trial.reports(&["web@1 installed: db=installed ui=installed"]).await;
     assert!(trial.told.last().unwrap().retries.is_empty(), "the success has held");

@@ -170,7 +170,7 @@ fn a_fact_says_itself_when_the_first_attempt_began_and_the_last_one_is_enough() 
         facts.last().unwrap().first_attempt_at.map(|at| at.as_second())
     };
     assert_eq!(told(&trial.hub), Some(begun));
-    // LEDGER keeps the newest fact of a subject alone.
+    // LEDGER may have forgotten the first fact.
     trial.hub.ledger.retain(|(_, fact, _)| !matches!(fact, Fact::Status(fact) if fact.seq.get() == 1));
     trial.happen(Event::Restart);
     trial.report(State::Pending, None);
