@@ -110,7 +110,17 @@ pub async fn start_by(clock: Arc<dyn Clock>, config: Config, life: &Life) -> Res
     let follower = LedgerFollower::new(bus.clone(), config.partitions.iter(), restored.position);
     let snapshots = snapshots.map(|snapshots| (snapshots, Origin::of(ledger_created_at)));
     let quota = config.quota;
-    let around = Around { bus, clock, high_water, name, quota, follower: follower.into(), snapshots };
+    let (seen_over, ledger_seen_over) = watch::channel(*bus.link().borrow());
+    let around = Around {
+        bus,
+        clock,
+        high_water,
+        ledger_seen_over,
+        name,
+        quota,
+        follower: follower.into(),
+        snapshots,
+    };
     let keeper = RoomKeeper::new(
         around.bus.clone(),
         around.clock.clone(),
@@ -128,7 +138,7 @@ pub async fn start_by(clock: Arc<dyn Clock>, config: Config, life: &Life) -> Res
     let (bus, high_water) = (around.bus.clone(), around.high_water.clone());
     let verifier = ReceiptVerifier::new(bus.clone(), wishes.clone(), incidents.clone(), Rng::new());
     life.spawn(Stage::Intake, "receipts", verifier.run(life.token(Stage::Intake)));
-    let guard = Guard { bus, high_water, created_at: ledger_created_at, incidents };
+    let guard = Guard { bus, high_water, created_at: ledger_created_at, incidents, seen_over };
     life.spawn(Stage::Intake, "guard", guard.watch(life.token(Stage::Intake)));
     let follower = Follower::new(around.bus.clone(), wishes, read_to, Rng::new());
     followers(&around, life, &metrics, &config, follower);

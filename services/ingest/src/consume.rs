@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fastrand::Rng;
-use muster_bus::{Bus, PublishError};
+use muster_bus::{Bus, Link, PublishError};
 use muster_contract::DeviceKey;
 use muster_domain::border::Border;
 use muster_domain::trim::Quota;
@@ -56,6 +56,8 @@ pub struct Around {
     pub clock: Arc<dyn Clock>,
     /// How far LEDGER is known to reach.
     pub high_water: HighWater,
+    /// Over which connection LEDGER was seen to reach that far.
+    pub ledger_seen_over: watch::Receiver<Link>,
     /// The name of this process, unlike any other's.
     pub name: Arc<str>,
     /// What a device may send.
@@ -64,6 +66,28 @@ pub struct Around {
     pub follower: Arc<LedgerFollower>,
     /// Where snapshots are kept, if anywhere, and of which LEDGER.
     pub snapshots: Option<(Snapshots, Origin)>,
+}
+
+impl Around {
+    /// Whether LEDGER was seen over the connection that there is now. Over a new one it may be another, or an older one.
+    fn sees_ledger(&self) -> bool {
+        *self.bus.link().borrow() == *self.ledger_seen_over.borrow()
+    }
+
+    /// Waits until it was.
+    async fn ledger_seen(&mut self) {
+        let mut link = self.bus.link();
+        while !self.sees_ledger() {
+            // An error means that the process ends.
+            let changed = tokio::select! {
+                changed = link.changed() => changed,
+                changed = self.ledger_seen_over.changed() => changed,
+            };
+            if changed.is_err() {
+                return std::future::pending().await;
+            }
+        }
+    }
 }
 
 /// One partition and all state of its devices.

@@ -2,7 +2,7 @@
 //! or LEDGER: what is missing is made. A LEDGER that is another one now, or ends before what this process knows of it (it
 //! was deleted, recreated, or set back to a backup), has forgotten what this process takes for held. Ingest records the
 //! incident in the LEDGER that is there now and ends; the next start reads LEDGER anew. Going on would let devices forget
-//! reports that nobody holds.
+//! reports that nobody holds. So after each new connection the partitions wait until LEDGER was seen over it.
 
 use std::time::Duration;
 
@@ -13,6 +13,7 @@ use muster_contract::incident::{IncidentKind, IncidentRequest};
 use muster_contract::subjects::stream;
 use muster_service::backoff::FullJitter;
 use muster_service::error::chain;
+use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
@@ -55,6 +56,8 @@ pub struct Guard {
     pub created_at: Timestamp,
     /// Where a replacement is recorded.
     pub incidents: IncidentRecorder,
+    /// Over which connection LEDGER was seen to hold what this process knows.
+    pub seen_over: watch::Sender<Link>,
 }
 
 impl Guard {
@@ -72,7 +75,7 @@ impl Guard {
 
     async fn watch_on(&self) -> Result<(), LedgerReplaced> {
         let mut link = self.bus.link();
-        let mut seen = *link.borrow_and_update();
+        let mut seen = *self.seen_over.borrow();
         let mut look_at = Instant::now() + LOOK_EVERY;
         loop {
             // An error means that the bus is gone, and the process with it.
@@ -83,6 +86,8 @@ impl Guard {
             if !now.is_up() {
                 continue;
             }
+            self.look().await?;
+            self.seen_over.send_replace(now);
             if now != seen {
                 converge(&self.bus, now).await;
                 seen = now;
@@ -90,7 +95,6 @@ impl Guard {
                 make_ways_in(&self.bus).await;
                 look_at = Instant::now() + LOOK_EVERY;
             }
-            self.look().await?;
         }
     }
 

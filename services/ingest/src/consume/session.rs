@@ -122,6 +122,16 @@ impl<'a> Session<'a> {
         let (mut tick, mut turn) = (in_turn(TICK, number), in_turn(receipts::TURN, number));
         let mut save = in_turn(SAVE_EVERY, number);
         loop {
+            if !self.own.around.sees_ledger() {
+                let mut around = self.own.around.clone();
+                tokio::select! {
+                    biased;
+                    // What this process takes for held may be gone: it writes nothing more, and the next start reads LEDGER.
+                    () = stop.cancelled() => return Ending::Stopped,
+                    () = &mut usurped => return Ending::Usurped { read_after: self.facts.read_after() },
+                    () = around.ledger_seen() => {}
+                }
+            }
             let event = tokio::select! {
                 biased;
                 () = stop.cancelled() => Event::Stop,
