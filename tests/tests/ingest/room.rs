@@ -99,13 +99,21 @@ async fn digests(hub: &Hub) -> Option<(u64, Vec<String>)> {
     Some((fleet.tally.as_of.ledger_seq, views.chain([fleet.tally.digest.to_string()]).collect()))
 }
 
-/// The views of a rollup that has read LEDGER to its end.
+/// The views of a rollup that has read LEDGER to its end. Pulses may come after that: they move no view.
 async fn settled_digests(hub: &Hub) -> Vec<String> {
     let end = async || {
-        let last = hub.bus.stream_state(stream::LEDGER).await.unwrap().last_seq;
-        digests(hub).await.filter(|(at, _)| *at == last)
+        let (at, digests) = digests(hub).await?;
+        let mut behind = hub.bus.replay(stream::LEDGER, &[], Start::After(at)).await.ok()?;
+        while let Some(batch) = soon("LEDGER", behind.next_present(1000)).await.ok()? {
+            let is_pulse =
+                |subject: &str| matches!(LedgerSubject::parse(subject), Some(LedgerSubject::Hub(_)));
+            if !batch.iter().all(|delivery| is_pulse(&delivery.subject)) {
+                return None;
+            }
+        }
+        Some(digests)
     };
-    until("a rollup at LEDGER's end", end, Option::is_some).await.unwrap().1
+    until("a rollup at LEDGER's end", end, Option::is_some).await.unwrap()
 }
 
 /// The highest number of each device that a status in LEDGER has.
