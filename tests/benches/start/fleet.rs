@@ -183,6 +183,7 @@ fn report(seq: u64) -> StatusReport {
         digest: Digest::of_bytes(b"a manifest"),
         status: DeploymentStatus { state, error: None, reason: None },
         components: vec![ComponentStatus { name: "main".parse().unwrap(), state, error: None }],
+        retries: Vec::new(),
         current: true,
         coalesced: SeqRanges::new(),
     }
