@@ -76,7 +76,7 @@ impl Guarded {
         Self::start_with(Wanted { sites, ..Wanted::default() }, |_| ())
     }
 
-    /// The same, whose streams can be looked at by [`monitor`](crate::monitor).
+    /// The same, whose streams can be looked at by [`monitor`].
     pub fn start_monitored(sites: &[&SiteId]) -> Self {
         Self::start_with(Wanted { sites, is_monitored: true, ..Wanted::default() }, |_| ())
     }
